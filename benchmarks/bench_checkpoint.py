@@ -30,10 +30,10 @@ from podium_agent.observe.cgroups import Freezer, FreezerState
 from podium_agent.schedule.memory_ledger import Footprint, shortfall
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.driver_calls import give_up_after
+from podium_agent.suspension.driver_calls import call_with_timeout
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_memory import read_memory
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.processes import CudaProcesses
 from podium_core.policies.min_time_slice import OVERHEAD
 
@@ -61,12 +61,12 @@ def bare(cuda: CudaDriver, pid: int, freezer: Freezer) -> tuple[float, float]:
     return middle - begin, time.perf_counter() - middle
 
 
-async def ours(method: CudaCheckpoint, parked: Parked, freezer: Freezer) -> tuple[float, float]:
+async def ours(method: CudaCheckpoint, parked: GpuStateNotes, freezer: Freezer) -> tuple[float, float]:
     begin = time.perf_counter()
     out = await method.suspend((freezer,))
     middle = time.perf_counter()
-    memory = await give_up_after(5.0, read_memory)
-    moved = parked.read(freezer.path.name)
+    memory = await call_with_timeout(5.0, read_memory)
+    moved = parked.held_bytes(freezer.path.name)
     claim = Footprint("trial", tuple(moved), SIZE, parked=moved)
     assert shortfall(claim, (), memory.free) is None
     back = await method.resume((freezer,))
@@ -75,7 +75,9 @@ async def ours(method: CudaCheckpoint, parked: Parked, freezer: Freezer) -> tupl
     return middle - begin, time.perf_counter() - middle
 
 
-async def measure(node: CudaNode, method: CudaCheckpoint, parked: Parked, rounds: int) -> dict[str, dict[str, float]]:
+async def measure(
+    node: CudaNode, method: CudaCheckpoint, parked: GpuStateNotes, rounds: int
+) -> dict[str, dict[str, float]]:
     program, cuda = node.start(SIZE), CudaDriver(node.library)
     taken: dict[str, list[tuple[float, float]]] = {"bare": [], "ours": []}
     with container(program.pid) as freezer:
@@ -98,7 +100,7 @@ async def measure(node: CudaNode, method: CudaCheckpoint, parked: Parked, rounds
 
 
 async def both(node: CudaNode, folder: Path, rounds: int, seconds: float) -> tuple[dict[str, dict[str, float]], Shared]:
-    parked = Parked(folder / "parked")
+    parked = GpuStateNotes(folder / "parked")
     method = CudaCheckpoint(CudaProcesses(CudaDriver(node.library), 5.0, 20.0), Freeze(5.0), parked)
     return await measure(node, method, parked, rounds), await share(node, method, SIXTY_PERCENT, SPEED, seconds)
 

@@ -34,8 +34,8 @@ from result_sections import Section
 
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_memory import read_memory
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.processes import CudaProcesses
 from podium_core.policies.min_time_slice import shortest_run
 
@@ -80,7 +80,7 @@ def copies(bench: Bench, sizes: list[float], say: Say) -> dict[str, Any]:
         with bench.trial(FOREVER, size) as trial:
             trial.wait_for(20)
             pid, driver = trial.process.pid, bench.driver
-            held = read_memory().of(trial.freezer.processes())[bench.uuid]
+            held = read_memory().held_by(trial.freezer.processes())[bench.uuid]
             taken: dict[str, list[float]] = {"lock": [], "out": [], "in": [], "unlock": []}
             before, charged = trial.charged(), 0
             for _ in range(rounds):
@@ -184,7 +184,7 @@ async def bits(bench: Bench, times: int, say: Say) -> dict[str, Any]:
         for _ in range(times):
             await bench.out(trial)
             before = trial.lines()
-            assert bench.uuid not in read_memory().of(trial.freezer.processes())
+            assert bench.uuid not in read_memory().held_by(trial.freezer.processes())
             assert trial.lines() == before, "it works while it is suspended"
             await bench.back(trial)
             trial.wait_for(min(steps, len(trial.lines()) + 40))
@@ -303,7 +303,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        driver, parked = TimedDriver(), Parked(folder / "parked")
+        driver, parked = TimedDriver(), GpuStateNotes(folder / "parked")
         method = CudaCheckpoint(CudaProcesses(driver, 10.0, 300.0), Freeze(5.0), parked)
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(0)

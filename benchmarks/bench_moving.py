@@ -171,7 +171,7 @@ class Bench:
         begun = time.time()
         self.pod(new, "node-2", left["image"], megabytes, habit)
         if habit == "gpu":
-            self.land(new, left["arrives"])
+            self.land(new, left["gpuState"])
         until("it goes on", lambda: len(self.lines(new)) >= 30, 300)
         after = self.lines(new)
         if len(self.lines(old)) != len(before):
@@ -191,10 +191,10 @@ class Bench:
         self.cluster.kubectl("delete", "pod", old, new, "--wait", "--timeout=60s", timeout=90)
         return result
 
-    def land(self, pod: str, arrives: dict[str, Any]) -> None:
+    def land(self, pod: str, gpu_state: dict[str, Any]) -> None:
         """Back onto the GPU of node-2, which has no room at first."""
-        asked = [pod, "node-2", "--arrives", json.dumps(arrives), "--onto", self.gpus.uuid("node-2")]
-        (count,) = arrives["gpus"].values()
+        asked = [pod, "node-2", "--gpu-state", json.dumps(gpu_state), "--onto", self.gpus.uuid("node-2")]
+        (count,) = gpu_state["gpus"].values()
         self.gpus.stranger("node-2", GPU_MEMORY - count + 1)
         until("it runs", lambda: self.cluster.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}") == "Running")
         self.expect(self.mover(*asked, node="node-2"), "InsufficientGPUMemory")

@@ -16,8 +16,8 @@ from podium_agent.observe.cgroups import Freezer
 from podium_agent.schedule.memory_ledger import Footprint, shortfall
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_memory import read_memory
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 
 TRIAL = Path(__file__).resolve().with_name("gpu_trial.py")
 V2 = Path("/sys/fs/cgroup")
@@ -67,8 +67,8 @@ class TimedDriver(CudaDriver):
     def checkpoint(self, pid: int) -> None:
         self._timed(lambda: super(TimedDriver, self).checkpoint(pid))
 
-    def restore(self, pid: int, onto: Mapping[str, str] | None = None) -> None:
-        self._timed(lambda: super(TimedDriver, self).restore(pid, onto))
+    def restore(self, pid: int, gpu_map: Mapping[str, str] | None = None) -> None:
+        self._timed(lambda: super(TimedDriver, self).restore(pid, gpu_map))
 
     def unlock(self, pid: int) -> None:
         self._timed(lambda: super(TimedDriver, self).unlock(pid))
@@ -78,7 +78,7 @@ class TimedDriver(CudaDriver):
 class Bench:
     driver: TimedDriver
     method: CudaCheckpoint
-    parked: Parked
+    parked: GpuStateNotes
     folder: Path
     uuid: str
     total: int
@@ -118,7 +118,7 @@ class Bench:
     async def back(self, trial: Trial) -> float:
         """With the ledger's question, as the agent asks it."""
         begin = time.perf_counter()
-        moved = self.parked.read(trial.freezer.path.name)
+        moved = self.parked.held_bytes(trial.freezer.path.name)
         memory = await asyncio.to_thread(read_memory)
         assert shortfall(Footprint("trial", tuple(moved), parked=moved), (), memory.free) is None
         outcome = await self.method.resume((trial.freezer,))

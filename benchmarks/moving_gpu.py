@@ -19,7 +19,7 @@ from podium_agent.observe.cgroups import Freezer, find_containers
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.processes import CudaProcesses
 from podium_devcluster.cluster import Cluster
 
@@ -95,7 +95,7 @@ class Gpus:
         freezer = self.freezer(pod)
         processes = CudaProcesses(CudaDriver(str(self._built / "libcuda.so.1")), 10.0, 60.0)
         outcome = asyncio.run(
-            CudaCheckpoint(processes, Freeze(10.0), Parked(self._parked("node-1"))).suspend((freezer,))
+            CudaCheckpoint(processes, Freeze(10.0), GpuStateNotes(self._parked("node-1"))).suspend((freezer,))
         )
         if outcome.code != "Checkpointed":
             raise RuntimeError(f"not suspended: {outcome}")

@@ -3,7 +3,7 @@
 | pod | trial | what the agent does | held by |
 | --- | --- | --- | --- |
 | there | deleted, or another of its name | suspends it, never lets it in; writes no status | here, test_writer |
-| there, and a newer one | there | only the newer runs; the older may end | here, test_local_scheduler, test_trial_writer |
+| there, and a newer one | there | only the newer runs; the older may end | here, test_local_scheduler |
 | over as the API says, still runs | there | waits for its end; frozen where no kubelet comes; never thawed | here |
 | gone from the API, still runs | there | the same, also by an agent that starts later | here, test_passages |
 | none | there | nothing: the operator makes one | test_operator |

@@ -69,7 +69,7 @@ CASES = {
     "a gate that may have been passed counts as running": (run_queues(A="ba"), [trial("a", STARTING, gate=Gate.SILENT), trial("b", GATED)], {"wait b SwitchInProgress"}),
     "not in the order: may not work": (run_queues(A="b"), [trial("a", RUNNING)], {"suspend a NotInRunQueue"}),
     "not in the order: not let in": (run_queues(A=""), [trial("a", GATED), trial("b", OFF)], {"wait a NotInRunQueue", "wait b NotInRunQueue"}),
-    "no order yet: gates stay shut, a running trial continues": (run_queues(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoRunQueue"}),
+    "no run queue yet: gates stay closed, running trials continue": (run_queues(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoRunQueue"}),
     "no GPUNode at all": (RunQueues(), [trial("a", GATED)], {"wait a NoRunQueue"}),
     "devices not known": (run_queues(A="a"), [trial("a", GATED, gpus="")], {"wait a DevicesUnknown"}),
     "a trial that runs on unknown GPUs blocks all": (run_queues(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="")], {"wait a SwitchInProgress", "wait x DevicesUnknown"}),

@@ -13,11 +13,11 @@ import pytest
 from cuda_node import until
 from cuda_trial import SIZE, Trial, trial
 
-from podium_agent.suspension import refusals
-from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, Standing
+from podium_agent.suspension import restores
+from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, SuspensionState
 from podium_agent.suspension.cuda import OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
-from podium_agent.suspension.memory import GpuMemory, read_memory
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_memory import GpuMemory, read_memory
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 
 __all__ = ["trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
@@ -29,9 +29,9 @@ def test_what_it_frees_is_what_it_says_and_all_of_it_comes_back(trial: Trial) ->
     assert held >= 2 * SIZE, "and with a real driver what a context takes"
     outcome = trial.suspend()
     assert (outcome.ok, outcome.code, outcome.freed) == (True, "Checkpointed", held), outcome
-    assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    assert (trial.suspension_state, trial.held()) == (SuspensionState.SUSPENDED, 0)
     assert trial.resume().ok
-    assert (trial.standing, trial.held()) == (Standing.WORKING, held)
+    assert (trial.suspension_state, trial.held()) == (SuspensionState.RUNNING, held)
     assert trial.all_work()
 
 
@@ -54,33 +54,39 @@ def test_a_suspension_that_fails_is_undone(trial: Trial, fault: str, code: str) 
     assert (outcome.ok, outcome.code) == (False, code), outcome
     assert trial.programs[0].continues(), "the one without a fault works again at once"
     trial.node.clear_faults()
-    if trial.standing is Standing.PARTLY_SUSPENDED:  # a call that hung: the arbiter has it resumed until that is done
+    if (
+        trial.suspension_state is SuspensionState.PARTLY_SUSPENDED
+    ):  # a call that hung: the arbiter has it resumed until that is done
         until(lambda: trial.resume().ok, "made whole")
-    assert trial.standing is Standing.WORKING
+    assert trial.suspension_state is SuspensionState.RUNNING
     assert trial.all_work()
     until(lambda: trial.suspend().ok, "and it can be suspended after all")
     assert trial.held() == 0
 
 
 @pytest.mark.parametrize(
-    ("fault", "code", "standing"),
+    ("fault", "code", "suspension_state"),
     [
-        ("fail=restore", "RestoreRefused", Standing.PARKED),
-        ("hang=restore", "RestoreTimeout", Standing.PARTLY_SUSPENDED),
-        ("fail=unlock", "UnlockRefused", Standing.PARTLY_SUSPENDED),
-        ("hang=unlock", "UnlockTimeout", Standing.PARTLY_SUSPENDED),
+        ("fail=restore", "RestoreRefused", SuspensionState.SUSPENDED),
+        ("hang=restore", "RestoreTimeout", SuspensionState.PARTLY_SUSPENDED),
+        ("fail=unlock", "UnlockRefused", SuspensionState.PARTLY_SUSPENDED),
+        ("hang=unlock", "UnlockTimeout", SuspensionState.PARTLY_SUSPENDED),
     ],
 )
-def test_a_resumption_that_fails_can_be_tried_again(trial: Trial, fault: str, code: str, standing: Standing) -> None:
+def test_a_resumption_that_fails_can_be_tried_again(
+    trial: Trial, fault: str, code: str, suspension_state: SuspensionState
+) -> None:
     assert trial.suspend().ok
     trial.fault(fault)
     if fault.startswith(ENDLESS):
         trial.gives_up_soon(fault)
     outcome = trial.resume()
     assert (outcome.ok, outcome.code) == (False, code), outcome
-    assert trial.standing is standing
-    assert trial.fresh().standing(trial.targets) is standing, "an agent that has just started sees it as well"
-    if standing is Standing.PARKED:
+    assert trial.suspension_state is suspension_state
+    assert trial.fresh().suspension_state(trial.targets) is suspension_state, (
+        "an agent that has just started sees it as well"
+    )
+    if suspension_state is SuspensionState.SUSPENDED:
         assert trial.held() == 0
     trial.node.clear_faults()
     until(lambda: trial.resume().ok, "resumed")
@@ -95,7 +101,7 @@ def test_a_stranger_who_took_the_memory_costs_nothing_but_time(trial: Trial) -> 
     for _ in range(2):
         outcome = trial.resume()
         assert (outcome.ok, outcome.code) == (False, "InsufficientGPUMemory"), outcome
-        assert trial.standing is Standing.PARKED
+        assert trial.suspension_state is SuspensionState.SUSPENDED
     trial.node.release_memory(0)
     assert trial.resume().ok
     assert trial.all_work()
@@ -110,7 +116,7 @@ def test_a_process_that_the_driver_has_lost_is_killed(trial: Trial, when: str) -
     assert not outcome.ok
     for program in trial.programs:
         assert program.process.wait(20) == -9
-    assert trial.standing is Standing.GONE
+    assert trial.suspension_state is SuspensionState.GONE
     assert not list((trial.folder / "parked").iterdir()), "nothing is noted of what is gone"
 
 
@@ -126,27 +132,27 @@ def test_one_that_a_dead_agent_lost_is_given_up_after_a_minute(trial: Trial, mon
     assert (short.value.code, driver.state(lost)) == (OUT_OF_MEMORY, ProcessState.CHECKPOINTED)
     trial.node.release_memory(0)
     trial.method = trial.fresh()
-    assert trial.standing is Standing.PARTLY_SUSPENDED
+    assert trial.suspension_state is SuspensionState.PARTLY_SUSPENDED
     for _ in range(6):
         assert trial.resume().code == "RestoreRefused"
-        assert (trial.standing, trial.held()) == (Standing.PARKED, 0), "the minute is not over"
-    monkeypatch.setattr(refusals, "LOST_SECONDS", 0.0)
+        assert (trial.suspension_state, trial.held()) == (SuspensionState.SUSPENDED, 0), "the minute is not over"
+    monkeypatch.setattr(restores, "LOST_SECONDS", 0.0)
     outcome = trial.resume()
     assert outcome.code == "CUDAFailed"
-    assert "with the memory free; its last save is left" in outcome.message
+    assert "although the memory is free; the trial continues from its last checkpoint" in outcome.message
     for program in trial.programs:
         assert program.process.wait(20) == -9
-    assert trial.standing is Standing.GONE
+    assert trial.suspension_state is SuspensionState.GONE
     assert not list((trial.folder / "parked").iterdir())
 
 
 def test_refusals_are_counted_over_the_seconds_of_trying_since_it_last_worked() -> None:
     times = iter((*range(0, 60, 5), 1000, 1100, 1105, 4700, 4705, 9000, 9100))
-    seen = refusals.Refusals(lambda: float(next(times)))
+    seen = restores.RestoreRefusals(lambda: float(next(times)))
     assert not any(seen.lost(["a"]) for _ in range(12)), "the minute is not over"
     seen.forget(["a"])
     assert not any(seen.lost(["a"]) for _ in range(6)), "the hours between its turns count a quarter of a minute each"
-    assert seen.lost(["a"]).startswith("refused 7 times")
+    assert seen.lost(["a"]).startswith("the driver refused 7 times")
 
 
 @pytest.mark.parametrize("step", ["lock", "checkpoint", "restore", "unlock"])
@@ -162,7 +168,7 @@ def test_a_process_that_dies_over_a_step_keeps_nobody(trial: Trial, step: str) -
     async def act() -> Outcome:
         act = trial.method.suspend if out else trial.method.resume
         task = asyncio.ensure_future(act(trial.targets))
-        asked = trial.method._processes._under_way
+        asked = trial.method._processes._pending
         while dying.pid not in asked or driver.state(dying.pid) is not states[step]:
             assert not task.done(), "the step was never asked for"
             await asyncio.sleep(0.002)
@@ -170,7 +176,7 @@ def test_a_process_that_dies_over_a_step_keeps_nobody(trial: Trial, step: str) -
         return await task
 
     assert asyncio.run(act()).ok
-    assert trial.standing is (Standing.PARKED if out else Standing.WORKING)
+    assert trial.suspension_state is (SuspensionState.SUSPENDED if out else SuspensionState.RUNNING)
     if out:
         assert trial.resume().ok
     assert trial.programs[0].continues()
@@ -178,16 +184,16 @@ def test_a_process_that_dies_over_a_step_keeps_nobody(trial: Trial, step: str) -
 
 @pytest.mark.parametrize("steps", [("lock",), ("lock", "checkpoint")])
 def test_what_an_agent_left_when_it_died_is_torn_and_made_whole(trial: Trial, steps: tuple[str, ...]) -> None:
-    driver, dead = CudaDriver(trial.node.library), Parked(trial.folder / "parked")
+    driver, dead = CudaDriver(trial.node.library), GpuStateNotes(trial.folder / "parked")
     for program, target in zip(trial.programs, trial.targets, strict=True):
-        dead.note(target.path.name, read_memory().of(frozenset({program.pid})))
+        dead.write_held(target.path.name, read_memory().held_by(frozenset({program.pid})))
     driver.lock(trial.programs[0].pid, 5.0)
     if "checkpoint" in steps:
         driver.checkpoint(trial.programs[0].pid)
     trial.method = trial.fresh()
-    assert trial.standing is Standing.PARTLY_SUSPENDED
+    assert trial.suspension_state is SuspensionState.PARTLY_SUSPENDED
     assert trial.resume().ok
-    assert trial.standing is Standing.WORKING
+    assert trial.suspension_state is SuspensionState.RUNNING
     assert trial.all_work()
 
 
@@ -211,14 +217,14 @@ def test_a_cancelled_suspension_leaves_all_at_work(trial: Trial) -> None:
 
 def test_one_that_fills_its_gpu_is_not_taken_off_it(trial: Trial) -> None:
     """A restore takes some more than it brings: it would find no room even alone, and the driver would lose it."""
-    (uuid,) = read_memory().of(frozenset(program.pid for program in trial.programs))
+    (uuid,) = read_memory().held_by(frozenset(program.pid for program in trial.programs))
     held = trial.held()
     full = {uuid: held + RESTORE_SCRATCH - 1}
     trial.method = trial.fresh(lambda: replace(read_memory(), usable=full))
     outcome = trial.suspend()
     assert (outcome.ok, outcome.code) == (False, "InsufficientRestoreMemory"), outcome
-    assert f"it holds {held} of the " in outcome.message
-    assert trial.standing is Standing.WORKING
+    assert f"the trial holds {held} of the " in outcome.message
+    assert trial.suspension_state is SuspensionState.RUNNING
     assert trial.all_work()
 
 
@@ -238,5 +244,5 @@ def test_one_that_was_locked_only_needs_no_room_to_go_on(trial: Trial) -> None:
     trial.fault("fail=lock")
     outcome = trial.suspend()
     assert (outcome.ok, outcome.code) == (False, "LockRefused"), outcome
-    assert trial.standing is Standing.WORKING
+    assert trial.suspension_state is SuspensionState.RUNNING
     assert trial.all_work()

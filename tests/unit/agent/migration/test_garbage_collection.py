@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 from agent_builders import key
-from departing import LATE, MINE, Scene, settled
-from moving_servers import DUMP
+from migration_scene import LATE, MINE, Scene, settled
+from migration_servers import DUMP
 
-from podium_agent.migration.garbage_collection import Sweeping
+from podium_agent.migration.garbage_collection import GarbageCollector, MigrationChecks
 from podium_cluster.client import Api
 from podium_core.schema.trial import ContainerCheckpoint
 
@@ -31,7 +31,7 @@ def after_the_end(scene: Scene, then: Callable[[Scene, str], None], age: float =
             assert scene.trial_record.container_checkpoint is not None
             images.append(scene.trial_record.container_checkpoint.image)
             then(scene, images[0])
-            await scene.departures()._sweeping.look(time.time() + age)
+            await scene.migration_controller()._garbage_collector.collect(time.time() + age)
 
     scene.registry.manifests[OTHERS] = b"{}"
     asyncio.run(both())
@@ -149,16 +149,16 @@ def test_what_is_being_made_is_not_swept(scene: Scene) -> None:
             scene.kubelet.files = DUMP | {"checkpoint/pages-1.img": "a step later"}
             scene.kubelet.silent = True
             scene.kubelet.written.clear()
-            second = scene.departures()
-            await second.look(0.0)
+            second = scene.migration_controller()
+            await second.reconcile(0.0)
             await scene.kubelet.written.wait()
-            await second._sweeping.look(time.time())
+            await second._garbage_collector.collect(time.time())
             assert scene.archives == [LATE]
             await second.end()
             scene.kubelet.silent = False
-            await settled(third := scene.departures())
+            await settled(third := scene.migration_controller())
             assert len(scene.registry.manifests) == 2
-            await third._sweeping.look(time.time())
+            await third._garbage_collector.collect(time.time())
 
     asyncio.run(twice())
     assert scene.trial_record.container_checkpoint is not None
@@ -171,11 +171,11 @@ def test_an_earlier_trial_of_the_same_name_takes_no_archive_that_is_being_made(s
     async def made_anew() -> None:
         scene.kubelet.silent = True
         async with scene.agent() as agent:
-            await agent.look(0.0)
+            await agent.reconcile(0.0)
             await scene.kubelet.written.wait()
             notes = scene.root / "traces"
             (notes / "earlier").write_text((notes / scene.pod.uid).read_text())
-            await agent._sweeping.look(time.time())
+            await agent._garbage_collector.collect(time.time())
             assert scene.archives == [LATE]
 
     asyncio.run(made_anew())
@@ -198,23 +198,19 @@ def test_what_is_noted_meanwhile_stays_noted(scene: Scene, at: int) -> None:
         async with scene.agent() as first:
             await settled(first)
             scene.trial_record.container_checkpoint = None
-            traces = first._traces
+            records = first._records
 
-            def leaves(uid: str) -> bool:
+            def is_migrating(uid: str) -> bool:
                 looks.append(uid)
                 if len(looks) == at:
-                    traces.pushes(uid, "another")
+                    records.add_image(uid, "another")
                 return len(looks) >= at
 
-            told, here, trial_record_of, makes = (
-                cast(Api, scene),
-                lambda _: True,
-                lambda _: scene.trial_record,
-                lambda _: False,
-            )
-            sweeping = Sweeping(first._settings, told, traces, here, leaves, trial_record_of, makes)
-            await sweeping.look(time.time())
-            assert traces.read()[scene.pod.uid].images[-1] == "another"
+            checks = MigrationChecks(lambda _: True, is_migrating, lambda _: False)
+            api, settings = cast(Api, scene), first._settings
+            collector = GarbageCollector(settings, api, records, checks, lambda _: scene.trial_record)
+            await collector.collect(time.time())
+            assert records.read()[scene.pod.uid].images[-1] == "another"
 
     asyncio.run(meanwhile())
     assert len(looks) == at
@@ -228,9 +224,9 @@ def test_with_the_api_away_it_is_swept_later(scene: Scene) -> None:
         async with scene.agent() as first:
             await settled(first)
             scene.here = scene.api_is_there = False
-            sweeping = scene.departures()._sweeping
+            collector = scene.migration_controller()._garbage_collector
             for scene.api_is_there in (False, True):
-                await sweeping.look(time.time())
+                await collector.collect(time.time())
                 counts.append(len(scene.registry.manifests))
 
     asyncio.run(away())

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
-from podium_agent.suspension.driver_calls import GivenUpError
+from podium_agent.suspension.driver_calls import DriverTimeoutError
 from podium_agent.suspension.processes import CudaProcesses, Step
 
 OPERATING_SYSTEM, HANGS, GONE = 304, -1, -2
@@ -28,7 +28,7 @@ class Driver:
 
     def restore(self, pid: int, _: object = None) -> None:
         if self.answers[pid] == HANGS:
-            raise GivenUpError("no answer")
+            raise DriverTimeoutError("no answer")
         if self.answers[pid]:
             raise CudaError("restore", pid, self.answers[pid], "NAME")
 
@@ -50,7 +50,7 @@ def test_a_lost_process_is_told_of_before_any_other_trouble(answers: tuple[int, 
     driver = Driver({1: answers[0], 2: answers[1]})
 
     async def restore() -> str | None:
-        trouble = await CudaProcesses(cast(CudaDriver, driver), 60.0, 60.0).make(Step.RESTORE, [2, 1])
+        trouble = await CudaProcesses(cast(CudaDriver, driver), 60.0, 60.0).run_step(Step.RESTORE, [2, 1])
         return trouble and trouble.code
 
     assert asyncio.run(restore()) == code

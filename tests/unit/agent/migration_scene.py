@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from agent_builders import FIRST_PID, pod
-from moving_servers import FakeKubelet, FakeRegistry
+from migration_servers import FakeKubelet, FakeRegistry
 
-from podium_agent.migration.checkpointing import Tools
-from podium_agent.migration.departures import Departures
-from podium_agent.migration.settings import MoveSettings
+from podium_agent.migration.container_checkpoint import MigrationTools
+from podium_agent.migration.controller import MigrationController
+from podium_agent.migration.settings import MigrationSettings
 from podium_agent.observe.cgroups import Container, Freezer
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.observe.pods import TrialPod
@@ -25,7 +25,7 @@ from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.usage_ledger import UsageLedger
 from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
@@ -41,7 +41,7 @@ SPEC = {"job": "a", "number": 0, "parameters": {}}
 class Driver:
     """Calls every process checkpointed."""
 
-    async def of(self, targets: tuple[Freezer, ...]) -> dict[int, ProcessState]:
+    async def states_of(self, targets: tuple[Freezer, ...]) -> dict[int, ProcessState]:
         return {FIRST_PID: ProcessState.CHECKPOINTED}
 
 
@@ -69,8 +69,8 @@ class Scene:
         self.freezer.ask(True)
         self.kubelet = FakeKubelet(self.folder, self.freezer)
         (self.root / "token").write_text("t")
-        self.parked = Parked(self.root / "parked")
-        self.parked.note("c1", {"GPU-1": 64})
+        self.notes = GpuStateNotes(self.root / "parked")
+        self.notes.write_held("c1", {"GPU-1": 64})
         self.pod = pod(
             carry=self.there, methods=("cuda-checkpoint", CONTAINER_CHECKPOINT), main="c1", running=frozenset({"c1"})
         )
@@ -101,20 +101,20 @@ class Scene:
         return {"metadata": {"name": name}, "status": status}
 
     @asynccontextmanager
-    async def agent(self) -> AsyncIterator[Departures]:
+    async def agent(self) -> AsyncIterator[MigrationController]:
         async with AsyncExitStack() as stack:
             self.port = await stack.enter_async_context(self.kubelet.serve(self.certificates))
             port = await stack.enter_async_context(self.registry.serve())
             self.address = f"127.0.0.1:{port if self.registry_is_there else 1}"  # nobody listens at so low a port
-            departures = self.departures()
+            migration_controller = self.migration_controller()
             try:
-                yield departures
+                yield migration_controller
             finally:
-                await departures.end()
+                await migration_controller.end()
 
-    def departures(self) -> Departures:
+    def migration_controller(self) -> MigrationController:
         """Of an agent that starts, while the kubelet and the registry are served."""
-        settings = MoveSettings(
+        settings = MigrationSettings(
             registry=self.address,
             kubelet_authority=self.certificates / "ca.crt",
             kubelet_token=self.root / "token",
@@ -122,8 +122,8 @@ class Scene:
             traces_dir=self.root / "traces",
             proc=self.root,
         )
-        tools = Tools(self.freeze, self.parked, lambda: cast(CudaProcesses, Driver()))
-        return Departures(
+        tools = MigrationTools(self.freeze, self.notes, lambda: cast(CudaProcesses, Driver()))
+        return MigrationController(
             settings, cast(Api, self), tools, self.pods, lambda _: self.record, lambda _: self.trial_record
         )
 
@@ -139,17 +139,17 @@ class Scene:
         return [file.name for file in self.folder.glob("*.tar")]
 
 
-async def settled(departures: Departures, now: float = 0.0) -> None:
+async def settled(migration_controller: MigrationController, now: float = 0.0) -> None:
     """A look, and the end of what it began."""
-    await departures.look(now)
-    await asyncio.gather(*departures._leaving.values(), return_exceptions=True)
-    await departures.look(now)
+    await migration_controller.reconcile(now)
+    await asyncio.gather(*migration_controller._tasks.values(), return_exceptions=True)
+    await migration_controller.reconcile(now)
 
 
 def answered(scene: Scene) -> ContainerCheckpoint:
     async def ask() -> None:
-        async with scene.agent() as departures:
-            await settled(departures)
+        async with scene.agent() as migration_controller:
+            await settled(migration_controller)
 
     asyncio.run(ask())
     assert scene.trial_record.container_checkpoint is not None

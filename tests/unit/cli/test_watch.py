@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from podium_cli.job_snapshot import JobSnapshot
-from podium_cli.views.watch import view
-from podium_cli.views.watch_lines import changes
+from podium_cli.views.watch import changes, view
 
 Snapshot = Callable[..., JobSnapshot]
 

@@ -10,17 +10,16 @@ from cuda_node import until
 from cuda_trial import SIZE, Trial, carried, together, trial
 
 from podium_agent.migration import __main__ as by_hand
-from podium_agent.migration.gpu_state import OffGpus
-from podium_agent.migration.refusal import MoveError
-from podium_agent.migration.settings import MoveSettings
+from podium_agent.migration.errors import MigrationError
+from podium_agent.migration.gpu_state import CheckpointedGpuState
+from podium_agent.migration.settings import MigrationSettings
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension import cuda_checkpoint
-from podium_agent.suspension import restores as arrivals
-from podium_agent.suspension.base import Standing
+from podium_agent.suspension import cuda_checkpoint, restores
+from podium_agent.suspension.base import SuspensionState
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked_memory import Arrival, Parked
+from podium_agent.suspension.gpu_memory import read_memory
+from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
 from podium_agent.suspension.processes import CudaProcesses
 
 __all__ = ["together", "trial"]
@@ -34,7 +33,7 @@ def test_of_two_that_came_from_another_node_one_is_refused(trial: Trial) -> None
     trial.fault("fail=restore")
     for _ in range(2):
         assert trial.resume().code == "RestoreRefused"
-        assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+        assert (trial.suspension_state, trial.held()) == (SuspensionState.SUSPENDED, 0)
     trial.node.clear_faults()
     assert trial.resume().ok
     assert sum(gpus[new] for gpus in trial.on()) == held
@@ -49,10 +48,10 @@ def test_what_came_from_another_node_comes_back_onto_the_gpus_that_it_has_here(
     old, new = carried(trial)
     if suspended_again:
         assert trial.suspend().ok
-        assert trial.standing is Standing.PARKED
+        assert trial.suspension_state is SuspensionState.SUSPENDED
     assert trial.resume().ok
-    now = read_memory().of(frozenset(program.pid for program in trial.programs))
-    assert (dict(now), trial.standing) == ({new: held}, Standing.WORKING), old
+    now = read_memory().held_by(frozenset(program.pid for program in trial.programs))
+    assert (dict(now), trial.suspension_state) == ({new: held}, SuspensionState.RUNNING), old
     assert trial.all_work()
     assert trial.suspend().ok, "from now on it is suspended and resumed as any other"
     assert trial.resume().ok
@@ -63,22 +62,22 @@ def test_what_came_from_another_node_may_still_be_sent_to_another_gpu(trial: Tri
     """Its note names the GPU that it has here, the caller another one; the driver is told where it was."""
     targets, (left, here) = trial.targets[:1], trial.two_gpus()
     assert asyncio.run(trial.method.suspend(targets)).ok
-    parked, name = Parked(trial.folder / "parked"), targets[0].path.name
-    arrival = Arrival(gpus=dict(parked.read(name)), processes=1)
-    parked.forget(name)
-    parked.arrives(name, arrival, (here,))
+    notes, name = GpuStateNotes(trial.folder / "parked"), targets[0].path.name
+    gpu_state = GpuState(gpus=dict(notes.held_bytes(name)), processes=1)
+    notes.remove(name)
+    notes.add_migrated(name, gpu_state, (here,))
     trial.method = trial.fresh()
     moved = asyncio.run(trial.method.resume(targets, {here: left}))
     assert (moved.ok, moved.code) == (True, "Moved"), moved
-    assert set(read_memory().of(frozenset({trial.programs[0].pid}))) == {left}
+    assert set(read_memory().held_by(frozenset({trial.programs[0].pid}))) == {left}
     assert trial.all_work()
 
 
 def test_nobody_comes_back_before_all_are_there(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
+    monkeypatch.setattr(cuda_checkpoint, "REGISTRATION_SECONDS", 0.05)
     carried(trial, known=2)
     assert trial.resume().code == "ProcessesNotReady"
-    assert trial.standing is Standing.PARTLY_SUSPENDED
+    assert trial.suspension_state is SuspensionState.PARTLY_SUSPENDED
     assert trial.held() == 0
 
 
@@ -97,26 +96,26 @@ class Clock:
 def test_the_minute_for_the_others_to_come_does_not_run_while_it_is_suspended(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, suspended: bool
 ) -> None:
-    clock = Clock(cuda_checkpoint.ARRIVE_SECONDS / 4)
-    monkeypatch.setattr(arrivals, "time", clock)
+    clock = Clock(cuda_checkpoint.REGISTRATION_SECONDS / 4)
+    monkeypatch.setattr(restores, "time", clock)
     carried(trial, known=2)
     assert trial.resume().code == "ProcessesNotReady"
     if suspended:
         assert trial.suspend().ok
-    clock.now += arrivals.LONGEST_SECONDS
+    clock.now += restores.LONGEST_SECONDS
     assert (trial.resume().code == "ProcessesNotReady") is suspended
 
 
 def test_turns_shorter_than_that_minute_add_up(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted anew in each turn, one of whom a process died on the way would never come back."""
-    clock = Clock(cuda_checkpoint.ARRIVE_SECONDS / 4)
-    monkeypatch.setattr(arrivals, "time", clock)
+    clock = Clock(cuda_checkpoint.REGISTRATION_SECONDS / 4)
+    monkeypatch.setattr(restores, "time", clock)
     carried(trial, known=2)
     for _ in range(2):
         assert trial.resume().code == "ProcessesNotReady"
-        clock.now += arrivals.LONGEST_SECONDS / 2
+        clock.now += restores.LONGEST_SECONDS / 2
         assert trial.suspend().ok
-        clock.now += arrivals.LONGEST_SECONDS
+        clock.now += restores.LONGEST_SECONDS
     outcome = trial.resume()
     assert outcome.ok, outcome
     assert trial.all_work()
@@ -124,19 +123,19 @@ def test_turns_shorter_than_that_minute_add_up(trial: Trial, monkeypatch: pytest
 
 def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each agent notes once that a pod came. One of its processes has ended since, and its memory is a stranger's."""
-    monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
+    monkeypatch.setattr(cuda_checkpoint, "REGISTRATION_SECONDS", 0.05)
     old, new = carried(trial)
     assert trial.resume().ok
     trial.programs[1].end()
     full = read_memory().free[new]
     trial.node.overcommit_memory(1, full)
-    after = Parked(trial.folder / "parked")
+    after = GpuStateNotes(trial.folder / "parked")
     for target in trial.targets:
-        after.arrives(target.path.name, Arrival(gpus={old: SIZE}, processes=1), (new,))
+        after.add_migrated(target.path.name, GpuState(gpus={old: SIZE}, processes=1), (new,))
     trial.method = trial.fresh()
-    assert trial.standing is Standing.PARTLY_SUSPENDED
+    assert trial.suspension_state is SuspensionState.PARTLY_SUSPENDED
     assert trial.resume().ok
-    assert trial.standing is Standing.WORKING
+    assert trial.suspension_state is SuspensionState.RUNNING
     assert trial.programs[0].continues()
     trial.node.release_memory(1)
 
@@ -152,12 +151,12 @@ def test_what_came_waits_for_room(trial: Trial) -> None:
 
 
 def test_only_what_the_driver_has_checkpointed_may_leave(trial: Trial) -> None:
-    parked = Parked(trial.folder / "parked")
+    notes = GpuStateNotes(trial.folder / "parked")
 
     def asked(target: Freezer) -> str | int:
         try:
-            return asyncio.run(OffGpus(trial.method._processes, parked, "", 9.0).confirm(target))
-        except MoveError as refused:
+            return asyncio.run(CheckpointedGpuState(trial.method._processes, notes, "", 9.0).confirm(target))
+        except MigrationError as refused:
             return refused.code
 
     first, empty = trial.targets[0], trial.targets[0].path / "empty"
@@ -174,14 +173,16 @@ def test_only_what_the_driver_has_checkpointed_may_leave(trial: Trial) -> None:
 def test_while_it_is_carried_away_its_agent_lets_it_be(trial: Trial) -> None:
     assert trial.suspend().ok
     target = trial.targets[0]
-    mover = OffGpus(trial.method._processes, Parked(trial.folder / "parked"), target.path.name, 60.0)
+    mover = CheckpointedGpuState(
+        trial.method._processes, GpuStateNotes(trial.folder / "parked"), target.path.name, 60.0
+    )
     with mover:
         for one in trial.targets:
             one.ask(False)
-        until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed for the dump")
-        assert trial.standing is Standing.PARKED
+        until(lambda: Freeze(5.0).suspension_state(trial.targets) is SuspensionState.RUNNING, "thawed for the dump")
+        assert trial.suspension_state is SuspensionState.SUSPENDED
         assert trial.resume().code == "MigrationInProgress"
-    assert trial.standing is Standing.PARTLY_SUSPENDED
+    assert trial.suspension_state is SuspensionState.PARTLY_SUSPENDED
     assert trial.resume().ok
     assert trial.all_work()
 
@@ -192,18 +193,18 @@ def test_by_hand_it_may_be_sent_elsewhere_after_a_refusal(trial: Trial, monkeypa
     (trial.targets[0].path / "cgroup.procs").write_text(str(trial.programs[1].pid))
     held = trial.held()
     old, new = carried(trial, known=2)
-    settings = MoveSettings(registry="none:5000")
-    arrival, parked = Arrival(gpus={old: held}, processes=2), Parked(trial.folder / "parked")
+    settings = MigrationSettings(registry="none:5000")
+    gpu_state, notes = GpuState(gpus={old: held}, processes=2), GpuStateNotes(trial.folder / "parked")
     monkeypatch.setattr(by_hand, "_cuda", lambda _: CudaProcesses(CudaDriver(trial.node.library), *trial.waits))
 
-    def bring_back(gpu: str) -> None:
-        asyncio.run(by_hand._bring_back(settings, parked, trial.targets[0], arrival, (gpu,)))
+    def restore(gpu: str) -> None:
+        asyncio.run(by_hand._restore(settings, notes, trial.targets[0], gpu_state, (gpu,)))
 
     trial.fault("fail=restore")
-    with pytest.raises(MoveError, match="RestoreRefused"):
-        bring_back(new)
+    with pytest.raises(MigrationError, match="RestoreRefused"):
+        restore(new)
     trial.node.clear_faults()
-    bring_back(old)
+    restore(old)
     assert sum(gpus[old] for gpus in trial.on()) == held
     assert trial.all_work()
 
@@ -215,9 +216,9 @@ def test_one_is_refused_after_the_other_was_brought_back(together: Trial, restar
     together.fault("fail=restore")
     refused = together.resume()
     assert (refused.ok, refused.code, gpus(together)) == (False, "RestoreRefused", set()), refused
-    assert together.standing is Standing.PARKED
+    assert together.suspension_state is SuspensionState.SUSPENDED
     (target,) = together.targets
-    assert Parked(together.folder / "parked").whole(target.path.name).apart, "it cannot be carried on as it is"
+    assert GpuStateNotes(together.folder / "parked").read(target.path.name).is_split, "it cannot be carried on as it is"
     together.node.clear_faults()
     if restarted:
         together.method = together.fresh()
@@ -229,11 +230,11 @@ def test_one_is_refused_after_the_other_was_brought_back(together: Trial, restar
 
 
 def test_one_that_died_on_the_way_is_not_waited_for_for_ever(together: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
+    monkeypatch.setattr(cuda_checkpoint, "REGISTRATION_SECONDS", 0.05)
     _, new = carried(together, known=3)
     assert together.resume().code == "ProcessesNotReady"
     assert together.resume().code == "ProcessesNotReady"
-    monkeypatch.setattr(arrivals, "LONGEST_SECONDS", 0.0)
+    monkeypatch.setattr(restores, "LONGEST_SECONDS", 0.0)
     outcome = together.resume()
     assert outcome.ok, outcome
     assert gpus(together) == {new}

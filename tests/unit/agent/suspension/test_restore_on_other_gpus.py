@@ -9,14 +9,14 @@ import pytest
 from cuda_node import until
 from cuda_trial import SIZE, Trial, together, trial
 
-from podium_agent.migration.gpu_state import OffGpus
-from podium_agent.migration.refusal import MoveError
-from podium_agent.suspension.base import Standing
+from podium_agent.migration.errors import MigrationError
+from podium_agent.migration.gpu_state import CheckpointedGpuState
+from podium_agent.suspension.base import SuspensionState
 from podium_agent.suspension.cuda import CudaDriver
-from podium_agent.suspension.cuda_checkpoint import NOWHERE
+from podium_agent.suspension.cuda_checkpoint import NO_GPU_MAP
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_memory import read_memory
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 
 __all__ = ["together", "trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
@@ -27,7 +27,7 @@ def let_the_first_go_on(trial: Trial) -> None:
     driver = CudaDriver(trial.node.library)
     for target in trial.targets:
         target.ask(False)
-    until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed")
+    until(lambda: Freeze(5.0).suspension_state(trial.targets) is SuspensionState.RUNNING, "thawed")
     driver.restore(trial.programs[0].pid)
     driver.unlock(trial.programs[0].pid)
 
@@ -37,13 +37,13 @@ def test_a_trial_of_one_process_comes_back_on_another_gpu(trial: Trial) -> None:
     home, away = trial.two_gpus()
 
     def on() -> set[str]:
-        return set(read_memory().of(frozenset({program.pid})))
+        return set(read_memory().held_by(frozenset({program.pid})))
 
     assert on() == {home}
     assert asyncio.run(trial.method.suspend(targets)).ok
     incomplete = asyncio.run(trial.method.resume(targets, {away: home}))
     assert (incomplete.ok, incomplete.code) == (False, "GPUMapIncomplete"), incomplete
-    assert trial.method.standing(targets) is Standing.PARKED
+    assert trial.method.suspension_state(targets) is SuspensionState.SUSPENDED
     moved = asyncio.run(trial.method.resume(targets, {home: away}))
     assert (moved.ok, moved.code) == (True, "Moved"), moved
     assert on() == {away}
@@ -64,7 +64,7 @@ def test_no_memory_on_the_other_gpu_costs_nothing_but_time(trial: Trial) -> None
     outcome = asyncio.run(trial.method.resume(targets, {home: away}))
     assert (outcome.ok, outcome.code) == (False, "InsufficientGPUMemory"), outcome
     assert f"GPU {away} has " in outcome.message
-    assert trial.method.standing(targets) is Standing.PARKED
+    assert trial.method.suspension_state(targets) is SuspensionState.SUSPENDED
     trial.node.release_memory(1)
     assert asyncio.run(trial.method.resume(targets)).ok
     assert trial.all_work()
@@ -75,7 +75,7 @@ def test_all_processes_come_back_on_another_gpu(trial: Trial) -> None:
     before = trial.on()
     assert trial.suspend().ok
     moved = trial.resume({home: away})
-    assert (moved.ok, moved.code, trial.standing) == (True, "Moved", Standing.WORKING), moved
+    assert (moved.ok, moved.code, trial.suspension_state) == (True, "Moved", SuspensionState.RUNNING), moved
     assert trial.on() == [{away: gpus[home]} for gpus in before]
     assert trial.all_work()
     assert trial.suspend().ok, "and from there as from anywhere"
@@ -95,15 +95,17 @@ def test_of_two_one_is_moved_and_the_other_refused(trial: Trial, then: str, fres
     for _ in range(2):
         refused = trial.resume({home: away})
         assert (refused.ok, refused.code) == (False, "RestoreRefused"), refused
-        assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
-    mover = OffGpus(trial.method._processes, Parked(trial.folder / "parked"), trial.targets[0].path.name, 9.0)
+        assert (trial.suspension_state, trial.held()) == (SuspensionState.SUSPENDED, 0)
+    mover = CheckpointedGpuState(
+        trial.method._processes, GpuStateNotes(trial.folder / "parked"), trial.targets[0].path.name, 9.0
+    )
     trial.targets[0].ask(False)
-    with pytest.raises(MoveError, match="SplitAcrossGPUs"):
+    with pytest.raises(MigrationError, match="SplitAcrossGPUs"):
         asyncio.run(mover.confirm(trial.targets[0]))
     trial.node.clear_faults()
     if fresh:
         trial.method = trial.fresh()
-    assert trial.resume({home: away} if then == "away" else NOWHERE).ok
+    assert trial.resume({home: away} if then == "away" else NO_GPU_MAP).ok
     assert trial.on() == [{away if then == "away" else home: gpus[home]} for gpus in before]
     assert trial.all_work()
     assert trial.suspend().ok
@@ -115,28 +117,28 @@ def test_a_way_home_that_fails_in_the_middle_is_known_as_well(trial: Trial) -> N
     home, away = trial.two_gpus()
     before = trial.on()
     assert trial.suspend().ok
-    for onto in ({home: away}, NOWHERE):  # the first goes there and home again, the second stays
+    for gpu_map in ({home: away}, NO_GPU_MAP):  # the first goes there and home again, the second stays
         trial.fault("fail=restore")
-        assert trial.resume(onto).code == "RestoreRefused"
+        assert trial.resume(gpu_map).code == "RestoreRefused"
         trial.node.clear_faults()
     assert trial.resume({home: away}).ok
     assert trial.on() == [{away: gpus[home]} for gpus in before]
     assert trial.all_work()
 
 
-@pytest.mark.parametrize("onto", ["home", "away"])
-def test_one_that_works_already_is_taken_off_with_the_others(trial: Trial, onto: str) -> None:
+@pytest.mark.parametrize("gpu_map", ["home", "away"])
+def test_one_that_works_already_is_taken_off_with_the_others(trial: Trial, gpu_map: str) -> None:
     """Suspended is who holds nothing: a process that was let go on before another was refused is none of the rest."""
     home, away = trial.two_gpus()
     assert trial.suspend().ok
     let_the_first_go_on(trial)
-    if onto == "home":
+    if gpu_map == "home":
         trial.fault("fail=restore")
-    assert not trial.resume(NOWHERE if onto == "home" else {home: away}).ok
-    assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    assert not trial.resume(NO_GPU_MAP if gpu_map == "home" else {home: away}).ok
+    assert (trial.suspension_state, trial.held()) == (SuspensionState.SUSPENDED, 0)
     trial.node.clear_faults()
-    assert trial.resume(NOWHERE if onto == "home" else {home: away}).ok
-    assert [set(gpus) for gpus in trial.on()] == [{home if onto == "home" else away}] * 2
+    assert trial.resume(NO_GPU_MAP if gpu_map == "home" else {home: away}).ok
+    assert [set(gpus) for gpus in trial.on()] == [{home if gpu_map == "home" else away}] * 2
     assert trial.all_work()
 
 
@@ -149,15 +151,19 @@ def test_what_it_took_while_it_worked_alone_is_asked_for_before_it_comes_back(
     """
     trial: Trial = request.getfixturevalue(containers)
     assert trial.suspend().ok
-    parked, container = Parked(trial.folder / "parked"), trial.targets[0].path.name
-    held, note, less = dict(parked.read(container)), parked.whole(container), dict.fromkeys(parked.read(container), 1)
-    each = {**note.each, trial.programs[0].pid: less}
-    parked.write(container, note.model_copy(update={"held": less, "each": each}))
+    notes, container = GpuStateNotes(trial.folder / "parked"), trial.targets[0].path.name
+    held, note, less = (
+        dict(notes.held_bytes(container)),
+        notes.read(container),
+        dict.fromkeys(notes.held_bytes(container), 1),
+    )
+    held_by_process = {**note.held_by_process, trial.programs[0].pid: less}
+    notes.write(container, note.model_copy(update={"held": less, "held_by_process": held_by_process}))
     let_the_first_go_on(trial)
     trial.fault("fail=restore")
     assert trial.resume().code == "RestoreRefused"
-    assert trial.standing is Standing.PARKED
-    assert parked.read(container) == held
+    assert trial.suspension_state is SuspensionState.SUSPENDED
+    assert notes.held_bytes(container) == held
     trial.node.clear_faults()
     assert trial.resume().ok
     assert trial.all_work()
@@ -172,14 +178,14 @@ def test_an_agent_that_died_in_the_middle_of_a_move(trial: Trial, order: str) ->
     dead, driver = trial.method, CudaDriver(trial.node.library)
     for target in trial.targets:
         target.ask(False)
-    until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed")
-    dead._aim(trial.targets, {home: away})
+    until(lambda: Freeze(5.0).suspension_state(trial.targets) is SuspensionState.RUNNING, "thawed")
+    dead._set_target_gpus(trial.targets, {home: away})
     driver.restore(trial.programs[0].pid, {home: away})
     trial.method = trial.fresh()
-    assert trial.standing is Standing.PARTLY_SUSPENDED
+    assert trial.suspension_state is SuspensionState.PARTLY_SUSPENDED
     if order == "suspend":
         assert trial.suspend().ok
-        assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+        assert (trial.suspension_state, trial.held()) == (SuspensionState.SUSPENDED, 0)
     assert trial.resume().ok, "it goes on to where it was aimed, or home once it is off again"
     assert trial.on() == [{away if order == "resume" else home: gpus[home]} for gpus in before]
     assert trial.all_work()
@@ -196,7 +202,7 @@ def test_a_trial_on_two_gpus_swaps_them(trial: Trial) -> None:
     assert trial.resume({first: second, second: second}).code == "GPUMapIncomplete"
     trial.fault("fail=restore")
     assert trial.resume(swap).code == "RestoreRefused"
-    assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    assert (trial.suspension_state, trial.held()) == (SuspensionState.SUSPENDED, 0)
     trial.node.clear_faults()
     assert trial.resume(swap).ok
     assert trial.on() == [{swap[uuid]: count for uuid, count in gpus.items()} for gpus in before]
@@ -210,5 +216,5 @@ def test_of_two_one_is_moved_and_the_other_lost(trial: Trial) -> None:
     assert trial.resume({home: away}).code == "CUDAFailed"
     for program in trial.programs:
         assert program.process.wait(20) == -9
-    assert trial.standing is Standing.GONE
+    assert trial.suspension_state is SuspensionState.GONE
     assert not list((trial.folder / "parked").iterdir())

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from agent_builders import TrialServer, pod, pod_uid
 from agent_writing import Writing, kill, started
-from departing import LATE, MINE, Scene, answered, settled
+from migration_scene import LATE, MINE, Scene, answered, settled
 
-from podium_agent.migration.departures import AGAIN_SECONDS
+from podium_agent.migration.controller import RETRY_SECONDS
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.pods import TrialPod
 from podium_agent.suspension.base import Outcome
@@ -25,7 +25,7 @@ def test_a_suspended_trial_becomes_an_image_once(scene: Scene) -> None:
     answer = answered(scene)
     assert answer.image.startswith(f"{scene.address}/{MINE}@sha256:")
     assert (answer.gpu_state, answer.code) == ('{"gpus":{"GPU-1":64},"processes":1}', "")
-    assert (scene.state, scene.archives, scene.parked.whole("c1").leaving) == ("FROZEN", [], 0.0)
+    assert (scene.state, scene.archives, scene.notes.read("c1").migrating_until) == ("FROZEN", [], 0.0)
     assert answered(scene) == answer
     assert len(scene.kubelet.asked) == 1
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_carried_is_answered_and_stands_as_it_stood(scene: Scene,
 
 
 @pytest.mark.parametrize(
-    ("pod_change", "book_change"),
+    ("pod_change", "record_change"),
     [
         ({}, {"state": TrialState.RUNNING}),
         ({}, {"state": TrialState.SUSPENDING}),
@@ -60,14 +60,14 @@ def test_what_cannot_be_carried_is_answered_and_stands_as_it_stood(scene: Scene,
         ({"ended": True}, {}),
     ],
 )
-def test_who_does_not_leave_yet(scene: Scene, pod_change: dict[str, Any], book_change: dict[str, Any]) -> None:
+def test_who_does_not_leave_yet(scene: Scene, pod_change: dict[str, Any], record_change: dict[str, Any]) -> None:
     scene.pod = replace(scene.pod, **pod_change)
-    for name, value in book_change.items():
+    for name, value in record_change.items():
         setattr(scene.trial_record, name, value)
 
     async def ask() -> None:
-        async with scene.agent() as departures:
-            await settled(departures)
+        async with scene.agent() as migration_controller:
+            await settled(migration_controller)
 
     asyncio.run(ask())
     assert (scene.trial_record.container_checkpoint, scene.kubelet.asked) == (None, [])
@@ -77,11 +77,11 @@ def test_asked_no_more_while_it_is_written_it_stands_as_it_stood(scene: Scene) -
     scene.kubelet.silent = True
 
     async def take_back() -> None:
-        async with scene.agent() as departures:
-            await departures.look(0.0)
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
             await scene.kubelet.written.wait()
             scene.pod = replace(scene.pod, carry="")
-            await settled(departures)
+            await settled(migration_controller)
 
     asyncio.run(take_back())
     assert (scene.state, scene.archives, scene.trial_record.container_checkpoint) == ("FROZEN", [], None)
@@ -93,14 +93,14 @@ def test_an_archive_that_comes_when_nobody_waits_any_more_is_removed(scene: Scen
     left: list[list[str]] = []
 
     async def take_back() -> None:
-        async with scene.agent() as departures:
-            await departures.look(0.0)
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
             await scene.kubelet.written.wait()
             scene.pod = replace(scene.pod, carry="")
-            await settled(departures)
+            await settled(migration_controller)
             for moment in (1.0, 1e4):
                 (scene.folder / LATE).touch()
-                await departures.look(moment)
+                await migration_controller.reconcile(moment)
                 left.append(scene.archives)
 
     asyncio.run(take_back())
@@ -125,17 +125,17 @@ def test_what_is_undone_is_not_broken_off_by_the_next_look(scene: Scene) -> None
     scene.freeze = slow = Slow()
 
     async def take_back() -> None:
-        async with scene.agent() as departures:
-            await departures.look(0.0)
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
             await scene.kubelet.written.wait()
             scene.pod = replace(scene.pod, carry="")
-            await departures.look(0.0)
+            await migration_controller.reconcile(0.0)
             await slow.started.wait()
             for _ in range(3):
-                await departures.look(0.0)
+                await migration_controller.reconcile(0.0)
                 await asyncio.sleep(0)
             slow.may.set()
-            await settled(departures)
+            await settled(migration_controller)
 
     asyncio.run(take_back())
     assert (scene.state, scene.archives) == ("FROZEN", [])
@@ -143,11 +143,11 @@ def test_what_is_undone_is_not_broken_off_by_the_next_look(scene: Scene) -> None
 
 def test_asked_no_more_its_image_is_removed(scene: Scene) -> None:
     async def take_back() -> None:
-        async with scene.agent() as departures:
-            await settled(departures)
+        async with scene.agent() as migration_controller:
+            await settled(migration_controller)
             assert scene.registry.manifests
             scene.pod = replace(scene.pod, carry="")
-            await settled(departures)
+            await settled(migration_controller)
 
     asyncio.run(take_back())
     assert (scene.trial_record.container_checkpoint, scene.state) == (None, "FROZEN")
@@ -169,11 +169,11 @@ def test_an_image_of_a_trial_that_works_again_is_taken_back(
     """`podium thaw` lets all work. The image itself is removed once no status names it."""
 
     async def thawed() -> None:
-        async with scene.agent() as departures:
-            await settled(departures)
+        async with scene.agent() as migration_controller:
+            await settled(migration_controller)
             assert scene.record.image_complete is True
             scene.pod, scene.trial_record.state = replace(scene.pod, **about), state
-            await departures.look(0.0)
+            await migration_controller.reconcile(0.0)
 
     asyncio.run(thawed())
     answer = scene.trial_record.container_checkpoint
@@ -188,12 +188,12 @@ def test_told_to_go_before_its_image_is_there_it_stands_as_it_stood(scene: Scene
     scene.kubelet.silent = True
 
     async def told() -> None:
-        async with scene.agent() as departures:
-            await departures.look(0.0)
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
             assert scene.record.image_complete is False
             await scene.kubelet.written.wait()
             scene.pod = replace(scene.pod, deadline=1.0)
-            await settled(departures)
+            await settled(migration_controller)
 
     asyncio.run(told())
     assert (scene.state, scene.trial_record.container_checkpoint, scene.record.image_complete) == (
@@ -205,10 +205,10 @@ def test_told_to_go_before_its_image_is_there_it_stands_as_it_stood(scene: Scene
 
 def test_an_image_that_is_ready_when_its_trial_was_just_told_to_go_is_not_told(scene: Scene) -> None:
     async def told() -> None:
-        async with scene.agent() as departures:
-            await departures.look(0.0)
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
             scene.pod = replace(scene.pod, deadline=1.0)
-            await asyncio.gather(*departures._leaving.values())
+            await asyncio.gather(*migration_controller._tasks.values())
 
     asyncio.run(told())
     assert scene.registry.manifests
@@ -217,7 +217,7 @@ def test_an_image_that_is_ready_when_its_trial_was_just_told_to_go_is_not_told(s
 
 def test_what_an_agent_left_half_done_is_done_by_the_next(scene: Scene) -> None:
     """It died when the archive was there: the container is thawed, and noted as leaving."""
-    scene.parked.leave("c1", 4e9)
+    scene.notes.set_migrating_until("c1", 4e9)
     scene.freezer.ask(False)
     (scene.folder / LATE).touch()
     assert answered(scene).image
@@ -229,8 +229,8 @@ def test_an_archive_that_an_agent_left_is_removed_if_nobody_asks_any_more(scene:
     scene.pod = replace(scene.pod, carry="")
 
     async def look() -> None:
-        async with scene.agent() as departures:
-            await departures.look(0.0)
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
 
     asyncio.run(look())
     assert scene.archives == []
@@ -240,13 +240,13 @@ def test_with_the_api_away_it_is_tried_again(scene: Scene) -> None:
     scene.api_is_there = False
 
     async def again() -> None:
-        async with scene.agent() as departures:
-            await settled(departures)
+        async with scene.agent() as migration_controller:
+            await settled(migration_controller)
             assert (scene.trial_record.container_checkpoint, scene.state) == (None, "FROZEN")
             scene.api_is_there = True
-            await settled(departures, AGAIN_SECONDS / 2)
+            await settled(migration_controller, RETRY_SECONDS / 2)
             assert scene.kubelet.asked == []
-            await settled(departures, AGAIN_SECONDS)
+            await settled(migration_controller, RETRY_SECONDS)
 
     asyncio.run(again())
     assert scene.trial_record.container_checkpoint is not None
@@ -258,14 +258,14 @@ def test_the_pause_after_the_api_was_away_begins_when_that_was_seen(scene: Scene
     scene.api_is_there = False
 
     async def again() -> None:
-        async with scene.agent() as departures:
-            await departures.look(0.0)
-            await departures.look(100.0)
-            await asyncio.gather(*departures._leaving.values())
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
+            await migration_controller.reconcile(100.0)
+            await asyncio.gather(*migration_controller._tasks.values())
             scene.api_is_there = True
-            await settled(departures, 100.0 + AGAIN_SECONDS / 2)
+            await settled(migration_controller, 100.0 + RETRY_SECONDS / 2)
             assert (scene.trial_record.container_checkpoint, scene.kubelet.asked) == (None, [])
-            await settled(departures, 100.0 + AGAIN_SECONDS)
+            await settled(migration_controller, 100.0 + RETRY_SECONDS)
 
     asyncio.run(again())
     assert scene.trial_record.container_checkpoint is not None
@@ -289,11 +289,11 @@ def test_the_image_goes_when_its_new_node_has_it(
     scene.registry.manifests["sha256:1"] = b"{}"
 
     async def look() -> None:
-        async with scene.agent() as departures:
+        async with scene.agent() as migration_controller:
             image = f"{scene.address}/{repository}@sha256:1"
             came: TrialPod = pod("a", 1, carried=True, image=image, **({"main": "c2"} | state))
             scene.pod = came
-            await departures.look(0.0)
+            await migration_controller.reconcile(0.0)
 
     asyncio.run(look())
     assert ("sha256:1" not in scene.registry.manifests) is removed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium_agent.deviceplugin.slots import RefusedError, check, devices, prefer
+from podium_agent.deviceplugin.slots import AllocationRefusedError, check_allocation, choose_slots, slot_devices
 from podium_agent.observe.gpu_health import Gpu, Sample
 
 HEALTH = {"A": "Healthy", "B": "Healthy", "C": "Unhealthy"}
@@ -29,19 +29,19 @@ def ids(text: str) -> list[str]:
     ],
 )
 def test_preference(available: str, must: str, size: int, use: dict[str, float], chosen: str) -> None:
-    assert list(prefer(ids(available), ids(must), size, HEALTH, use)) == ids(chosen)  # type: ignore[arg-type]
+    assert list(choose_slots(ids(available), ids(must), size, HEALTH, use)) == ids(chosen)  # type: ignore[arg-type]
 
 
 def test_a_container_never_gets_two_shares_of_one_gpu() -> None:
-    assert check(ids("B1 A0"), {"A", "B"}) == ("A", "B")
-    with pytest.raises(RefusedError, match="DuplicateGPU: a container asked for 2 shares"):
-        check(ids("A01"), {"A", "B"})
-    with pytest.raises(RefusedError, match="UnknownGPU: X is no GPU of this node; there are: A, B"):
-        check(ids("X0"), {"A", "B"})
+    assert check_allocation(ids("B1 A0"), {"A", "B"}) == ("A", "B")
+    with pytest.raises(AllocationRefusedError, match="DuplicateGPU: a container requested 2 slots"):
+        check_allocation(ids("A01"), {"A", "B"})
+    with pytest.raises(AllocationRefusedError, match="UnknownGPU: X is not a GPU of this node; its GPUs are: A, B"):
+        check_allocation(ids("X0"), {"A", "B"})
 
 
 def test_what_is_announced() -> None:
     gpus = [Gpu(Sample("A", 0), 0.0, "Unhealthy"), Gpu(Sample("B", 1), 0.0, "Unknown")]
-    assert [(one.id, one.healthy) for one in devices(gpus, 2)] == [
+    assert [(one.id, one.healthy) for one in slot_devices(gpus, 2)] == [
         ("A::0", False), ("A::1", False), ("B::0", True), ("B::1", True),
     ]  # fmt: skip

@@ -13,22 +13,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from moving_servers import DUMP, FakeKubelet, FakeRegistry, archive_bytes, sha256
+from migration_servers import DUMP, FakeKubelet, FakeRegistry, archive_bytes, sha256
 
 from podium_agent.migration import kubelet as kubelets
-from podium_agent.migration.eligibility import Place, Subject
-from podium_agent.migration.kubelet import Container, Kubelet, refused
-from podium_agent.migration.move import Departed, Mover
-from podium_agent.migration.open_files import Opened
-from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.checkpointer import Checkpointer, CheckpointImage
+from podium_agent.migration.eligibility import ContainerFacts, NodeFacts
+from podium_agent.migration.errors import MigrationError
+from podium_agent.migration.kubelet import ContainerRef, Kubelet, error_from_response
+from podium_agent.migration.open_files import OpenFiles
 from podium_agent.migration.registry import Registry
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.freeze import Freeze
 from podium_devcluster.runtime import pki
 
-TRIAL = Container("team", "search-7-0", "train")
-HERE, THERE = Place("node-1", "containerd://2.1.9", "amd64"), Place("node-2", "containerd://2.1.9", "amd64")
-FIT = Subject(("train",), (), "registry/trial@sha256:1")
+TRIAL = ContainerRef("team", "search-7-0", "train")
+HERE, THERE = NodeFacts("node-1", "containerd://2.1.9", "amd64"), NodeFacts("node-2", "containerd://2.1.9", "amd64")
+FIT = ContainerFacts(("train",), (), "registry/trial@sha256:1")
 OTHERS = "checkpoint-search-7-0_team-train-logs-2026-11-22T04:52:25Z.tar"  # of a container named train-logs
 
 
@@ -38,7 +38,7 @@ class Scene:
 
     root: Path
     certificates: Path
-    subject: Subject = FIT
+    facts: ContainerFacts = FIT
     registry_is_there: bool = True
     seconds: float = 20.0
     authority: str = "ca.crt"
@@ -56,20 +56,20 @@ class Scene:
         (self.root / "token").write_text("the-agents-own\n")
         (self.folder / OTHERS).touch()
 
-    async def depart(self) -> Departed:
+    async def checkpoint(self) -> CheckpointImage:
         async with AsyncExitStack() as stack:
             kubelet = await stack.enter_async_context(self.kubelet.serve(self.certificates))
             registry = await stack.enter_async_context(self.registry.serve())
             if not self.registry_is_there:
                 registry = 1  # nobody listens at so low a port
-            mover = Mover(
+            checkpointer = Checkpointer(
                 Kubelet("127.0.0.1", kubelet, self.certificates / self.authority, self.root / "token"),
                 Registry(f"127.0.0.1:{registry}"),
                 Freeze(5.0),
                 self.folder,
                 self.seconds,
             )
-            return await mover.set_container_checkpoint(TRIAL, self.freezer, self.subject, HERE, THERE)
+            return await checkpointer.checkpoint(TRIAL, self.freezer, self.facts, HERE, THERE)
 
     @property
     def state(self) -> str:
@@ -88,7 +88,7 @@ def scene(tmp_path: Path, certificates: Path) -> Scene:
 @pytest.mark.parametrize("suspended", [False, True], ids=["at work", "suspended"])
 def test_a_container_becomes_an_image_and_stands_still(scene: Scene, suspended: bool) -> None:
     scene.freezer.ask(suspended)
-    departed = asyncio.run(scene.set_container_checkpoint())
+    departed = asyncio.run(scene.checkpoint())
 
     assert scene.kubelet.asked == ["/checkpoint/team/search-7-0/train?timeout=20 Bearer the-agents-own"]
     assert scene.state == "FROZEN"
@@ -129,7 +129,7 @@ FAULTS = {
     "InvalidArchive  ": [("kubelet.files", {name: text for name, text in DUMP.items() if name != "spec.dump"})],
     "RegistryRefused": [("registry.broken", True)],
     "RegistryUnreachable": [("registry_is_there", False)],
-    "GPUAttached": [("subject", replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"}))))],
+    "GPUAttached": [("facts", replace(FIT, open_files=OpenFiles(frozenset({"/dev/nvidia0"}))))],
 }
 
 
@@ -146,8 +146,8 @@ def test_a_move_that_fails_changes_nothing(
         _change(name, value)(scene)
     scene.freezer.ask(suspended)
 
-    with pytest.raises(MoveError) as failed:
-        asyncio.run(scene.set_container_checkpoint())
+    with pytest.raises(MigrationError) as failed:
+        asyncio.run(scene.checkpoint())
     assert failed.value.code == code.strip()
     assert scene.state == ("FROZEN" if suspended else "THAWED")
     assert scene.archives == [OTHERS]
@@ -158,7 +158,7 @@ def test_a_move_that_is_cut_short_changes_nothing(scene: Scene) -> None:
     scene.kubelet.silent = True
 
     async def cut() -> None:
-        moving = asyncio.ensure_future(scene.set_container_checkpoint())
+        moving = asyncio.ensure_future(scene.checkpoint())
         await scene.kubelet.written.wait()
         moving.cancel()
         await asyncio.gather(moving, return_exceptions=True)
@@ -172,15 +172,15 @@ def test_an_archive_that_came_after_its_time_is_removed_by_the_next_move(scene: 
     late = scene.folder / OTHERS.replace("train-logs", "train")
     late.touch()
     scene.kubelet.status = 500
-    with pytest.raises(MoveError):
-        asyncio.run(scene.set_container_checkpoint())
+    with pytest.raises(MigrationError):
+        asyncio.run(scene.checkpoint())
     assert scene.archives == [OTHERS]
 
 
 def test_nobody_there_is_asked_nothing(scene: Scene) -> None:
     (scene.freezer.path / "cgroup.procs").write_text("")
-    with pytest.raises(MoveError, match="ContainerNotRunning"):
-        asyncio.run(scene.set_container_checkpoint())
+    with pytest.raises(MigrationError, match="ContainerNotRunning"):
+        asyncio.run(scene.checkpoint())
     assert scene.kubelet.asked == []
 
 
@@ -216,5 +216,5 @@ def test_secrets_go_over_tls_but_on_loopback(address: str, url: str) -> None:
 
 def test_every_no_names_the_cure_or_what_was_said() -> None:
     for status in (401, 403, 404, 500):
-        error = refused(TRIAL, status, "the kubelet's own words")
+        error = error_from_response(TRIAL, status, "the kubelet's own words")
         assert "the kubelet's own words" in str(error)

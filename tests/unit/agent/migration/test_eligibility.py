@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.migration.eligibility import Place, Subject, why_not
+from podium_agent.migration.eligibility import ContainerFacts, NodeFacts, ineligible
+from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.facts import Node, Pod
-from podium_agent.migration.open_files import Opened, opened_by
-from podium_agent.migration.refusal import MoveError
-from podium_agent.migration.runtimes import Runtime, parse, why_not_restored, why_not_written
+from podium_agent.migration.open_files import OpenFiles, open_files_of
+from podium_agent.migration.runtimes import Runtime, checkpoint_unsupported, parse, restore_unsupported
 
-HERE = Place("node-1", "containerd://2.1.9", "amd64")
-THERE = Place("node-2", "containerd://2.1.9", "amd64")
-FIT = Subject(("train",), (("saves", "persistentVolumeClaim"),), "registry/trial@sha256:" + "0" * 64)
-WRITES = Opened(frozenset({"/ckpt/run/events"}), frozenset({"/ckpt/run/events"}))
+HERE = NodeFacts("node-1", "containerd://2.1.9", "amd64")
+THERE = NodeFacts("node-2", "containerd://2.1.9", "amd64")
+FIT = ContainerFacts(("train",), (("saves", "persistentVolumeClaim"),), "registry/trial@sha256:" + "0" * 64)
+WRITES = OpenFiles(frozenset({"/ckpt/run/events"}), frozenset({"/ckpt/run/events"}))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_what_a_runtime_calls_itself(said: str, found: Runtime | None) -> None:
     if found is not None:
         assert parse(said) == found
         return
-    with pytest.raises(MoveError) as refused:
+    with pytest.raises(MigrationError) as refused:
         parse(said)
     assert refused.value.code == "RuntimeUnknown"
 
@@ -58,12 +58,12 @@ def test_what_a_runtime_calls_itself(said: str, found: Runtime | None) -> None:
 )
 def test_which_runtimes_can(said: str, writes: str | None, restores: str | None, switched_on: str | None) -> None:
     runtime = parse(said)
-    answers = (why_not_written(runtime), why_not_restored(runtime, False), why_not_restored(runtime, True))
+    answers = (checkpoint_unsupported(runtime), restore_unsupported(runtime, False), restore_unsupported(runtime, True))
     assert tuple(answer.code if answer else None for answer in answers) == (writes, restores, switched_on)
 
 
 @pytest.mark.parametrize(
-    ("subject", "target", "code", "named"),
+    ("facts", "target", "code", "named"),
     [
         (FIT, THERE, None, ""),
         (FIT, None, None, ""),
@@ -76,27 +76,39 @@ def test_which_runtimes_can(said: str, writes: str | None, restores: str | None,
         (replace(FIT, volumes=(("data", "hostPath"),)), THERE, "NodeLocalVolume", "data (hostPath)"),
         (replace(FIT, volumes=(("of-tomorrow", "novel"),)), THERE, "NodeLocalVolume", "of-tomorrow"),
         (replace(FIT, image_id="sha256:" + "0" * 64), THERE, "ImageWithoutDigest", "sha256:0000"),
-        (replace(FIT, image_id=""), THERE, "ImageWithoutDigest", "nothing"),
-        (replace(FIT, opened=Opened(frozenset({"/lib/libcuda.so.570"}))), THERE, "GPUAttached", "/lib/libcuda.so.570"),
-        (replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"}))), THERE, "GPUAttached", "/dev/nvidia0"),
-        (replace(FIT, opened=Opened(frozenset({"/lib/libcuda.so.570"})), off_gpu=True), THERE, None, ""),
-        (replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"})), off_gpu=True), THERE, "GPUAttached", "/dev/nvidia0"),
-        (replace(FIT, opened=Opened(frozenset({"anon_inode:[io_uring]"}))), THERE, "IOUringInUse", "io_uring"),
-        (replace(FIT, opened=Opened(frozenset({"/lib/libc.so.6", "socket:[7]"}))), THERE, None, ""),
-        (replace(FIT, mounts=("/ckpt",), opened=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),
-        (replace(FIT, mounts=("/ckpt/",), opened=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),
-        (replace(FIT, mounts=("/ckp",), opened=WRITES), THERE, None, ""),
-        (replace(FIT, mounts=("/ckpt",), opened=Opened(WRITES.all)), THERE, None, ""),
+        (replace(FIT, image_id=""), THERE, "ImageWithoutDigest", "unknown"),
+        (
+            replace(FIT, open_files=OpenFiles(frozenset({"/lib/libcuda.so.570"}))),
+            THERE,
+            "GPUAttached",
+            "/lib/libcuda.so.570",
+        ),
+        (replace(FIT, open_files=OpenFiles(frozenset({"/dev/nvidia0"}))), THERE, "GPUAttached", "/dev/nvidia0"),
+        (replace(FIT, open_files=OpenFiles(frozenset({"/lib/libcuda.so.570"})), off_gpu=True), THERE, None, ""),
+        (
+            replace(FIT, open_files=OpenFiles(frozenset({"/dev/nvidia0"})), off_gpu=True),
+            THERE,
+            "GPUAttached",
+            "/dev/nvidia0",
+        ),
+        (replace(FIT, open_files=OpenFiles(frozenset({"anon_inode:[io_uring]"}))), THERE, "IOUringInUse", "io_uring"),
+        (replace(FIT, open_files=OpenFiles(frozenset({"/lib/libc.so.6", "socket:[7]"}))), THERE, None, ""),
+        (replace(FIT, mounts=("/ckpt",), open_files=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),
+        (replace(FIT, mounts=("/ckpt/",), open_files=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),
+        (replace(FIT, mounts=("/ckp",), open_files=WRITES), THERE, None, ""),
+        (replace(FIT, mounts=("/ckpt",), open_files=OpenFiles(WRITES.all)), THERE, None, ""),
     ],
 )
-def test_what_cannot_leave_is_told_why(subject: Subject, target: Place | None, code: str | None, named: str) -> None:
-    refused = why_not(subject, HERE, target)
+def test_what_cannot_leave_is_told_why(
+    facts: ContainerFacts, target: NodeFacts | None, code: str | None, named: str
+) -> None:
+    refused = ineligible(facts, HERE, target)
     assert (refused.code if refused else None) == code
     assert named in (refused.message if refused else "")
 
 
 def test_a_source_that_writes_none_is_refused_without_a_target() -> None:
-    refused = why_not(FIT, replace(HERE, runtime="containerd://1.7.1"), None)
+    refused = ineligible(FIT, replace(HERE, runtime="containerd://1.7.1"), None)
     assert refused is not None
     assert refused.code == "RuntimeTooOld"
 
@@ -104,13 +116,13 @@ def test_a_source_that_writes_none_is_refused_without_a_target() -> None:
 def test_what_this_process_holds_is_found(tmp_path: Path) -> None:
     file = tmp_path / "held"
     with file.open("w"):
-        found = opened_by([os.getpid(), 2**22 + 1])  # the second is beyond the kernel's greatest pid
+        found = open_files_of([os.getpid(), 2**22 + 1])  # the second is beyond the kernel's greatest pid
     assert str(file) in found.written & found.all
     assert any("python" in path or "libc" in path for path in found.all)
     with file.open():
-        found = opened_by([os.getpid()])
+        found = open_files_of([os.getpid()])
     assert str(file) in found.all - found.written
-    assert str(file) not in opened_by([os.getpid()]).all
+    assert str(file) not in open_files_of([os.getpid()]).all
 
 
 def test_a_pod_and_a_node_as_the_api_writes_them() -> None:
@@ -131,8 +143,8 @@ def test_a_pod_and_a_node_as_the_api_writes_them() -> None:
     )
     assert pod.container_id("train") == "abc"
     assert pod.container_id("gate") == ""
-    opened = Opened(frozenset({"/x"}))
-    assert pod.subject("train", opened, off_gpu=True) == Subject(
+    opened = OpenFiles(frozenset({"/x"}))
+    assert pod.container_facts("train", opened, off_gpu=True) == ContainerFacts(
         ("train", "proxy"), (("a", "emptyDir"), ("b", "secret")), "i@sha256:1", True, ("/b",), opened, True
     )
     node = Node.model_validate(
@@ -145,4 +157,4 @@ def test_a_pod_and_a_node_as_the_api_writes_them() -> None:
             },
         }
     )
-    assert (node.address, node.port, node.place()) == ("10.0.0.1", 10251, HERE)
+    assert (node.address, node.port, node.node_facts()) == ("10.0.0.1", 10251, HERE)

@@ -12,19 +12,25 @@ from typing import Any
 
 import pytest
 
-import podium_agent.suspension.factory
+import podium_agent.suspension.detection
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.base import Standing
-from podium_agent.suspension.capability import Facts, read_facts, why_not, why_not_mapped, why_not_several
-from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.base import SuspensionState
+from podium_agent.suspension.capability import (
+    DriverFacts,
+    cuda_checkpoint_unsupported,
+    gpu_map_unsupported,
+    multi_gpu_unsupported,
+    read_facts,
+)
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
-from podium_agent.suspension.factory import Opening
+from podium_agent.suspension.detection import MethodDetection
+from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import GpuMemory, read_memory
-from podium_agent.suspension.parked_memory import Arrival, Parked
+from podium_agent.suspension.gpu_memory import GpuMemory, read_memory
+from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_agent.suspension.processes import CudaProcesses
 
 SIZE = 4 << 20
@@ -33,25 +39,25 @@ SIZE = 4 << 20
 @pytest.mark.parametrize(
     ("facts", "code"),
     [
-        (Facts("610.43.02"), None),
-        (Facts("570.86.10"), None),
-        (Facts("565.57.01"), "DriverTooOld"),
-        (Facts(""), "DriverTooOld"),
-        (Facts("580.95", machine="aarch64"), "DriverTooOld"),
-        (Facts("595.10", machine="aarch64"), None),
-        (Facts("610.43.02", mig=("GPU-1",)), "MIGEnabled"),
-        (Facts("610.43.02", mps=True), "MPSEnabled"),
-        (Facts(trouble="NVML: Driver Not Loaded"), "DriverMissing"),
+        (DriverFacts("610.43.02"), None),
+        (DriverFacts("570.86.10"), None),
+        (DriverFacts("565.57.01"), "DriverTooOld"),
+        (DriverFacts(""), "DriverTooOld"),
+        (DriverFacts("580.95", machine="aarch64"), "DriverTooOld"),
+        (DriverFacts("595.10", machine="aarch64"), None),
+        (DriverFacts("610.43.02", mig=("GPU-1",)), "MIGEnabled"),
+        (DriverFacts("610.43.02", mps=True), "MPSEnabled"),
+        (DriverFacts(error="NVML: Driver Not Loaded"), "DriverMissing"),
     ],
 )
-def test_why_a_node_cannot(facts: Facts, code: str | None) -> None:
-    why = why_not(facts)
+def test_why_a_node_cannot(facts: DriverFacts, code: str | None) -> None:
+    why = cuda_checkpoint_unsupported(facts)
     assert (why is None) if code is None else (why or "").startswith(f"{code}: ")
 
 
 def test_several_gpus_need_a_newer_driver() -> None:
-    assert why_not_several("610.43.02") is None
-    assert (why_not_several("595.71.05") or "").startswith("DriverTooOldForMultiGPU: ")
+    assert multi_gpu_unsupported("610.43.02") is None
+    assert (multi_gpu_unsupported("595.71.05") or "").startswith("DriverTooOldForMultiGPU: ")
 
 
 def test_an_mps_daemon_is_seen(tmp_path: Path) -> None:
@@ -80,12 +86,12 @@ def test_the_first_that_the_job_names_and_the_node_has(
     cuda_node: Any, tmp_path: Path, wanted: tuple[str, ...], gpus: int, here: bool, best: str
 ) -> None:
     freeze = Freeze(1.0)
-    cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 1.0, 1.0), freeze, Parked(tmp_path))
-    methods = Methods(freeze, cuda if here else None, several="an old driver")
-    assert methods.best(wanted, gpus) == best
-    assert methods.best(wanted, gpus, {"freeze", "cuda-checkpoint"}) == best, "all have failed: from the first again"
+    cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 1.0, 1.0), freeze, GpuStateNotes(tmp_path))
+    methods = SuspensionMethods(freeze, cuda if here else None, multi_gpu_refusal="an old driver")
+    assert methods.choose(wanted, gpus) == best
+    assert methods.choose(wanted, gpus, {"freeze", "cuda-checkpoint"}) == best, "all have failed: from the first again"
     if here and gpus == 1 and {"freeze", "cuda-checkpoint"} <= set(wanted):
-        assert methods.best(wanted, gpus, {best}) != best
+        assert methods.choose(wanted, gpus, {best}) != best
     assert set(methods.names) == ({"freeze", "cuda-checkpoint"} if here else {"freeze"})
 
 
@@ -125,10 +131,10 @@ def test_custom_storage_is_looked_for(cuda_node: Any) -> None:
 
 def test_an_agent_without_a_driver_has_freeze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(tmp_path / "none"))
-    opening = Opening(AgentSettings(node_name="n", share_dir=tmp_path / "share"))
-    asyncio.run(opening.look())
-    assert opening.methods.names == ("freeze",)
-    assert opening.why.startswith("DriverMissing: ")
+    detection = MethodDetection(AgentSettings(node_name="n", share_dir=tmp_path / "share"))
+    asyncio.run(detection.detect())
+    assert detection.methods.names == ("freeze",)
+    assert detection.reason.startswith("DriverMissing: ")
 
 
 def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thawed(
@@ -142,30 +148,32 @@ def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thaw
     target = Freezer(tmp_path / "pod", unified=False)
     (tmp_path / "proc" / "1").mkdir(parents=True)
     (tmp_path / "proc" / "1" / "cgroup").write_text("6:freezer:/kubepods/pod\n")
-    Parked(tmp_path / "parked").note("pod", {"GPU-x": 1})
-    Parked(tmp_path / "parked").note("ended", {"GPU-x": 1})
+    GpuStateNotes(tmp_path / "parked").write_held("pod", {"GPU-x": 1})
+    GpuStateNotes(tmp_path / "parked").write_held("ended", {"GPU-x": 1})
     monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(tmp_path / "none"))
     settings = AgentSettings(node_name="n", share_dir=tmp_path / "share", proc=tmp_path / "proc", driver_seconds=0.01)
-    opening = Opening(settings)
+    detection = MethodDetection(settings)
     kept = [place.name for place in (tmp_path / "parked").iterdir()]
     assert kept == ["pod"], "of a container that ended while no agent ran nothing is kept"
 
     async def scene() -> None:
-        await opening.look()
-        assert (await opening.methods.resume((target,))).code == "DriverMissing"
-        assert opening.methods.standing((target,)) is Standing.PARKED
-        monkeypatch.setattr(podium_agent.suspension.factory, "CudaDriver", lambda: CudaDriver(cuda_node.library))
+        await detection.detect()
+        assert (await detection.methods.resume((target,))).code == "DriverMissing"
+        assert detection.methods.suspension_state((target,)) is SuspensionState.SUSPENDED
+        monkeypatch.setattr(podium_agent.suspension.detection, "CudaDriver", lambda: CudaDriver(cuda_node.library))
         monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(cuda_node.folder / "state"))
-        await asyncio.wait_for(opening.run(), 300)
-        assert opening.methods.names == ("freeze", "cuda-checkpoint")
-        assert (await opening.methods.resume((target,))).code == "InsufficientGPUMemory", "no GPU of that name has room"
+        await asyncio.wait_for(detection.run(), 300)
+        assert detection.methods.names == ("freeze", "cuda-checkpoint")
+        assert (await detection.methods.resume((target,))).code == "InsufficientGPUMemory", (
+            "no GPU of that name has room"
+        )
 
     asyncio.run(scene())
 
 
 def test_what_a_trial_holds_is_counted_by_gpu() -> None:
     memory = GpuMemory({1: {"A": 3, "B": 1}, 2: {"A": 4}, 3: {"A": 100}}, {"A": 0, "B": 0})
-    assert memory.of(frozenset({1, 2, 99})) == {"A": 7, "B": 1}
+    assert memory.held_by(frozenset({1, 2, 99})) == {"A": 7, "B": 1}
 
 
 def test_a_lost_gpu_does_not_hide_the_others(cuda_node: Any) -> None:
@@ -173,85 +181,90 @@ def test_a_lost_gpu_does_not_hide_the_others(cuda_node: Any) -> None:
     cuda_node.lose_gpu(1)
     memory = read_memory()
     assert len(memory.free) == 1
-    assert sum(memory.of(frozenset({program.pid})).values()) == SIZE
+    assert sum(memory.held_by(frozenset({program.pid})).values()) == SIZE
 
 
 def test_notes_are_found_by_the_next_agent(tmp_path: Path) -> None:
     folder = tmp_path / "parked"
-    Parked(folder).note("c1", {"A": 5})
-    after = Parked(folder)
-    assert (after.has("c1"), after.has("c2"), after.read("c1"), after.read("c2")) == (True, False, {"A": 5}, {})
-    after.forget("c1")
-    assert not Parked(folder).has("c1")
+    GpuStateNotes(folder).write_held("c1", {"A": 5})
+    after = GpuStateNotes(folder)
+    assert (after.has("c1"), after.has("c2"), after.held_bytes("c1"), after.held_bytes("c2")) == (
+        True,
+        False,
+        {"A": 5},
+        {},
+    )
+    after.remove("c1")
+    assert not GpuStateNotes(folder).has("c1")
     (folder / "c3").write_text('{"GPU-a": 7}')
-    assert Parked(folder).read("c3") == {"GPU-a": 7}, "as agents before this version wrote them"
+    assert GpuStateNotes(folder).held_bytes("c3") == {"GPU-a": 7}, "as agents before this version wrote them"
 
 
 def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None:
-    parked = Parked(tmp_path / "parked")
-    arrival = Arrival(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2)
-    parked.arrives("c1", arrival, ("GPU-x", "GPU-y"))
+    notes = GpuStateNotes(tmp_path / "parked")
+    gpu_state = GpuState(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2)
+    notes.add_migrated("c1", gpu_state, ("GPU-x", "GPU-y"))
     whole = {
         "held": {"GPU-x": 1, "GPU-y": 2},
-        "onto": {"GPU-a": "GPU-x", "GPU-b": "GPU-y"},
+        "gpu_map": {"GPU-a": "GPU-x", "GPU-b": "GPU-y"},
         "processes": 2,
-        "leaving": 0.0,
-        "ranks": {},
-        "each": {},
-        "goal": {},
+        "migrating_until": 0.0,
+        "current_gpus": {},
+        "held_by_process": {},
+        "target_gpus": {},
     }
-    assert Parked(tmp_path / "parked").whole("c1").model_dump() == whole
-    parked.arrives("c1", arrival, ("GPU-y", "GPU-x"))
-    assert parked.whole("c1").model_dump() == whole, "half-done, or suspended here since: that note is right"
+    assert GpuStateNotes(tmp_path / "parked").read("c1").model_dump() == whole
+    notes.add_migrated("c1", gpu_state, ("GPU-y", "GPU-x"))
+    assert notes.read("c1").model_dump() == whole, "half-done, or suspended here since: that note is right"
 
 
 def test_who_is_carried_on_before_it_came_back_still_names_the_gpus_that_the_driver_knows(tmp_path: Path) -> None:
-    parked = Parked(tmp_path / "parked")
-    parked.note("c0", {"GPU-a": 3})
-    assert parked.whole("c0").left == {"GPU-a": 3}
-    parked.arrives("c1", Arrival(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2), ("GPU-x", "GPU-y"))
-    assert parked.whole("c1").left == {"GPU-a": 1, "GPU-b": 2}
+    notes = GpuStateNotes(tmp_path / "parked")
+    notes.write_held("c0", {"GPU-a": 3})
+    assert notes.read("c0").bytes_by_driver_gpu == {"GPU-a": 3}
+    notes.add_migrated("c1", GpuState(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2), ("GPU-x", "GPU-y"))
+    assert notes.read("c1").bytes_by_driver_gpu == {"GPU-a": 1, "GPU-b": 2}
 
 
 def test_the_mover_does_not_bring_back_a_note_that_the_agent_has_forgotten(tmp_path: Path) -> None:
-    agent = Parked(tmp_path / "parked")
-    agent.note("c1", {"GPU-a": 1})
-    mover = Parked(tmp_path / "parked")
-    mover.leave("c1", 2e9)
-    assert agent.whole("c1").leaving == 2e9
-    agent.forget("c1")
-    mover.leave("c1", 0.0)
-    assert not Parked(tmp_path / "parked").has("c1")
+    agent = GpuStateNotes(tmp_path / "parked")
+    agent.write_held("c1", {"GPU-a": 1})
+    mover = GpuStateNotes(tmp_path / "parked")
+    mover.set_migrating_until("c1", 2e9)
+    assert agent.read("c1").migrating_until == 2e9
+    agent.remove("c1")
+    mover.set_migrating_until("c1", 0.0)
+    assert not GpuStateNotes(tmp_path / "parked").has("c1")
 
 
 def test_the_mover_and_the_agent_write_notes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent, mover = Parked(tmp_path / "parked"), Parked(tmp_path / "parked")
+    agent, mover = GpuStateNotes(tmp_path / "parked"), GpuStateNotes(tmp_path / "parked")
     replace = os.replace
 
     def interrupted(fresh: Path, note: Path) -> None:
         monkeypatch.setattr(os, "replace", replace)
-        mover.note("c2", {"GPU-b": 2})
+        mover.write_held("c2", {"GPU-b": 2})
         replace(fresh, note)
 
     monkeypatch.setattr(os, "replace", interrupted)
-    agent.note("c1", {"GPU-a": 1})
-    after = Parked(tmp_path / "parked")
-    assert (after.read("c1"), after.read("c2")) == ({"GPU-a": 1}, {"GPU-b": 2})
+    agent.write_held("c1", {"GPU-a": 1})
+    after = GpuStateNotes(tmp_path / "parked")
+    assert (after.held_bytes("c1"), after.held_bytes("c2")) == ({"GPU-a": 1}, {"GPU-b": 2})
 
 
 @pytest.mark.parametrize(("driver", "can"), [("575.51.03", False), ("580.95.05", True), ("610.43.02", True)])
 def test_which_drivers_take_a_map_of_gpus(driver: str, can: bool) -> None:
-    assert (why_not_mapped(driver) is None) is can
+    assert (gpu_map_unsupported(driver) is None) is can
 
 
 def test_a_call_that_is_given_up_is_made_up_for_when_it_succeeds_after_all() -> None:
-    let_go, amended = threading.Event(), threading.Event()
+    request_thaw, amended = threading.Event(), threading.Event()
 
     async def scene() -> None:
-        with pytest.raises(GivenUpError):
-            await give_up_after(0.01, let_go.wait, amended.set)
+        with pytest.raises(DriverTimeoutError):
+            await call_with_timeout(0.01, request_thaw.wait, amended.set)
         assert not amended.is_set()
-        let_go.set()
+        request_thaw.set()
         await asyncio.to_thread(amended.wait, 10)
 
     asyncio.run(scene())
@@ -262,6 +275,6 @@ def test_the_answer_and_the_error_of_a_call_come_through() -> None:
     def fail() -> None:
         raise KeyError("x")
 
-    assert asyncio.run(give_up_after(10, lambda: 7)) == 7
+    assert asyncio.run(call_with_timeout(10, lambda: 7)) == 7
     with pytest.raises(KeyError):
-        asyncio.run(give_up_after(10, fail))
+        asyncio.run(call_with_timeout(10, fail))

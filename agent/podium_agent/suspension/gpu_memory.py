@@ -1,6 +1,6 @@
-"""Who holds how much memory of which GPU, by NVML: the proof that a suspension freed what it says.
+"""Memory of each process on each GPU, read from NVML to verify that a suspension released it.
 
-Used by the method `cuda-checkpoint`. Blocking: read through `calls`.
+Used by the method `cuda-checkpoint`. The reads block, so they are made through `driver_calls`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ import pynvml
 
 
 class GPUMemoryUnknownError(Exception):
-    """NVML does not say; the sentence says what it said instead."""
+    """NVML does not report the memory; the message contains its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """Bytes. `held`: by process (the host's pid), then GPU (uuid). `free`, `usable` (no driver's own): by GPU."""
+    """Memory in bytes: `held` by process (host pid) and GPU (UUID), `free` and `usable` by GPU.
+
+    `usable` excludes the memory that the driver reserves.
+    """
 
     held: Mapping[int, Mapping[str, int]]
     free: Mapping[str, int]
     usable: Mapping[str, int] = field(default_factory=dict)
 
-    def of(self, pids: frozenset[int]) -> Mapping[str, int]:
-        """What these processes hold together, by GPU."""
+    def held_by(self, pids: frozenset[int]) -> Mapping[str, int]:
+        """Return the bytes that these processes hold together, by GPU."""
         total: dict[str, int] = {}
         for pid in pids & self.held.keys():
             for uuid, count in self.held[pid].items():
@@ -35,7 +38,7 @@ class GpuMemory:
 
 
 def read_memory() -> GpuMemory:
-    """Of all GPUs now. Raises GPUMemoryUnknownError."""
+    """Read the memory of all GPUs. Raises GPUMemoryUnknownError."""
     held: dict[int, dict[str, int]] = {}
     free: dict[str, int] = {}
     usable: dict[str, int] = {}
@@ -44,7 +47,7 @@ def read_memory() -> GpuMemory:
             try:
                 _read_gpu(index, held, free, usable)
             except pynvml.NVMLError_GpuIsLost:
-                continue  # nothing is on it any more; the others still say what is on them
+                continue  # nothing runs on this GPU any more; NVML still reports the others
     return GpuMemory(held, free, usable)
 
 
@@ -55,7 +58,7 @@ def _read_gpu(index: int, held: dict[int, dict[str, int]], free: dict[str, int],
     free[uuid], usable[uuid] = int(memory.free), int(memory.total) - int(memory.reserved)
     for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
         if process.usedGpuMemory is None:
-            raise GPUMemoryUnknownError(f"NVML does not tell the memory of process {process.pid}")
+            raise GPUMemoryUnknownError(f"NVML does not report the memory of process {process.pid}")
         held.setdefault(int(process.pid), {})[uuid] = int(process.usedGpuMemory)
 
 
