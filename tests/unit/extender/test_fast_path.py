@@ -186,7 +186,7 @@ def test_a_request_that_arrives_in_pieces(caches: Caches) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "says"),
+    ("path", "body", "status", "expected"),
     [
         ("/filter", b"{", 400, "body: Invalid JSON"),
         ("/prioritize", b"{}", 400, "Pod: Field required"),
@@ -196,13 +196,13 @@ def test_a_request_that_arrives_in_pieces(caches: Caches) -> None:
     ],
     ids=["no JSON", "no pod", "null", "too large", "no verb"],
 )
-def test_an_error_is_explained(caches: Caches, path: str, body: bytes, status: int, says: str) -> None:
+def test_an_error_is_explained(caches: Caches, path: str, body: bytes, status: int, expected: str) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
         connection.send(path, body)
         got, answer = await connection.reply()
         assert got == status
-        assert says in answer["Error"]
+        assert expected in answer["Error"]
         connection.send("/filter", QUESTION)
         assert (await connection.reply())[0] == 200
 
@@ -222,11 +222,11 @@ def test_expect_100_continue_is_supported(caches: Caches) -> None:
     run(caches, story)
 
 
-@pytest.mark.parametrize("says", ["HTTP/1.0\r\nConnection: keep-alive", "HTTP/1.1\r\nConnection: close"])
-def test_a_connection_without_keep_alive_is_closed_after_the_response(caches: Caches, says: str) -> None:
+@pytest.mark.parametrize("line", ["HTTP/1.0\r\nConnection: keep-alive", "HTTP/1.1\r\nConnection: close"])
+def test_a_connection_without_keep_alive_is_closed_after_the_response(caches: Caches, line: str) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
-        head = f"POST /filter {says}\r\nHost: extender\r\nContent-Length: {len(QUESTION)}\r\n\r\n"
+        head = f"POST /filter {line}\r\nHost: extender\r\nContent-Length: {len(QUESTION)}\r\n\r\n"
         connection.writer.write(head.encode() + QUESTION)
         answer = await connection.reader.read()
         assert b"\r\nconnection: close\r\n" in answer

@@ -38,9 +38,9 @@ def test_charge_adds_declared_memory() -> None:
 
 
 def test_an_exclusive_pod_uses_no_slot() -> None:
-    urgent = PlacedPod("u", "n", PodNeed(1, memory=7, exclusive=True))
+    exclusive = PlacedPod("u", "n", PodNeed(1, memory=7, exclusive=True))
     trial = PlacedPod("t", "n", PodNeed(1, memory=5))
-    (gpu,) = current_gpus(NodeReport((reading(),), ((),), None), [urgent, trial], {})
+    (gpu,) = current_gpus(NodeReport((reading(),), ((),), None), [exclusive, trial], {})
     assert (gpu.trials, gpu.memory_reserved) == (1, 5)
 
 

@@ -149,7 +149,7 @@ def test_the_random_policy_uses_all_nodes(play: Callable[..., None]) -> None:
     async def story(scheduler: Scheduler) -> None:
         assert {scheduler.place(pod(f"u{i}")) for i in range(100)} == set(NAMES)
 
-    play(story, {GPUNODES: [gpunode(name, shares=100) for name in NAMES]}, placement="random")
+    play(story, {GPUNODES: [gpunode(name, slots=100) for name in NAMES]}, placement="random")
 
 
 def test_a_selection_is_used_only_for_its_pod_and_only_once(play: Callable[..., None]) -> None:

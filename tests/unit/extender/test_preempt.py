@@ -36,7 +36,7 @@ def trial(name: str, seconds: float, saved: float = 0.0) -> Json:
     return {"metadata": {"name": name, "namespace": "default", "uid": f"trial-{name}"}, "status": status}
 
 
-URGENT = pod("urgent", node="", priority=1000, trial=False)
+PREEMPTOR = pod("urgent", node="", priority=1000, trial=False)
 OBJECTS = {
     PODS: [pod("x"), pod("y"), pod("z", node="b")],
     TRIALS: [trial("x", 90.0), trial("y", 90.0, saved=80.0), trial("z", 90.0, saved=50.0)],
@@ -48,7 +48,7 @@ def meta(violations: int = 0, **victims: str) -> Json:
         node: {"Pods": [{"UID": f"uid-{name}"} for name in names.split()], "NumPDBViolations": violations}
         for node, names in victims.items()
     }
-    return {"Pod": URGENT, "NodeNameToVictims": None, "NodeNameToMetaVictims": nodes}
+    return {"Pod": PREEMPTOR, "NodeNameToVictims": None, "NodeNameToMetaVictims": nodes}
 
 
 def evicted(answer: httpx.Response) -> Json:
@@ -88,13 +88,13 @@ def test_victims_in_the_short_form(ask: Ask, why: str, body: Json, expected: Jso
 )
 def test_victims_in_the_full_form(ask: Ask, why: str, victim: Json, expected: list[str] | None) -> None:
     nodes = {"a": {"Pods": [victim], "NumPDBViolations": 0}}
-    body = {"Pod": URGENT, "NodeNameToVictims": nodes, "NodeNameToMetaVictims": None}
+    body = {"Pod": PREEMPTOR, "NodeNameToVictims": nodes, "NodeNameToMetaVictims": None}
     assert evicted(ask({}, "/preempt", body)) == ({"a": expected} if expected else {})
 
 
 def test_a_trial_is_preempted_instead_of_a_proposed_other_pod(ask: Ask) -> None:
     nodes = {"a": {"Pods": [pod("other", trial=False)], "NumPDBViolations": 0}}
-    body = {"Pod": URGENT, "NodeNameToVictims": nodes, "NodeNameToMetaVictims": None}
+    body = {"Pod": PREEMPTOR, "NodeNameToVictims": nodes, "NodeNameToMetaVictims": None}
     assert evicted(ask(OBJECTS, "/preempt", body)) == {"a": ["uid-y"]}
 
 
@@ -111,8 +111,11 @@ def _container(gpus: str) -> Json:
     ("body", "message"),
     [
         (b"{", "body: Invalid JSON"),
-        ({"Pod": URGENT}, "NodeNameToMetaVictims or NodeNameToVictims must be given"),
-        ({"Pod": URGENT, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": 7}]}}}, "NodeNameToMetaVictims.a.Pods.0.UID"),
+        ({"Pod": PREEMPTOR}, "NodeNameToMetaVictims or NodeNameToVictims must be given"),
+        (
+            {"Pod": PREEMPTOR, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": 7}]}}},
+            "NodeNameToMetaVictims.a.Pods.0.UID",
+        ),
         ({"NodeNameToMetaVictims": {}}, "Pod: Field required"),
     ],
 )
@@ -208,5 +211,5 @@ def test_the_concurrency_limit_refuses_further_requests() -> None:
 def test_an_unusual_victim_does_not_cause_a_crash(ask: Ask, why: str, changes: Json, status: int) -> None:
     running = {"containerStatuses": [{"name": "c", "state": {"running": {"startedAt": "2027-01-15T07:00:00Z"}}}]}
     victim = {**pod("other"), "status": running, **changes}
-    body = {"Pod": URGENT, "NodeNameToVictims": {"a": {"Pods": [victim], "NumPDBViolations": 0}}}
+    body = {"Pod": PREEMPTOR, "NodeNameToVictims": {"a": {"Pods": [victim], "NumPDBViolations": 0}}}
     assert ask(OBJECTS, "/preempt", body).status_code == status

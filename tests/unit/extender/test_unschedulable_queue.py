@@ -131,13 +131,13 @@ def test_a_pod_that_is_not_retried_is_dropped_for_others() -> None:
 
 def test_an_exclusive_pod_needs_no_free_slot() -> None:
     queue = UnschedulableQueue(60.0, TokenBucket(1.0, 10))
-    urgent = PodNeed(1, exclusive=True)
+    exclusive = PodNeed(1, exclusive=True)
     for number in range(2):
-        queue.add(("default", f"urgent-{number}"), urgent, NODES, NOW)
+        queue.add(("default", f"exclusive-{number}"), exclusive, NODES, NOW)
     views = Views([view("a", trials=4, health="Unhealthy")])
     assert queue.pop_due(views, NOW) == ()
     views.put(view("a", trials=4))
-    assert names(queue.pop_due(views, NOW)) == ["urgent-0"]
+    assert names(queue.pop_due(views, NOW)) == ["exclusive-0"]
 
 
 def test_a_pod_whose_retry_failed_is_due_again() -> None:
