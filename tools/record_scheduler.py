@@ -23,8 +23,8 @@ from typing import Any
 
 import httpx
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-from control_plane import open_setup
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.control_plane import open_setup
 from extender_setup import ROOT, ExtenderSetup, gpu, now, scheduler_version
 
 from podium_cluster.client import Api
