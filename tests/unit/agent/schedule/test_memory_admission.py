@@ -28,7 +28,7 @@ from podium_agent.suspension.methods import SuspensionMethods
         (KeyError("odd"), False, "could not be determined: KeyError('odd')"),
     ],
 )
-def test_who_is_kept_out_by_a_driver_that_does_not_tell(
+def test_a_driver_without_an_answer_blocks_only_checkpointed_trials(
     tmp_path: Path, error: Exception, parked: bool, says: str
 ) -> None:
     def memory() -> GpuMemory:
@@ -46,7 +46,7 @@ def test_who_is_kept_out_by_a_driver_that_does_not_tell(
     assert bool(memory_shortage) is bool(says)
 
 
-def test_a_driver_that_hangs_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hung_driver_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call that is given up leaves a thread behind: one, not one a second for each trial that waits."""
     monkeypatch.setattr(podium_agent.schedule.memory_admission, "READ_SECONDS", 0.01)
     answers, asked = threading.Event(), []

@@ -1,4 +1,4 @@
-"""The agent's end of the gate, with real sockets; peers are told apart by the kernel, and /proc is a folder of ours."""
+"""The gate server with real sockets; the kernel identifies peers, and /proc is a folder of the test."""
 
 # ruff: noqa: E501 - a table is read by its rows
 
@@ -33,7 +33,7 @@ async def lines_until(reader: asyncio.StreamReader, last: str) -> list[str]:
     return seen
 
 
-def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
+def test_a_gate_waits_gets_its_reason_and_opens(tmp_path: Path) -> None:
     proc = proc_with(tmp_path / "proc", f"6:freezer:/kubepods/burstable/pod{POD}/{'ab' * 32}\n")
 
     async def talk() -> list[str]:
@@ -44,8 +44,8 @@ def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
             writer.write(b"gate\n")
             await asyncio.wait_for(changed.wait(), 300)
             assert gates.waiting(POD)
-            gates.tell(POD, "GPUInUse: a is at work")
-            first = await lines_until(reader, "wait GPUInUse: a is at work")
+            gates.tell(POD, "GPUInUse: a holds the GPU")
+            first = await lines_until(reader, "wait GPUInUse: a holds the GPU")
             gates.open(POD)
             rest = await lines_until(reader, "go")
             writer.close()
@@ -60,11 +60,11 @@ def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
             assert not gates.passed(POD)
             return first + rest
 
-    assert asyncio.run(talk())[-2:] == ["wait GPUInUse: a is at work", "go"]
+    assert asyncio.run(talk())[-2:] == ["wait GPUInUse: a holds the GPU", "go"]
 
 
 @pytest.mark.parametrize(("cgroup", "hello", "answer"), [("0::/user.slice\n", b"gate\n", ["wait UnknownPod"]), (f"0::/kubepods/pod{POD}/{'ab' * 32}\n", b"open\n", [])])  # fmt: skip
-def test_strangers_get_nothing(tmp_path: Path, cgroup: str, hello: bytes, answer: list[str]) -> None:
+def test_unknown_processes_get_no_answer(tmp_path: Path, cgroup: str, hello: bytes, answer: list[str]) -> None:
     proc = proc_with(tmp_path / "proc", cgroup)
 
     async def talk() -> list[str]:
@@ -87,7 +87,7 @@ def test_strangers_get_nothing(tmp_path: Path, cgroup: str, hello: bytes, answer
         (b'gate {"checkpoint": ' + b"9" * 4096 + b"}\n", GateReport(None)),
     ],
 )
-def test_what_a_gate_says_of_its_saves(tmp_path: Path, hello: bytes, said: GateReport | None) -> None:
+def test_the_checkpoint_that_a_gate_reports(tmp_path: Path, hello: bytes, said: GateReport | None) -> None:
     proc = proc_with(tmp_path / "proc", f"0::/kubepods/pod{POD}/{'ab' * 32}\n")
 
     async def talk() -> None:

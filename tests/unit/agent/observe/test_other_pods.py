@@ -1,4 +1,4 @@
-"""Pods with shares that are no trials: where they are packed, for whom the kubelet asks, what is told of them."""
+"""Other pods with slots: where they are packed, which pod the kubelet allocates for, and what is reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_packing(available: str, need: PodNeed, size: int, taken: str, chosen: s
     assert pack(shares(*available), size, READINGS, need, tuple(taken)) == shares(*chosen)
 
 
-def test_how_many_shares_are_free_is_the_kubelets_word() -> None:
+def test_the_kubelet_determines_how_many_slots_are_free() -> None:
     """B has one share free, D two: the one with fewer goes first, whatever was reported."""
     available = ("B::3", "D::0", "D::1")
     assert pack(available, 1, tuple(replace(gpu, trials=0) for gpu in READINGS), NEED) == ("B::3",)
@@ -80,7 +80,7 @@ def pod(name: str, gpus: int, *, trial: bool = False, memory: int | None = None,
     return parse_pod({"metadata": meta, "spec": spec, "status": {"phase": phase}})
 
 
-def test_what_a_pod_wants_is_read_with_it() -> None:
+def test_the_request_of_a_pod_is_parsed() -> None:
     assert pod("a", 1, memory=30).need == NEED
     assert pod("a", 1).need == PodNeed(1)
     assert pod("a", 0).need is None
@@ -131,7 +131,7 @@ def other_pods(tmp_path: Path, pods: Pods) -> OtherPods:
     return OtherPods(Machine(tmp_path).settings(), cast("WatchCache[Any]", pods))
 
 
-def test_it_asks_for_the_first_seen_that_has_less_than_it_wants(
+def test_the_kubelet_allocates_for_the_first_pod_with_missing_slots(
     other_pods: OtherPods, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -160,7 +160,7 @@ def test_it_asks_for_the_first_seen_that_has_less_than_it_wants(
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_guests_are_known_by_the_kubelet_and_forgotten_with_their_end(
+def test_other_pods_are_known_until_they_end(
     other_pods: OtherPods, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -182,7 +182,7 @@ def test_guests_are_known_by_the_kubelet_and_forgotten_with_their_end(
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_guests_are_told_at_once_and_count_in_the_extenders_reading() -> None:
+def test_other_pods_are_reported_at_once_and_count_for_the_extender() -> None:
     gpus = tuple(Gpu(Sample(uuid, i, memory_total=80), 0.0, "Healthy") for i, uuid in enumerate("AB"))
     how: Any = (1, lambda _: 1, lambda _: 0.0, 4, ("freeze",), "0", 1.0, {})
     before = build(Reading(1.0, "570", gpus), (), *how)
@@ -192,12 +192,12 @@ def test_guests_are_told_at_once_and_count_in_the_extenders_reading() -> None:
         [],
         [OtherPod(namespace="lab", pod="a", pod_uid="u", memory=30)],
     ]
-    assert [gpu.memory_reserved for gpu in status.gpus] == [0, 0]  # what the arbiter shares out is the trials'
+    assert [gpu.memory_reserved for gpu in status.gpus] == [0, 0]  # only memory of trials is counted
     seen = gpu_reading(status.gpus[1])
     assert (seen.trials, seen.memory_reserved, seen.pods) == (1, 30, ("u",))
 
 
-def test_the_kubelet_is_answered_by_who_asks(tmp_path: Path) -> None:
+def test_the_kubelet_is_answered_for_the_requesting_pod(tmp_path: Path) -> None:
     gpus = tuple(Gpu(Sample(uuid, i, memory_total=80), 0.0, "Healthy") for i, uuid in enumerate("ABCD"))
     telemetry = Telemetry(1.0, 1.0)
     telemetry.reading = Reading(1.0, "570", gpus)

@@ -36,14 +36,14 @@ def trial(one: TrialPod, state: TrialState) -> LocalTrial:
         (TrialState.RESUMING, 10, 1500),
     ],
 )
-def test_what_works_has_its_cpus(state: TrialState, requests: int, wanted: int | None) -> None:
+def test_a_running_trial_requests_its_cpus(state: TrialState, requests: int, wanted: int | None) -> None:
     one = parking("a", requests)
     assert [resize.cpu["train"] for resize in resizes([one], [trial(one, state)])] == (
         [] if wanted is None else [wanted]
     )
 
 
-def test_who_gives_goes_first_and_who_leaves_is_left_alone() -> None:
+def test_decreases_come_first_and_deleted_pods_are_unchanged() -> None:
     taker, giver, leaver, other = parking("a", 10), parking("b", 1500), parking("c", 1500, deadline=9.0), pod("d")
     unknown = parking("e", 1500)
     states = [
@@ -79,19 +79,19 @@ def times(server: Server, *moments: float) -> list[int]:
     return counts
 
 
-def test_it_is_asked_for_once_until_the_watch_should_have_shown_it() -> None:
+def test_a_resize_is_requested_once_until_the_watch_shows_it() -> None:
     server = Server()
     assert times(server, 0.0, 1.0, 4.9, 5.0) == [1, 1, 1, 2]
     containers = server.patches[0]["spec"]["containers"]
     assert containers == [{"name": "train", "resources": {"requests": {"cpu": "1500m"}}}]
 
 
-def test_a_refusal_is_tried_again_ever_more_seldom() -> None:
+def test_a_refused_resize_is_retried_with_growing_pauses() -> None:
     refused = ApiError(403, "Forbidden", "exceeded quota")
     assert times(Server(refused, refused, refused), 0.0, 0.5, 1.0, 2.9, 3.0, 6.9, 7.0) == [1, 1, 2, 2, 3, 3, 4]
 
 
-def test_a_pod_that_is_gone_is_no_failure_and_a_server_without_resizes_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_pod_is_not_a_failure_but_a_missing_subresource_is(caplog: pytest.LogCaptureFixture) -> None:
     gone = ApiError(404, "NotFound", f'pods "{parking("a", 10).name}" not found')
     assert times(Server(gone), 0.0, 4.9) == [1, 1]
     assert not caplog.messages

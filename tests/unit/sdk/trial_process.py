@@ -44,7 +44,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def whole(saved: trial.Save | None) -> tuple[float, str]:
+def whole(saved: trial.Checkpoint | None) -> tuple[float, str]:
     assert saved is not None
     text = (saved.path / "weights").read_text()
     assert (saved.path / "more" / "optimizer").read_text() == text

@@ -1,4 +1,4 @@
-"""GPUs for one urgent pod: which is given, how long it stays reserved, what the pod still waits for; and the arbiter."""
+"""GPUs of exclusive pods: which is chosen, how long it is allocated, what the pod waits for, and the scheduler."""
 
 # ruff: noqa: E501 - a table is read by its rows
 
@@ -82,13 +82,13 @@ WHICH = {
 
 
 @pytest.mark.parametrize(("free", "trials", "chosen"), WHICH.values(), ids=WHICH.keys())
-def test_the_gpu_whose_suspension_costs_least(free: str, trials: list[LocalTrial], chosen: str) -> None:
+def test_the_gpu_with_the_cheapest_suspension_is_chosen(free: str, trials: list[LocalTrial], chosen: str) -> None:
     devices = [f"{uuid}::exclusive" for uuid in free]
     gpus = [gpu(uuid, "Unhealthy" if uuid == "X" else "Healthy") for uuid in free]
     assert prefer(devices, (), 1, gpus, trials) == (f"{chosen}::exclusive",)
 
 
-def test_several_gpus_and_those_that_must_be_among_them() -> None:
+def test_several_gpus_include_the_required_ones() -> None:
     devices = [f"{uuid}::exclusive" for uuid in "ABC"]
     assert prefer(devices, ("C::exclusive",), 2, [gpu(uuid) for uuid in "ABC"], [trial("a", RUNNING)]) == (
         "C::exclusive",
@@ -100,15 +100,15 @@ FRESH, MINE = ExclusiveAllocation("A", NOW - 1.0), ExclusiveAllocation("A", NOW 
 AT_WORK, OVER = {POD: NodePod("u", False)}, {POD: NodePod("u", True)}
 LIST = {"A": POD}
 LIFE = {
-    "just allocated: nobody is listed yet": (FRESH, {}, {}, (), FRESH),
+    "just allocated: no pod is listed yet": (FRESH, {}, {}, (), FRESH),
     "the pod was refused after all": (replace(FRESH, at=NOW - ADMISSION_SECONDS), {}, {}, (), None),
     "the kubelet says whose it is before the API does": (FRESH, LIST, {}, (), replace(FRESH, pod=POD)),
     "and then its uid": (replace(FRESH, pod=POD), LIST, AT_WORK, (), MINE),
     "it stays": (MINE, LIST, AT_WORK, (), MINE),
     "nothing was noted: the kubelet's word is enough": (None, LIST, AT_WORK, (), replace(MINE, at=NOW)),
     "over for the API, and ended": (MINE, LIST, OVER, (), None),
-    "over for the API, and at work": (MINE, LIST, OVER, ("u",), MINE),
-    "forgotten by a new kubelet, and at work": (MINE, {}, {}, ("u",), MINE),
+    "ended for the API, but running": (MINE, LIST, OVER, ("u",), MINE),
+    "forgotten by a new kubelet, but running": (MINE, {}, {}, ("u",), MINE),
     "deleted, and ended": (MINE, {}, {}, (), None),
     "another pod of that name": (MINE, LIST, {POD: NodePod("v", False)}, (), replace(MINE, uid="v")),
     "gone over to another pod": (MINE, {"A": ("prod", "other")}, {}, (), ExclusiveAllocation("A", MINE.at, ("prod", "other"), "")),
@@ -116,7 +116,7 @@ LIFE = {
 
 
 @pytest.mark.parametrize(("before", "listed", "pods", "alive", "after"), LIFE.values(), ids=LIFE.keys())
-def test_how_long_a_gpu_stays_reserved(
+def test_how_long_a_gpu_remains_allocated(
     before: ExclusiveAllocation | None,
     listed: dict[str, tuple[str, str]],
     pods: dict[tuple[str, str], NodePod],
@@ -128,11 +128,11 @@ def test_how_long_a_gpu_stays_reserved(
 
 
 WAITS = {
-    "nobody is there": ("A", [], None),
-    "who waits is in nobody's way": ("A", [trial("a", GATED), trial("b", OFF)], None),
-    "nor is who works elsewhere": ("A", [trial("b", RUNNING, "B")], None),
+    "no trial is there": ("A", [], None),
+    "a waiting trial does not block": ("A", [trial("a", GATED), trial("b", OFF)], None),
+    "a trial on another GPU does not block": ("A", [trial("b", RUNNING, "B")], None),
     "decided before it was reserved": ("", [], "SuspensionPending"),
-    "still at work": ("A", [trial("a", RUNNING)], "SwitchInProgress"),
+    "still running": ("A", [trial("a", RUNNING)], "SwitchInProgress"),
     "not verified yet": ("A", [trial("a", OUT)], "SwitchInProgress"),
     "let in a moment ago": ("A", [trial("a", STARTING)], "SwitchInProgress"),
     "could be on any GPU": ("A", [trial("a", RUNNING, "")], "SwitchInProgress"),
@@ -159,13 +159,13 @@ def said(steps: tuple[Action, ...]) -> set[str]:
 
 
 RULES = {
-    "who works is suspended, and no other comes": ([trial("a", RUNNING), trial("b", OFF), trial("c", GATED)], {"suspend a ExclusivePod", "wait b ExclusivePod", "wait c ExclusivePod"}),
+    "the running trial is suspended, and no other starts": ([trial("a", RUNNING), trial("b", OFF), trial("c", GATED)], {"suspend a ExclusivePod", "wait b ExclusivePod", "wait c ExclusivePod"}),
     "what hangs on to several GPUs leaves all": ([trial("a", RUNNING, "AB"), trial("b", OFF, "B")], {"suspend a ExclusivePod", "wait b SwitchInProgress"}),
-    "the other GPUs go on": ([trial("a", OFF), trial("b", OFF, "B")], {"wait a ExclusivePod", "resume b Ranked"}),
+    "other GPUs are unaffected": ([trial("a", OFF), trial("b", OFF, "B")], {"wait a ExclusivePod", "resume b Ranked"}),
     "one that is starting is left to start": ([trial("a", STARTING)], set()),
     "what cannot be suspended works on": ([trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
     "half-stopped by a dead agent": ([trial("a", RUNNING, partly_suspended=True)], {"suspend a ExclusivePod"}),
-    "one that was told to end does so": ([trial("a", RUNNING, deleting=True, deadline=90.0)], set()),
+    "a deleted trial ends": ([trial("a", RUNNING, deleting=True, deadline=90.0)], set()),
     "a frozen one waits for its last call": ([trial("a", OFF, deleting=True, deadline=90.0)], set()),
     "not with memory that was moved off": ([trial("a", OFF, deleting=True, deadline=12.0, is_checkpointed=True)], {"wait a ExclusivePod"}),
     "and hears it": ([trial("a", OFF, deleting=True, deadline=12.0)], {"resume a FinalCheckpoint"}),
@@ -173,18 +173,18 @@ RULES = {
 
 
 @pytest.mark.parametrize(("trials", "expected"), RULES.values(), ids=RULES.keys())
-def test_the_arbiter_on_a_gpu_that_is_taken(trials: list[LocalTrial], expected: set[str]) -> None:
+def test_the_local_scheduler_on_the_gpu_of_an_exclusive_pod(trials: list[LocalTrial], expected: set[str]) -> None:
     entries = {uuid: tuple(QueueEntry(one.key, "Ranked") for one in trials if uuid in one.gpus) for uuid in "AB"}
     assert said(decide(RunQueues(1, entries, exclusive_pods={"A": "prod/urgent"}), trials, 10.0)) == expected
 
 
-def test_without_the_urgent_pod_they_go_on_in_their_order() -> None:
+def test_after_the_exclusive_pod_trials_run_in_run_queue_order() -> None:
     trials = [trial("a", OFF), trial("b", OFF)]
     run_queues = RunQueues(1, {"A": tuple(QueueEntry(one.key, "Ranked") for one in trials)})
     assert said(decide(run_queues, trials, 10.0)) == {"resume a Ranked", "wait b GPUInUse"}
 
 
-def test_a_released_node_thaws_beside_the_urgent_pod() -> None:
+def test_a_released_node_thaws_trials_beside_the_exclusive_pod() -> None:
     """Nothing stays frozen when Podium goes."""
     run_queues = RunQueues(1, {}, released=True, exclusive_pods={"A": "prod/urgent"})
     assert said(decide(run_queues, [trial("a", OFF)], 10.0)) == {"resume a Released"}

@@ -1,4 +1,4 @@
-"""GPUs that placeholder pods hold: which they are, what is announced, what the arbiter makes of it, and their end."""
+"""GPUs that reservation pods hold: which they are, what is advertised, how trials are scheduled, and their end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def trial(state: TrialState, gpu: str = "A", method: str = "cuda-checkpoint") ->
 STATES = {
     "the kubelet has not named its GPU": ({}, ReservationPod(NAME, "u"), {}),
     "named": ({NAME: {"A"}}, ReservationPod(NAME, "u"), {"A": ReservationState.HELD}),
-    "told to end": ({NAME: {"A"}}, ReservationPod(NAME, "u", terminating=True), {"A": ReservationState.TERMINATING}),
+    "being deleted": ({NAME: {"A"}}, ReservationPod(NAME, "u", terminating=True), {"A": ReservationState.TERMINATING}),
     "over": ({NAME: {"A"}}, ReservationPod(NAME, "u", over=True), {"A": ReservationState.ENDED}),
     "a GPU of another pod": (
         {("lab", "train"): {"B"}, NAME: {"A"}},
@@ -58,14 +58,14 @@ STATES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("listed", "placeholder", "expected"), STATES.values(), ids=STATES.keys())
+@pytest.mark.parametrize(("listed", "reservation_pod", "expected"), STATES.values(), ids=STATES.keys())
 def test_the_state_of_a_gpu(
-    listed: Mapping[PodName, Collection[str]], placeholder: ReservationPod, expected: Mapping[str, ReservationState]
+    listed: Mapping[PodName, Collection[str]], reservation_pod: ReservationPod, expected: Mapping[str, ReservationState]
 ) -> None:
-    assert {uuid: one.state for uuid, one in gpus_of_reservations(listed, [placeholder]).items()} == expected
+    assert {uuid: one.state for uuid, one in gpus_of_reservations(listed, [reservation_pod]).items()} == expected
 
 
-def test_shares_of_leased_gpus_are_announced_and_those_that_pods_still_have() -> None:
+def test_slots_of_reserved_gpus_and_slots_in_use_are_advertised() -> None:
     assert [one.id for one in advertised(GPUS, 2, {"A"}, {"A::0", "B::1"})] == ["A::0", "A::1", "B::1"]
     assert advertised(GPUS, 2, (), ()) == ()
 
@@ -81,7 +81,7 @@ def test_shares_of_leased_gpus_are_announced_and_those_that_pods_still_have() ->
         ((), [], True, False),
     ],
 )
-def test_when_the_gpu_may_be_given_up(
+def test_when_a_gpu_is_evacuated(
     reserved: tuple[str, ...], trials: list[LocalTrial], released: bool, expected: bool
 ) -> None:
     assert is_evacuated("A", reserved, trials, released=released) is expected
@@ -100,7 +100,9 @@ RULES = [
 
 
 @pytest.mark.parametrize(("state", "method", "reserved", "expected"), RULES)
-def test_the_arbiter(state: TrialState, method: str, reserved: tuple[str, ...] | None, expected: set[str]) -> None:
+def test_the_local_scheduler_on_reserved_gpus(
+    state: TrialState, method: str, reserved: tuple[str, ...] | None, expected: set[str]
+) -> None:
     run_queues = RunQueues(1, {"A": (QueueEntry(key(), "Ranked"),)}, reserved=reserved)
     steps = decide(run_queues, [trial(state, method=method)], 10.0)
     assert {f"{type(step).__name__.lower()} {step.reason}" for step in steps} == expected
@@ -114,7 +116,7 @@ def test_the_arbiter(state: TrialState, method: str, reserved: tuple[str, ...] |
         ((), False, {"resume FinalCheckpoint"}),
     ],
 )
-def test_a_last_call_takes_no_memory_of_a_strangers_gpu(
+def test_a_final_checkpoint_takes_no_memory_of_another_pods_gpu(
     reserved: tuple[str, ...], is_checkpointed: bool, expected: set[str]
 ) -> None:
     ending = replace(trial(OFF), deleting=True, deadline=12.0, is_checkpointed=is_checkpointed)
@@ -122,12 +124,12 @@ def test_a_last_call_takes_no_memory_of_a_strangers_gpu(
     assert {f"{type(step).__name__.lower()} {step.reason}" for step in steps} == expected
 
 
-def test_nothing_is_frozen_with_its_memory_on_a_gpu_that_may_be_anothers() -> None:
+def test_no_trial_is_frozen_with_its_memory_on_a_gpu_that_may_be_taken() -> None:
     methods = SuspensionMethods(Freeze(1.0), reservations=True)
     assert (methods.names, methods.choose(("freeze", "app-checkpoint"), 1)) == ((), "")
 
 
-def test_a_gpu_without_a_lease_has_no_shares_in_the_status() -> None:
+def test_a_gpu_without_a_reservation_has_no_slots_in_the_status() -> None:
     how: tuple[Any, ...] = (1, lambda uuid: 1, lambda one: 0.0, 4, (), "v", 0.0, {})
     status = build(Reading(1.0, "570", tuple(GPUS)), (), *how, {"A": "lab/podium-reservation-0"})
     assert [(gpu.reservation, gpu.slots) for gpu in status.gpus] == [("lab/podium-reservation-0", 4), (None, 0)]
@@ -137,7 +139,7 @@ def test_a_gpu_without_a_lease_has_no_shares_in_the_status() -> None:
 
 
 class Desk:
-    """Leases of an agent whose kubelet says what it is told to say."""
+    """GPU reservations of an agent with a simulated kubelet."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.machine = Machine(folder)
@@ -179,7 +181,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(tmp_path, monkeypatch)
 
 
-def test_held_from_the_kubelets_word_until_it_is_told_to_end(desk: Desk) -> None:
+def test_a_gpu_is_held_from_the_kubelets_answer_until_the_deletion(desk: Desk) -> None:
     desk.listed = None
     assert (desk.look(), desk.reservations.known.is_set()) == ({}, False)
     desk.listed = {}
@@ -195,7 +197,7 @@ def test_held_from_the_kubelets_word_until_it_is_told_to_end(desk: Desk) -> None
     assert desk.look() == {}, "the API's word is heard all the same"
 
 
-def test_a_kubelet_that_has_just_started_takes_nothing_away(desk: Desk) -> None:
+def test_a_restarted_kubelet_removes_no_devices(desk: Desk) -> None:
     desk.listed, desk.allocated = {NAME: frozenset({"A"})}, {("lab", "t-0"): frozenset({"A::1"})}
     desk.hear()
     desk.lives(podium_reservation_0="u", t_0="t")
@@ -210,7 +212,7 @@ def test_a_kubelet_that_has_just_started_takes_nothing_away(desk: Desk) -> None:
     assert (desk.look(), desk.reservations.allocated) == ({}, frozenset()), "another pod of that name has nothing yet"
 
 
-def test_the_placeholder_is_ended_once_its_gpu_is_empty(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reservation_pod_is_killed_once_its_gpu_is_empty(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
     desk.machine.run(pod("lease"), "c" * 64, 77, "sleep")
@@ -226,7 +228,7 @@ def test_the_placeholder_is_ended_once_its_gpu_is_empty(desk: Desk, monkeypatch:
     assert killed == [(77, signal.SIGKILL)], "and not twice for one death"
 
 
-def test_the_plugin_waits_for_the_kubelet_and_refuses_what_is_lost(desk: Desk) -> None:
+def test_the_plugin_waits_for_the_kubelet_and_refuses_lost_gpus(desk: Desk) -> None:
     telemetry = Telemetry(1.0, 1.0)
     telemetry.reading = Reading(1.0, "570", tuple(GPUS))
     plugin = ReservedSlotService(desk.machine.settings(), telemetry, desk.reservations)

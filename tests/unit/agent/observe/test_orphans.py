@@ -3,13 +3,13 @@
 | pod | trial | what the agent does | held by |
 | --- | --- | --- | --- |
 | there | deleted, or another of its name | suspends it, never lets it in; writes no status | here, test_writer |
-| there, and a newer one | there | only the newer works; the older may end | here, test_arbiter, test_writer |
+| there, and a newer one | there | only the newer runs; the older may end | here, test_local_scheduler |
 | over as the API says, still runs | there | waits for its end; frozen where no kubelet comes; never thawed | here |
 | gone from the API, still runs | there | the same, also by an agent that starts later | here, test_passages |
 | none | there | nothing: the operator makes one | test_operator |
 | claims to be a trial's, and is not | - | is never let in | here |
 | there | there, and a second agent | the second waits for the lock | test_share |
-| there | there, and an agent that starts anew | finds it as it is | here, test_faults |
+| there | there, and a restarted agent | derives its state | here, test_agent_restarts |
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRAIN = "ab" * 32
 
 
 @pytest.mark.parametrize("owner", [TrialKey("demo", "a", "of-an-earlier-one"), TrialKey("demo", "gone", "x")])
-def test_a_pod_without_its_trial_does_not_work(on_node: Callable[..., None], owner: TrialKey) -> None:
+def test_a_pod_without_its_trial_does_not_run(on_node: Callable[..., None], owner: TrialKey) -> None:
     """The garbage collector ends it; until then it is in no order, whatever now bears its trial's name."""
 
     def scene(node: Node) -> None:
@@ -45,7 +45,7 @@ def test_a_pod_without_its_trial_does_not_work(on_node: Callable[..., None], own
     on_node(scene)
 
 
-def test_an_agent_that_starts_anew_finds_each_trial_as_it_is(on_node: Callable[..., None]) -> None:
+def test_a_restarted_agent_derives_each_state(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         holder, parked, gated = (
             pod("a", running=frozenset({TRAIN})),
@@ -63,7 +63,7 @@ def test_an_agent_that_starts_anew_finds_each_trial_as_it_is(on_node: Callable[.
     on_node(scene)
 
 
-def test_a_gate_that_is_silent_was_let_through_only_if_an_earlier_agent_may_have_done_it(
+def test_a_silent_gate_counts_as_opened_only_if_an_earlier_agent_could(
     on_node: Callable[..., None],
 ) -> None:
     """Of a new pod its helper is about to connect: called starting, it held its GPU beside the holder for a moment."""
@@ -82,8 +82,8 @@ def test_a_gate_that_is_silent_was_let_through_only_if_an_earlier_agent_may_have
     on_node(scene)
 
 
-def test_a_pod_that_is_no_trials_is_never_let_in(on_node: Callable[..., None]) -> None:
-    """Anybody who may create pods can set the label; only the operator's trials are controllers of theirs."""
+def test_a_pod_that_is_not_of_a_trial_is_never_admitted(on_node: Callable[..., None]) -> None:
+    """Every user with permission to create pods can set the label; only trials of the operator control their pods."""
     with pytest.raises(ValueError, match="but no HyperParamTrial"):
         parse(
             {
@@ -108,7 +108,7 @@ OVER = {
 
 @pytest.mark.parametrize("after", OVER.values(), ids=OVER)
 @pytest.mark.parametrize("new_agent", [False, True])
-def test_what_is_over_as_the_api_says_holds_its_gpu_until_its_processes_are_gone(
+def test_an_ended_pod_keeps_its_gpu_until_its_processes_are_gone(
     on_node: Callable[..., None], after: tuple[TrialPod, ...], new_agent: bool
 ) -> None:
     def scene(node: Node) -> None:
@@ -131,8 +131,8 @@ def test_what_is_over_as_the_api_says_holds_its_gpu_until_its_processes_are_gone
 
 
 @pytest.mark.parametrize("after", OVER.values(), ids=OVER)
-def test_what_is_over_is_never_thawed(on_node: Callable[..., None], after: tuple[TrialPod, ...]) -> None:
-    """A new pod may go on with its saves by now, here or elsewhere; a frozen process holds no GPU up."""
+def test_an_ended_pod_is_never_thawed(on_node: Callable[..., None], after: tuple[TrialPod, ...]) -> None:
+    """A new pod may already continue from its checkpoints; a frozen process blocks no GPU."""
 
     def scene(node: Node) -> None:
         freezer = node.run(pod(), TRAIN, os.getpid())
@@ -147,7 +147,7 @@ def test_what_is_over_is_never_thawed(on_node: Callable[..., None], after: tuple
 
 
 @pytest.mark.parametrize("after", OVER.values(), ids=OVER)
-def test_what_never_started_is_over_at_once(on_node: Callable[..., None], after: tuple[TrialPod, ...]) -> None:
+def test_a_pod_that_never_started_ends_at_once(on_node: Callable[..., None], after: tuple[TrialPod, ...]) -> None:
     """Deleted or rejected at its gate: no process of it was ever on the GPU, and nothing of it is remembered."""
 
     def scene(node: Node) -> None:
@@ -161,7 +161,7 @@ def test_what_never_started_is_over_at_once(on_node: Callable[..., None], after:
 
 
 @pytest.mark.parametrize("command", ["pause", "podium-gate"])
-def test_a_sandbox_or_a_gate_that_is_left_is_no_trial(on_node: Callable[..., None], command: str) -> None:
+def test_a_remaining_sandbox_or_gate_is_not_a_trial(on_node: Callable[..., None], command: str) -> None:
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid(), command)
         assert node.state(pod(ended=True)) is None
@@ -170,7 +170,7 @@ def test_a_sandbox_or_a_gate_that_is_left_is_no_trial(on_node: Callable[..., Non
 
 
 def test_an_api_server_that_forgets_a_pod_for_a_moment_changes_nothing(on_node: Callable[..., None]) -> None:
-    """A watch that is listed anew between two states, or a pod that could not be read once."""
+    """A watch that lists again between two states, or a pod that could not be read once."""
 
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid())

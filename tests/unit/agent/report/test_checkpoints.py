@@ -65,23 +65,23 @@ PATH = "/data/ckpt"
         (b" " * 4096 + b"1", None),
     ],
 )
-def test_what_is_a_save(text: bytes, marker: CompletionMarker | None) -> None:
+def test_valid_completion_markers(text: bytes, marker: CompletionMarker | None) -> None:
     assert parse_completion_marker(text) == marker
 
 
 @given(st.binary(max_size=200))
-def test_no_marker_is_an_error(text: bytes) -> None:
+def test_invalid_markers_raise_no_error(text: bytes) -> None:
     parse_completion_marker(text)
     report_in_hello(b'gate {"checkpoint": ' + text + b"}\n")
 
 
-def test_what_a_gate_said_is_judged_by_the_same_rule() -> None:
+def test_a_gate_report_follows_the_same_rules() -> None:
     assert report_in_hello(b'gate {"checkpoint": {"step": 1}}\n') == GateReport(CompletionMarker(1.0))
     assert report_in_hello(b'gate {"checkpoint": 1}, "x": {}}\n') == GateReport(None), "no way to say two things"
     assert report_in_hello(b"gate\n") is None
 
 
-def test_what_a_gate_printed_is_found_after_a_restart(tmp_path: Path) -> None:
+def test_a_gate_report_is_read_from_its_log_after_a_restart(tmp_path: Path) -> None:
     folder = tmp_path / "podium-gate"
     assert report_in_log(folder) is None
     folder.mkdir()
@@ -150,7 +150,7 @@ def too_long(place: Place) -> None:
 
 
 @pytest.mark.parametrize("trap", [link_the_marker, a_fifo, a_folder, a_device, too_long], ids=lambda t: t.__name__)
-def test_what_is_no_plain_small_file_is_no_save(place: Place, trap: Callable[[Place], None]) -> None:
+def test_only_a_small_regular_file_is_a_marker(place: Place, trap: Callable[[Place], None]) -> None:
     trap(place)
     assert place.read() is None
 
@@ -189,9 +189,7 @@ def test_nothing_stays_open(place: Place) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_volume_that_hangs_holds_one_thread_and_lets_go_when_it_comes_back(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hung_volume_blocks_one_thread_until_it_answers(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """As NFS does when its server is away: the call does not come back, and no signal reaches it."""
     (place.folder / "podium-checkpoint.json").write_text("3")
     back, closed = threading.Event(), threading.Event()

@@ -34,7 +34,7 @@ def test_health(change: dict[str, object], health: str, reason: str) -> None:
     assert bool(why) == (health != "Healthy")
 
 
-def test_use_is_smoothed_and_a_gpu_that_vanishes_is_lost() -> None:
+def test_utilisation_is_smoothed_and_a_missing_gpu_is_lost() -> None:
     reading = merge(Reading(), [OK], 100.0, "610")
     assert reading.gpus[0].sm_utilization == 50.0
     reading = merge(reading, [replace(OK, sm_utilization=100.0)], 102.5, "610")
@@ -45,7 +45,7 @@ def test_use_is_smoothed_and_a_gpu_that_vanishes_is_lost() -> None:
     assert reading.gpus[0].health == "Unhealthy"
 
 
-def test_without_a_driver_nothing_is_known_but_the_gpus_stay() -> None:
+def test_without_a_driver_the_gpus_remain_with_unknown_health() -> None:
     reading = unknown(merge(Reading(), [OK], 100.0, "610"), "DriverMissing: gone")
     assert [(gpu.uuid, gpu.health) for gpu in reading.gpus] == [("A", "Unknown")]
     assert reading.trouble == "DriverMissing: gone"

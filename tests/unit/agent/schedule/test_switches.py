@@ -1,4 +1,4 @@
-"""Hand-overs of sets of GPUs with the memory ledger: arbiter and ledger together, 200 random orders in a row.
+"""Switches of sets of GPUs: local scheduler and memory ledger over 200 consecutive random run queues.
 
 Trials with two GPUs and with one share a node, and each declares more than half of a GPU, so that no two fit together.
 """
@@ -31,7 +31,7 @@ class Node:
     chance: np.random.Generator
     trials: dict[str, LocalTrial]
     run_queues: RunQueues = field(default_factory=RunQueues)
-    stranger: dict[str, int] = field(default_factory=lambda: {"A": 0, "B": 0})
+    _other_pods: dict[str, int] = field(default_factory=lambda: {"A": 0, "B": 0})
     kept: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
 
@@ -51,7 +51,7 @@ class Node:
 
     def free(self) -> dict[str, int]:
         held = [self.footprint(trial).held for trial in self.trials.values()]
-        return {gpu: TOTAL - taken - sum(one.get(gpu, 0) for one in held) for gpu, taken in self.stranger.items()}
+        return {gpu: TOTAL - taken - sum(one.get(gpu, 0) for one in held) for gpu, taken in self._other_pods.items()}
 
     def memory_shortage(self, trial: LocalTrial, alone: bool) -> str:
         if trial.pod in self.kept:
@@ -85,7 +85,7 @@ class Node:
         return moved
 
     def check(self) -> None:
-        for gpu in self.stranger:
+        for gpu in self._other_pods:
             assert len([one for one in self.trials.values() if one.state is RUNNING and gpu in one.gpus]) <= 1
         assert all(count >= 0 for count in self.free().values()), "more is taken than there is"
 
@@ -109,11 +109,11 @@ class Node:
         return chosen
 
     def command(self) -> list[str]:
-        """As the operator orders: one sequence of all, on each GPU of those that are there, who leads first on both."""
+        """Run queues as the operator writes them: one sequence of all trials, restricted to each GPU."""
         sequence = [str(name) for name in self.chance.permutation(sorted(self.trials))]
         leaders = self.wanted(sequence)
         places = [n for n in sequence if n in leaders] + [n for n in sequence if n not in leaders]
-        gpus = {g: tuple(QueueEntry(key(n)) for n in places if g in self.trials[n].gpus) for g in self.stranger}
+        gpus = {g: tuple(QueueEntry(key(n)) for n in places if g in self.trials[n].gpus) for g in self._other_pods}
         self.run_queues = RunQueues(self.run_queues.epoch + 1, gpus)
         return places
 
@@ -130,7 +130,7 @@ def node(seed: int) -> Node:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_order_is_carried_out(seed: int) -> None:
+def test_every_run_queue_takes_effect(seed: int) -> None:
     here = node(seed)
     for _ in range(HAND_OVERS):
         places = here.command()
@@ -139,20 +139,20 @@ def test_every_order_is_carried_out(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_somebody_works_whatever_stays_on_a_gpu(seed: int) -> None:
-    """Strangers come and go, and now and then a trial can be frozen only."""
+def test_a_trial_runs_whatever_remains_on_a_gpu(seed: int) -> None:
+    """Other pods come and go, and some trials can only be frozen."""
     here = node(seed)
     for _ in range(HAND_OVERS):
         gpu = str(here.chance.choice(["A", "B"]))
-        room = here.free()[gpu] + here.stranger[gpu]
-        here.stranger[gpu] = int(here.chance.integers(0, room + 1)) if here.chance.random() < 0.5 else 0
+        room = here.free()[gpu] + here._other_pods[gpu]
+        here._other_pods[gpu] = int(here.chance.integers(0, room + 1)) if here.chance.random() < 0.5 else 0
         here.command()
         here.settle(fails=0.01)
         could = [name for name, one in here.trials.items() if not here.memory_shortage(one, alone=True)]
-        assert here.at_work() or not could, "all wait, and somebody could work"
-    here.stranger = {"A": 0, "B": 0}
+        assert here.at_work() or not could, "all wait, and a trial could run"
+    here._other_pods = {"A": 0, "B": 0}
     left = set(here.trials)
-    while left:  # and with the strangers gone each comes to its end
+    while left:  # without other pods each trial ends
         here.settle()
         assert here.at_work(), "all wait for one another"
         for name in here.at_work():

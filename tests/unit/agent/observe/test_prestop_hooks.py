@@ -28,8 +28,8 @@ CASES: dict[str, tuple[tuple[str, ...], int, tuple[str, ...], list[str] | None, 
     "the helper": (tuple(HOOK), 40, SHIM, None, True),
     "the trial": (("python3", "train.py"), 1, SHIM, None, False),
     "runc's init of the hook": (INIT, 40, EXEC, HOOK, True),
-    "runc's init of somebody's shell": (INIT, 40, EXEC, SHELL, False),
-    "runc has left it alone: nobody can tell": (INIT, 40, SHIM, None, True),
+    "runc's init of a user's shell": (INIT, 40, EXEC, SHELL, False),
+    "its runc has ended: unknown, so it counts": (INIT, 40, SHIM, None, True),
     "runc has thrown away its description": (INIT, 40, EXEC, None, True),
     "by hand": (INIT, 40, ("runc", "exec", "c1", "sh"), None, False),
     "the container's own first process": (INIT, 1, SHIM, None, False),
@@ -37,7 +37,7 @@ CASES: dict[str, tuple[tuple[str, ...], int, tuple[str, ...], list[str] | None, 
 
 
 @pytest.mark.parametrize(("words", "number", "parent", "described", "expected"), CASES.values(), ids=CASES.keys())
-def test_a_hook_is_known(
+def test_a_hook_is_detected(
     tmp_path: Path, words: tuple[str, ...], number: int, parent: tuple[str, ...], described: object, expected: bool
 ) -> None:
     process(tmp_path, 10, parent)
@@ -49,7 +49,7 @@ def test_a_hook_is_known(
     assert prestop_hook_pending(tmp_path, Freezer(tmp_path, unified=False)) is expected
 
 
-def test_a_process_of_the_tenant_that_calls_itself_runc_is_none(tmp_path: Path) -> None:
+def test_a_process_of_the_tenant_named_runc_is_not_a_hook(tmp_path: Path) -> None:
     process(tmp_path, 10, ("runc", "exec", "--process", "/tmp/mine"), 9)
     process(tmp_path, 11, INIT, 10)
     (tmp_path / "cgroup.procs").write_text("10\n11\n")

@@ -18,7 +18,7 @@ from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 
 
-def test_nothing_is_told_before_the_first_look_at_trials_and_gpus(tmp_path: Path) -> None:
+def test_no_status_is_written_before_the_first_observation(tmp_path: Path) -> None:
     """The agent before this one has written where the trials are: with the kubelet away nobody else knows. What the
     driver has not said yet is no word that there are no GPUs.
     """

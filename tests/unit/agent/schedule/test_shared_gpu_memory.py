@@ -1,5 +1,5 @@
 """Two trials that do not fit together share one GPU: real processes in real cgroups on the fake driver, with the
-agent's own observer, arbiter, ledger, carrier and suspension method. Stood in for: the kubelet and the API.
+agent's own observer, local scheduler, ledger, executor and suspension method. The kubelet and the API are simulated.
 
 The trials are the example's script. Each declares 80 % of the GPU and takes 60 % (the rest is for a real context).
 """
@@ -43,7 +43,7 @@ from podium_agent.suspension.methods import SuspensionMethods
 from podium_agent.suspension.processes import CudaProcesses
 from podium_core.schema.gpunode import TrialState
 
-SCRIPT = Path(__file__).resolve().parents[3] / "examples/digits/train.py"
+SCRIPT = Path(__file__).resolve().parents[4] / "examples/digits/train.py"
 FLAGS = ["--work=12", "--epochs=1000000", "--width=16", "--batch-size=128"]
 SEEDS = {"a": "1", "b": "2"}
 V1 = Path("/sys/fs/cgroup/freezer")
@@ -208,7 +208,7 @@ def alone(name: str, count: int) -> list[str]:
     return lines
 
 
-def test_two_that_do_not_fit_together_share_a_gpu_and_wait_for_a_stranger(site: Site) -> None:
+def test_two_trials_that_do_not_fit_together_share_a_gpu_and_wait_for_another_process(site: Site) -> None:
     driver = CudaDriver(site.node.library)
 
     async def turn(now: str, then: str) -> None:

@@ -62,7 +62,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("form", "line", "expected"), LINES)
-def test_what_a_line_says(form: str, line: str, expected: list[tuple[float | None, float | None]]) -> None:
+def test_the_values_of_a_line(form: str, line: str, expected: list[tuple[float | None, float | None]]) -> None:
     assert repr(reader(reading(form))(line)) == repr(
         [Seen(None if s is None else float(s), None if v is None else float(v)) for s, v in expected]
     )
@@ -93,7 +93,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("form", "line", "expected"), OTHERS)
-def test_what_a_line_says_of_additional_metrics(form: str, line: str, expected: list[Seen]) -> None:
+def test_the_additional_metrics_of_a_line(form: str, line: str, expected: list[Seen]) -> None:
     found = reader(reading(form, additional=["loss", "eval.f1"]))(line)
     assert repr(found) == repr([floats(one) for one in expected])
 
@@ -111,7 +111,7 @@ def test_a_filter_without_its_groups_is_refused_by_name() -> None:
         reader(reading("text", filter=r"(?P<name>\w+) is .*"))
 
 
-def test_a_filter_of_the_users_own() -> None:
+def test_a_filter_of_the_user() -> None:
     read = reader(reading("text", filter=r"(?P<name>\w+) is (?P<value>[\d.]+)"))
     assert read("epoch is 2 and acc is 0.75") == [Seen(2.0, 0.75)]
     both = reader(reading("text", filter=r"(?P<name>\w+) is (?P<value>[\d.]+)", additional=["loss"]))
@@ -184,7 +184,7 @@ SCRIPT = [
 
 
 @pytest.mark.parametrize("dies_after", [*range(len(SCRIPT)), None, "always"])
-def test_nothing_lost_nothing_twice_whenever_the_agent_dies(
+def test_no_line_is_lost_or_read_twice_whenever_the_agent_dies(
     tmp_path: Path, dies_after: int | str | None, follow: Callable[..., Tail]
 ) -> None:
     """The saved pair is (curve, position), as in one patch; what was read after it is forgotten with the agent."""
@@ -231,7 +231,7 @@ def test_an_open_log_is_read_to_its_end_although_it_was_deleted(tmp_path: Path, 
     assert len(lines_of(tail)) == 2
 
 
-def test_a_packed_log_that_is_larger_than_its_text_has_an_end(tmp_path: Path, follow: Callable[..., Tail]) -> None:
+def test_a_compressed_log_larger_than_its_text_has_an_end(tmp_path: Path, follow: Callable[..., Tail]) -> None:
     write(tmp_path / "0.log", step_lines(1, 1))
     rotate(tmp_path, "20261121-020000", pack="20261121-020000")
     write(tmp_path / "0.log", step_lines(2, 2))
@@ -249,7 +249,7 @@ def test_no_folder_and_no_whole_line_yet(tmp_path: Path, follow: Callable[..., T
     assert lines_of(tail) == []
 
 
-def test_a_container_that_never_began_is_passed_over(tmp_path: Path, follow: Callable[..., Tail]) -> None:
+def test_a_container_that_never_started_is_skipped(tmp_path: Path, follow: Callable[..., Tail]) -> None:
     """A kubelet restarted after it made a container and before it started it makes another: `0.log` stays empty."""
     write(tmp_path / "0.log", b"")
     tail = follow(tmp_path, Position())
@@ -261,7 +261,7 @@ def test_a_container_that_never_began_is_passed_over(tmp_path: Path, follow: Cal
     assert len(lines_of(tail)) == 2
 
 
-def test_values_that_are_no_numbers_travel_as_diverged_and_are_counted() -> None:
+def test_non_finite_values_are_passed_on_and_counted() -> None:
     lines = [LogLine(float(n), "stdout", f'{{"epoch": {n}, "acc": {v}}}', n, n) for n, v in ((1, "0.5"), (2, "NaN"))]
     curve = extend(Curve(), lines, reader(reading()), GRID)
     assert [diverged(point.value) for point in curve.points] == [False, True]
@@ -284,12 +284,12 @@ def test_steps_that_are_missing_announced_or_repeated(texts: list[str], steps: l
 @pytest.mark.parametrize(
     ("begins_at", "again", "steps", "repeated", "back"),
     [
-        (3.0, range(1, 5), [1, 2, 3, 4], 3, 3.0),  # it began anew in spite of its save
+        (3.0, range(1, 5), [1, 2, 3, 4], 3, 3.0),  # it started from the beginning despite its checkpoint
         (2.0, range(3, 5), [1, 2, 3, 4], 1, 0.0),  # it went on from it
     ],
 )
 @pytest.mark.parametrize("texts", [("epoch={n}", "acc={v}"), ("epoch={n} acc={v}",)], ids=["two lines", "one line"])
-def test_announced_steps_that_a_further_attempt_does_again_are_no_new_ones(
+def test_announced_steps_repeated_by_a_later_attempt_are_not_new(
     texts: tuple[str, ...], begins_at: float, again: range, steps: list[float], repeated: int, back: float
 ) -> None:
     def printed(numbers: range) -> list[LogLine]:
@@ -306,7 +306,7 @@ def test_announced_steps_that_a_further_attempt_does_again_are_no_new_ones(
     ("saved", "steps", "repeated"),
     [
         (1.0, [1, 2, 3, 4], 2),  # two of three are done again
-        (1000.0, [1, 2, 3, 4, 5, 6], 0),  # the save counts iterations, which nobody printed
+        (1000.0, [1, 2, 3, 4, 5, 6], 0),  # the checkpoint counts iterations, which were not printed
     ],
 )
 def test_a_value_without_a_step_is_one_step_after_the_last_of_its_attempt(

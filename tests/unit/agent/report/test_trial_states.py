@@ -47,7 +47,7 @@ def test_every_combination_of_facts_has_a_state() -> None:
         assert (derive(gate, work, acting) is None) == (work is Work.ENDED)
 
 
-def test_every_edge_has_its_own_kind_of_reason() -> None:
+def test_every_transition_has_a_valid_reason() -> None:
     assert all(why[0].isupper() and before is not after for (before, after), why in TRANSITIONS.items())
 
 
@@ -66,7 +66,7 @@ def test_reasons(before: TrialState | None, after: TrialState | None, done: Acti
     assert reason(before, after, done) == why
 
 
-def test_an_account_over_two_turns() -> None:
+def test_a_ledger_over_two_time_slices() -> None:
     ledger = UsageLedger()
     for state, now in ((TrialState.GATED, 0.0), (TrialState.STARTING, 10.0), (R, 11.0), (TrialState.SUSPENDING, 20.0)):
         ledger = follow(ledger, state, ("A", "B"), "n", now)
@@ -105,7 +105,7 @@ def pod_payload(**status: Any) -> dict[str, Any]:
         ({"phase": "Failed"}, 0, True, False, False),
     ],
 )  # fmt: skip
-def test_what_a_pod_says(status: Any, running: int, ended: bool, gate_running: bool, gate_passed: bool) -> None:
+def test_a_pod_is_parsed(status: Any, running: int, ended: bool, gate_running: bool, gate_passed: bool) -> None:
     pod = parse(pod_payload(**status))
     assert (len(pod.running), pod.ended, pod.gate_running, pod.gate_passed) == (
         running,
@@ -126,7 +126,7 @@ def test_what_a_pod_says(status: Any, running: int, ended: bool, gate_running: b
         ({"terminated": {"exitCode": 0}}, False),
     ],
 )
-def test_a_container_that_is_still_to_come(second: Any, starting: bool) -> None:
+def test_a_container_that_is_still_to_start(second: Any, starting: bool) -> None:
     statuses = [{"name": name, "containerID": "containerd://ab", "state": {"running": {}}} for name in ("train", "log")]
     statuses[1]["state"] = second
     payload = pod_payload(containerStatuses=statuses)
@@ -159,7 +159,7 @@ def test_whether_a_pod_may_be_frozen(methods: str | None, best: str) -> None:
     assert SuspensionMethods(Freeze(1.0)).choose(parse(payload).methods, 1) == best
 
 
-def test_where_a_pod_saves() -> None:
+def test_the_checkpoint_path_of_a_pod() -> None:
     """In its first container, whatever the order in which the kubelet lists them."""
     names = ("sidecar", "train")
     payload = pod_payload(
@@ -170,7 +170,7 @@ def test_where_a_pod_saves() -> None:
     assert parse(payload).checkpoint == "/ckpt"
 
 
-def test_a_pod_that_only_claims_to_be_a_trials_is_refused() -> None:
+def test_a_pod_without_an_owning_trial_is_refused() -> None:
     payload = pod_payload()
     payload["metadata"]["ownerReferences"] = []
     with pytest.raises(ValueError, match="but no HyperParamTrial"):
@@ -195,7 +195,7 @@ def test_the_status_of_a_trial_survives_an_agent() -> None:
     assert status.gpu_seconds == 15.0
 
 
-def test_a_step_is_lost_once_for_each_time_it_was_done() -> None:
+def test_a_step_is_lost_once_for_each_repetition() -> None:
     """Saved at 10 and printed to 15; then to 12; then nothing: 5 steps are done again, 2 more, and none."""
     status = TrialStatus()
     for attempt, (begins, ends) in enumerate([(0, 15), (10, 12), (10, 10)]):
@@ -210,7 +210,7 @@ def test_a_step_is_lost_once_for_each_time_it_was_done() -> None:
 
 
 def attempts(status: TrialStatus, attempt: int, begins: int, ends: int) -> TrialStatus:
-    """The status after a pod that goes on from step `begins` and prints up to step `ends`."""
+    """The status after a pod that continues from step `begins` and prints up to step `ends`."""
     ledger = ledger_from(status)
     said = GateReport(CompletionMarker(float(begins)) if begins else None)
     ledger = begin_attempt(ledger, said, "n", attempt, reached(status), status.gpu_seconds, 100.0)
@@ -236,7 +236,7 @@ def test_what_happens_before_the_status_could_be_loaded_is_not_lost() -> None:
     assert (trial_record.ledger.gpu_seconds(99.0), trial_record.ledger.count) == (105.0, 1)
 
 
-def test_who_waits_for_memory_says_so_while_it_is_off_the_gpu() -> None:
+def test_a_trial_that_waits_for_memory_shows_it_while_suspended() -> None:
     for state, why in ((OFF, "InsufficientGPUMemory"), (TrialState.GATED, "InsufficientGPUMemory"), (R, "Running")):
         entries = (patch(state, {}, "now", "GPU x has 1 bytes free") or {})["status"]["conditions"]
         assert [(entry["reason"], "1 bytes free" in entry["message"]) for entry in entries] == [
@@ -282,11 +282,11 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     assert not moved(hot, cold)
     assert moved(hot, status_of(temperature=54.0))
     smaller = hot.model_copy(update={"gpus": [hot.gpus[0].model_copy(update={"memory_total": 1})]})
-    assert moved(hot, smaller), "another GPU is told of at once"
+    assert moved(hot, smaller), "another GPU is reported at once"
     assert TrialState.GATED not in OCCUPYING
 
 
-def test_the_node_status_leaves_out_nobody_whose_gpus_a_new_agent_does_not_know_yet() -> None:
+def test_the_node_status_contains_trials_with_unconfirmed_gpus() -> None:
     """The operator would take it for gone, and give its GPU away."""
     known = local("a", R)
     assert status_of(replace(known, gpus=(), hinted_gpus=("A",))).gpus == status_of(known).gpus

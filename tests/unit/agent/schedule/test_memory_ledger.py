@@ -1,4 +1,4 @@
-"""The memory ledger: who may come, in cases and against a model of GPUs that counts every byte."""
+"""The memory ledger: which trials fit, in cases and against a model of GPUs that counts every byte."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def one(name: str = "a", gpus: str = "A", **facts: object) -> Footprint:
         (one(declared=1), [], {}, (1, 0, 0)),
     ],
 )
-def test_who_may_come(
+def test_which_trials_fit(
     claim: Footprint, others: list[Footprint], free: dict[str, int], memory_shortage: tuple[int, int, int] | None
 ) -> None:
     found = shortfall(claim, others, free)
     assert (None if found is None else (found.needed, found.free, found.promised)) == memory_shortage
 
 
-def test_only_who_stays_is_in_the_way_for_good() -> None:
+def test_only_memory_that_cannot_move_blocks_a_trial() -> None:
     claim, free = one(declared=60), {"A": 40}
     at_work = one("b", declared=60, held={"A": 60}, here=True, leaves=True)
     stays = one("c", declared=60, held={"A": 60}, here=True)
@@ -67,15 +67,15 @@ class Trial:
 
 
 class Node:
-    """Two GPUs whose bytes are counted; a stranger takes what is free, promised to others or not."""
+    """Two GPUs whose bytes are counted; another pod takes free memory, promised or not."""
 
     def __init__(self, trials: list[Trial]) -> None:
         self.trials = trials
-        self.stranger = {"A": 0, "B": 0}
+        self.other_pods = {"A": 0, "B": 0}
 
     def free(self) -> dict[str, int]:
-        taken = {gpu: sum(t.held.get(gpu, 0) for t in self.trials) for gpu in self.stranger}
-        return {gpu: TOTAL - taken[gpu] - self.stranger[gpu] for gpu in self.stranger}
+        taken = {gpu: sum(t.held.get(gpu, 0) for t in self.trials) for gpu in self.other_pods}
+        return {gpu: TOTAL - taken[gpu] - self.other_pods[gpu] for gpu in self.other_pods}
 
     def admits(self, trial: Trial) -> bool:
         footprints = {
@@ -101,35 +101,39 @@ class Node:
 
     def check(self) -> None:
         assert all(count >= 0 for count in self.free().values()), "more is taken than there is"
-        for gpu in self.stranger if not any(self.stranger.values()) else ():
+        for gpu in self.other_pods if not any(self.other_pods.values()) else ():
             assert sum(max(t.declared, t.held.get(gpu, 0)) for t in self.trials if t.here and gpu in t.gpus) <= TOTAL
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_never_over_committed_and_every_start_ends(data: st.DataObject) -> None:
-    """Any order of comings, growths, suspensions, and strangers; then, with the strangers gone, all end."""
+def test_memory_is_never_overcommitted_and_every_start_ends(data: st.DataObject) -> None:
+    """Any sequence of starts, growths, suspensions and other pods; then, without other pods, all end."""
     trials = [
         Trial(f"t{i}", data.draw(st.sampled_from(["A", "B", "AB"])), data.draw(st.integers(0, TOTAL - RESTORE_SCRATCH)))
         for i in range(data.draw(st.integers(1, 5)))
     ]
     node = Node(trials)
-    strangers = data.draw(st.booleans())
+    with_other_pods = data.draw(st.booleans())
     for _ in range(data.draw(st.integers(0, 30))):
         trial = data.draw(st.sampled_from(trials))
-        what = data.draw(st.sampled_from(["come", "grow", "leave", "stranger"]))
+        what = data.draw(st.sampled_from(["come", "grow", "leave", "other pod"]))
         gpu = data.draw(st.sampled_from(trial.gpus))
-        if what == "stranger" and strangers:
-            room = node.free()[gpu] + node.stranger[gpu]
-            node.stranger[gpu] = data.draw(st.integers(0, room))
+        if what == "other pod" and with_other_pods:
+            room = node.free()[gpu] + node.other_pods[gpu]
+            node.other_pods[gpu] = data.draw(st.integers(0, room))
         elif what == "come" and not trial.here:
             node.come(trial)
         elif what == "leave" and trial.here:
             node.leave(trial)
         elif what == "grow" and trial.here:
-            most = trial.declared if not strangers else min(trial.declared, node.free()[gpu] + trial.held.get(gpu, 0))
+            most = (
+                trial.declared
+                if not with_other_pods
+                else min(trial.declared, node.free()[gpu] + trial.held.get(gpu, 0))
+            )
             node.grow(trial, gpu, data.draw(st.integers(0, max(0, most))))
-    node.stranger = {"A": 0, "B": 0}
+    node.other_pods = {"A": 0, "B": 0}
     for trial in trials:
         if trial.here:
             node.leave(trial)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 from agent_builders import TrialServer, cri, pod
-from agent_writing import Writing, end, kill, reader_of, started
+from agent_writing import Writing, end, kill, log_cursor, started
 
 import podium_agent.report.trial_writer
 from podium_agent.observe.logs.tail import CHUNK
@@ -38,13 +38,13 @@ def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServ
         writing.machine.log(pod()).write_text(noise * (33 * CHUNK // len(noise)) + cri('{"acc": 0.9}'))
         await writing.whole_life(started(pod()), log_seconds=1e-9)  # a look takes longer than it waits for containerd
 
-    server = write(scene, allocations=allocations, logCursor=reader_of(pod().uid))
+    server = write(scene, allocations=allocations, logCursor=log_cursor(pod().uid))
     assert server.status["lastValue"] == 0.9
     closed = [status["lastValue"] for status in server.written if "end" in status["allocations"][-1]]
     assert closed == [0.9] * len(closed) != []
 
 
-def test_a_line_that_nobody_has_thought_of_ends_this_writer_alone(
+def test_an_unexpected_line_stops_only_this_writer(
     write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def read(_: str) -> list[Seen]:
@@ -61,22 +61,22 @@ def test_a_line_that_nobody_has_thought_of_ends_this_writer_alone(
 
 
 @pytest.mark.parametrize(("attempt_in_force", "reads"), [(0, True), (1, True), (2, False)])
-def test_the_pod_of_an_earlier_attempt_leaves_the_status_alone(
+def test_the_pod_of_an_earlier_attempt_does_not_write_the_status(
     write: Callable[..., TrialServer], attempt_in_force: int, reads: bool
 ) -> None:
-    """An agent that starts anew finds it beside the live one, with a cursor that is not its own."""
+    """A restarted agent sees it beside the live pod, with a cursor that is not its own."""
     old = pod(attempt=1)
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(old).write_text(cri('{"acc": 0.1}'))
         await writing.whole_life(started(old))
 
-    server = write(scene, attempt=attempt_in_force, lastStep=3, lastValue=0.5, logCursor=reader_of("live", offset=9))
+    server = write(scene, attempt=attempt_in_force, lastStep=3, lastValue=0.5, logCursor=log_cursor("live", offset=9))
     assert (server.status["logCursor"]["podUid"] == old.uid) == reads
     assert (server.patches > 0) == reads
 
 
-def test_the_last_words_of_the_pod_before_are_written_although_a_new_one_is_made(
+def test_the_final_report_of_a_pod_is_written_although_a_new_pod_exists(
     write: Callable[..., TrialServer],
 ) -> None:
     """The record is still its own: the new pod's begins when that passes its gate."""
@@ -85,13 +85,13 @@ def test_the_last_words_of_the_pod_before_are_written_although_a_new_one_is_made
         writing.machine.log(pod()).write_text(cri('{"acc": 0.1}') + cri('{"acc": 0.2}'))
         await writing.whole_life(started(pod()))
 
-    server = write(scene, attempt=1, logCursor=reader_of(pod().uid))
+    server = write(scene, attempt=1, logCursor=log_cursor(pod().uid))
     assert server.status["lastStep"] == 2.0
 
 
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize(("begins", "lost"), [(21, 0.0), (16, 5.0), (1, 20.0)])
-def test_a_script_that_goes_on_from_further_back_than_its_save_has_lost_that_too(
+def test_a_script_that_continues_before_its_checkpoint_loses_that_too(
     write: Callable[..., TrialServer], begins: int, lost: float, killed: bool
 ) -> None:
     """Also where the agent dies after it has read the first lines, in which there is no value."""
@@ -117,14 +117,14 @@ def test_a_script_that_goes_on_from_further_back_than_its_save_has_lost_that_too
         await writing.whole_life(trial_record)
 
     stored = {"curve": {"points": points}, "lastStep": 20, "lastValue": 0.1, "gpuSeconds": 40.0}
-    status = write(scene, **stored, logCursor=reader_of("before", step=20.0)).parsed
+    status = write(scene, **stored, logCursor=log_cursor("before", step=20.0)).parsed
     assert (status.lost_work.steps, status.lost_work.count) == (lost, int(lost > 0))
     assert [loss.resumed_from for loss in status.lost_work.recent] == ([20.0 - lost] if lost else [])
     assert status.last_step == max(20.0, begins + 2.0)
 
 
 @pytest.mark.parametrize(("begins", "saved", "lost"), [(-1, None, 0.0), (-1, 20.0, 20.0), (0, 20.0, 20.0)])
-def test_a_script_that_counts_from_below_its_first_step_loses_no_more_than_it_had(
+def test_a_script_never_loses_more_steps_than_it_had(
     write: Callable[..., TrialServer], begins: int, saved: float | None, lost: float
 ) -> None:
     """Some print an evaluation before the first step as step -1. One such line once ended the whole agent."""
@@ -136,7 +136,7 @@ def test_a_script_that_counts_from_below_its_first_step_loses_no_more_than_it_ha
         await writing.whole_life(started(one, GateReport(None if saved is None else CompletionMarker(saved))))
 
     stored = {"lastStep": saved, "lastValue": 0.1, "gpuSeconds": 40.0} if saved is not None else {}
-    status = write(scene, **stored, logCursor=reader_of("before", step=saved)).parsed
+    status = write(scene, **stored, logCursor=log_cursor("before", step=saved)).parsed
     assert status.lost_work.steps == lost
     assert [(loss.resumed_from, loss.steps) for loss in status.lost_work.recent] == ([(0.0, lost)] if lost else [])
 
@@ -161,7 +161,7 @@ def test_the_gpu_seconds_of_a_silent_holder_are_fresh(write: Callable[..., Trial
     assert write(scene).parsed.gpu_seconds > 0.0
 
 
-def test_the_operators_writes_between_ours_cost_a_look_and_nothing_else(write: Callable[..., TrialServer]) -> None:
+def test_writes_of_the_operator_cost_only_another_read(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
         trial_record, server = started(pod()), writing.server
         task = writing.start(trial_record)
@@ -177,8 +177,8 @@ def test_the_operators_writes_between_ours_cost_a_look_and_nothing_else(write: C
     assert (server.parsed.suspensions.count, server.parsed.rank) == (5, 5)
 
 
-def test_an_answer_that_is_lost_counts_nothing_twice(write: Callable[..., TrialServer]) -> None:
-    """The first patch arrives, its answer does not: the next one is refused, and the record is found to be ours."""
+def test_a_lost_answer_counts_nothing_twice(write: Callable[..., TrialServer]) -> None:
+    """The answer to the first patch is lost: the next one is refused, and the record turns out to be this pod's."""
 
     async def scene(writing: Writing) -> None:
         writing.server.answers_lost = 1
@@ -193,7 +193,7 @@ def test_an_answer_that_is_lost_counts_nothing_twice(write: Callable[..., TrialS
     assert status.gpu_seconds == 18.0
 
 
-def test_a_trial_made_anew_under_the_same_name_gets_nothing_of_this_one(write: Callable[..., TrialServer]) -> None:
+def test_a_new_trial_of_the_same_name_gets_nothing_of_this_one(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
         trial_record, server = started(pod()), writing.server
         task = writing.start(trial_record)
@@ -234,7 +234,7 @@ def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., Trial
     assert (status.log_cursor.lines, status.log_cursor.step_pending) == (len(ANNOUNCING), False)
 
 
-def test_it_looks_by_the_clock_however_long_a_look_takes(
+def test_the_writer_runs_by_the_clock_however_long_a_pass_takes(
     write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each takes 0.04 s; five looks 0.1 s apart are over in 0.4 s, with as long a pause after each in 0.56 s."""
@@ -255,7 +255,7 @@ def test_it_looks_by_the_clock_however_long_a_look_takes(
     write(scene)
 
 
-def test_one_that_ends_as_its_node_stalls_gets_its_time_for_the_last_lines(
+def test_a_trial_that_ends_during_a_stall_gets_time_for_its_last_lines(
     write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer hears of the end after its look was due and before it looks: containerd may still be copying then."""
@@ -282,7 +282,7 @@ def test_one_that_ends_as_its_node_stalls_gets_its_time_for_the_last_lines(
     assert closed[0] - ended[0] >= every
 
 
-def test_a_hold_that_opens_for_the_end_is_written_before_the_pod_is_gone(write: Callable[..., TrialServer]) -> None:
+def test_an_allocation_opened_for_the_end_is_written_before_the_pod_is_gone(write: Callable[..., TrialServer]) -> None:
     """Suspended, deleted and thawed for its SIGTERM: while its hold stands as closed, the next attempt would begin."""
 
     async def scene(writing: Writing) -> None:
@@ -301,9 +301,7 @@ def test_a_hold_that_opens_for_the_end_is_written_before_the_pod_is_gone(write: 
 
 
 @pytest.mark.parametrize("whose", ["its own", "a later pod's"])
-def test_the_hold_of_a_pod_that_is_gone_is_closed_as_far_as_it_was_reported(
-    write: Callable[..., TrialServer], whose: str
-) -> None:
+def test_the_allocation_of_a_deleted_pod_is_closed_as_reported(write: Callable[..., TrialServer], whose: str) -> None:
     """No agent was there when it ended. The cursor stays: the next attempt counts from it what was lost."""
     mine = whose == "its own"
     since = datetime.fromtimestamp(time.time() - 600, UTC)
@@ -313,7 +311,7 @@ def test_the_hold_of_a_pod_that_is_gone_is_closed_as_far_as_it_was_reported(
         trial_record.orphaned = True
         await writing.whole_life(trial_record)
 
-    reader = reader_of(pod().uid if mine else "later", step=7.0)
+    reader = log_cursor(pod().uid if mine else "later", step=7.0)
     server = write(
         scene, allocations=[{"gpus": ["G"], "node": "n", "start": since.isoformat()}], logCursor=reader, gpuSeconds=40.0
     )

@@ -42,7 +42,7 @@ class Saving:
         return None if saved is None else saved.step
 
 
-def test_saves_are_seen_while_it_runs_and_the_last_one_after_its_end(write: Callable[..., TrialServer]) -> None:
+def test_checkpoints_are_seen_while_the_trial_runs_and_after_its_end(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
         trial = Saving(writing)
         task = writing.start(trial.trial_record)
@@ -50,7 +50,7 @@ def test_saves_are_seen_while_it_runs_and_the_last_one_after_its_end(write: Call
         for step in (3, 4):
             trial.save(step)
             await writing.until(lambda n=step: trial.step() == n, f"save {step}")
-        trial.save(5)  # and at once it ends: its files are out of sight, but for who holds the folder
+        trial.save(5)  # it ends at once: only an open folder still shows its files
         trial.machine.end(trial.freezer)
         end(trial.trial_record)
         await asyncio.wait_for(task, 300)
@@ -60,7 +60,7 @@ def test_saves_are_seen_while_it_runs_and_the_last_one_after_its_end(write: Call
     assert (saved.step, saved.path, saved.node, saved.attempt) == (5.0, "step-5", "n", 0)
 
 
-def test_a_save_seen_again_by_the_next_agent_keeps_its_time_and_its_gpu_seconds(
+def test_a_checkpoint_seen_again_keeps_its_time_and_gpu_seconds(
     write: Callable[..., TrialServer],
 ) -> None:
     seen: list[Any] = []
@@ -81,7 +81,7 @@ def test_a_save_seen_again_by_the_next_agent_keeps_its_time_and_its_gpu_seconds(
     assert seen[0] == seen[1]
 
 
-def test_with_the_api_away_saves_and_suspensions_are_kept(write: Callable[..., TrialServer]) -> None:
+def test_checkpoints_and_suspensions_are_kept_without_the_api(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
         writing.server.away = True
         trial = Saving(writing)
@@ -99,7 +99,7 @@ def test_with_the_api_away_saves_and_suspensions_are_kept(write: Callable[..., T
     assert (status.checkpoint.step, status.suspensions.count) == (3.0, 1)
 
 
-def test_what_is_frozen_is_looked_at_once(write: Callable[..., TrialServer]) -> None:
+def test_a_frozen_trial_is_checked_once(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
         trial = Saving(writing)
         trial.save(3)
@@ -107,7 +107,7 @@ def test_what_is_frozen_is_looked_at_once(write: Callable[..., TrialServer]) -> 
         trial.found()
         trial.trial_record.follow(SUSPENDED, ("A",), 110.0)
         await writing.until(lambda: trial.step() == 3.0, "its last save")
-        trial.save(4)  # by nobody: it is frozen
+        trial.save(4)  # no check: it is frozen
         before = writing.server.patches
         trial.trial_record.suspended(SuspensionCost("freeze", 110.0, 0.5))
         await writing.until(lambda: writing.server.patches > before, "a turn of the writer")

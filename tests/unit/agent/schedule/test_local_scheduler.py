@@ -1,4 +1,4 @@
-"""The arbiter's rules, one table row each, and two properties over random orders: never two at work, never stuck."""
+"""The local scheduler's rules, a table row each, and two properties: at most one trial runs, and none is stuck."""
 
 # ruff: noqa: E501 - a table is read by its rows
 
@@ -58,21 +58,21 @@ def said(steps: tuple[Action, ...]) -> set[str]:
 
 CASES = {
     "first at its gate is let in": (run_queues(A="ab"), [trial("a", GATED), trial("b", GATED)], {"admit a Ranked", "wait b GPUInUse"}),
-    "who works goes on": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", GATED)], {"wait b GPUInUse"}),
+    "a running trial continues": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", GATED)], {"wait b GPUInUse"}),
     "a better one comes: first only the suspension": (run_queues(A="ba"), [trial("a", RUNNING), trial("b", GATED)], {"suspend a Ranked", "wait b SwitchInProgress"}),
     "not before it is verified": (run_queues(A="ba"), [trial("a", OUT), trial("b", OFF)], {"wait b SwitchInProgress"}),
-    "then the next goes on": (run_queues(A="ba"), [trial("a", OFF), trial("b", OFF)], {"resume b Ranked", "wait a GPUInUse"}),
+    "then the next one resumes": (run_queues(A="ba"), [trial("a", OFF), trial("b", OFF)], {"resume b Ranked", "wait a GPUInUse"}),
     "a starting one is not suspended": (run_queues(A="ba"), [trial("a", STARTING), trial("b", OFF)], {"wait b SwitchInProgress"}),
     "a resuming one is left alone": (run_queues(A="ba"), [trial("a", IN), trial("b", OFF)], {"wait b SwitchInProgress"}),
     "the holder has ended: the next at once": (run_queues(A="abc"), [trial("b", OFF), trial("c", OFF)], {"resume b Ranked", "wait c GPUInUse"}),
     "a GPU does not wait for an image": (run_queues(A="ab"), [trial("a", GATED, gate=Gate.ABSENT), trial("b", GATED)], {"wait a GPUInUse", "admit b Ranked"}),
-    "a gate that may have been passed counts as at work": (run_queues(A="ba"), [trial("a", STARTING, gate=Gate.SILENT), trial("b", GATED)], {"wait b SwitchInProgress"}),
+    "a gate that may have been passed counts as running": (run_queues(A="ba"), [trial("a", STARTING, gate=Gate.SILENT), trial("b", GATED)], {"wait b SwitchInProgress"}),
     "not in the order: may not work": (run_queues(A="b"), [trial("a", RUNNING)], {"suspend a NotInRunQueue"}),
     "not in the order: not let in": (run_queues(A=""), [trial("a", GATED), trial("b", OFF)], {"wait a NotInRunQueue", "wait b NotInRunQueue"}),
-    "no order yet: gates stay shut, who works goes on": (run_queues(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoRunQueue"}),
+    "no run queue yet: gates stay closed, running trials continue": (run_queues(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoRunQueue"}),
     "no GPUNode at all": (RunQueues(), [trial("a", GATED)], {"wait a NoRunQueue"}),
     "devices not known": (run_queues(A="a"), [trial("a", GATED, gpus="")], {"wait a DevicesUnknown"}),
-    "one at work somewhere unknown is in everyone's way": (run_queues(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="")], {"wait a SwitchInProgress", "wait x DevicesUnknown"}),
+    "a trial that runs on unknown GPUs blocks all": (run_queues(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="")], {"wait a SwitchInProgress", "wait x DevicesUnknown"}),
     "released: all thawed, gates shut": (run_queues(released=True, A="ab"), [trial("a", RUNNING), trial("b", OFF), trial("c", GATED)], {"resume b Released", "wait c Released"}),
     "two GPUs or none": (run_queues(A="ab", B="ab"), [trial("a", GATED, gpus="AB"), trial("b", RUNNING, gpus="A")], {"suspend b Ranked", "wait a SwitchInProgress"}),
     "two GPUs: not while one is kept": (run_queues(A="a", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B")], {"wait a GPUInUse"}),
@@ -81,7 +81,7 @@ CASES = {
     "in the order of one of its GPUs only": (run_queues(A="a", B=""), [trial("a", OFF, gpus="AB")], {"wait a NotInRunQueue"}),
     "a failed suspension is tried again later": (run_queues(A="b"), [trial("a", RUNNING, retry_at=20.0, trouble="FreezeTimeout: x")], {"wait a SuspendFailed"}),
     "a failed resumption too": (run_queues(A="a"), [trial("a", OFF, retry_at=20.0)], {"wait a ResumeFailed"}),
-    "deleted while at work: its SIGTERM is its own business": (run_queues(A="ba"), [trial("a", RUNNING, deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
+    "deleted while running: it handles its own SIGTERM": (run_queues(A="ba"), [trial("a", RUNNING, deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
     "deleted while frozen: the holder makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True)], {"suspend a Ending"}),
     "then it is thawed alone": (run_queues(A="ab"), [trial("a", OFF), trial("b", OFF, deleting=True)], {"resume b Deleted", "wait a GPUInUse"}),
     "deleted, and deaf to SIGTERM: stays frozen": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, handles_sigterm=False)], set()),
@@ -97,20 +97,20 @@ CASES = {
     "deleted while it starts: the kubelet ends it": (run_queues(A="ba"), [trial("a", OFF), trial("b", STARTING, deleting=True)], {"wait a GPUInUse"}),
     "deleted while it starts behind the holder": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", STARTING, deleting=True)], {"suspend a Ending"}),
     "a thaw that failed is tried again later, deleted or not": (run_queues(A="ab"), [trial("b", OFF, deleting=True, deadline=12.0, retry_at=11.0)], set()),
-    "two deleted: who has less time goes first": (run_queues(A="ab"), [trial("a", OFF, deleting=True, deadline=90.0), trial("b", OFF, deleting=True, deadline=40.0)], {"resume b Deleted"}),
+    "two deleted: the one with less time comes first": (run_queues(A="ab"), [trial("a", OFF, deleting=True, deadline=90.0), trial("b", OFF, deleting=True, deadline=40.0)], {"resume b Deleted"}),
     "two deleted: the other's last call": (run_queues(A="ab"), [trial("a", OFF, deleting=True, deadline=12.0), trial("b", RUNNING, deleting=True, deadline=11.0)], {"resume a FinalCheckpoint"}),
     "a last call beside a holder that is just starting": (run_queues(A="ab"), [trial("a", STARTING), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
     "after a last call the holder still makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", RUNNING, deleting=True, deadline=12.0)], {"suspend a Ending"}),
-    "half-stopped: goes on whole": (run_queues(A="ab"), [trial("a", RUNNING, partly_suspended=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
+    "half stopped: it is resumed": (run_queues(A="ab"), [trial("a", RUNNING, partly_suspended=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
     "half-stopped, and another is next: off whole": (run_queues(A="ba"), [trial("a", RUNNING, partly_suspended=True), trial("b", OFF)], {"suspend a Ranked", "wait b SwitchInProgress"}),
     "half-stopped, and may not be frozen": (run_queues(A="ba"), [trial("a", RUNNING, partly_suspended=True, method=""), trial("b", OFF)], {"resume a PartlySuspended", "wait b HolderNotFreezable"}),
     "half-stopped, and deleted": (run_queues(A="ba"), [trial("a", RUNNING, partly_suspended=True, deleting=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
     "half-stopped, and its thaw failed a moment ago": (run_queues(A="a"), [trial("a", RUNNING, partly_suspended=True, retry_at=20.0)], set()),
     "half-stopped, and released": (run_queues(released=True, A="a"), [trial("a", RUNNING, partly_suspended=True)], {"resume a Released"}),
-    "may not be frozen: works on, and the next is told": (run_queues(A="ba"), [trial("a", RUNNING, method=""), trial("b", GATED)], {"wait a FreezeNotAllowed", "wait b HolderNotFreezable"}),
+    "may not be frozen: it runs, and the next one waits with a reason": (run_queues(A="ba"), [trial("a", RUNNING, method=""), trial("b", GATED)], {"wait a FreezeNotAllowed", "wait b HolderNotFreezable"}),
     "may not be frozen: not for one that must end either": (run_queues(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True)], {"wait a FreezeNotAllowed"}),
     "may not be frozen: then a last call": (run_queues(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True, deadline=12.0)], {"wait a FreezeNotAllowed", "resume b FinalCheckpoint"}),
-    "may not be frozen, but was: it goes on": (run_queues(A="a"), [trial("a", OFF, method="")], {"resume a Ranked"}),
+    "may not be frozen, but was: it resumes": (run_queues(A="a"), [trial("a", OFF, method="")], {"resume a Ranked"}),
     "may not be frozen, and is on its way out": (run_queues(A="ba"), [trial("a", RUNNING, method="", deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
     "not in the order any more, but may not be frozen": (run_queues(A=""), [trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
     "an older pod of the trial may not work": (run_queues(A="a"), [trial("a", RUNNING, pod_uid="old"), trial("a", GATED, attempt=1)], {"suspend a Superseded", "wait a SwitchInProgress"}),
@@ -133,7 +133,7 @@ def test_rules(order: RunQueues, trials: list[LocalTrial], expected: set[str]) -
     assert said(decide(order, trials[::-1], now=10.0)) == expected, "the answer depends on the order of the list"
 
 
-def test_every_wait_says_why() -> None:
+def test_every_wait_has_a_reason() -> None:
     for order, trials, _ in CASES.values():
         for step in decide(order, trials, now=10.0):
             assert step.reason[0].isupper()
@@ -187,7 +187,7 @@ FACTS = {
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_no_state_of_affairs_lets_a_second_one_work(data: st.DataObject) -> None:
+def test_a_second_trial_never_runs_on_a_gpu_in_any_state(data: st.DataObject) -> None:
     """Any mixture of deleted, orphaned, older and unfreezable trials in any states. The one exception is a last call."""
     trials = []
     for number in range(data.draw(st.integers(1, 5))):
@@ -232,7 +232,9 @@ def worlds(draw: st.DrawFn) -> tuple[RunQueues, list[LocalTrial]]:
 
 @settings(max_examples=80, deadline=None)
 @given(worlds(), st.data())
-def test_never_two_at_work_and_never_stuck(world: tuple[RunQueues, list[LocalTrial]], data: st.DataObject) -> None:
+def test_at_most_one_trial_runs_and_none_is_stuck(
+    world: tuple[RunQueues, list[LocalTrial]], data: st.DataObject
+) -> None:
     order, trials = world
     current = {one.pod_uid: one for one in trials}
     for _ in range(60):
@@ -246,7 +248,7 @@ def test_never_two_at_work_and_never_stuck(world: tuple[RunQueues, list[LocalTri
             current[name] = replace(current[name], state=ARRIVE[current[name].state])
         elif not moved:
             running = sorted(name for name, one in current.items() if one.state is RUNNING)
-            assert running or not current, "all wait, nobody works"
+            assert running or not current, "all wait, and no trial runs"
             if not current:
                 break
             del current[data.draw(st.sampled_from(running))]

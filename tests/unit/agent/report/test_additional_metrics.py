@@ -123,13 +123,13 @@ def test_the_step_of_a_value_that_was_printed_without_one(form: str, texts: list
     assert (found.step, found.latest) == (step, 2.0)
 
 
-def test_what_a_requeued_trial_does_again_does_not_count_again() -> None:
+def test_steps_repeated_after_a_requeue_do_not_count_again() -> None:
     log = [{"epoch": n, "acc": 0.5, "loss": loss} for n, loss in ((1, 3.0), (2, 2.0), (3, 1.0), (1, 9.0), (3, 1.5))]
     found = observed("json", *map(json.dumps, log))["loss"]
     assert (found.step, found.latest, found.low, found.high) == (3.0, 1.5, Extreme(3.0, 1.0), Extreme(1.0, 3.0))
 
 
-def test_nor_where_its_steps_are_announced() -> None:
+def test_announced_steps_repeated_after_a_requeue_do_not_count_again() -> None:
     texts = ["epoch=1", "loss=3", "acc=0.5", "epoch=2", "acc=0.6", "loss=2"]
     before = extend(Curve(), lines_of(texts), reads("text"), GRID)
     anew = replace(before, first=True, announced=None)
@@ -145,7 +145,7 @@ def test_nor_where_its_steps_are_announced() -> None:
         ([math.inf, 2.0], {"latest": 2.0, "min": 2.0, "minStep": 2.0, "max": 2.0, "maxStep": 2.0}),
     ],
 )
-def test_what_is_no_number_is_told_as_what_it_is(values: list[float], expected: dict[str, Any]) -> None:
+def test_a_non_finite_value_is_reported_as_it_is(values: list[float], expected: dict[str, Any]) -> None:
     trial_record = TrialRecord(pod(), "n")
     texts = [json.dumps({"epoch": n, "loss": value}) for n, value in enumerate(values, start=1)]
     trial_record.load(UsageLedger(), Curve(), Position())

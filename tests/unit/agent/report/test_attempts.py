@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from agent_builders import TrialServer, cri, pod
-from agent_writing import Writing, kill, reader_of, started
+from agent_writing import Writing, kill, log_cursor, started
 
 from podium_agent.report.lost_work import CompletionMarker, GateReport
 from podium_agent.report.usage_ledger import SuspensionCost
@@ -20,7 +20,7 @@ RUNNING = TrialState.RUNNING
 
 def saved_status(**more: Any) -> dict[str, Any]:
     saved = {"step": 10, "at": "2026-11-21T00:00:00Z", "path": "step-10", "node": "far", "gpuSeconds": 40.0}
-    return {"lastStep": 15, "gpuSeconds": 100.0, "checkpoint": saved, "logCursor": reader_of(pod().uid)} | more
+    return {"lastStep": 15, "gpuSeconds": 100.0, "checkpoint": saved, "logCursor": log_cursor(pod().uid)} | more
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def saved_status(**more: Any) -> dict[str, Any]:
         (None, None, 10.0),
     ],
 )
-def test_what_an_attempt_lost(
+def test_the_lost_work_of_an_attempt(
     write: Callable[..., TrialServer], gate_report: GateReport | None, printed_by_gate: str | None, resumed_from: float
 ) -> None:
     """The gate tells; to an agent that was not there its log does; else what the status says has to do."""
@@ -52,7 +52,7 @@ def test_what_an_attempt_lost(
 
 
 @pytest.mark.parametrize("deaths", [0, 1, 5])
-def test_a_loss_is_counted_once_however_often_the_agent_dies(write: Callable[..., TrialServer], deaths: int) -> None:
+def test_lost_work_is_counted_once_however_often_the_agent_dies(write: Callable[..., TrialServer], deaths: int) -> None:
     """Also while the attempt prints further steps, which are no part of what the one before lost."""
     new = pod(attempt=1)
 
@@ -78,7 +78,7 @@ def test_a_loss_is_counted_once_however_often_the_agent_dies(write: Callable[...
     )
 
 
-def test_the_last_words_of_another_node_are_part_of_the_loss(write: Callable[..., TrialServer]) -> None:
+def test_a_final_report_of_another_node_counts_as_lost_work(write: Callable[..., TrialServer]) -> None:
     """The old pod's agent writes after this one has looked: the loss is counted again from what is true then."""
 
     async def scene(writing: Writing) -> None:
@@ -107,7 +107,7 @@ def test_the_last_words_of_another_node_are_part_of_the_loss(write: Callable[...
     assert [allocation.start.timestamp() for allocation in status.allocations] == [1000.0]
 
 
-def test_an_older_pods_agent_stops_where_a_newer_one_has_begun(write: Callable[..., TrialServer]) -> None:
+def test_the_writer_of_an_older_pod_stops_once_a_newer_pod_has_started(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
         old = started(pod())
         task = writing.start(old)

@@ -1,4 +1,4 @@
-"""What observer, conductor and carrier make of pods, /proc and freezers; the latter two are folders of ours."""
+"""Observer, node reconciler and executor on pods, /proc and freezers; the latter two are folders of the test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from podium_core.schema.gpunode import GPUNode, TrialState
 TRAIN, SIDECAR = "ab" * 32, "cd" * 32
 
 
-def test_a_trial_without_a_gpu_stands_in_nobodys_way(on_node: Callable[..., None]) -> None:
+def test_a_trial_without_a_gpu_blocks_no_other(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid())
         cpu = pod("cpu", gated=False, running=frozenset({TRAIN}))
@@ -47,7 +47,7 @@ def test_a_trial_without_a_gpu_stands_in_nobodys_way(on_node: Callable[..., None
     on_node(scene)
 
 
-def test_the_book_of_a_trial_without_a_gpu_is_open_until_its_pod_ends(on_node: Callable[..., None]) -> None:
+def test_the_record_of_a_trial_without_a_gpu_is_open_until_its_pod_ends(on_node: Callable[..., None]) -> None:
     """Ended too soon, its status would be patched with every line instead of every two seconds."""
 
     def scene(node: Node) -> None:
@@ -81,7 +81,7 @@ def test_a_trial_is_starting_until_all_of_its_containers_are_there(on_node: Call
     on_node(scene)
 
 
-def test_a_container_whose_image_never_comes_is_not_waited_for(on_node: Callable[..., None]) -> None:
+def test_a_container_without_its_image_is_not_waited_for(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         freezer = node.run(pod(), TRAIN, os.getpid())
         stuck = pod(containers=("train", "sidecar"), running=frozenset({TRAIN}), starting=False)
@@ -112,10 +112,10 @@ def test_a_freezer_that_cannot_be_read_changes_no_state(on_node: Callable[..., N
     ("carry", "image_complete", "heeds"),
     [("", None, True), ("", True, True), ("node-b", None, False), ("node-b", True, False), ("node-b", False, True)],
 )
-def test_told_to_go_while_it_is_to_be_carried_it_may_save_if_no_image_is_made(
+def test_a_trial_deleted_during_its_migration_may_save_without_an_image(
     on_node: Callable[..., None], monkeypatch: pytest.MonkeyPatch, carry: str, image_complete: bool | None, heeds: bool
 ) -> None:
-    """By whoever: with the operator away nobody takes the ask back."""
+    """The cause of the deletion does not matter: without the operator the request is not withdrawn."""
     monkeypatch.setattr("podium_agent.observe.observer.handles_sigterm", lambda *_: True)
 
     def scene(node: Node) -> None:
@@ -131,7 +131,7 @@ def test_told_to_go_while_it_is_to_be_carried_it_may_save_if_no_image_is_made(
     on_node(scene)
 
 
-def test_a_method_that_crashes_leaves_no_trial_in_between(on_node: Callable[..., None]) -> None:
+def test_a_crashed_method_leaves_a_defined_state(on_node: Callable[..., None]) -> None:
     async def scene(node: Node) -> None:
         (node.folder / "cgroup.events").write_text("populated\n")  # no number: dict() raises ValueError
         trials = node.observer.observe((pod(),), 1.0)
@@ -149,7 +149,7 @@ def test_a_method_that_crashes_leaves_no_trial_in_between(on_node: Callable[...,
     on_node(scene)
 
 
-def test_the_book_of_what_is_over_is_closed_when_its_processes_are_gone(on_node: Callable[..., None]) -> None:
+def test_the_record_of_an_ended_pod_closes_with_its_last_process(on_node: Callable[..., None]) -> None:
     """Until then its last save is still to be seen."""
 
     def scene(node: Node) -> None:
@@ -175,7 +175,7 @@ def test_the_book_of_what_is_over_is_closed_when_its_processes_are_gone(on_node:
     on_node(scene)
 
 
-def test_what_ended_while_no_agent_was_there_gets_a_book_that_is_only_closed(on_node: Callable[..., None]) -> None:
+def test_a_pod_that_ended_without_an_agent_gets_a_record_that_is_only_closed(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         opened: list[TrialRecord] = []
         pods = WatchCache(cast(Api, None), PODS, parse)
@@ -199,7 +199,7 @@ def test_what_ended_while_no_agent_was_there_gets_a_book_that_is_only_closed(on_
     on_node(scene)
 
 
-def test_until_the_kubelet_has_spoken_the_last_agents_word_is_told_and_nothing_is_done_by_it(
+def test_until_the_kubelet_answers_the_last_agents_gpus_are_only_reported(
     on_node: Callable[..., None],
 ) -> None:
     def scene(node: Node) -> None:
@@ -216,7 +216,7 @@ def test_until_the_kubelet_has_spoken_the_last_agents_word_is_told_and_nothing_i
     on_node(scene)
 
 
-def test_of_several_gpus_that_the_last_agent_told_of_the_memory_is_counted_as_that_one_did(
+def test_memory_on_several_hinted_gpus_is_counted_as_before(
     on_node: Callable[..., None],
 ) -> None:
     """Memory that the driver moves is claimed once for all trials of a GPU; the driver does not move that of these."""
@@ -247,7 +247,7 @@ def test_the_end_of_a_grace_period_by_this_nodes_clock(on_node: Callable[..., No
     on_node(scene)
 
 
-def test_who_was_sent_a_sigterm_while_it_was_frozen_is_being_ended(on_node: Callable[..., None]) -> None:
+def test_a_sigterm_sent_to_a_frozen_trial_shows_its_termination(on_node: Callable[..., None]) -> None:
     """By a kubelet of its own accord: the API does not say so before all is over. No longer than its grace period."""
 
     def scene(node: Node) -> None:
@@ -266,7 +266,7 @@ def test_who_was_sent_a_sigterm_while_it_was_frozen_is_being_ended(on_node: Call
     on_node(scene)
 
 
-def test_who_is_frozen_in_its_hook_is_being_ended(on_node: Callable[..., None]) -> None:
+def test_a_frozen_prestop_hook_shows_the_termination(on_node: Callable[..., None]) -> None:
     """The kubelet sends no SIGTERM before its hook has ended, and the hook is frozen with the trial."""
 
     def scene(node: Node) -> None:
@@ -282,7 +282,7 @@ def test_who_is_frozen_in_its_hook_is_being_ended(on_node: Callable[..., None]) 
     on_node(scene)
 
 
-def test_a_failure_from_before_does_not_hold_back_the_end(on_node: Callable[..., None]) -> None:
+def test_an_earlier_failure_does_not_delay_a_termination(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         frozen = pod("a", grace=30.0, running=frozenset({TRAIN}))
         (node.run(frozen, TRAIN, os.getpid()).path / "freezer.state").write_text("FROZEN")
@@ -295,7 +295,7 @@ def test_a_failure_from_before_does_not_hold_back_the_end(on_node: Callable[...,
     on_node(scene)
 
 
-def test_a_suspended_trial_whose_memory_was_moved_off_is_known_as_such(on_node: Callable[..., None]) -> None:
+def test_a_suspended_trial_without_memory_on_the_gpu_is_marked(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         one = pod("a", running=frozenset({TRAIN}))
         freezer = node.run(one, TRAIN, os.getpid())
@@ -307,7 +307,7 @@ def test_a_suspended_trial_whose_memory_was_moved_off_is_known_as_such(on_node: 
     on_node(scene)
 
 
-def test_what_came_from_another_node_is_noted_with_the_gpu_that_it_has_here(on_node: Callable[..., None]) -> None:
+def test_a_migrated_trial_is_noted_with_its_gpu_on_this_node(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         beside = node.run(pod(), SIDECAR, os.getppid())
         arrival = GpuState(gpus={"GPU-of-there": 7}, processes=1)
@@ -336,7 +336,7 @@ META: dict[str, Any] = {
 }
 
 
-def test_a_pod_says_what_comes_in_it() -> None:
+def test_the_gpu_state_of_a_pod_is_parsed() -> None:
     assert parse({"metadata": META}).arrival == GpuState(gpus={"GPU-a": 7}, processes=1)
     assert parse({"metadata": {**META, "annotations": {}}}).arrival is None
 
@@ -349,7 +349,7 @@ def test_a_pod_says_what_comes_in_it() -> None:
         ("nonsense", "value: Invalid JSON"),
     ],
 )
-def test_what_comes_and_cannot_be_read_is_said_and_the_pod_is_there(text: str, said: str) -> None:
+def test_an_unreadable_gpu_state_is_reported_and_the_pod_is_kept(text: str, said: str) -> None:
     came = parse({"metadata": {**META, "annotations": {"podium.dev/gpu-state": text}}})
     assert came.arrival is None
     assert came.gpu_state_trouble.startswith(f"InvalidGPUState: annotation podium.dev/gpu-state: {said}")

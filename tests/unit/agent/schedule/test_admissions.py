@@ -1,4 +1,4 @@
-"""Who was let in is known to the next agent, whatever the API has forgotten."""
+"""The next agent knows which pods were admitted, whatever the API has forgotten."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from podium_core.schema.gpunode import GPUNode
 TRAIN = "ab" * 32
 
 
-def test_let_in_and_at_once_deleted_by_force_while_the_agent_is_dead(on_node: Callable[..., None]) -> None:
+def test_a_pod_deleted_by_force_just_after_its_admission_without_an_agent(on_node: Callable[..., None]) -> None:
     """Found by the model: GPUNode.status does not name it yet, or is gone itself; the API knows it no more; it works
     until the kubelet ends it.
     """
@@ -60,7 +60,7 @@ def test_a_note_outlives_the_agent_until_it_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [(".half", "{"), ("torn", "{"), ("other", "[]"), ("bytes", "\udcff")])
-def test_what_is_no_note_is_passed_over(tmp_path: Path, name: str, text: str) -> None:
+def test_an_unreadable_note_is_skipped(tmp_path: Path, name: str, text: str) -> None:
     Admissions(tmp_path).note(pod(), ("G",))
     (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
     assert list(Admissions(tmp_path).read()) == [pod_uid()]

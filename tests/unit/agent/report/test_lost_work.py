@@ -1,4 +1,4 @@
-"""What a new attempt lost, from the save that it goes on from and what was spent since."""
+"""Lost work of a new attempt, from the checkpoint that it continues from and the GPU time spent since."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAME, NEWER = CompletionMarker(10.0, "step-10"), CompletionMarker(14.0, "step-14
         (GateReport(CompletionMarker(5.0)), SAVED, Checkpoint(5.0, 99.0, ".", "here", 20.0, 1)),
     ],
 )
-def test_the_save_that_an_attempt_goes_on_from(
+def test_the_checkpoint_that_an_attempt_continues_from(
     said: GateReport | None, known: Checkpoint | None, save: Checkpoint | None
 ) -> None:
     assert resumed_checkpoint(said, known, "here", attempt=2, reached=15.0, spent=100.0, now=99.0) == save
@@ -53,12 +53,14 @@ def test_the_save_that_an_attempt_goes_on_from(
         (None, None, 0.0, 0.0, 0.0),
     ],
 )
-def test_what_is_lost(
+def test_the_lost_work(
     save: Checkpoint | None, last_step: float | None, spent: float, steps: float, gpu_seconds: float
 ) -> None:
     lost_work = count(LostWorkTotals(), save, 1, last_step, spent, now=99.0)
     assert (lost_work.steps, lost_work.gpu_seconds, lost_work.count) == (steps, gpu_seconds, int(steps > 0))
-    assert [loss.steps for loss in lost_work.recent] == ([steps] if steps else []), "who lost no step has no entry"
+    assert [loss.steps for loss in lost_work.recent] == ([steps] if steps else []), (
+        "an attempt without lost steps has no entry"
+    )
 
 
 def test_gpu_seconds_are_not_lost_twice() -> None:
@@ -69,7 +71,7 @@ def test_gpu_seconds_are_not_lost_twice() -> None:
     assert [loss.gpu_seconds for loss in lost_work.recent] == [60.0, 30.0]
 
 
-def test_only_the_last_ones_are_listed() -> None:
+def test_only_the_latest_records_are_listed() -> None:
     lost_work = LostWorkTotals()
     for attempt in range(1, 21):
         lost_work = count(lost_work, None, attempt, 1.0, float(attempt), now=1.0)
@@ -77,7 +79,7 @@ def test_only_the_last_ones_are_listed() -> None:
     assert lost_work.recent[-1].attempt == 20
 
 
-def test_a_hold_that_a_dead_node_never_ended_lasted_for_what_was_reported() -> None:
+def test_an_allocation_on_a_dead_node_lasted_as_long_as_reported() -> None:
     ledger = UsageLedger(
         allocations=(GpuAllocation(("A", "B"), "far", 0.0, 10.0), GpuAllocation(("A", "B"), "far", 100.0)),
         finished_gpu_seconds=20.0,
@@ -85,13 +87,13 @@ def test_a_hold_that_a_dead_node_never_ended_lasted_for_what_was_reported() -> N
     after = begin_attempt(ledger, None, "here", 1, reached=4.0, spent=50.0, now=9000.0)
     carried = begin_attempt(ledger, None, "here", 1, reached=4.0, spent=50.0, now=9000.0, carried=True)
     assert (carried.allocations, carried.lost_work) == (after.allocations, ledger.lost_work), (
-        "its process goes on: nothing is lost"
+        "its process continues: nothing is lost"
     )
     assert after.allocations[-1].end == 115.0
     assert (after.gpu_seconds(9000.0), after.lost_work.gpu_seconds, after.lost_work.steps) == (50.0, 50.0, 4.0)
 
 
-def test_a_marker_that_is_known_changes_nothing() -> None:
+def test_a_known_marker_changes_nothing() -> None:
     ledger = saw_marker(UsageLedger(finished_gpu_seconds=7.0), CompletionMarker(3.0), "n", 1, now=5.0)
     assert ledger.checkpoint == Checkpoint(3.0, 5.0, ".", "n", 7.0, 1)
     assert saw_marker(ledger, CompletionMarker(3.0), "m", 2, now=6.0) is ledger
@@ -107,7 +109,7 @@ def test_a_marker_that_is_known_changes_nothing() -> None:
         (10.0, (1, 5.0, 60.0 + 100.0 * 5 / 10, [(5.0, 5.0)])),  # all was saved, and not used
     ],
 )
-def test_a_script_that_goes_on_from_an_older_save_than_the_newest(
+def test_a_script_that_continues_from_an_older_checkpoint(
     reached: float, expected: tuple[int, float, float, list[tuple[float, float]]]
 ) -> None:
     lost_work = count(LostWorkTotals(), SAVED, 1, reached, 100.0, now=1.0)

@@ -1,4 +1,4 @@
-"""Reservations as the device plugin, conductor and next agent see them; the kubelet's answer is stood in for."""
+"""Exclusive allocations as device plugin, node reconciler and next agent see them; the kubelet is simulated."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_next_pod_does_not_end_with_the_one_before(desk: Desk) -> None:
     assert desk.look() == {"G": ""}
 
 
-def test_the_next_agent_knows_it_before_it_has_asked_anybody(desk: Desk) -> None:
+def test_the_next_agent_knows_the_allocation_before_it_asks(desk: Desk) -> None:
     desk.exclusive.reserve(["G"])
     desk.listed = {POD: ("G",)}
     desk.look()
@@ -106,12 +106,12 @@ def test_the_next_agent_knows_it_before_it_has_asked_anybody(desk: Desk) -> None
     assert desk.look() == {}
 
 
-def test_without_a_note_the_kubelet_tells_it(desk: Desk) -> None:
+def test_without_a_note_the_kubelet_reports_the_allocation(desk: Desk) -> None:
     desk.listed = {POD: ("G",)}
     assert desk.look() == {"G": "prod/urgent"}
 
 
-def test_the_container_starts_when_the_trial_is_seen_suspended(desk: Desk) -> None:
+def test_the_container_starts_once_the_trial_is_suspended(desk: Desk) -> None:
     def view(state: TrialState, taken: Mapping[str, str]) -> View:
         return View(RunQueues(), (LocalTrial(key(), "a-0", "uid", ("G",), state, 0.0),), frozenset(), taken)
 
@@ -129,7 +129,7 @@ def test_the_container_starts_when_the_trial_is_seen_suspended(desk: Desk) -> No
     asyncio.run(story())
 
 
-def test_a_gpu_that_does_not_come_free_is_refused_with_the_reason(desk: Desk) -> None:
+def test_a_gpu_that_is_not_free_in_time_is_refused_with_the_reason(desk: Desk) -> None:
     stuck = LocalTrial(key(), "a-0", "uid", ("G",), TrialState.RUNNING, 0.0, method="")
     desk.new_agent(exclusive_seconds=0.01)
     desk.exclusive.on_view(View(RunQueues(), (stuck,), frozenset(), {"G": ""}))
@@ -138,7 +138,7 @@ def test_a_gpu_that_does_not_come_free_is_refused_with_the_reason(desk: Desk) ->
     assert desk.exclusive.exclusive_pods == {"G": ""}, "the kubelet asks again"
 
 
-def test_a_pod_that_is_deleted_while_it_waits_is_let_go_at_once(desk: Desk) -> None:
+def test_a_pod_deleted_while_it_waits_is_refused_at_once(desk: Desk) -> None:
     async def story() -> None:
         desk.new_agent(exclusive_seconds=29)
         waits = asyncio.ensure_future(desk.exclusive.vacate(["G"]))

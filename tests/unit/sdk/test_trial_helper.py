@@ -71,9 +71,9 @@ def test_params(
 @pytest.mark.parametrize(
     ("argv", "podium", "says"),
     [
-        (["--layers=3.5"], "", "InvalidValue: --layers=3.5 is no int; write one, such as 2"),
-        (["--nesterov=perhaps"], "", "InvalidValue: --nesterov=perhaps is no bool"),
-        (["--lr"], "", "InvalidValue: --lr=-- is no float"),
+        (["--layers=3.5"], "", "InvalidValue: --layers=3.5 is not of type int; use a value such as 2"),
+        (["--nesterov=perhaps"], "", "InvalidValue: --nesterov=perhaps is not of type bool"),
+        (["--lr"], "", "InvalidValue: --lr=-- is not of type float"),
         ([], "[1]", "InvalidParams: PODIUM_PARAMS is not a JSON object"),
     ],
 )
