@@ -23,8 +23,8 @@ from typing import Any
 
 import httpx
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-from control_plane import open_setup
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.control_plane import open_setup
 from extender_setup import ROOT, ExtenderSetup, gpu, now, scheduler_version
 
 from podium_cluster.client import Api
@@ -138,7 +138,10 @@ def crowding(setup: ExtenderSetup, pod: str) -> Json:
 
 
 def preempting(setup: ExtenderSetup, pod: str) -> Json:
-    """Place an important pod where three trials hold all slots; one of the last two has a recent checkpoint."""
+    """Place an important pod where three trials hold all slots.
+
+    One of the last two has a recent checkpoint.
+    """
     setup.add_node("idle", gpu(1), slots=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
         setup.add_trial(name, gpuSeconds=100.0, checkpoint={"step": 1, "at": now(), "gpuSeconds": saved})

@@ -2,7 +2,7 @@
 
 Called for the `envelope` policy's forecasts and by the calibration report. The multiple (final value - best so far) /
 scale has a distribution that depends on how many doublings of training are left and surprisingly little on the task:
-`TABLE` holds its quantiles on recorded curves (benchmarks/hpo_calibration.py --fit prints it anew; its
+`TABLE` holds its quantiles on recorded curves (benchmarks/hpo/calibration.py --fit prints it anew; its
 report shows how it covers tasks that it has not seen). Trials of the same job that have completed move it to their own.
 The envelope's decisions read nothing of this but `width`.
 """

@@ -5,7 +5,7 @@ A GPU decides when its trial reaches an evaluation or its end, or when a slice Q
 trial. A suspension and a resumption occupy the GPU; a first start and the end of a trial are free. The policy sees a
 snapshot that holds each trial's values up to the evaluation that it has trained to. When the plan of a policy that cuts
 is over and the pool's best trial is not trained, the rest is trained best-so-far first ("revived"): a wrong cut costs
-its true price. Called by benchmarks/bench_hpo.py and by tests.
+its true price. Called by benchmarks/hpo/bench_hpo.py and by tests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Malformed bodies: recorded bodies with changed parts, truncated ones, and bodies that are not JSON.
 
-test_malformed uses a few hundred, benchmarks/bench_malformed.py 10,000.
+test_malformed uses a few hundred, benchmarks/extender/bench_malformed.py 10,000.
 """
 
 from __future__ import annotations
