@@ -35,7 +35,7 @@ from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
 from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
-from podium_core.policies.min_time_slice import OVERHEAD
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE
 
 RESULTS = ROOT / "benchmarks" / "results" / "bench-checkpoint.md"
 BAR_MS = 50.0
@@ -127,7 +127,7 @@ def report(rounds: int, seconds: float, load: float, found: dict[str, dict[str, 
         "",
         f"Each holds 60 % of the GPU; the driver copies {SPEED / 2**30:g} GiB/s. {shared.hand_overs} hand-overs in",
         f"{shared.seconds:.0f} s, {shared.hand_over:.2f} s each, quantum {shared.quantum:.1f} s:",
-        f"{100 * shared.overhead:.2f} % fewer steps than without hand-overs. Bar: at most {100 * OVERHEAD:g} %: "
+        f"{100 * shared.overhead:.2f} % fewer steps than without hand-overs. Bar: at most {100 * MAX_SWITCH_SHARE:g} %: "
         + ("holds." if shared.held else "does not hold."),
         "",
         f"RESULT {json.dumps(result)}",

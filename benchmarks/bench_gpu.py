@@ -37,7 +37,7 @@ from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
 from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
-from podium_core.policies.min_time_slice import shortest_run
+from podium_core.policies.min_time_slice import smallest_time_slice
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -214,7 +214,7 @@ async def full(bench: Bench, say: Say) -> dict[str, Any]:
                 comes.wait_for(len(comes.lines()) + 250)  # its block's sum as well
             sums = [{line.split()[2] for line in trial.lines() if len(line.split()) == 3} for trial in (a, b)]
     whole = all(len(one) == 1 for one in sums)
-    quantum = shortest_run(median(outs) + median(backs), 30.0)
+    quantum = smallest_time_slice(median(outs) + median(backs), 30.0)
     found = {
         "size_gb": round(size * GIB / 1e9, 1), "out_s": round(median(outs), 2), "in_s": round(median(backs), 2),
         "hand_over_s": round(median(gaps), 2), "second_starts_s": round(started, 1), "blocks_whole": whole,
@@ -238,7 +238,7 @@ async def sharing(bench: Bench, seconds: float, say: Say) -> dict[str, Any]:
         probe.wait_for(count + 500)
         rate = (len(probe.lines()) - count) / (time.perf_counter() - begin)
         costs = [await bench.out(probe) + await bench.back(probe) for _ in range(3)]
-    quantum, steps = shortest_run(median(costs), 1.0), int(rate * seconds)
+    quantum, steps = smallest_time_slice(median(costs), 1.0), int(rate * seconds)
     one, two = alone(bench, steps, size, 3), alone(bench, steps, size, 4)
     with bench.trial(steps, size, 3) as a:
         a.wait_for(1)

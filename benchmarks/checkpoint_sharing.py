@@ -19,7 +19,7 @@ from checkpoint_site import CudaNode, Program, container
 
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_core.policies.min_time_slice import OVERHEAD, shortest_run
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, smallest_time_slice
 
 FLOOR = 1.0  # seconds that a trial keeps its GPU anyway
 KERNEL = 0.005  # seconds of a step, as of one that waits for its GPU: the rate of mere calls varies by a tenth
@@ -39,7 +39,7 @@ class Shared:
 
     @property
     def held(self) -> bool:
-        return self.overhead <= OVERHEAD
+        return self.overhead <= MAX_SWITCH_SHARE
 
 
 def _steps(program: Program) -> int:
@@ -75,7 +75,7 @@ class Pair:
         """One quantum and the hand-over. The rate beside which the steps are judged is of the same seconds: a machine
         that becomes slower or faster in the minutes of a run is no cost of sharing.
         """
-        quantum = shortest_run(statistics.median(self.costs), FLOOR)
+        quantum = smallest_time_slice(statistics.median(self.costs), FLOOR)
         await asyncio.sleep(quantum / 2)
         before, begin = _steps(self.programs[self.holder]), time.perf_counter()
         await asyncio.sleep(quantum / 2)
@@ -106,4 +106,4 @@ async def share(node: CudaNode, method: CudaCheckpoint, size: int, speed: int, s
         for program in pair.programs:
             program.steps()  # none lost, none done twice
     cost, expected = statistics.median(pair.costs), statistics.mean(pair.rates) * elapsed
-    return Shared(elapsed, len(pair.costs) - unmeasured, cost, shortest_run(cost, FLOOR), 1 - done / expected)
+    return Shared(elapsed, len(pair.costs) - unmeasured, cost, smallest_time_slice(cost, FLOOR), 1 - done / expected)

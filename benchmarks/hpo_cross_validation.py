@@ -20,7 +20,7 @@ from hpo_refitted import Refitted
 from hpo_runs import ENTRANTS, SHORT, Job, Run, recordings, run_all
 from hpo_until_won import entrant
 
-from podium_core.curves.final_value import widths
+from podium_core.curves.final_value import interval_widths
 from podium_core.policies.envelope import Envelope
 from podium_simulator.replay.samples import Machine
 from podium_simulator.replay.statistics import geometric_mean, ratios
@@ -96,7 +96,7 @@ def tuned(plan: Plan) -> list[Choice]:
     folds = plan.held_out()
     tasks = [task for fold in folds for task in fold]
     asked: Mapping[str, list[Asked]] = {task: questions(recordings(plan.curves)[task]) for task in tasks}
-    tables = [widths(fit([a for t in tasks if t not in fold for a in asked[t]])) for fold in folds]
+    tables = [interval_widths(fit([a for t in tasks if t not in fold for a in asked[t]])) for fold in folds]
     settings = [[Refitted(policy, table) for policy in GRID] for table in tables]
     names = [[f"fold {number}: {label(policy)}" for policy in GRID] for number in range(len(folds))]
     entrants = {

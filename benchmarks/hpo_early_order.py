@@ -15,7 +15,7 @@ import numpy as np
 from podium_core.curves.aligned_curves import running_best
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.snapshot import Point
-from podium_core.policies.envelope import agreement
+from podium_core.policies.envelope import kendall_tau
 from podium_simulator.traces.trace import Recording, load_all
 
 SHARES = (0.03, 0.06, 0.125, 0.25, 0.5, 0.75, 0.9)
@@ -59,7 +59,7 @@ def early_order(recording: Recording) -> list[tuple[float, float]]:
     for column in table.T:
         there = known & np.isfinite(column)
         place = (-column[there]).argsort(kind="stable").argsort() / max(1, np.count_nonzero(there) - 1)
-        found.append((agreement(column[there], finals[there]), float(place[best[there]].mean())))
+        found.append((kendall_tau(column[there], finals[there]), float(place[best[there]].mean())))
     return found
 
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from podium_core.curves.aligned_curves import EqualTraining
-from podium_core.curves.curve_table import Floats, board
+from podium_core.curves.aligned_curves import AlignedCurves
+from podium_core.curves.curve_table import Floats, curves_of_job
 from podium_core.curves.final_value import LEVELS, ceilings, scales
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
@@ -53,15 +53,15 @@ def questions(recording: Recording, seed: int = 0, shares: Sequence[float] = SHA
     for number, trial in enumerate(trials):
         curve = tuple(Point(s, v, s) for s, v in zip(trial.seconds, trial.values, strict=True))
         views.append(make_trial(number, curve=curve, phase=TrialPhase.RUNNING, gpus=["gpu"]))
-    seen = board(job, views, make_snapshot(jobs=[job], trials=views))
-    table = EqualTraining(len(seen), horizon)
+    seen = curves_of_job(job, views, make_snapshot(jobs=[job], trials=views))
+    table = AlignedCurves(len(seen), horizon)
     table.refresh(seen)
     finals = seen.best[np.isfinite(seen.best)]
     spread = float(np.quantile(finals, 0.75) - np.quantile(finals, 0.25)) or 1.0
     found: list[Asked] = []
     for share in shares:
         rung = int(np.argmin(np.abs(table.grid - share * horizon)))
-        table.measure(rung)
+        table.measure_column(rung)
         there = [
             row
             for row in range(len(seen))

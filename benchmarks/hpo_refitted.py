@@ -19,10 +19,10 @@ from podium_core.policies.envelope import Envelope
 
 
 @contextmanager
-def reading(widths: tuple[Floats, Floats]) -> Iterator[None]:
+def reading(interval_widths: tuple[Floats, Floats]) -> Iterator[None]:
     """Within it the envelope's `undecided` reads these widths (`final_value.widths`)."""
     shipped = final_value._WIDTH_BY_DOUBLINGS
-    final_value._WIDTH_BY_DOUBLINGS = widths
+    final_value._WIDTH_BY_DOUBLINGS = interval_widths
     envelope._first_width.cache_clear()
     try:
         yield
@@ -36,8 +36,8 @@ class Refitted(Wrapped):
     """Ranks within `reading`, so it does not matter which process replays it, nor what that one replayed before."""
 
     inner: Envelope
-    widths: tuple[Floats, Floats]
+    interval_widths: tuple[Floats, Floats]
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
-        with reading(self.widths):
+        with reading(self.interval_widths):
             return self.inner.rank(job, trials, snapshot)

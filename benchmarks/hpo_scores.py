@@ -10,10 +10,10 @@ import numpy as np
 from hpo_questions import Asked
 
 from podium_core.curves.curve_table import Floats
-from podium_core.curves.final_value import LEVELS, bounds, informed, multiples, shares_of_levels
+from podium_core.curves.final_value import LEVELS, upper_bounds, mix_with_completed, table_quantiles, level_probabilities
 
 INTERVALS = (0.5, 0.8, 0.95)  # the probability that each ought to hold the final value
-_AT_LEVELS, _SHARES = np.array(LEVELS), shares_of_levels()
+_AT_LEVELS, _SHARES = np.array(LEVELS), level_probabilities()
 
 
 def crps(quantiles: Floats, value: float) -> float:
@@ -31,8 +31,8 @@ def answer(asked: Asked, expected: Floats, known: int) -> Floats:
     """The forecast's quantiles at LEVELS of the multiple, as `final_value.quantiles` makes them: `expected` is what the
     table says, and the first `known` peers have completed.
     """
-    highest = bounds(np.zeros(1), np.array([asked.room]), asked.reached[:known])
-    found: Floats = np.minimum(informed(expected[None], asked.peers[:known]), highest)[0]
+    highest = upper_bounds(np.zeros(1), np.array([asked.room]), asked.reached[:known])
+    found: Floats = np.minimum(mix_with_completed(expected[None], asked.peers[:known]), highest)[0]
     return found
 
 
@@ -42,7 +42,7 @@ def assess(asked: Sequence[Asked], table: Floats, known: int) -> Mapping[str, fl
     """
     inside = dict.fromkeys(INTERVALS, 0)
     scores: dict[str, list[float]] = {"crps": [], "crps_stays": []}
-    expected = multiples(np.array([a.doublings for a in asked]), table)
+    expected = table_quantiles(np.array([a.doublings for a in asked]), table)
     for a, row in zip(asked, expected, strict=True):
         found = answer(a, row, known)
         for level in INTERVALS:

@@ -22,5 +22,5 @@ class Wrapped:
     def hysteresis(self) -> float:
         return self.inner.hysteresis
 
-    def turn(self, costs: Costs) -> float:
-        return self.inner.turn(costs)
+    def time_slice(self, costs: Costs) -> float:
+        return self.inner.time_slice(costs)

@@ -1,4 +1,4 @@
-"""Simulated searches in which policies differ: some with several GPUs and accidents, some on one GPU for all."""
+"""Simulated searches in which policies differ: some with several GPUs and faults, some with one GPU for all."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from policy_searches import TRIALS, alone, search
 from policy_variants import VARIANTS, Settings
 
-from podium_core.curves.curve_table import forgotten
+from podium_core.curves.curve_table import empty_cache
 from podium_core.domain.actions import Plan
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Snapshot
@@ -39,7 +39,7 @@ def test_plans_are_sound_in_every_cycle_and_the_same_after_a_restart(
         nonlocal cycles
         cycles += 1
         warm = plan(snapshot)
-        with forgotten():
+        with empty_cache():
             assert repr(plan(snapshot)) == repr(warm)
         return warm
 

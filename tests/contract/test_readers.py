@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.line_readers import Other, Reader, Seen, reader
+from podium_core.curves.line_readers import AdditionalValue, Reader, ParsedLine, line_reader
 from podium_core.schema.metrics_config import MetricsReading
 
 Record = Mapping[str, float]
@@ -32,13 +32,13 @@ RECORDS = st.fixed_dictionaries(
 
 def reads(form: str) -> Reader:
     about = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "container": "train"}
-    return reader(MetricsReading.model_validate(about | {"format": form, "additional": NAMES}))
+    return line_reader(MetricsReading.model_validate(about | {"format": form, "additional": NAMES}))
 
 
-def said(seen: list[Seen]) -> tuple[object, ...]:
+def said(seen: list[ParsedLine]) -> tuple[object, ...]:
     """To be compared: NaN is not equal to itself, and the order of additional metrics on a line means nothing."""
     return tuple(
-        (repr(one.step), repr(one.value), sorted(one.others, key=lambda o: o.metric).__repr__()) for one in seen
+        (repr(one.step), repr(one.value), sorted(one.additional, key=lambda o: o.metric).__repr__()) for one in seen
     )
 
 
@@ -46,8 +46,8 @@ def said(seen: list[Seen]) -> tuple[object, ...]:
 @given(record=RECORDS, before=st.sampled_from(["", "INFO train ", "33%|## | 1/3 [00:10<00:20]", "\r 7%\r"]))
 def test_one_record_is_read_as_what_it_is(form: str, record: dict[str, float], before: str) -> None:
     step = float(record["epoch"])
-    others = [Other(name, step, float(record[name])) for name in NAMES if name in record]
-    expected = [Seen(step, float(record["acc"]), tuple(others))]
+    others = [AdditionalValue(name, step, float(record[name])) for name in NAMES if name in record]
+    expected = [ParsedLine(step, float(record["acc"]), tuple(others))]
     assert said(reads(form)(before + SPELLED[form](record))) == said(expected)
 
 
@@ -55,19 +55,19 @@ def test_one_record_is_read_as_what_it_is(form: str, record: dict[str, float], b
 @given(st.one_of(st.text(), st.text("{}[]'\":,=acloss0123 .-\r", max_size=40)))
 def test_no_line_ends_the_reader(form: str, line: str) -> None:
     for seen in reads(form)(line):
-        assert (seen.step, seen.value, seen.others) != (None, None, ()), "a line that says nothing gives nothing"
-        assert all(other.metric in NAMES and isinstance(other.value, float) for other in seen.others)
+        assert (seen.step, seen.value, seen.additional) != (None, None, ()), "a line that says nothing gives nothing"
+        assert all(other.metric in NAMES and isinstance(other.value, float) for other in seen.additional)
 
 
 @EACH
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_read_as_what_it_is(form: str, value: float) -> None:
     (seen,) = reads(form)(SPELLED[form]({"epoch": 2, "acc": value, "loss": value}))
-    assert repr((seen.value, seen.others[0].value)) == repr((value, value))
+    assert repr((seen.value, seen.additional[0].value)) == repr((value, value))
 
 
 @EACH
 def test_many_metrics_on_a_line_are_no_more_than_were_asked_for(form: str) -> None:
     record = {"epoch": 1, "acc": 0.5} | {f"m{number}": 1.0 for number in range(10_000)} | {"loss": 2.0}
     (seen,) = reads(form)(SPELLED[form](record))
-    assert seen == Seen(1.0, 0.5, (Other("loss", 1.0, 2.0),))
+    assert seen == ParsedLine(1.0, 0.5, (AdditionalValue("loss", 1.0, 2.0),))

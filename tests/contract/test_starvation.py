@@ -10,7 +10,7 @@ from policy_searches import COST, GAP, LATE, TRIALS, alone
 from policy_variants import Settings
 
 from podium_core.domain.snapshot import TrialKey
-from podium_core.policies.min_time_slice import OVERHEAD
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE
 from podium_simulator.system.outcome import Outcome
 
 
@@ -24,7 +24,7 @@ def longest_gap(outcome: Outcome) -> float:
 
 def turn(least: float) -> float:
     """As a trial's own hand-overs make it, once they are measured."""
-    return max(least, COST / OVERHEAD)
+    return max(least, COST / MAX_SWITCH_SHARE)
 
 
 def of_round_robin(quantum: float) -> float:

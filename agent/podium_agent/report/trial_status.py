@@ -90,10 +90,10 @@ def curve_from(status: TrialStatus, position: Position, begins_at: float | None)
         status.last_step,
         status.last_value,
         lines=cursor.lines if cursor else 0,
-        again=goes_on and cursor is not None and cursor.step_pending,
-        at=(reached(status) or 0.0) if begins_at is None else begins_at,
-        first=begins_at is not None or (cursor is not None and cursor.awaiting_first_value),
-        observed=observations.from_status(status.additional_metrics),
+        step_missing=goes_on and cursor is not None and cursor.step_pending,
+        current_step=(reached(status) or 0.0) if begins_at is None else begins_at,
+        awaiting_first_value=begins_at is not None or (cursor is not None and cursor.awaiting_first_value),
+        additional_metrics=observations.from_status(status.additional_metrics),
     )
 
 
@@ -107,13 +107,13 @@ def position_from(status: TrialStatus, pod_uid: str, container: str) -> Position
 
 def to_status(book: Book, account: Account, container: str, now: float) -> dict[str, Any]:
     """Everything that the agent owns of the status, as JSON."""
-    curve, waiting = book.curve, book.curve.waiting
+    curve, waiting = book.curve, book.curve.awaited_step
     position = book.position if waiting is None else book.announced_at
     status = TrialStatus(
         curve=CurveStatus(points=[CurvePoint(step=p.step, value=p.value, time=p.time) for p in curve.points]),
         last_step=curve.last_step,
         last_value=curve.last_value,
-        additional_metrics=observations.to_status(curve.observed),
+        additional_metrics=observations.to_status(curve.additional_metrics),
         log_cursor=LogCursor(
             pod_uid=book.pod.uid,
             container=container,
@@ -122,8 +122,8 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
             offset=position.offset,
             lines=curve.lines if waiting is None else waiting.lines,
             step_pending=waiting is not None,
-            step=curve.at,
-            awaiting_first_value=curve.first,
+            step=curve.current_step,
+            awaiting_first_value=curve.awaiting_first_value,
         ),
         checkpoint=_saved(account.saved),
         lost_work=_losses(account.losses),

@@ -27,7 +27,7 @@ from podium_agent.report.usage_ledger import taken_over
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
-from podium_core.curves.line_readers import Reader, reader
+from podium_core.curves.line_readers import Reader, line_reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.trial import HyperParamTrial
 
@@ -208,7 +208,7 @@ class TrialWriter:
                 log.error("%s: its log is not read: %s", pod.name, pod.reading_trouble)
             return
         try:
-            self._read = reader(pod.reading)
+            self._read = line_reader(pod.reading)
         except ValueError as error:
             log.error("%s: its log is not read: %s", pod.name, error)
             return

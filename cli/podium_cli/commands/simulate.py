@@ -24,7 +24,7 @@ from podium_cli.views import simulate as simulate_view
 from podium_cli.views import system as system_view
 from podium_core.domain.migration import METHOD as CARRIES
 from podium_core.domain.snapshot import Costs
-from podium_core.policies.policy_text import read
+from podium_core.policies.policy_text import parse_policy
 from podium_core.policies.registry import NAMES, PolicyError
 from podium_core.schema.checkpointing import SAVES_ITSELF
 from podium_core.schema.quantity import to_bytes
@@ -279,7 +279,7 @@ def _policies(names: Sequence[str]) -> Sequence[str]:
     """The same, where all of them are policies with settings that they know."""
     for name in names:
         try:
-            read(name).create()
+            parse_policy(name).create()
         except PolicyError as error:
             raise CliError(Exit.USAGE, error.code, f"--policy {name}: {error}") from error
     return names

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from podium_core.domain.snapshot import Costs, JobKey
 from podium_core.planning.eta import remaining
 from podium_core.planning.ranking import Standing
-from podium_core.policies.base import OVERDUE
-from podium_core.policies.min_time_slice import JOB_TURN, shortest_run
+from podium_core.policies.base import STARVED
+from podium_core.policies.min_time_slice import MIN_JOB_TIME_SLICE, smallest_time_slice
 
 
 class Verdict(NamedTuple):
@@ -60,14 +60,14 @@ def judge(
 def turn_of(incumbent: Incumbent, costs: Costs) -> float:
     """Seconds that it keeps its GPU before rivals of its job are looked at."""
     holder = incumbent.standing
-    return _at_least(holder, holder.policy.turn(_own_cost(holder, costs)))
+    return _at_least(holder, holder.policy.time_slice(_own_cost(holder, costs)))
 
 
 def job_turn(incumbent: Incumbent, costs: Costs) -> float:
     """The same for rivals of other jobs."""
     holder = incumbent.standing
     own = _own_cost(holder, costs)
-    return _at_least(holder, max(JOB_TURN, 10.0 * (own.suspend + own.resume)))
+    return _at_least(holder, max(MIN_JOB_TIME_SLICE, 10.0 * (own.suspend + own.resume)))
 
 
 def _own_cost(holder: Standing, costs: Costs) -> Costs:
@@ -79,16 +79,16 @@ def _own_cost(holder: Standing, costs: Costs) -> Costs:
 
 def _at_least(holder: Standing, floor: float) -> float:
     """One that makes room by a requeue is not suspended: what that took does not count."""
-    return shortest_run(holder.trial.switch, floor) if holder.job.freezes else floor
+    return smallest_time_slice(holder.trial.switch, floor) if holder.job.freezes else floor
 
 
 def _between_jobs(rival: Standing, incumbent: Incumbent, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:
     holder, turn = incumbent.standing, job_turn(incumbent, costs)
     theirs, ours = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
     text = f"job {holder.job.key.name} holds {theirs} GPUs, job {rival.job.key.name} holds {ours}"
-    if holder.ranked.level == OVERDUE:
+    if holder.ranked.level == STARVED:
         return Verdict(False, "StarvationGuard", lambda: f"{holder.name} keeps the GPU until its next value; {text}.")
-    due = rival.ranked.level == OVERDUE  # what it takes so its job gives back
+    due = rival.ranked.level == STARVED  # what it takes so its job gives back
     if theirs <= ours and not due:
         return Verdict(False, "FairShareReached", lambda: f"{text}.")
     if incumbent.held_for < turn:

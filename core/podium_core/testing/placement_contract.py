@@ -1,6 +1,6 @@
-"""What every placement policy must keep. A new policy is tested by adding its name to the registry.
+"""Contract of placement policies. A new policy is tested by adding its name to the registry.
 
-Plain functions that raise AssertionError: they need no test framework. Run by tests/contract/test_placement.py.
+Plain functions that raise AssertionError, so they need no test framework. tests/contract/test_placement.py runs them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Check = Callable[[Policy, Question, Nodes], None]
 
 
 def _node(name: str, *trials: int, age: float | None = 1.0, **changes: object) -> NodeView:
-    """A node whose GPUs have so many trials each."""
+    """Return a node with one GPU per entry of `trials`, each with that number of trials."""
     gpus = tuple(
         replace(
             GpuReading(f"{name}-{i}", "H100", 80 * GIB, count * 10 * GIB, health="Healthy", shares=4, trials=count),
@@ -74,7 +74,7 @@ def ignores_the_order_of_nodes(policy: Policy, question: Question, nodes: Nodes)
 
 
 def judges_a_node_alone(policy: Policy, question: Question, nodes: Nodes) -> None:
-    """A cost does not depend on other nodes or on where it is asked, so the extender may keep it."""
+    """A cost depends on neither other nodes nor the time, so the extender may cache it."""
     for node in nodes:
         found = policy.cost(question, node)
         assert found is None or math.isfinite(found)

@@ -13,7 +13,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
 from podium_core.curves import additional_metrics as observations
 from podium_core.curves.growing_curve import Curve, Line, extend
-from podium_core.curves.line_readers import reader
+from podium_core.curves.line_readers import line_reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
@@ -60,7 +60,7 @@ class LastWords:
                 text = await self._api.logs(pod.name, pod.namespace, reading.container, limit_bytes=MOST_BYTES)
                 lines = [Line(pod.ended_at or 0.0, line) for line in text.splitlines()]
                 grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
-                curve = extend(Curve(), lines, reader(reading), grid)
+                curve = extend(Curve(), lines, line_reader(reading), grid)
                 if not curve.points:
                     break
                 await self._api.apply_status(TRIALS, _manifest(trial, curve), manager=MANAGER)
@@ -85,8 +85,8 @@ def _manifest(trial: HyperParamTrial, curve: Curve) -> dict[str, object]:
         "lastStep": curve.last_step,
         "lastValue": curve.last_value,
     }
-    if curve.observed:
-        told = observations.to_status(curve.observed)
+    if curve.additional_metrics:
+        told = observations.to_status(curve.additional_metrics)
         status["additionalMetrics"] = [one.model_dump(by_alias=True, exclude_none=True) for one in told]
     return {
         # the version that was looked at names this very object: the server ignores a uid here

@@ -81,7 +81,7 @@ def trial_status(
     if best is not None:
         status["best"] = {"step": best.step, "value": best.value}
     if predicted is not None and phase not in FINAL:
-        status["predicted"] = {"value": predicted.middle, "low": predicted.low, "high": predicted.high}
+        status["predicted"] = {"value": predicted.median, "low": predicted.low, "high": predicted.high}
     conditions = _exceeded(trial, sight, now)
     if phase is TrialPhase.SUCCEEDED and job is not None:
         conditions += _unavailable(trial, job, status["finishedAt"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from podium_core.policies.fifo import Fifo
-from podium_core.policies.policy_text import read
+from podium_core.policies.policy_text import parse_policy
 from podium_simulator.replay.engine import replay
 from podium_simulator.replay.metrics import Score, score
 from podium_simulator.replay.samples import Machine, Pool, draw
@@ -46,7 +46,7 @@ def contest(recording: Recording, policies: Sequence[str], machine: Machine, see
     """One replay a policy and seed; the switch rule is the planner's for all of them. `policies`: as a user types them
     (`policies.written`); raises a PolicyError where one is none, a RecordingError where a replay would hardly end.
     """
-    by_name = {name: read(name).create() for name in [BASE, *policies]}
+    by_name = {name: parse_policy(name).create() for name in [BASE, *policies]}
     scores: dict[str, dict[RunKey, Score]] = {name: {} for name in by_name}
     for seed in range(seeds):
         pool = draw(recording, seed, size)

@@ -58,7 +58,7 @@ def _revive(world: World) -> bool:
         if trial.stopped:
             world.again_seconds += trial.trained
             trial.start_anew()
-    world.policy, world.live = BestSoFar(early=0), len(left)
+    world.policy, world.live = BestSoFar(warmup=0), len(left)
     return True
 
 
@@ -141,7 +141,7 @@ def _stretch(world: World, gpu: SimGpu, trial: SimTrial) -> float:
     """Seconds of training until this GPU decides again."""
     left = min(trial.seconds[trial.evaluations] - trial.trained, world.slice_seconds)
     if world.rules.whole_turns:
-        turn = gpu.since + world.policy.turn(world.machine.costs) - gpu.trains_from
+        turn = gpu.since + world.policy.time_slice(world.machine.costs) - gpu.trains_from
         return min(left, turn) if turn > _INSTANT else left
     return left
 
@@ -175,7 +175,7 @@ def _choose(world: World, gpu: SimGpu) -> SimTrial | None:
     switch rule allows it.
     """
     holder, policy, costs = gpu.trial, world.policy, world.machine.costs
-    if holder is not None and world.rules.whole_turns and world.now - gpu.since < policy.turn(costs) - _INSTANT:
+    if holder is not None and world.rules.whole_turns and world.now - gpu.since < policy.time_slice(costs) - _INSTANT:
         return holder
     if not policy.cuts and world.live == sum([other.trial is not None for other in world.gpus]):
         return holder  # nobody waits: no rank would change anything

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import board
+from podium_core.curves.curve_table import curves_of_job
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium_core.policies.base import Ranking, shortest_turn
+from podium_core.policies.base import Ranking, limit_switch_share
 from podium_simulator.replay.metrics import goals
 from podium_simulator.replay.samples import Pool
 
@@ -36,10 +36,10 @@ class Oracle:
             places.setdefault(trial, len(places))
         return Oracle(tuple(places[i] for i in range(len(pool.trials))))
 
-    def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 0.0)
+    def time_slice(self, costs: Costs) -> float:
+        return limit_switch_share(costs, 0.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        seen = board(job, trials, snapshot)
+        seen = curves_of_job(job, trials, snapshot)
         levels: NDArray[np.intp] = np.array([self.places[number] for number in seen.numbers], dtype=np.intp)
         return Ranking(seen, np.zeros(len(seen)), levels, lambda row: ("OracleOrder", "the future is known here."))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from podium_core.domain.snapshot import JobKey
-from podium_core.policies.policy_text import read
+from podium_core.policies.policy_text import parse_policy
 from podium_simulator.replay.samples import Pool, draw
 from podium_simulator.system.comparison import BASE, Place, Searched, alone, patience, searched, there
 from podium_simulator.system.engine import simulate
@@ -130,7 +130,7 @@ def scenario(
 
 
 def _job(pool: Pool, number: int, policy: str, place: Place, arrivals: Arrivals, memory: int | None) -> SimJob:
-    name, settings = read(policy)
+    name, settings = parse_policy(policy)
     job = search(pool, name, place.method, settings, created=arrivals.at(number), memory=memory)
     return replace(job, view=replace(job.view, key=arrivals.key(pool.task, number)))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from podium_core.curves.best_value import better
 from podium_core.curves.non_finite import diverged
 from podium_core.policies.fifo import Fifo
-from podium_core.policies.policy_text import read
+from podium_core.policies.policy_text import parse_policy
 from podium_simulator.replay.history import Reached
 from podium_simulator.replay.metrics import first_at, goal_of, near_best, regret
 from podium_simulator.replay.samples import Pool, draw
@@ -103,7 +103,7 @@ def contest(
 
 def alone(pool: Pool, policy: str, place: Place, memory: int | None) -> Outcome:
     """One search that has all of the cluster."""
-    name, settings = read(policy)
+    name, settings = parse_policy(policy)
     job = search(pool, name, place.method, settings, memory=memory)
     return simulate(there(place, (job,), pool.seed, patience(pool, place)))
 

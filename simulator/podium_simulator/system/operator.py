@@ -100,7 +100,7 @@ class Operator:
             return 0.0
         if policy.cuts or (job.target is not None and any(_at_target(t, job.target) for t in trials if t.job is mine)):
             return 0.0
-        return self._timing.progress * policy.turn(self._costs())
+        return self._timing.progress * policy.time_slice(self._costs())
 
     def _wake(self, at: float) -> None:
         if self._due is None or at < self._due:

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from podium_core.curves.additional_metrics import Observed, from_status, to_status
+from podium_core.curves.additional_metrics import MetricSummary, from_status, to_status
 from podium_core.curves.non_finite import diverged, to_wire
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.trial import AdditionalMetric
@@ -48,7 +48,7 @@ class RecordedTrial:
     seconds: tuple[float, ...]
     values: tuple[float, ...]
     steps: tuple[float, ...] = ()  # of each evaluation; empty where none were recorded
-    observed: tuple[Observed, ...] = ()  # additional metrics: no curves, and no policy sees them
+    observed: tuple[MetricSummary, ...] = ()  # additional metrics: no curves, and no policy sees them
 
     @property
     def length(self) -> float:
@@ -227,7 +227,7 @@ def _steps(record: dict[str, Any], seconds: tuple[float, ...], where: str) -> tu
     return steps
 
 
-def _observed(record: dict[str, Any], where: str) -> tuple[Observed, ...]:
+def _observed(record: dict[str, Any], where: str) -> tuple[MetricSummary, ...]:
     try:
         return from_status([AdditionalMetric.model_validate(one) for one in record.get("observations") or ()])
     except (ValidationError, TypeError):

@@ -24,7 +24,7 @@ from podium_agent.schedule.state_table import EDGES, derive, reason
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_core.curves.growing_curve import Curve, Line, extend
-from podium_core.curves.line_readers import Seen
+from podium_core.curves.line_readers import ParsedLine
 from podium_core.curves.thinning import Grid
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import TrialState
@@ -177,12 +177,12 @@ def test_the_status_of_a_trial_survives_an_agent() -> None:
     account = saw(follow(account, R, ("A",), "n", 120.0), Mark(3.0, "step-3"), "n", 1, 121.0)
     loss = Loss(1, 100.0, step=5.0, resumed_from=2.0, steps=3.0, gpu_seconds=4.5)
     account = replace(account, losses=Losses(1, 3.0, 4.5, accounted_gpu_seconds=5.0, recent=(loss,)))
-    book.load(account, Curve(last_step=3.0, last_value=0.5, lines=7, at=2.0), Position("0.log", "f", 42))
+    book.load(account, Curve(last_step=3.0, last_value=0.5, lines=7, current_step=2.0), Position("0.log", "f", 42))
     status = TrialStatus.model_validate(to_status(book, account, "train", 125.0))
     assert account_from(status) == account
     position = position_from(status, "p1", "train")
     assert position == Position("0.log", "f", 42)
-    assert curve_from(status, position, None) == Curve(last_step=3.0, last_value=0.5, lines=7, at=2.0)
+    assert curve_from(status, position, None) == Curve(last_step=3.0, last_value=0.5, lines=7, current_step=2.0)
     assert position_from(status, "p2", "train") == Position(), "another pod: from the beginning"
     assert status.gpu_seconds == 15.0
 
@@ -210,7 +210,7 @@ def attempts(status: TrialStatus, attempt: int, begins: int, ends: int) -> Trial
     curve = extend(
         curve_from(status, Position(), float(begins)),
         lines,
-        lambda text: [Seen(float(text), 0.5)],
+        lambda text: [ParsedLine(float(text), 0.5)],
         Grid(maximize=True),
     )
     book = Book(parse(pod_payload()), "n")

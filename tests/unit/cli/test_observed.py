@@ -19,7 +19,7 @@ from podium_cli.report import page
 from podium_cli.report.model import build
 from podium_cli.views import summary
 from podium_cli.views.watch import view
-from podium_core.curves.additional_metrics import Extreme, Observed
+from podium_core.curves.additional_metrics import Extreme, MetricSummary
 from podium_simulator.traces.trace import RecordingError, lines, load, parse
 
 Picture = Callable[..., JobPicture]
@@ -105,7 +105,7 @@ def test_exported_curves_keep_them_and_an_older_file_is_read_as_before(
     path.write_text("".join(f"{line}\n" for line in lines(found)))
     back = load(path)
     assert back == found
-    expected = Observed("loss", 24.0, float("inf"), Extreme(22.0, 0.11), Extreme(1.0, 2.5))
+    expected = MetricSummary("loss", 24.0, float("inf"), Extreme(22.0, 0.11), Extreme(1.0, 2.5))
     assert {trial.name: trial.observed for trial in back.trials if trial.observed} == {"digits-9": (expected,)}
     older = [{key: value for key, value in json.loads(line).items() if key != "observations"} for line in lines(found)]
     assert [trial.observed for trial in parse(map(json.dumps, older), "x.jsonl").trials] == [()] * 12
@@ -115,4 +115,4 @@ def test_exported_curves_keep_them_and_an_older_file_is_read_as_before(
 def test_observations_that_are_none_are_refused_by_line(beside: Callable[..., JobPicture], wrong: Any) -> None:
     head, first, *_ = lines(recording_of(beside(["loss"], LOSS)))
     with pytest.raises(RecordingError, match=r"x.jsonl, line 2: observations must be as in a trial's status"):
-        parse([head, json.dumps(json.loads(first) | {"additionalMetrics": wrong})], "x.jsonl")
+        parse([head, json.dumps(json.loads(first) | {"observations": wrong})], "x.jsonl")

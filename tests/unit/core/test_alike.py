@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.curves.aligned_curves import equal_training
-from podium_core.curves.curve_table import Board
-from podium_core.curves.similar_curves import LEAST, MOST, Answers, alike, columns
+from podium_core.curves.aligned_curves import align
+from podium_core.curves.curve_table import CurveTable
+from podium_core.curves.similar_curves import (
+    MIN_COMPLETED,
+    MAX_COMPLETED,
+    Predictions,
+    predict_by_similar_curves,
+    rank_columns,
+)
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import TrialView
 from podium_core.policies.envelope import Envelope
@@ -35,15 +41,15 @@ class Search:
     """One job's board and what stands on it, kept from cycle to cycle."""
 
     def __init__(self, maximize: bool = True) -> None:
-        self.job, self.board = make_job(max_steps=float(STEPS), maximize=maximize), Board(maximize)
+        self.job, self.curves_of_job = make_job(max_steps=float(STEPS), maximize=maximize), CurveTable(maximize)
 
-    def ask(self, trials: list[TrialView]) -> Answers | None:
-        self.board.update(self.job, trials, make_snapshot(jobs=[self.job], trials=trials))
-        table = equal_training(self.board, float(STEPS))
-        return alike(self.board, table, ~self.board.done)
+    def ask(self, trials: list[TrialView]) -> Predictions | None:
+        self.curves_of_job.update(self.job, trials, make_snapshot(jobs=[self.job], trials=trials))
+        table = align(self.curves_of_job, float(STEPS))
+        return predict_by_similar_curves(self.curves_of_job, table, ~self.curves_of_job.done)
 
 
-def ask(trials: list[TrialView]) -> Answers | None:
+def ask(trials: list[TrialView]) -> Predictions | None:
     return Search().ask(trials)
 
 
@@ -83,14 +89,14 @@ def test_where_curves_tell_nothing_there_is_no_skill() -> None:
     assert found.skill < 0.1
 
 
-@pytest.mark.parametrize(("count", "answers"), [(LEAST - 1, False), (LEAST, True)])
+@pytest.mark.parametrize(("count", "answers"), [(MIN_COMPLETED - 1, False), (MIN_COMPLETED, True)])
 def test_a_few_completed_trials_are_too_few(count: int, answers: bool) -> None:
     trials = [*(completed(i, LATE if i % 2 else PROMISING) for i in range(count)), begun(count, LATE)]
     assert (ask(trials) is not None) is answers
 
 
 def test_many_completed_trials_are_not_all_asked() -> None:
-    trials = [*families(MOST), begun(2 * MOST, PROMISING), begun(2 * MOST + 1, LATE)]
+    trials = [*families(MAX_COMPLETED), begun(2 * MAX_COMPLETED, PROMISING), begun(2 * MAX_COMPLETED + 1, LATE)]
     found = ask(trials)
     assert found is not None
     assert found.chance[-1] > found.chance[-2]
@@ -106,13 +112,13 @@ def test_the_largest_values_are_compared_as_others_are() -> None:
 
 
 @given(
-    st.lists(st.floats(-1e6, 1e6), min_size=LEAST, max_size=12, unique=True),
+    st.lists(st.floats(-1e6, 1e6), min_size=MIN_COMPLETED, max_size=12, unique=True),
     st.lists(st.floats(-3e6, 3e6), min_size=1, max_size=8),
 )
 @settings(max_examples=60, deadline=None)
 def test_a_place_is_interpolated_between_the_completed_ones(ended: list[float], asked: list[float]) -> None:
     others = np.array([*ended, -np.inf])
-    nothing, column = columns(np.stack([np.full(len(others), np.nan), others], axis=1))
+    nothing, column = rank_columns(np.stack([np.full(len(others), np.nan), others], axis=1))
     assert nothing is None
     assert column is not None
     expected = np.interp(asked, column.values, column.places)
@@ -151,7 +157,7 @@ def test_a_memory_that_was_kept_equals_a_new_one(history: list[tuple[list[float]
 def test_a_memory_of_rows_that_moved_equals_a_new_one() -> None:
     """A completed trial is deleted and another one completes in its row, with a curve as long: other facts."""
     search, live = Search(), [begun(9, LATE), begun(10, PROMISING)]
-    before = [completed(number, LATE if number % 2 else PROMISING) for number in range(LEAST)]
+    before = [completed(number, LATE if number % 2 else PROMISING) for number in range(MIN_COMPLETED)]
     still = begun(4, [0.9 - 0.01 * k for k in range(STEPS)], STEPS)
     assert search.ask([*before, still, *live]) is not None
     assert search.ask([*before[1:], still, *live]) is None, "too few are left"

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.curves.aligned_curves import PER_DOUBLING, EqualTraining, gains, running_best
-from podium_core.curves.curve_table import Board, board
+from podium_core.curves.aligned_curves import PER_DOUBLING, AlignedCurves, gains, running_best
+from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.curves.non_finite import diverged
-from podium_core.curves.power_law import forecast
+from podium_core.curves.power_law import predict
 from podium_core.curves.running_means import RunningMeans
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point, Snapshot, TrialView
@@ -66,18 +66,18 @@ def test_a_board_that_was_kept_equals_a_new_one(
     history: list[list[tuple[int, list[float], TrialPhase, float]]], maximize: bool, every: int
 ) -> None:
     job = make_job(maximize=maximize, max_steps=8.0)
-    kept = Board(maximize)
+    kept = CurveTable(maximize)
     for cycle in history:
         trials = tuple(make_trial(n, values=c, phase=p, gpu_seconds=s) for n, c, p, s in cycle)
         snapshot, asked = make_snapshot(jobs=[job], trials=trials), trials[::every]
-        new = Board(maximize)
+        new = CurveTable(maximize)
         for one in (kept, new):
             one.update(job, asked, snapshot)
         assert kept.keys == new.keys
         for name in ARRAYS:
             np.testing.assert_array_equal(getattr(kept, name), getattr(new, name), err_msg=name)
-        table = kept.keep("table", partial(EqualTraining, len(kept), 8.0))
-        fresh = EqualTraining(len(new), 8.0)
+        table = kept.keep("table", partial(AlignedCurves, len(kept), 8.0))
+        fresh = AlignedCurves(len(new), 8.0)
         for one, of in ((table, kept), (fresh, new)):
             one.refresh(of)
         for name in ("best", "gain", "rung"):
@@ -104,8 +104,8 @@ def test_a_rank_by_a_board_that_was_kept_is_that_by_a_new_one(
 def test_however_many_jobs_there_are_their_boards_are_kept() -> None:
     jobs = [make_job(f"search-{number}") for number in range(100)]
     snapshot = make_snapshot(jobs=jobs)
-    first = [board(job, (), snapshot) for job in jobs]
-    assert all(board(job, (), snapshot) is kept for job, kept in zip(jobs, first, strict=True))
+    first = [curves_of_job(job, (), snapshot) for job in jobs]
+    assert all(curves_of_job(job, (), snapshot) is kept for job, kept in zip(jobs, first, strict=True))
 
 
 class Walked(tuple[TrialView, ...]):
@@ -120,7 +120,7 @@ class Walked(tuple[TrialView, ...]):
 
 LOOKS: dict[str, Callable[[Snapshot], object]] = {
     "plan": plan,
-    "boards": lambda snapshot: [board(job, (), snapshot) for job in snapshot.jobs],
+    "boards": lambda snapshot: [curves_of_job(job, (), snapshot) for job in snapshot.jobs],
     "times left": lambda snapshot: [estimate(job, snapshot) for job in snapshot.jobs],
     "of finished jobs": lambda snapshot: [estimate(replace(job, finished=True), snapshot) for job in snapshot.jobs],
 }
@@ -147,15 +147,15 @@ def test_whoever_looks_at_one_job_goes_through_its_own_trials_alone(look: Callab
 
 def test_a_thinned_curve_that_ends_where_it_did_has_gained_otherwise() -> None:
     """Its last value stays, the one a doubling before it is gone: the scales of its rung are others."""
-    job, kept = make_job(max_steps=8.0), Board(True)
+    job, kept = make_job(max_steps=8.0), CurveTable(True)
     whole = tuple(Point(step, value, step) for step, value in ((4.0, 0.1), (6.0, 0.8), (8.0, 0.9)))
-    table = EqualTraining(0, 8.0)
+    table = AlignedCurves(0, 8.0)
     for points in (whole, whole[1:]):
         trials = [replace(make_trial(0), curve=points)]
         kept.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-        table = kept.keep("table", partial(EqualTraining, 1, 8.0))
+        table = kept.keep("table", partial(AlignedCurves, 1, 8.0))
         table.refresh(kept)
-    fresh = EqualTraining(1, 8.0)
+    fresh = AlignedCurves(1, 8.0)
     fresh.refresh(kept)
     assert table.lead_gain[-1] == fresh.lead_gain[-1]
     assert table.ratio[-1] == fresh.ratio[-1]
@@ -166,7 +166,7 @@ def test_a_thinned_curve_that_ends_where_it_did_has_gained_otherwise() -> None:
 def test_medians_of_running_means_that_were_kept_are_those_of_their_definition(
     history: list[list[tuple[int, list[float], TrialPhase, float]]], maximize: bool, peers: int
 ) -> None:
-    job, kept = make_job(maximize=maximize), Board(maximize)
+    job, kept = make_job(maximize=maximize), CurveTable(maximize)
     for cycle in history:
         trials = tuple(make_trial(n, values=c, phase=p, gpu_seconds=s) for n, c, p, s in cycle)
         kept.update(job, trials, make_snapshot(jobs=[job], trials=trials))
@@ -193,14 +193,14 @@ def test_a_derived_array_is_computed_for_changed_curves_alone() -> None:
         seen.append(len(curve))
         return float(len(curve))
 
-    board = Board(True)
+    curves_of_job = CurveTable(True)
     trials = [make_trial(i, values=[0.1] * (i + 1)) for i in range(3)]
     for _ in range(2):
-        board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-        assert board.derive("count", 1, count)[:, 0].tolist() == [1.0, 2.0, 3.0]
+        curves_of_job.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+        assert curves_of_job.derive("count", 1, count)[:, 0].tolist() == [1.0, 2.0, 3.0]
     trials[1] = replace(trials[1], curve=(*trials[1].curve, Point(9.0, 0.5, 9.0)))
-    board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-    assert board.derive("count", 1, count)[:, 0].tolist() == [1.0, 3.0, 3.0]
+    curves_of_job.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+    assert curves_of_job.derive("count", 1, count)[:, 0].tolist() == [1.0, 3.0, 3.0]
     assert seen == [1, 2, 3, 3]
 
 
@@ -238,8 +238,8 @@ def test_gain_is_that_of_the_last_doubling_and_scaled_up_where_less_is_known() -
 @pytest.mark.parametrize("exponent", [0.2, 0.5, 1.0])
 def test_a_power_law_is_carried_on_exactly(exponent: float) -> None:
     points = [Point(float(t), 0.9 - 0.5 * t**-exponent, float(t)) for t in range(1, 21)]
-    found = forecast(points, 1.0, 100.0)
+    found = predict(points, 1.0, 100.0)
     assert found is not None
     best = found.finals[np.argmax(found.weights)]
     assert best == pytest.approx(0.9 - 0.5 * 100.0**-exponent, abs=1e-6)
-    assert forecast(points[:2], 1.0, 100.0) is None
+    assert predict(points[:2], 1.0, 100.0) is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from podium_core.curves.best_value import best_point, better, reached
 from podium_core.curves.non_finite import diverged, to_wire
-from podium_core.curves.thinning import Grid, came_at, thin
+from podium_core.curves.thinning import Grid, reached_at, thin
 from podium_core.domain.snapshot import Point
 from podium_core.testing.builders import make_curve
 
@@ -76,7 +76,7 @@ def test_a_short_curve_is_kept_whole_and_a_step_done_again_is_dropped() -> None:
 
 
 def arrival(curve: Sequence[Point], level: float) -> tuple[float, float]:
-    return came_at(curve, next(i for i, point in enumerate(curve) if point.step >= level), level)
+    return reached_at(curve, next(i for i, point in enumerate(curve) if point.step >= level), level)
 
 
 @pytest.mark.parametrize("level", [250.0, 249.5, 3.0, 1.0])

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podium_core.curves.curve_table import board
+from podium_core.curves.curve_table import curves_of_job
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
 from podium_core.planning.planner import plan
-from podium_core.policies.min_time_slice import JOB_TURN, OVERHEAD
-from podium_core.policies.starvation_guard import between_values, overdue, places
+from podium_core.policies.min_time_slice import MIN_JOB_TIME_SLICE, MAX_SWITCH_SHARE
+from podium_core.policies.starvation_guard import seconds_between_values, starved_rows, concurrent_trials
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
@@ -72,10 +72,10 @@ def test_nobody_waits_longer_than_the_bound(jobs: int, trials: int, width: int, 
     assert outcome.broken == ()
     waiting = trials - at_a_time
     start = Timing().place + Timing().gate + Timing().load
-    least = JOB_TURN if jobs > 1 else 0.0
+    least = MIN_JOB_TIME_SLICE if jobs > 1 else 0.0
     # costs before any was measured
     overdue_after = waiting * (max(GAP, least) + 0.4 + Timing().report) / (MIN_SHARE * at_a_time)
-    turns = waiting * (JOB_TURN if jobs > 1 else 4.0)
+    turns = waiting * (MIN_JOB_TIME_SLICE if jobs > 1 else 4.0)
     gaps = longest_gaps(outcome)
     assert max(gaps.values()) <= overdue_after * (1 + MIN_SHARE * at_a_time) + turns + start
 
@@ -118,7 +118,7 @@ def test_it_takes_its_share_at_most_whatever_the_speeds(
     scenario = Scenario((NodeSpec("a", 1, 6 * jobs),), searches, Timing(progress=0.0, cycle=5.0))
     outcome = simulate(scenario, checked=True)
     assert outcome.broken == ()
-    turn = max(JOB_TURN if jobs > 1 else 2.0, 2.0 * pause / OVERHEAD)
+    turn = max(MIN_JOB_TIME_SLICE if jobs > 1 else 2.0, 2.0 * pause / MAX_SWITCH_SHARE)
     once = max(slow, turn) + KNOWN_LATE + max(0.4, 2.0 * pause)
     end = min(job.ended for job in outcome.jobs)
     for part in outcome.apart().values():
@@ -151,8 +151,8 @@ def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
 
 def rows_due(job: JobView, trials: list[TrialView], gpus: list[GpuView]) -> tuple[int, ...]:
     snapshot = make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0, REQUEUE))
-    seen = board(job, trials, snapshot)
-    return overdue(seen, np.ones(len(trials), dtype=bool), job, snapshot, MIN_SHARE, 2.0)
+    seen = curves_of_job(job, trials, snapshot)
+    return starved_rows(seen, np.ones(len(trials), dtype=bool), job, snapshot, MIN_SHARE, 2.0)
 
 
 def row_due(job: JobView, trials: list[TrialView], gpus: list[GpuView]) -> int | None:
@@ -188,7 +188,7 @@ def test_overdue_after_what_serving_the_slowest_takes(seconds: tuple[float, ...]
 def test_a_turn_may_be_longer_than_it_takes_until_a_value() -> None:
     """One trial keeps a GPU for 40 s, whatever it shows; the others have shown one a second."""
     job, trials, gpus = scene()
-    trials[2] = replace(trials[2], switch=40.0 * OVERHEAD)
+    trials[2] = replace(trials[2], switch=40.0 * MAX_SWITCH_SHARE)
     for waited, row in ((419.99, None), (420.01, 3)):
         heard = (NOW, NOW, NOW, NOW - waited)
         shown = [
@@ -231,8 +231,8 @@ def test_how_long_each_takes_from_value_to_value(
 ) -> None:
     trials = [make_trial(n, gpu_seconds=width * spent, curve=shown) for n, (spent, shown) in enumerate((one, other))]
     job = make_job(policy="envelope", gpus_per_trial=width)
-    seen = board(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
-    found = between_values(seen, np.ones(2, dtype=bool), width)
+    seen = curves_of_job(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
+    found = seconds_between_values(seen, np.ones(2, dtype=bool), width)
     assert (None if found is None else found.tolist()) == (None if each is None else pytest.approx(each))
 
 
@@ -240,8 +240,8 @@ def test_who_has_ended_says_nothing_of_those_that_have_not_begun() -> None:
     shown = [(20.0, points(1, 2)), (2e4, points(1, 2)), (0.0, ())]
     trials = [make_trial(n, gpu_seconds=spent, curve=curve) for n, (spent, curve) in enumerate(shown)]
     job = make_job(policy="envelope")
-    seen = board(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
-    found = between_values(seen, np.array([True, False, True]), 1)
+    seen = curves_of_job(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
+    found = seconds_between_values(seen, np.array([True, False, True]), 1)
     assert found is not None
     assert found[2] == 10.0
 
@@ -314,8 +314,8 @@ def test_nor_does_one_behind_a_holder_that_does_not_give_way(of_holder: dict[str
     holder = replace(make_trial(0, job="other", gpus=["gpu-1"], phase=TrialPhase.RUNNING), **of_holder)
     there = replace(gpu, uuid="gpu-1", holder=holder.key, trials=(holder.key, trials[3].key), order=())
     snapshot = make_snapshot(now=NOW, jobs=[job, other], trials=[*trials, holder], gpus=[gpu, there])
-    seen = board(job, trials, snapshot)
-    assert overdue(seen, np.ones(4, dtype=bool), job, snapshot, MIN_SHARE, 2.0) == (2,)
+    seen = curves_of_job(job, trials, snapshot)
+    assert starved_rows(seen, np.ones(4, dtype=bool), job, snapshot, MIN_SHARE, 2.0) == (2,)
 
 
 def test_before_any_value_nobody_is_overdue() -> None:
@@ -364,8 +364,11 @@ def test_how_many_can_work_at_a_time(
     job = make_job("mine", **mine)
     jobs = [job, *[make_job(f"other-{n}", **other) for n, other in enumerate(others)]]
     snapshot = make_snapshot(jobs=jobs, gpus=gpus)
-    assert places(job, snapshot, lambda _: True)[0] == count
+    assert concurrent_trials(job, snapshot, lambda _: True)[0] == count
     there = make_trial(0).key
     on_the_first = [replace(gpu, trials=(there,)) if gpu.uuid == "gpu-0" else gpu for gpu in gpus]
     fitting = len([gpu for gpu in gpus if fits(job, gpu)])
-    assert places(job, replace(snapshot, gpus=tuple(on_the_first)), lambda key: key == there)[0] == count / fitting
+    assert (
+        concurrent_trials(job, replace(snapshot, gpus=tuple(on_the_first)), lambda key: key == there)[0]
+        == count / fitting
+    )

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from podium_core.curves import aligned_curves as table_module
 from podium_core.curves import curve_table as board_module
-from podium_core.curves.aligned_curves import EqualTraining
-from podium_core.curves.curve_table import Board
+from podium_core.curves.aligned_curves import AlignedCurves
+from podium_core.curves.curve_table import CurveTable
 from podium_core.curves.non_finite import diverged
-from podium_core.curves.thinning import Grid, same_until, thin
+from podium_core.curves.thinning import Grid, common_prefix, thin
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point, TrialView
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
@@ -63,11 +63,11 @@ def histories(draw: st.DrawFn) -> list[list[Curve]]:
     return found
 
 
-def read(board: Board, trials: list[TrialView], maximize: bool) -> EqualTraining:
+def read(curves_of_job: CurveTable, trials: list[TrialView], maximize: bool) -> AlignedCurves:
     job = make_job(maximize=maximize, max_steps=HORIZON)
-    board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-    table = board.keep("table", partial(EqualTraining, len(board), HORIZON))
-    table.refresh(board)
+    curves_of_job.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+    table = curves_of_job.keep("table", partial(AlignedCurves, len(curves_of_job), HORIZON))
+    table.refresh(curves_of_job)
     return table
 
 
@@ -75,14 +75,14 @@ def read(board: Board, trials: list[TrialView], maximize: bool) -> EqualTraining
 @settings(max_examples=120, deadline=None)
 def test_a_curve_read_as_it_grew_is_as_read_at_once(history: list[list[Curve]], maximize: bool, ends: int) -> None:
     """The last trial completes at the tick `ends`, and its curve may be another after that."""
-    kept = Board(maximize)
+    kept = CurveTable(maximize)
     for tick, curves in enumerate(history):
         phases = [TrialPhase.RUNNING] * 2 + [TrialPhase.SUCCEEDED if tick >= ends else TrialPhase.RUNNING]
         trials = [
             replace(make_trial(number, phase=phase), curve=curve)
             for number, (curve, phase) in enumerate(zip(curves, phases, strict=True))
         ]
-        new = Board(maximize)
+        new = CurveTable(maximize)
         table, fresh = read(kept, trials, maximize), read(new, trials, maximize)
         assert [curve or () for curve in kept.curves] == curves
         for name in ARRAYS:
@@ -97,10 +97,10 @@ def test_a_curve_read_as_it_grew_is_as_read_at_once(history: list[list[Curve]], 
 def test_what_was_reported_before_the_first_step_is_no_best_of_training() -> None:
     """A script may validate before it trains: no later rung has that value, whether read then or at once."""
     whole = tuple(Point(step, value, 0.0) for step, value in ((0.0, 0.9), (4.0, 0.1), (6.0, 0.2), (8.0, 0.3)))
-    kept = Board(True)
+    kept = CurveTable(True)
     for upto in (2, 3, 4):
         table = read(kept, [replace(make_trial(0), curve=whole[:upto])], maximize=True)
-    fresh = read(Board(True), [replace(make_trial(0), curve=whole)], maximize=True)
+    fresh = read(CurveTable(True), [replace(make_trial(0), curve=whole)], maximize=True)
     assert table.best[0].max(where=table.best[0] > -np.inf, initial=-np.inf) == 0.3
     np.testing.assert_array_equal(table.best, fresh.best)
 
@@ -109,7 +109,7 @@ def test_what_was_reported_before_the_first_step_is_no_best_of_training() -> Non
 def test_curves_are_the_same_until_their_first_other_point(history: list[list[Curve]]) -> None:
     curves = [curve for tick in history for curve in tick]
     for before, now in pairwise(curves):
-        place = same_until(before, now)
+        place = common_prefix(before, now)
         assert before[:place] == now[:place]
         assert place == min(len(before), len(now)) or before[place] != now[place]
 
@@ -125,11 +125,11 @@ def test_a_new_point_of_a_thinned_curve_costs_a_few(monkeypatch: pytest.MonkeyPa
 
     for module in (board_module, table_module):
         monkeypatch.setattr(module, "diverged", counted)
-    board, curve, grid, costs = Board(True), (), Grid(True), []
+    curves_of_job, curve, grid, costs = CurveTable(True), (), Grid(True), []
     for step in range(1, 1000):
         curve = thin((*curve, Point(float(step), 1.0 - 1.0 / step, float(step))), grid)
         count = 0
-        read(board, [replace(make_trial(0), curve=tuple(map(replace, curve)))], maximize=True)
+        read(curves_of_job, [replace(make_trial(0), curve=tuple(map(replace, curve)))], maximize=True)
         costs.append(count)
     assert len(curve) > 100
     assert mean(costs) < 10

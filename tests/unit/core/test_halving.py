@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.curve_table import forgotten
+from podium_core.curves.curve_table import empty_cache
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Point, Scalar, TrialView
 from podium_core.policies.base import Admission, Policy
 from podium_core.policies.registry import create
-from podium_core.policies.rungs import UNSEEN, top
+from podium_core.policies.rungs import UNSEEN_SECONDS, top_fraction
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 STEP = 0.25  # seconds
@@ -52,7 +52,7 @@ def train(policy: Policy, trials: list[TrialView], steps: int, a_look: int, now:
     snapshot = make_snapshot(now=now, jobs=[job], trials=trials)
     live = [t for t in trials if t.phase not in FINAL]
     ranked = policy.rank(job, live, snapshot)
-    with forgotten():
+    with empty_cache():
         assert ranked == policy.rank(job, live, snapshot)
     said = {r.trial: r.admission for r in ranked}
     works = [r.trial for r in ranked if r.admission is Admission.GO][:GPUS]
@@ -97,7 +97,7 @@ def test_a_search_of_few_trials_ends_with_a_whole_one(name: str, settings: Setti
 
 
 @pytest.mark.parametrize(("name", "settings"), [("asha", {}), ("asha", {"onCut": "stop"}), ("hyperband", {})], ids=str)
-@pytest.mark.parametrize(("seconds", "expected"), [(UNSEEN - 1.0, False), (UNSEEN + 1.0, True)])
+@pytest.mark.parametrize(("seconds", "expected"), [(UNSEEN_SECONDS - 1.0, False), (UNSEEN_SECONDS + 1.0, True)])
 def test_who_has_trained_on_for_long_was_let_whatever_is_left_of_its_curve(
     name: str, settings: Settings, seconds: float, expected: bool
 ) -> None:
@@ -182,4 +182,6 @@ def test_the_best_part_of_a_rung(values: list[float], eta: float) -> None:
     finite = sorted((-values[row], row) for row in came if values[row] > -math.inf)
     for least in (0, 1):
         count = max(least, math.floor(len(came) / eta))
-        assert np.flatnonzero(top(np.array(values), eta, least)).tolist() == sorted(r for _, r in finite[:count])
+        assert np.flatnonzero(top_fraction(np.array(values), eta, least)).tolist() == sorted(
+            r for _, r in finite[:count]
+        )

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.curve_table import Board
-from podium_core.curves.similar_configurations import KAPPA, MOST, company, places
+from podium_core.curves.curve_table import CurveTable
+from podium_core.curves.similar_configurations import KAPPA, MAX_NEIGHBOURS, relative_value, parameter_ranks
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Scalar, TrialView
 from podium_core.policies.registry import create
@@ -29,11 +29,11 @@ def asked(
     """Of each new trial, beside opened ones of such worth, which are through unless told otherwise."""
     trials = [opened(i, tries) for i, tries in enumerate(old)]
     trials += [make_trial(len(old) + i, phase=TrialPhase.GATED, parameters=tries) for i, tries in enumerate(new)]
-    job, board = make_job(), Board(maximize=True)
-    board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+    job, curves_of_job = make_job(), CurveTable(maximize=True)
+    curves_of_job.update(job, trials, make_snapshot(jobs=[job], trials=trials))
     values = np.array([*worth, *[0.0] * len(new)])
     shares = np.array([*(trained or [1.0] * len(old)), *[0.0] * len(new)])
-    return company(board, ~board.opened, board.opened, values, shares).tolist()
+    return relative_value(curves_of_job, ~curves_of_job.opened, curves_of_job.opened, values, shares).tolist()
 
 
 def test_a_repeat_is_worth_what_its_likes_were_and_a_stranger_what_all_were() -> None:
@@ -76,8 +76,8 @@ def test_without_worth_nothing_is_said() -> None:
 
 
 def test_of_many_some_are_asked() -> None:
-    old: list[Tries] = [{"a": i % 2} for i in range(4 * MOST)]
-    good, bad = asked(old, [float(i % 2) for i in range(4 * MOST)], [{"a": 1}, {"a": 0}])
+    old: list[Tries] = [{"a": i % 2} for i in range(4 * MAX_NEIGHBOURS)]
+    good, bad = asked(old, [float(i % 2) for i in range(4 * MAX_NEIGHBOURS)], [{"a": 1}, {"a": 0}])
     assert good > 1.9 > 0.1 > bad
 
 
@@ -91,10 +91,12 @@ SCALARS = st.one_of(
 
 @given(st.lists(st.dictionaries(st.sampled_from(["x", "y", "z"]), SCALARS), max_size=8))
 def test_places_are_finite_and_equal_for_equals(given_: list[Tries]) -> None:
-    found = places([tuple(one.items()) for one in given_])
+    found = parameter_ranks([tuple(one.items()) for one in given_])
     assert len(found) == len(given_)
     assert np.isfinite(found).all()
-    assert places([tuple(reversed(one.items())) for one in given_]).tolist() == found.tolist(), "names have no order"
+    assert parameter_ranks([tuple(reversed(one.items())) for one in given_]).tolist() == found.tolist(), (
+        "names have no order"
+    )
 
 
 def test_envelope_opens_the_repeats_of_the_best_first() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from podium_core.domain.snapshot import Costs, Scalar
-from podium_core.policies.envelope import odds
+from podium_core.policies.envelope import rounded
 from podium_core.policies.hermes import Hermes
 from podium_core.policies.registry import (
     NAMES,
@@ -151,8 +151,8 @@ def test_the_table_of_policies() -> None:
     assert get_args(Policy.model_fields["name"].annotation) == NAMES  # what a job may ask for
     assert [create(name, {}).name for name in NAMES] == list(NAMES)
     assert tuple(name for name in NAMES if not create(name, {}).needs_max_steps) == FREE_POLICIES
-    assert create("hermes", {"minRun": 1}).turn(Costs(0.01, 0.01)) == 1.0
-    assert create("round_robin", {"quantum": 5}).turn(Costs(1.0, 1.0)) == 20.0
+    assert create("hermes", {"minRun": 1}).time_slice(Costs(0.01, 0.01)) == 1.0
+    assert create("round_robin", {"quantum": 5}).time_slice(Costs(1.0, 1.0)) == 20.0
 
 
 @pytest.mark.parametrize(
@@ -161,4 +161,4 @@ def test_the_table_of_policies() -> None:
 )
 def test_a_probability_is_said_in_few_words(chance: float, said: str) -> None:
     """Each further word is a write of a trial's status when it changes."""
-    assert odds(chance) == said
+    assert rounded(chance) == said

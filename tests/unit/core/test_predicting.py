@@ -46,7 +46,7 @@ def test_it_is_no_worse_than_what_has_been_reached_and_closes_in(maximize: bool)
     for shown in (3, 6, 12):
         trial = make_trial(0, values=values[:shown], phase=P.RUNNING, gpus=["gpu-0"])
         found = predictions(job, make_snapshot(jobs=[job], trials=[trial]))[trial.key]
-        assert found.low <= found.middle <= found.high
+        assert found.low <= found.median <= found.high
         assert sign * (found.low if maximize else found.high) >= sign * values[shown - 1] - 1e-9
         widths.append(found.high - found.low)
     assert widths == sorted(widths, reverse=True)

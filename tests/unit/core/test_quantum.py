@@ -11,16 +11,16 @@ from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 
 from podium_core.domain.snapshot import Costs, Snapshot
 from podium_core.domain.switch_costs import Ways, mean_costs, mean_switch
-from podium_core.policies.min_time_slice import OVERHEAD, shortest_run
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, smallest_time_slice
 
 HELD = 100.0  # seconds, of `holding`
 
 
 @given(st.floats(0.0, 1e6), st.floats(0.0, 1e4), st.integers(1, 50))
 def test_switches_take_at_most_their_part_and_the_floor_stands(switch: float, floor: float, turns: int) -> None:
-    run = shortest_run(switch, floor)
-    assert run >= floor == shortest_run(None, floor)
-    assert turns * switch <= OVERHEAD * turns * run * (1 + 1e-9)
+    run = smallest_time_slice(switch, floor)
+    assert run >= floor == smallest_time_slice(None, floor)
+    assert turns * switch <= MAX_SWITCH_SHARE * turns * run * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def scene(switch: float | None) -> Snapshot:
     return holding([replace(trial, switch=switch if trial.number == 0 else None) for trial in on_gpu(SLOW, FAST)])
 
 
-@pytest.mark.parametrize("switch", [None, 0.004, 2.0, HELD * OVERHEAD])
+@pytest.mark.parametrize("switch", [None, 0.004, 2.0, HELD * MAX_SWITCH_SHARE])
 def test_who_has_had_its_run_gives_way(switch: float | None) -> None:
     assert orders(sound(scene(switch))) == {"gpu-0": ["job-1", "job-0"]}
 
 
 def test_who_is_dear_to_move_runs_longer_and_the_planner_looks_again_when_it_is_over() -> None:
-    snapshot = scene(2 * HELD * OVERHEAD)
+    snapshot = scene(2 * HELD * MAX_SWITCH_SHARE)
     made = sound(snapshot)
     assert orders(made) == {}
     assert why(made, "job-1") == "MinTimeSlice"
@@ -68,7 +68,7 @@ def test_who_is_dear_to_move_runs_longer_and_the_planner_looks_again_when_it_is_
 
 
 def test_between_jobs_as_well() -> None:
-    snapshot = scene(2 * HELD * OVERHEAD)
+    snapshot = scene(2 * HELD * MAX_SWITCH_SHARE)
     first, second = snapshot.trials
     other = replace(snapshot.jobs[0], key=first.job._replace(name="other"), uid="other")
     rival = replace(second, job=other.key)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.running_means import medians_without
+from podium_core.curves.running_means import leave_one_out_medians
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Point, Scalar, Snapshot, TrialView
 from podium_core.planning.prediction import predictions
@@ -183,7 +183,7 @@ def test_pop_gives_no_more_places_than_the_job_has(gpus: int, of_job: dict[str, 
 
 @given(st.lists(st.sampled_from([-math.inf, 0.1, 0.2, 0.3, 0.5, 1.7e308, -1.7e308]), min_size=2, max_size=9))
 def test_medians_without_one(values: list[float]) -> None:
-    found = medians_without(np.array(values), np.arange(len(values)))
+    found = leave_one_out_medians(np.array(values), np.arange(len(values)))
     assert found.tolist() == [halves_median(values[:i] + values[i + 1 :]) for i in range(len(values))]
 
 
@@ -290,7 +290,7 @@ def test_a_look_is_as_long_as_two_values_are_apart_however_many_are_kept_of_a_cu
     kept = tuple(Point(float(step), 0.5, float(step)) for step in (*range(1, 20), *range(20, 5001, 40)))
     job, trials, snapshot = scene([[0.1], [0.1] * 20, [0.1], [0.1]], steps=1e4)
     trials[2:] = [replace(trial, curve=kept, gpu_seconds=5e3) for trial in trials[2:]]
-    found = Envelope(look=0.0).rank(job, trials, replace(snapshot, trials=tuple(trials)))
+    found = Envelope(warmup=0.0).rank(job, trials, replace(snapshot, trials=tuple(trials)))
     assert {one.trial.name for one in found if one.reason == "WarmUp"} == {"job-0"}
 
 
@@ -310,7 +310,7 @@ def test_a_forecast_holds_what_is_known_and_says_more_with_less_left(maximize: b
     found = predictions(job, snapshot)
     early, late = found[trials[0].key], found[trials[1].key]
     for one, seen in ((early, values[3]), (late, values[-1])):
-        assert one.low <= one.middle <= one.high
+        assert one.low <= one.median <= one.high
         assert sign * (one.low if maximize else one.high) >= sign * seen - 1e-9  # what was reached is not lost
     assert late.high - late.low < early.high - early.low
 

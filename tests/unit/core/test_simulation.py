@@ -82,7 +82,7 @@ def test_a_policy_is_asked_while_somebody_waits() -> None:
 def test_a_switch_costs_suspension_and_resumption() -> None:
     """One GPU, one look each, then the better one: its resumption and the other's suspension are paid for."""
     of = pool([0.1, 0.2], [0.5, 0.6], gap=100.0)
-    history = replay(of, BestSoFar(early=1), Machine(1, Costs(4.0, 3.0)), BARE)
+    history = replay(of, BestSoFar(warmup=1), Machine(1, Costs(4.0, 3.0)), BARE)
     # 0: 0-100, suspended until 104; 1: 104-304, ends by itself; 0 resumes until 307, trains until 407
     assert dict(history.completed) == {1: 304.0, 0: 407.0}
     assert history.switches == ((100.0, 104.0), (304.0, 307.0))
@@ -109,7 +109,7 @@ def test_values_of_one_instant_are_all_known_to_its_decisions() -> None:
             seen.append(sum(len(t.curve) for t in snapshot.trials))
             return super().rank(job, trials, snapshot)
 
-    replay(of, Spy(early=1), Machine(2, NO_COST), BARE)
+    replay(of, Spy(warmup=1), Machine(2, NO_COST), BARE)
     assert seen[2] == 2  # after the two decisions at 0
 
 

@@ -55,7 +55,7 @@ def test_a_value_waits_for_other_news_and_a_turn_at_most(monkeypatch: pytest.Mon
     assert sorted(known) == known
     assert known[-1] == 40
     steps = [after - before for before, after in pairwise(known)]
-    assert create("fifo", {}).turn(Costs()) == 4.0
+    assert create("fifo", {}).time_slice(Costs()) == 4.0
     assert max(steps) == 2, "the one that begins the wait, and what comes in 4 s"
     assert len(seen) < 0.7 * len(each)
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from podium_core.curves.final_value import TABLE, widths
+from podium_core.curves.final_value import TABLE, interval_widths
 from podium_core.policies.envelope import undecided
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
@@ -25,7 +25,7 @@ def refitted(load_script: Callable[[Path], ModuleType]) -> ModuleType:
 def test_widths_are_read_within_and_not_after(refitted: ModuleType) -> None:
     shipped = undecided(SHARES, 0.1)
     other = TABLE * np.linspace(1.0, 3.0, len(TABLE))[:, None]
-    with refitted.reading(widths(other)):
+    with refitted.reading(interval_widths(other)):
         inside = undecided(SHARES, 0.1)
     assert inside[0] == shipped[0] == 1.0
     assert np.all(inside[2:] < shipped[2:]), "what is still to come was wider after a look"
@@ -34,5 +34,5 @@ def test_widths_are_read_within_and_not_after(refitted: ModuleType) -> None:
 
 def test_shipped_widths_change_nothing(refitted: ModuleType) -> None:
     shipped = undecided(SHARES, 0.03)
-    with refitted.reading(widths(TABLE)):
+    with refitted.reading(interval_widths(TABLE)):
         assert undecided(SHARES, 0.03).tolist() == shipped.tolist()
