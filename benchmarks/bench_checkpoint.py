@@ -82,7 +82,7 @@ async def measure(node: CudaNode, method: CudaCheckpoint, parked: Parked, rounds
         for _ in range(rounds):
             taken["bare"].append(bare(cuda, program.pid, freezer))
             taken["ours"].append(await ours(method, parked, freezer))
-    assert program.goes_on()
+    assert program.continues()
     program.steps()
     program.end()
     found = {}

@@ -30,7 +30,7 @@ from openb_replay import Arrival, Trace, arrivals, read_trace
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, NODES, PODS
-from podium_core.placement.base import Question
+from podium_core.placement.base import PlacementQuery
 from podium_core.placement.gpu_choice import charge
 from podium_core.placement.gpu_fragments import WHOLE
 from podium_core.placement.registry import DEFAULT, placement_policy
@@ -173,9 +173,9 @@ def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[s
     typical = typical_needs(Counter(need for need, _ in pods))
     found: list[str] = []
     for (need, size), uid in zip(pods, uids, strict=True):
-        question = Question(need, uid, typical, cpus=True)
+        question = PlacementQuery(need, uid, typical, cpus_known=True)
         left = judge.filter(
-            Question(replace(need, cpu=0)), names[(cpu >= need.cpu) & (memory >= size)].tolist(), views, NOW
+            PlacementQuery(replace(need, cpu=0)), names[(cpu >= need.cpu) & (memory >= size)].tolist(), views, NOW
         ).passed
         best = judge.prioritize(question, left, views, NOW).favourite
         assert best is not None, f"pod {uid} fits nowhere"

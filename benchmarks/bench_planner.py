@@ -23,7 +23,7 @@ from time import process_time
 import numpy as np
 
 from podium_cluster.garbage_collection import settle_memory
-from podium_core.domain.actions import Order, Plan
+from podium_core.domain.actions import Plan, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
 from podium_core.planning.planner import plan
@@ -60,11 +60,11 @@ def cluster(gpus: int, jobs: int, policy: str) -> Snapshot:
         make_gpu(
             uuid,
             node=f"node-{number // PER_NODE:03}",
-            shares=PER_GPU,
+            slots=PER_GPU,
             holder=keys[0],
             holder_since=0.0,
             trials=keys,
-            order=keys,
+            run_queue=keys,
         )
         for number, (uuid, keys) in enumerate(by_gpu.items())
     ]
@@ -85,7 +85,7 @@ def _trial(number: int, jobs: int, gpus: int, random: np.random.Generator) -> Tr
 def carried_out(snapshot: Snapshot, made: Plan, random: np.random.Generator) -> Snapshot:
     """A second later: every order is in force, and one holder in a hundred has reported a value."""
     now = snapshot.now + 1.0
-    orders = {uuid: places for a in made.actions if isinstance(a, Order) for uuid, places in a.gpus}
+    orders = {uuid: places for a in made.actions if isinstance(a, WriteRunQueues) for uuid, places in a.gpus}
     gpus = [
         _obeyed(gpu, [p.trial for p in orders[gpu.uuid]], now) if gpu.uuid in orders else gpu for gpu in snapshot.gpus
     ]
@@ -98,7 +98,7 @@ def carried_out(snapshot: Snapshot, made: Plan, random: np.random.Generator) -> 
 def _obeyed(gpu: GpuView, order: Sequence[TrialKey], now: float) -> GpuView:
     holder = order[0] if order else None
     since = gpu.holder_since if holder == gpu.holder else now
-    return replace(gpu, order=tuple(order), holder=holder, holder_since=since)
+    return replace(gpu, run_queue=tuple(order), holder=holder, holder_since=since)
 
 
 def _grown(trial: TrialView, now: float, random: np.random.Generator) -> TrialView:

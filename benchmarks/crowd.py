@@ -11,7 +11,7 @@ from typing import Any, cast
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS, Resource
 from podium_cluster.watch import WatchCache
-from podium_core.placement.free_cpus import machine_of, seat_of
+from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
 from podium_extender.main import PAGE
 from podium_extender.state.free_cpus import Room
 
@@ -28,7 +28,7 @@ class Crowd:
 
     def room(self) -> Room:
         api = cast(Api, self)
-        return Room(WatchCache(api, NODES, machine_of, page=PAGE), WatchCache(api, PODS, seat_of, page=PAGE))
+        return Room(WatchCache(api, NODES, node_cpus_of, page=PAGE), WatchCache(api, PODS, cpu_request_of, page=PAGE))
 
     async def list(self, resource: Resource, *_: Any, limit: int, after: str = "", **__: Any) -> Json:
         begin, whole = int(after or 0), len(self._nodes) if resource is NODES else self._pods

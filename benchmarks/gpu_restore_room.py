@@ -18,7 +18,7 @@ import pynvml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/unit/driver")]
 
-from cuda_calls import MI, OK, Cuda, held  # noqa: E402
+from cuda_calls import MI, OK, Cuda, memory_by_pid  # noqa: E402
 from cuda_node import CudaNode  # noqa: E402
 
 MORE = (-64, -16, -4, 0, 2, 4, 6, 8, 16, 64)  # MiB beside what was listed
@@ -35,11 +35,11 @@ def main() -> None:
         for size in sizes:
             for more in MORE:
                 program = node.start(size * MI)
-                listed = held()[program.pid]
-                assert [cuda.move(call, program.pid) for call in ("Lock", "Checkpoint")] == [OK, OK]
-                node.stranger(0, listed + more * MI)
+                listed = memory_by_pid()[program.pid]
+                assert [cuda.call(call, program.pid) for call in ("Lock", "Checkpoint")] == [OK, OK]
+                node.occupy_memory(0, listed + more * MI)
                 beside = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free) - listed
-                code = cuda.move("Restore", program.pid)
+                code = cuda.call("Restore", program.pid)
                 node.clear()
                 print(f"listed {listed / MI:.0f} MiB, free {beside / MI:+.1f} MiB beside that: {code}", flush=True)
 

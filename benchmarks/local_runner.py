@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from rivals_trial import Training
 
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, WriteRunQueues
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, Scalar, Snapshot, TrialKey, TrialView
 from podium_core.planning.planner import plan
@@ -83,7 +83,7 @@ class LocalRunner:
                 self._hand_over()
                 if self._ended is not None:
                     return self._ended
-                if any(not isinstance(action, Order) for action in decided.actions):
+                if any(not isinstance(action, WriteRunQueues) for action in decided.actions):
                     continue  # the planner sees its own writes
                 wake = self._cycle if decided.wake_at is None else min(self._cycle, decided.wake_at - time.monotonic())
                 self._listen(max(0.0, wake))
@@ -114,7 +114,7 @@ class LocalRunner:
             node=NODE if has_pod else None,
             gpus=() if trial.core is None else (trial.core,),
             gpu_seconds=trial.held + running,
-            switch=fmean(trial.out) + fmean(trial.back) if trial.back else None,
+            switch_seconds=fmean(trial.out) + fmean(trial.back) if trial.back else None,
             parameters=tuple(trial.parameters.items()),
         )
 
@@ -125,12 +125,12 @@ class LocalRunner:
             node=NODE,
             uuid=core,
             health="Healthy",
-            shares=self._shares,
+            slots=self._shares,
             holder=None if holder is None else holder.key,
             holder_since=None if holder is None else holder.held_since,
             trials=tuple(trial.key for trial in here),
-            order=self._orders[core],
-            free_shares=self._shares - len(here),
+            run_queue=self._orders[core],
+            free_slots=self._shares - len(here),
         )
 
     def _carry_out(self, action: Action) -> None:
@@ -150,7 +150,7 @@ class LocalRunner:
                 self.trials[key].phase = phase
             case EndJob():
                 self._ended = action
-            case Order(_, epoch, gpus):
+            case WriteRunQueues(_, epoch, gpus):
                 self._epoch = epoch
                 self._orders |= {core: tuple(place.trial for place in places) for core, places in gpus}
             case _:

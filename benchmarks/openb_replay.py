@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from podium_core.placement.base import Policy, Question
-from podium_core.placement.gpu_choice import charge_at, places
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
+from podium_core.placement.gpu_choice import charge_at, chosen_gpus
 from podium_core.placement.gpu_fragments import WHOLE
-from podium_core.placement.scores import favoured, rank
+from podium_core.placement.scores import rank, tie_break
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.views import Views
@@ -47,7 +47,7 @@ def read_trace(folder: Path) -> Trace:
     """The two files of the authors (Alibaba's cluster, 2023)."""
     with (folder / "openb_node_list_gpu_node.csv").open() as file:
         rows = sorted(csv.DictReader(file), key=lambda row: row["sn"])
-    gpu = GpuReading("", memory_total=WHOLE, health="Healthy", shares=SHARES)
+    gpu = GpuReading("", memory_total=WHOLE, health="Healthy", slots=SHARES)
     nodes = tuple(NodeView(row["sn"], (gpu,) * int(row["gpu"]), NOW, cpu_free=int(row["cpu_milli"])) for row in rows)
     with (folder / "openb_pod_list_default.csv").open() as file:
         pods = tuple(
@@ -82,7 +82,7 @@ class Replay:
         return self.allocated[min(int(np.searchsorted(self.asked, asked)), len(self.asked) - 1)]
 
 
-def replay(trace: Trace, policy: Policy, seed: int, share: float, *, cpus: bool = True) -> Replay:
+def replay(trace: Trace, policy: PlacementPolicy, seed: int, share: float, *, cpus: bool = True) -> Replay:
     """`cpus`: the policy hears of the nodes' free CPUs. kube-scheduler filters by them in any case."""
     chance = np.random.default_rng(seed)
     coming = arrivals(trace, chance, share)
@@ -96,14 +96,14 @@ def replay(trace: Trace, policy: Policy, seed: int, share: float, *, cpus: bool 
     asked = allocated = 0.0
     seen: list[tuple[float, float]] = []
     for number, (need, size) in enumerate(coming):
-        question = Question(need, f"{seed}/{number}", typical, cpus=cpus)
+        question = PlacementQuery(need, f"{seed}/{number}", typical, cpus_known=cpus)
         asked += _asks(need)
         beside = names[(cpu >= need.cpu) & (memory >= size)].tolist()
-        left = judge.filter(Question(replace(need, cpu=0)), beside, views, NOW).passed
+        left = judge.filter(PlacementQuery(replace(need, cpu=0)), beside, views, NOW).passed
         if left:
-            if policy.reads_pod:  # nothing to keep from pod to pod
+            if policy.uses_pod_uid:  # nothing to keep from pod to pod
                 costs = np.array([policy.cost(question, views.get(name)) for name in left], dtype=np.float64)
-                ranking = rank(left, costs, *favoured(policy, question))
+                ranking = rank(left, costs, *tie_break(policy, question))
             else:
                 ranking = judge.prioritize(question, left, views, NOW)
             best = left[int(ranking.scores.argmax())]
@@ -121,9 +121,9 @@ def _asks(need: PodNeed) -> float:
     return need.gpus * (need.memory or 0) / WHOLE
 
 
-def _chosen(policy: Policy, need: PodNeed, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
+def _chosen(policy: PlacementPolicy, need: PodNeed, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
     """The GPUs of the node: any that fit for `random`, as the authors have it; else the device plugin's."""
     if policy.name != "random":
-        return places(node.gpus, need)
+        return chosen_gpus(node.gpus, need)
     fit = [i for i, gpu in enumerate(node.gpus) if gpu.memory_reserved + (need.memory or 0) <= WHOLE]
     return [int(i) for i in chance.permutation(fit)[: need.gpus]]

@@ -132,7 +132,7 @@ def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
         for place, hold in enumerate(sorted(trial.status.allocations, key=lambda hold: hold.start))
     }
     timing = replace(begun.timing, cycle=OPERATOR_CYCLE, turn_report=TURN_REPORT)
-    view = job_view(seen.job, points=None, accepted=True, finished=False, freezes=True)
+    view = job_view(seen.job, points=None, accepted=True, finished=False, suspendable=True)
     rhythm, first = usual_gap(trials), usual_first(trials)
     curves = tuple(
         curve(trial, fact.load or 0.0, seen.job.spec.trials.max_steps, rhythm, first)

@@ -29,7 +29,7 @@ def main(path: str) -> None:
     spec = job.spec.model_copy(update={"search": job.spec.search.model_copy(update=search)})
     searcher = SEARCHERS[setup.search]
     view = replace(
-        job_view(job.model_copy(update={"spec": spec}), points=None, accepted=True, finished=False, freezes=True),
+        job_view(job.model_copy(update={"spec": spec}), points=None, accepted=True, finished=False, suspendable=True),
         policy=setup.policy,
         settings={},
         max_trials=setup.trials,

@@ -1,7 +1,7 @@
-"""A GPU node for tests of CUDA checkpoints: a driver, and programs that hold CUDA on it.
+"""A GPU node for tests of CUDA checkpoints: a driver, and programs that use CUDA on it.
 
-The driver is the fake one, built once and run for real, or with PODIUM_TEST_DRIVER=real (`make test-gpu`) the machine's
-own; the programs are the same on both. Folders of tests that use it import its fixtures in their conftest.
+The driver is the fake one, built once and run for real. With PODIUM_TEST_DRIVER=real (`make test-gpu`) it is the
+machine's own. The programs are the same on both. A folder of tests imports the fixtures in its conftest.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ROOT = Path(__file__).resolve().parents[1]
 REAL = os.environ.get("PODIUM_TEST_DRIVER") == "real"
 MI = 1 << 20
 
-# Holds a block of GPU memory whose first word is the step: read back, counted up, written again, then printed. What is
-# printed goes on without a gap only if the memory came back as it was. The last word of the block must stay as well.
-# argv: library, bytes, GPU[,GPU...]: a context and a block on each, the one with the step on the first; seconds of a
-# step beside its copies. SIGUSR1: once more as many bytes on the first, taken at the next step.
+# A program that counts steps in the first word of a block of GPU memory: it reads, increments, writes and prints the
+# step. The printed steps have no gap only if a restore brings the memory back unchanged. The last word of the block is
+# checked as well. argv: library, bytes, GPU[,GPU...] and extra seconds for each step. There is a context and a block on
+# each GPU; the step is on the first. SIGUSR1 makes the next step allocate as many bytes again on the first GPU.
 PROGRAM = """
 import ctypes, signal, sys, time
 more = []
@@ -49,7 +49,7 @@ ok(cuda.cuMemcpyHtoD_v2(end, ctypes.byref(last), eight))
 while True:
     ok(cuda.cuMemcpyDtoH_v2(ctypes.byref(step), block, eight))
     ok(cuda.cuMemcpyDtoH_v2(ctypes.byref(last), end, eight))
-    if last.value != 0x5eed: sys.exit("the block is not what it was")
+    if last.value != 0x5eed: sys.exit("the memory block has changed")
     if kernel: time.sleep(kernel)
     step.value += 1
     if more:
@@ -60,8 +60,8 @@ while True:
 """
 
 
-# Takes all of a GPU but some bytes, says so, and holds it. argv: library, GPU, bytes.
-STRANGER = """
+# Allocates all memory of a GPU but some bytes, prints the result codes, and keeps it. argv: library, GPU, bytes.
+MEMORY_HOLDER = """
 import ctypes, signal, sys
 cuda = ctypes.CDLL(sys.argv[1])
 device, context, block = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
@@ -76,7 +76,7 @@ signal.pause()
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = 300.0) -> None:
-    """Waits for a condition and says what did not come."""
+    """Wait for a condition; fail with `what` after the timeout."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
@@ -84,22 +84,25 @@ def until(condition: Callable[[], object], what: str, seconds: float = 300.0) ->
 
 
 def _free(gpu: int) -> int:
-    """Bytes, by NVML."""
+    """Return the free bytes of a GPU, as NVML reports them."""
     pynvml.nvmlInit()
     free = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(gpu)).free
     pynvml.nvmlShutdown()
     return int(free)
 
 
-def own_name(node: str) -> str:
-    """For a fake driver of this process alone. Its daemon sees all processes of the machine: with GPUs of the same
-    UUIDs, which come from the name, it would take those of tests that run beside these for its own."""
+def unique_node_name(node: str) -> str:
+    """Return a node name for a fake driver of this process alone.
+
+    The daemon sees all processes of the machine, and the GPUs' UUIDs depend on the node name. With a shared name it
+    would also count the processes of tests that run at the same time.
+    """
     return f"{node}-{os.getpid()}"
 
 
 @dataclass(slots=True)
 class Program:
-    """One running PROGRAM and what it has printed."""
+    """A running PROGRAM and its output."""
 
     process: subprocess.Popen[bytes]
     output: Path
@@ -109,13 +112,13 @@ class Program:
         return self.process.pid
 
     def steps(self) -> list[int]:
-        """All whole lines; a gap or a repetition is a failure."""
+        """Return the steps of all whole lines; fail if a step is missing or repeated."""
         steps = [int(line) for line in self.output.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        assert steps == list(range(1, len(steps) + 1)), "steps were lost or done twice"
+        assert steps == list(range(1, len(steps) + 1)), "steps were lost or repeated"
         return steps
 
-    def goes_on(self) -> bool:
-        """Whether it prints another line."""
+    def continues(self) -> bool:
+        """Return whether the program prints another line."""
         before, end = self.output.stat().st_size, time.monotonic() + 300.0
         while time.monotonic() < end:
             if self.output.stat().st_size > before:
@@ -131,14 +134,17 @@ class Program:
 
 @dataclass(slots=True)
 class CudaNode:
-    """`library`: what to load as libcuda. `folder`: of the fake driver's state, None with a real one."""
+    """A driver, and the programs and faults of one test.
+
+    `library` is loaded as libcuda. `folder` holds the fake driver's state; it is None with a real driver.
+    """
 
     library: str
     scratch: Path
     folder: Path | None = None
     gpud: Path | None = None
     programs: list[Program] = field(default_factory=list)
-    _stranger: subprocess.Popen[str] | None = None
+    _memory_holder: subprocess.Popen[str] | None = None
 
     def start(
         self,
@@ -148,8 +154,10 @@ class CudaNode:
         environment: Mapping[str, str] | None = None,
         kernel: float = 0.0,
     ) -> Program:
-        """A program that has begun to work; `container` is a command that runs it, `environment` comes on top,
-        `kernel`: seconds of a step beside its copies.
+        """Start a program and wait for its first step.
+
+        `container` is a command that runs the program. `environment` extends the environment of this process.
+        `kernel` is the extra time of each step in seconds.
         """
         output = self.scratch / f"program-{len(self.programs)}"
         command = [*container, sys.executable, "-S", "-E", "-c", PROGRAM, self.library]
@@ -159,45 +167,45 @@ class CudaNode:
             program = Program(process, output)
         self.programs.append(program)
         until(lambda: output.stat().st_size > 0 or program.process.poll() is not None, "the first step")
-        assert program.process.poll() is None, "it does not run"
+        assert program.process.poll() is None, "the program has ended"
         return program
 
     def fault(self, *assignments: str) -> None:
-        """Faults of checkpoints; a real driver has none on command."""
+        """Inject faults of checkpoints; skip the test with a real driver."""
         if self.folder is None:
-            pytest.skip("a real driver makes no faults on command")
+            pytest.skip("needs injected faults: fake driver only")
         self._gpud("checkpoint", *assignments)
 
-    def stranger(self, gpu: int, leave: int) -> None:
-        """Somebody else takes the memory of a GPU, but for so many bytes."""
+    def occupy_memory(self, gpu: int, leave: int) -> None:
+        """Let an unrelated process use all free memory of a GPU but `leave` bytes."""
         if self.folder is not None:
             self._gpud("set", str(gpu), f"memory={_free(gpu) - leave}")
             return
-        command = [sys.executable, "-S", "-E", "-c", STRANGER, self.library, str(gpu), str(leave)]
-        self._stranger = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._stranger.stdout is not None
-        assert set(self._stranger.stdout.readline().split()) == {"0"}, "the stranger does not get his memory"
+        command = [sys.executable, "-S", "-E", "-c", MEMORY_HOLDER, self.library, str(gpu), str(leave)]
+        self._memory_holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._memory_holder.stdout is not None
+        assert set(self._memory_holder.stdout.readline().split()) == {"0"}, "the memory cannot be allocated"
 
-    def crowd(self, gpu: int, memory: int) -> None:
-        """Somebody else is said to hold so many bytes, also where others hold them now."""
+    def overcommit_memory(self, gpu: int, memory: int) -> None:
+        """Report `memory` bytes as used by an unrelated process, even if other processes use them."""
         if self.folder is None:
-            pytest.skip("a real driver gives nobody what others hold")
+            pytest.skip("a real driver does not overcommit memory")
         self._gpud("set", str(gpu), f"memory={memory}")
 
-    def no_stranger(self, gpu: int) -> None:
-        """He gives it back."""
+    def release_memory(self, gpu: int) -> None:
+        """End the use of memory by an unrelated process."""
         if self.folder is not None:
             self._gpud("set", str(gpu), "memory=0")
-        elif self._stranger is not None:
-            self._stranger.kill()
-            self._stranger.communicate(timeout=300)
-            self._stranger = None
-            until(lambda: _free(gpu) > 1 << 30, "his memory is free")
+        elif self._memory_holder is not None:
+            self._memory_holder.kill()
+            self._memory_holder.communicate(timeout=300)
+            self._memory_holder = None
+            until(lambda: _free(gpu) > 1 << 30, "the memory is free")
 
-    def lose(self, gpu: int) -> None:
-        """The GPU falls off the bus."""
+    def lose_gpu(self, gpu: int) -> None:
+        """Let a GPU fall off the bus."""
         if self.folder is None:
-            pytest.skip("no GPU of a real driver is lost on command")
+            pytest.skip("needs injected faults: fake driver only")
         self._gpud("set", str(gpu), "health=lost")
 
     def _gpud(self, *words: str) -> None:
@@ -209,8 +217,8 @@ class CudaNode:
             program.end()
         self.programs.clear()
         self.clear_faults()
-        if self._stranger is not None:
-            self.no_stranger(0)
+        if self._memory_holder is not None:
+            self.release_memory(0)
 
     def clear_faults(self) -> None:
         if self.folder is not None:
@@ -218,14 +226,14 @@ class CudaNode:
             self._gpud("set", "all", "health=ok")
 
 
-# each conftest that imports a session's fixture has one of its own: they share what was made first
+# Each conftest that imports a session fixture gets its own copy of it. All copies share the first result.
 _BUILT: list[Path] = []
 _MACHINES: list[CudaNode] = []
 
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which the fake driver was built."""
+    """Build the fake driver and return the folder."""
     if _BUILT:
         return _BUILT[0]
     if shutil.which("make") is None or shutil.which("gcc") is None:
@@ -238,7 +246,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cuda_machine(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[CudaNode]:
-    """The driver at work."""
+    """Run the driver for the session."""
     if _MACHINES:
         yield _MACHINES[0]
         return
@@ -247,16 +255,16 @@ def cuda_machine(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtu
         try:
             ctypes.CDLL("libcuda.so.1")
         except OSError as error:
-            pytest.fail(f"PODIUM_TEST_DRIVER=real, and there is none: {error}")
+            pytest.fail(f"PODIUM_TEST_DRIVER=real needs an NVIDIA driver: {error}")
         yield CudaNode("libcuda.so.1", scratch)
         return
     built, folder = request.getfixturevalue("driver"), scratch / "node"
-    environment = {"FAKE_GPU_DIR": str(folder), "FAKE_GPU_NODE": own_name("machine"), "FAKE_GPUS": "2"}
+    environment = {"FAKE_GPU_DIR": str(folder), "FAKE_GPU_NODE": unique_node_name("machine"), "FAKE_GPUS": "2"}
     program = built / "podium-fake-gpud"
     daemon = subprocess.Popen([str(program), "run"], env=environment, stdout=subprocess.PIPE, text=True)
     assert daemon.stdout is not None
     assert daemon.stdout.readline().startswith("podium-fake-gpud: node")
-    # a library that is asked for by its name later (pynvml does) is the one loaded already
+    # pynvml later loads the library by its name and then gets this one
     ctypes.CDLL(str(built / "libnvidia-ml.so.1"), mode=ctypes.RTLD_GLOBAL)
     _MACHINES.append(CudaNode(str(built / "libcuda.so.1"), scratch, folder, program))
     yield _MACHINES[0]
@@ -266,7 +274,7 @@ def cuda_machine(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtu
 
 @pytest.fixture
 def cuda_node(cuda_machine: CudaNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaNode]:
-    """The node for one test; its programs end and its faults go with it."""
+    """A node for one test. Its programs and faults end with the test."""
     if cuda_machine.folder is not None:
         monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(cuda_machine.folder / "state"))
     node = CudaNode(cuda_machine.library, tmp_path, cuda_machine.folder, cuda_machine.gpud)

@@ -41,7 +41,12 @@ def search(
 ) -> Scenario:
     curves = tuple(curve(number, points, leader) for number in range(trials))
     job = make_job(
-        policy=name, settings=settings, max_trials=trials, parallel=None, max_steps=curves[0].length, saves=True
+        policy=name,
+        settings=settings,
+        max_trials=trials,
+        parallel=None,
+        max_steps=curves[0].length,
+        checkpointable=True,
     )
     machines = tuple(NodeSpec(f"n{i}", 1, shares) for i in range(nodes))
     return Scenario(machines, (SimJob(job, curves, Method()),), Timing(), seed=1, longest=1e4, **of)

@@ -21,7 +21,9 @@ from pathlib import Path
 AT_MOST = 3
 TESTS_FAILED = 1  # pytest's exit status; others are errors, interruptions, nothing collected
 LAYERS = ("tests/integration/", "tests/e2e/")
-STORIES = tuple(f"tests/integration/test_{name}.py" for name in ("agent", "exclusive", "leases", "parking"))
+STORIES = tuple(
+    f"tests/integration/test_{name}.py" for name in ("agent", "exclusive", "reservations", "cpu_downsizing")
+)
 # written by pytest's own cacheprovider; the run began without what earlier ones left there (--cache-clear)
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 CRASHED = Path(".pytest_cache/v/podium/crashed")  # by tests/crashed_workers.py, once a crash

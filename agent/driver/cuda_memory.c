@@ -1,208 +1,214 @@
-/*
- * Contexts and memory, as a program uses them: what it allocates is counted on the GPU by both libraries.
- *
- * The bytes themselves lie in the program's own memory, untouched by moves, so large allocations that are never written
- * cost nothing. A call made while the process is locked or checkpointed waits until it is unlocked.
- */
+/* Contexts and memory, as a program uses them. See cuda_memory.h. */
 #define _GNU_SOURCE
-#include "cuda.h"
+#include "cuda_memory.h"
+
+#include "cuda_checkpoint_thread.h"
+#include "cuda_device_map.h"
+#include "cuda_devices.h"
+#include "cuda_entry.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
+typedef int CUdevice;
+typedef void *CUcontext;
+typedef uint64_t CUdeviceptr;
+
+/* GPUs are named here by their origin (cuda_device_map.h). */
 struct allocation {
-    char *at;
+    char *address;
     size_t size;
-    int gpu;
+    int origin;
     struct allocation *next;
 };
 
 static struct allocation *allocations;
-static unsigned retained[MAX_GPUS];
-static _Thread_local int current = -1; /* the GPU (its home) of the context that is current in this thread */
+static unsigned retained[MAX_GPUS];           /* how often the primary context of a GPU is retained */
+static _Thread_local int current_origin = -1; /* of the context that is current in this thread; -1: none */
 
-/* A context is a handle that names its GPU; never NULL. */
-static void *context_of(int gpu) { return (void *)(uintptr_t)(0xc0de0000u + (unsigned)gpu); }
+/* A context is a handle that encodes its GPU; it is never NULL. */
+static CUcontext context_of(int origin) { return (CUcontext)(uintptr_t)(0xc0de0000u + (unsigned)origin); }
 
-static int gpu_of_context(const void *context) {
-    uintptr_t gpu = (uintptr_t)context - 0xc0de0000u;
-    return gpu < MAX_GPUS && retained[gpu] > 0 ? (int)gpu : -1;
+static int origin_of_context(CUcontext context) {
+    uintptr_t origin = (uintptr_t)context - 0xc0de0000u;
+    return origin < MAX_GPUS && retained[origin] > 0 ? (int)origin : -1;
 }
 
-static result enter(void) {
-    if (cuda_self == NULL || current < 0) return CUDA_ERROR_INVALID_CONTEXT;
-    pthread_mutex_lock(&cuda_gpu_calls);
+static CUresult enter(void) {
+    if (cuda_self == NULL || current_origin < 0) return CUDA_ERROR_INVALID_CONTEXT;
+    pthread_mutex_lock(&cuda_gpu_lock);
     return CUDA_SUCCESS;
 }
 
-static result leave(result r) {
-    pthread_mutex_unlock(&cuda_gpu_calls);
+static CUresult leave(CUresult r) {
+    pthread_mutex_unlock(&cuda_gpu_lock);
     return r;
 }
 
-static result count(int gpu, size_t size, int more) {
-    result r = cuda_of_errno(state_write_begin(&cuda_mine));
+static CUresult count_allocated(int origin, size_t size) {
+    CUresult r = cuda_result_from_errno(state_write_begin(&cuda_view));
     if (r != CUDA_SUCCESS) return r;
-    int now = cuda_gpu_now(gpu);
-    if (!more) cuda_self->bytes[now] -= size;
-    else if (gpu_free(cuda_mine.state, (unsigned)now) < size) r = CUDA_ERROR_OUT_OF_MEMORY;
-    else cuda_self->bytes[now] += size;
-    state_write_end(&cuda_mine);
+    int gpu = cuda_device_map_gpu(origin);
+    if (gpu_free_bytes(cuda_view.state, (unsigned)gpu) < size) r = CUDA_ERROR_OUT_OF_MEMORY;
+    else cuda_self->bytes[gpu] += size;
+    state_write_end(&cuda_view);
     return r;
 }
 
-EXPORT result cuDevicePrimaryCtxRetain(void **context, int device) {
+static CUresult count_freed(int origin, size_t size) {
+    CUresult r = cuda_result_from_errno(state_write_begin(&cuda_view));
+    if (r != CUDA_SUCCESS) return r;
+    cuda_self->bytes[cuda_device_map_gpu(origin)] -= size;
+    state_write_end(&cuda_view);
+    return r;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     if (context == NULL) return CUDA_ERROR_INVALID_VALUE;
-    result r = cuda_initialized();
-    int gpu = r == CUDA_SUCCESS ? cuda_gpu_of(device) : -1; /* its home */
-    if (r == CUDA_SUCCESS && gpu < 0) r = CUDA_ERROR_INVALID_DEVICE;
-    if (r == CUDA_SUCCESS) r = cuda_register();
+    CUresult r = cuda_initialized();
+    int origin = r == CUDA_SUCCESS ? cuda_device_origin(device) : -1;
+    if (r == CUDA_SUCCESS && origin < 0) r = CUDA_ERROR_INVALID_DEVICE;
+    if (r == CUDA_SUCCESS) r = cuda_checkpoint_thread_start();
     if (r != CUDA_SUCCESS) return r;
-    pthread_mutex_lock(&cuda_gpu_calls);
-    if (cuda_gpu_now(gpu) < 0) return leave(CUDA_ERROR_INVALID_DEVICE);
-    r = cuda_of_errno(state_write_begin(&cuda_mine));
+    pthread_mutex_lock(&cuda_gpu_lock);
+    if (cuda_device_map_gpu(origin) < 0) return leave(CUDA_ERROR_INVALID_DEVICE);
+    r = cuda_result_from_errno(state_write_begin(&cuda_view));
     if (r != CUDA_SUCCESS) return leave(r);
-    cuda_self->gpus |= 1u << cuda_gpu_now(gpu);
-    state_write_end(&cuda_mine);
-    retained[gpu]++;
-    *context = context_of(gpu);
+    cuda_self->gpus |= 1u << cuda_device_map_gpu(origin);
+    state_write_end(&cuda_view);
+    retained[origin]++;
+    *context = context_of(origin);
     return leave(CUDA_SUCCESS);
 }
 
-static void release_all(int gpu) {
+static void free_allocations(int origin) {
     for (struct allocation **at = &allocations; *at != NULL;) {
-        struct allocation *one = *at;
-        if (one->gpu != gpu) {
-            at = &one->next;
+        struct allocation *allocation = *at;
+        if (allocation->origin != origin) {
+            at = &allocation->next;
             continue;
         }
-        *at = one->next;
-        munmap(one->at, one->size);
-        free(one);
+        *at = allocation->next;
+        munmap(allocation->address, allocation->size);
+        free(allocation);
     }
 }
 
-EXPORT result cuDevicePrimaryCtxRelease_v2(int device) {
-    int gpu = cuda_gpu_of(device);
-    if (cuda_self == NULL || gpu < 0 || retained[gpu] == 0) return CUDA_ERROR_INVALID_CONTEXT;
-    pthread_mutex_lock(&cuda_gpu_calls);
-    if (--retained[gpu] > 0) return leave(CUDA_SUCCESS);
-    release_all(gpu);
-    result r = cuda_of_errno(state_write_begin(&cuda_mine));
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    int origin = cuda_device_origin(device);
+    if (cuda_self == NULL || origin < 0 || retained[origin] == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    pthread_mutex_lock(&cuda_gpu_lock);
+    if (--retained[origin] > 0) return leave(CUDA_SUCCESS);
+    free_allocations(origin);
+    CUresult r = cuda_result_from_errno(state_write_begin(&cuda_view));
     if (r != CUDA_SUCCESS) return leave(r);
-    cuda_self->bytes[cuda_gpu_now(gpu)] = 0;
-    cuda_self->gpus &= ~(1u << cuda_gpu_now(gpu));
-    state_write_end(&cuda_mine);
+    cuda_self->bytes[cuda_device_map_gpu(origin)] = 0;
+    cuda_self->gpus &= ~(1u << cuda_device_map_gpu(origin));
+    state_write_end(&cuda_view);
     return leave(CUDA_SUCCESS);
 }
 
-EXPORT result cuCtxSetCurrent(void *context) {
-    int gpu = context == NULL ? -1 : gpu_of_context(context);
-    if (context != NULL && gpu < 0) return CUDA_ERROR_INVALID_CONTEXT;
-    current = gpu;
+EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
+    int origin = context == NULL ? -1 : origin_of_context(context);
+    if (context != NULL && origin < 0) return CUDA_ERROR_INVALID_CONTEXT;
+    current_origin = origin;
     return CUDA_SUCCESS;
 }
 
-EXPORT result cuCtxGetCurrent(void **context) {
+EXPORT CUresult cuCtxGetCurrent(CUcontext *context) {
     if (context == NULL) return CUDA_ERROR_INVALID_VALUE;
-    *context = current < 0 ? NULL : context_of(current);
+    *context = current_origin < 0 ? NULL : context_of(current_origin);
     return CUDA_SUCCESS;
 }
 
-EXPORT result cuCtxSynchronize(void) {
-    result r = enter();
+EXPORT CUresult cuCtxSynchronize(void) {
+    CUresult r = enter();
     return r != CUDA_SUCCESS ? r : leave(CUDA_SUCCESS);
 }
 
-EXPORT result cuMemAlloc_v2(uint64_t *out, size_t size) {
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
     if (out == NULL || size == 0) return CUDA_ERROR_INVALID_VALUE;
-    result r = enter();
+    CUresult r = enter();
     if (r != CUDA_SUCCESS) return r;
-    struct allocation *one = malloc(sizeof *one);
-    char *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    r = one == NULL || at == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : count(current, size, 1);
+    struct allocation *allocation = malloc(sizeof *allocation);
+    char *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int mapped = allocation != NULL && address != MAP_FAILED;
+    r = mapped ? count_allocated(current_origin, size) : CUDA_ERROR_OUT_OF_MEMORY;
     if (r != CUDA_SUCCESS) {
-        if (at != MAP_FAILED) munmap(at, size);
-        free(one);
+        if (address != MAP_FAILED) munmap(address, size);
+        free(allocation);
         return leave(r);
     }
-    *one = (struct allocation){.at = at, .size = size, .gpu = current, .next = allocations};
-    allocations = one;
-    *out = (uintptr_t)at;
+    *allocation = (struct allocation){.address = address, .size = size, .origin = current_origin, .next = allocations};
+    allocations = allocation;
+    *out = (uintptr_t)address;
     return leave(CUDA_SUCCESS);
 }
 
-EXPORT result cuMemFree_v2(uint64_t pointer) {
-    result r = enter();
+EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) {
+    CUresult r = enter();
     if (r != CUDA_SUCCESS) return r;
     struct allocation **at = &allocations;
-    while (*at != NULL && (uintptr_t)(*at)->at != pointer) at = &(*at)->next;
-    struct allocation *one = *at;
-    if (one == NULL) return leave(CUDA_ERROR_INVALID_VALUE);
-    r = count(one->gpu, one->size, 0);
+    while (*at != NULL && (uintptr_t)(*at)->address != pointer) at = &(*at)->next;
+    struct allocation *allocation = *at;
+    if (allocation == NULL) return leave(CUDA_ERROR_INVALID_VALUE);
+    r = count_freed(allocation->origin, allocation->size);
     if (r != CUDA_SUCCESS) return leave(r);
-    *at = one->next;
-    munmap(one->at, one->size);
-    free(one);
+    *at = allocation->next;
+    munmap(allocation->address, allocation->size);
+    free(allocation);
     return leave(CUDA_SUCCESS);
 }
 
-EXPORT result cuMemGetInfo_v2(size_t *unused, size_t *total) {
+EXPORT CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
     if (unused == NULL || total == NULL) return CUDA_ERROR_INVALID_VALUE;
-    result r = enter();
+    CUresult r = enter();
     if (r != CUDA_SUCCESS) return r;
-    int now = cuda_gpu_now(current);
-    *unused = gpu_free(cuda_mine.state, (unsigned)now);
-    *total = cuda_mine.state->gpus[now].memory_total;
+    int gpu = cuda_device_map_gpu(current_origin);
+    *unused = gpu_free_bytes(cuda_view.state, (unsigned)gpu);
+    *total = cuda_view.state->gpus[gpu].memory_total;
     return leave(CUDA_SUCCESS);
 }
 
-/* Where a piece of an allocation lies; NULL if it is not all inside of one. */
-static char *inside(uint64_t pointer, size_t size) {
-    for (const struct allocation *one = allocations; one != NULL; one = one->next) {
-        uint64_t start = (uintptr_t)one->at;
-        if (pointer >= start && pointer - start <= one->size && size <= one->size - (pointer - start))
-            return one->at + (pointer - start);
+/* Returns the address of a range of device memory; NULL if the range is not within one allocation. */
+static char *address_of(CUdeviceptr pointer, size_t size) {
+    for (const struct allocation *allocation = allocations; allocation != NULL; allocation = allocation->next) {
+        uint64_t start = (uintptr_t)allocation->address;
+        if (pointer >= start && pointer - start <= allocation->size && size <= allocation->size - (pointer - start))
+            return allocation->address + (pointer - start);
     }
     return NULL;
 }
 
-EXPORT result cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t size) {
-    result r = enter();
+EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
+    CUresult r = enter();
     if (r != CUDA_SUCCESS) return r;
-    char *at = inside(to, size);
-    if (at == NULL || from == NULL) return leave(CUDA_ERROR_INVALID_VALUE);
-    memcpy(at, from, size);
+    char *address = address_of(to, size);
+    if (address == NULL || from == NULL) return leave(CUDA_ERROR_INVALID_VALUE);
+    memcpy(address, from, size);
     return leave(CUDA_SUCCESS);
 }
 
-EXPORT result cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size) {
-    result r = enter();
+EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
+    CUresult r = enter();
     if (r != CUDA_SUCCESS) return r;
-    const char *at = inside(from, size);
-    if (at == NULL || to == NULL) return leave(CUDA_ERROR_INVALID_VALUE);
-    memcpy(to, at, size);
+    const char *address = address_of(from, size);
+    if (address == NULL || to == NULL) return leave(CUDA_ERROR_INVALID_VALUE);
+    memcpy(to, address, size);
     return leave(CUDA_SUCCESS);
 }
 
-void *cuda_memory_symbol(const char *name) {
-    static const struct {
-        const char *name;
-        void *function;
-    } SYMBOLS[] = {
-        {"cuDevicePrimaryCtxRetain", (void *)cuDevicePrimaryCtxRetain},
-        {"cuDevicePrimaryCtxRelease", (void *)cuDevicePrimaryCtxRelease_v2},
-        {"cuCtxSetCurrent", (void *)cuCtxSetCurrent},
-        {"cuCtxGetCurrent", (void *)cuCtxGetCurrent},
-        {"cuCtxSynchronize", (void *)cuCtxSynchronize},
-        {"cuMemAlloc", (void *)cuMemAlloc_v2},
-        {"cuMemFree", (void *)cuMemFree_v2},
-        {"cuMemGetInfo", (void *)cuMemGetInfo_v2},
-        {"cuMemcpyHtoD", (void *)cuMemcpyHtoD_v2},
-        {"cuMemcpyDtoH", (void *)cuMemcpyDtoH_v2},
-    };
-    for (unsigned i = 0; i < sizeof SYMBOLS / sizeof *SYMBOLS; i++)
-        if (strcmp(SYMBOLS[i].name, name) == 0) return SYMBOLS[i].function;
-    return NULL;
-}
+const struct cuda_symbol cuda_memory_symbols[] = {
+    {"cuDevicePrimaryCtxRetain", (void *)cuDevicePrimaryCtxRetain},
+    {"cuDevicePrimaryCtxRelease", (void *)cuDevicePrimaryCtxRelease_v2},
+    {"cuCtxSetCurrent", (void *)cuCtxSetCurrent},
+    {"cuCtxGetCurrent", (void *)cuCtxGetCurrent},
+    {"cuCtxSynchronize", (void *)cuCtxSynchronize},
+    {"cuMemAlloc", (void *)cuMemAlloc_v2},
+    {"cuMemFree", (void *)cuMemFree_v2},
+    {"cuMemGetInfo", (void *)cuMemGetInfo_v2},
+    {"cuMemcpyHtoD", (void *)cuMemcpyHtoD_v2},
+    {"cuMemcpyDtoH", (void *)cuMemcpyDtoH_v2},
+    {NULL, NULL},
+};

@@ -1,4 +1,4 @@
-/* Faults by name. See faults.h. */
+/* Parse faults. See faults.h. */
 #define _GNU_SOURCE
 #include "faults.h"
 
@@ -9,27 +9,28 @@ const char FAULT_HELP[] =
     "  temperature=C       degrees Celsius\n"
     "  utilization=PERCENT\n"
     "  sm_clock=MHZ        graphics and SM clock\n"
-    "  throttle=NAMES      of: idle sw_power_cap hw_slowdown sw_thermal hw_thermal hw_power_brake, with commas; or a number\n"
+    "  throttle=NAMES      clocks event reasons, comma-separated, or a number:\n"
+    "                      idle, sw_power_cap, hw_slowdown, sw_thermal, hw_thermal, hw_power_brake\n"
     "  ecc=N               uncorrected ECC errors; ecc_corrected=N\n"
-    "  xid=N               an Xid event (each time it is set)\n"
+    "  xid=N               an Xid event, each time it is set\n"
     "  remap_failed=1      row remapping failed; retired_pending=1\n"
-    "  memory=BYTES        taken by a stranger (2Gi); memory_pid=PID lists it as that process's\n"
-    "  health=lost         fallen off the bus: every call answers GPU_IS_LOST\n"
-    "  health=ok           takes all faults back\n"
-    "An empty value (temperature=) takes one fault back.\n";
+    "  memory=BYTES        used by an unrelated process (2Gi); memory_pid=PID lists that process\n"
+    "  health=lost         the GPU fell off the bus: every call returns GPU_IS_LOST\n"
+    "  health=ok           clears all faults\n"
+    "An empty value (temperature=) clears one fault.\n";
 
 static const struct {
     const char *name;
     uint64_t bit;
-} THROTTLES[] = {{"idle", 0x1},       {"sw_power_cap", 0x4}, {"hw_slowdown", 0x8},
-                 {"sw_thermal", 0x20}, {"hw_thermal", 0x40}, {"hw_power_brake", 0x80}};
+} THROTTLES[] = {{"idle", 0x1},        {"sw_power_cap", 0x4}, {"hw_slowdown", 0x8},
+                 {"sw_thermal", 0x20}, {"hw_thermal", 0x40},  {"hw_power_brake", 0x80}};
 
 int parse_bytes(const char *text, uint64_t *out) {
     static const struct {
         const char *unit;
         uint64_t factor;
-    } UNITS[] = {{"", 1},           {"Ki", 1ull << 10}, {"Mi", 1ull << 20},   {"Gi", 1ull << 30},
-                 {"Ti", 1ull << 40}, {"k", 1000},        {"M", 1000000},       {"G", 1000000000}};
+    } UNITS[] = {{"", 1},     {"Ki", 1ull << 10}, {"Mi", 1ull << 20}, {"Gi", 1ull << 30}, {"Ti", 1ull << 40},
+                 {"k", 1000}, {"M", 1000000},     {"G", 1000000000}};
     char *end;
     if (*text < '0' || *text > '9') return 0;
     uint64_t value = strtoull(text, &end, 10);
@@ -65,8 +66,8 @@ static int parse_throttle(const char *text, uint64_t *out) {
 struct field {
     const char *name;
     size_t offset;
-    int wide;      /* 64 bits */
-    uint32_t bit;  /* of enum fault, for fields that stand before what is measured */
+    int wide;     /* 1: 64 bits, 0: 32 bits */
+    uint32_t bit; /* of enum fault, for fields that replace a measured reading */
 };
 
 #define FIELD(name, member, wide, bit) {name, offsetof(struct gpu_faults, member), wide, bit}
@@ -89,24 +90,24 @@ static const char *set_health(struct gpu_faults *faults, const char *value) {
         faults->lost = 1;
         return NULL;
     }
-    if (strcmp(value, "ok") != 0 && *value != '\0') return "health is lost or ok";
-    uint32_t events = faults->xid_count; /* never goes back: it is what tells one event from the next */
+    if (strcmp(value, "ok") != 0 && *value != '\0') return "health must be lost or ok";
+    uint32_t events = faults->xid_count; /* must never decrease, because a new value is a new event */
     *faults = (struct gpu_faults){.xid_count = events};
     return NULL;
 }
 
 const char *fault_set(struct gpu_faults *faults, const char *assignment) {
     const char *value = strchr(assignment, '=');
-    if (value == NULL) return "not field=value";
+    if (value == NULL) return "must have the form field=value";
     size_t length = (size_t)(value++ - assignment);
     if (length == 6 && strncmp(assignment, "health", 6) == 0) return set_health(faults, value);
     for (unsigned i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++) {
         const struct field *field = &FIELDS[i];
         uint64_t number = 0;
         if (strlen(field->name) != length || strncmp(field->name, assignment, length) != 0) continue;
-        int parsed = *value == '\0' || (field->bit == FAULT_THROTTLE ? parse_throttle(value, &number)
-                                                                     : parse_bytes(value, &number));
-        if (!parsed || (!field->wide && number > UINT32_MAX)) return "not a value of this field";
+        int parsed = *value == '\0' ||
+                     (field->bit == FAULT_THROTTLE ? parse_throttle(value, &number) : parse_bytes(value, &number));
+        if (!parsed || (!field->wide && number > UINT32_MAX)) return "invalid value for this field";
         if (*value == '\0') faults->set &= ~field->bit;
         else faults->set |= field->bit;
         if (field->wide) memcpy((char *)faults + field->offset, &number, sizeof number);
@@ -114,18 +115,19 @@ const char *fault_set(struct gpu_faults *faults, const char *assignment) {
         if (field->offset == offsetof(struct gpu_faults, xid) && *value != '\0') faults->xid_count++;
         return NULL;
     }
-    return "no such field";
+    return "unknown field";
 }
 
 const char CHECKPOINT_FAULT_HELP[] =
-    "  pid=PID             the only process concerned; empty: all\n"
-    "  hang=CALLS          of: lock checkpoint restore unlock, with commas: no answer while this is set\n"
-    "  fail=CALLS          refused, nothing changes\n"
-    "  break=CALLS         the process is FAILED for good\n"
-    "  busy=1              work that never ends: a lock waits until its time is over\n"
-    "  lie=1               a checkpoint says success and frees nothing\n"
-    "  latency_ms=N        of each copy; speed=BYTES a second, out and in (8Gi); empty: at once\n"
-    "  all=ok              takes all of them back\n";
+    "  pid=PID             the only process concerned; empty: all processes\n"
+    "  hang=CALLS          calls that do not return while this is set;\n"
+    "                      CALLS: lock, checkpoint, restore, unlock, comma-separated\n"
+    "  fail=CALLS          calls that fail and change nothing\n"
+    "  break=CALLS         calls that put the process into the state FAILED\n"
+    "  busy=1              the work of the process never ends, so a lock times out\n"
+    "  lie=1               a checkpoint returns success but frees no memory\n"
+    "  latency_ms=N        latency of each copy; speed=BYTES per second (8Gi), empty: copies take no time\n"
+    "  all=ok              clears all of these faults\n";
 
 static int parse_calls(const char *text, uint64_t *out) {
     static const char *const NAMES[CALLS] = {
@@ -149,10 +151,14 @@ const char *checkpoint_fault_set(struct checkpoint_faults *faults, const char *a
         uint32_t *narrow;
         uint64_t *wide;
     } KNOWN[] = {
-        {"pid=", parse_bytes, &faults->pid, NULL},         {"hang=", parse_calls, &faults->hang, NULL},
-        {"fail=", parse_calls, &faults->fail, NULL},       {"break=", parse_calls, &faults->breaks, NULL},
-        {"busy=", parse_bytes, &faults->busy, NULL},       {"lie=", parse_bytes, &faults->lie, NULL},
-        {"latency_ms=", parse_bytes, NULL, &faults->latency_ms}, {"speed=", parse_bytes, NULL, &faults->speed},
+        {"pid=", parse_bytes, &faults->pid, NULL},
+        {"hang=", parse_calls, &faults->hang, NULL},
+        {"fail=", parse_calls, &faults->fail, NULL},
+        {"break=", parse_calls, &faults->breaks, NULL},
+        {"busy=", parse_bytes, &faults->busy, NULL},
+        {"lie=", parse_bytes, &faults->lie, NULL},
+        {"latency_ms=", parse_bytes, NULL, &faults->latency_ms},
+        {"speed=", parse_bytes, NULL, &faults->speed},
     };
     if (strcmp(assignment, "all=ok") == 0) {
         *faults = (struct checkpoint_faults){0};
@@ -162,11 +168,12 @@ const char *checkpoint_fault_set(struct checkpoint_faults *faults, const char *a
         size_t length = strlen(KNOWN[i].name);
         uint64_t value = 0;
         if (strncmp(KNOWN[i].name, assignment, length) != 0) continue;
-        if (assignment[length] != '\0' && !KNOWN[i].parse(assignment + length, &value)) return "not a value of this field";
-        if (KNOWN[i].narrow != NULL && value > UINT32_MAX) return "not a value of this field";
+        if (assignment[length] != '\0' && !KNOWN[i].parse(assignment + length, &value))
+            return "invalid value for this field";
+        if (KNOWN[i].narrow != NULL && value > UINT32_MAX) return "invalid value for this field";
         if (KNOWN[i].narrow != NULL) *KNOWN[i].narrow = (uint32_t)value;
         else *KNOWN[i].wide = value;
         return NULL;
     }
-    return "no such field";
+    return "unknown field";
 }

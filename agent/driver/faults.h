@@ -1,4 +1,4 @@
-/* What `podium-fake-gpud set` can put on a GPU, and `podium-fake-gpud checkpoint` on checkpoints. Used by gpud.c. */
+/* Parse the faults of `podium-fake-gpud set` and `podium-fake-gpud checkpoint`. */
 #ifndef PODIUM_FAKE_DRIVER_FAULTS_H
 #define PODIUM_FAKE_DRIVER_FAULTS_H
 
@@ -6,14 +6,14 @@
 
 extern const char FAULT_HELP[];
 
-/* "1073741824", "16Gi", "500M": 1 if it is a number of bytes. */
+/* Parses a number of bytes such as "1073741824", "16Gi" or "500M". Returns 1 on success. */
 int parse_bytes(const char *text, uint64_t *out);
-/* Applies one "field=value"; an empty value takes the fault back. NULL, or what is wrong. */
+/* Applies one "field=value"; an empty value clears the fault. Returns NULL, or what is wrong with it. */
 const char *fault_set(struct gpu_faults *faults, const char *assignment);
 
-
 extern const char CHECKPOINT_FAULT_HELP[];
-/* The same for the moves of processes that hold CUDA. */
+
+/* The same for the faults of checkpoints. */
 const char *checkpoint_fault_set(struct checkpoint_faults *faults, const char *assignment);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * libnvidia-ml.so.1 of the fake driver: what Podium's agent reads through pynvml, answered from the shared state.
+ * libnvidia-ml.so.1 of the fake driver: the functions that the agent calls through pynvml.
  *
- * It only reads. A function that is not here is FunctionNotFound in pynvml, as with an old driver. Without the state file
- * every call answers DRIVER_NOT_LOADED; a GPU that was told to be lost answers GPU_IS_LOST.
+ * The library reads the shared state and never writes it. A function that is missing here raises FunctionNotFound in
+ * pynvml, as with an old driver. Without the state file every call returns DRIVER_NOT_LOADED. Calls for a GPU with
+ * `health=lost` return GPU_IS_LOST.
  */
 #define _GNU_SOURCE
 #include "nvml.h"
@@ -12,47 +13,44 @@
 #include <string.h>
 #include <strings.h>
 
-enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEM, CLOCK_VIDEO, CLOCK_KINDS };
+enum { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEM, CLOCK_VIDEO, CLOCK_COUNT };
 enum { THROTTLE_IDLE = 0x1, THROTTLE_ALL = 0x1ff };
 enum { IDLE_CELSIUS = 34, BUSY_CELSIUS = 34, IDLE_MILLIWATT = 72000, LIMIT_MILLIWATT = 700000, SHUTDOWN_CELSIUS = 95 };
 
-static const unsigned CLOCK_MAX[CLOCK_KINDS] = {1980, 1980, 2619, 1545};
-static const unsigned CLOCK_IDLE[CLOCK_KINDS] = {345, 345, 1593, 765};
+static const unsigned CLOCK_MAX[CLOCK_COUNT] = {1980, 1980, 2619, 1545};
+static const unsigned CLOCK_IDLE[CLOCK_COUNT] = {345, 345, 1593, 765};
 
-struct device HANDLES[MAX_GPUS];
+struct nvmlDevice_st HANDLES[MAX_GPUS];
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static struct view view;
-static int users;
+static int init_count;
 
-/* Maps the state (it may be a new file since the last call); on success the caller must unlock `guard`. */
-result nvml_enter(void) {
+nvmlReturn_t nvml_enter(void) {
     pthread_mutex_lock(&guard);
-    result r = users <= 0                                      ? NVML_ERROR_UNINITIALIZED
-               : view_refresh(&view, state_path(), 0) != 0 ? NVML_ERROR_DRIVER_NOT_LOADED
-                                                               : NVML_SUCCESS;
+    nvmlReturn_t r = NVML_ERROR_UNINITIALIZED;
+    if (init_count > 0) r = view_refresh(&view, state_path(), 0) == 0 ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
     if (r != NVML_SUCCESS) pthread_mutex_unlock(&guard);
     return r;
 }
 
-result nvml_leave(result r) {
+nvmlReturn_t nvml_leave(nvmlReturn_t r) {
     pthread_mutex_unlock(&guard);
     return r;
 }
 
-/* Copies one GPU out of the state. */
-result nvml_read_gpu(device handle, struct gpu *gpu) {
+nvmlReturn_t nvml_read_gpu(nvmlDevice_t handle, struct gpu *gpu) {
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)HANDLES;
     if (handle == NULL || offset >= sizeof HANDLES) return NVML_ERROR_INVALID_ARGUMENT;
-    result r = nvml_enter();
+    nvmlReturn_t r = nvml_enter();
     if (r != NVML_SUCCESS) return r;
     unsigned index = (unsigned)(offset / sizeof *HANDLES);
-    if (index >= view.state->gpu_count) return nvml_leave(NVML_ERROR_NOT_FOUND); /* a new state with fewer GPUs */
+    if (index >= view.state->gpu_count) return nvml_leave(NVML_ERROR_NOT_FOUND); /* the new state has fewer GPUs */
     state_read_gpu(view.state, index, gpu);
-    cuda_processes_count(view.state, index, &gpu->measured);
+    cuda_processes_count(view.state, index, &gpu->measurements);
     return nvml_leave(gpu->faults.lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS);
 }
 
-static result put_text(char *out, unsigned length, const char *text) {
+static nvmlReturn_t put_text(char *out, unsigned length, const char *text) {
     if (out == NULL) return NVML_ERROR_INVALID_ARGUMENT;
     if (strlen(text) + 1 > length) return NVML_ERROR_INSUFFICIENT_SIZE;
     strcpy(out, text);
@@ -60,25 +58,25 @@ static result put_text(char *out, unsigned length, const char *text) {
 }
 
 /* ---- library and system ---- */
-EXPORT result nvmlInitWithFlags(unsigned flags) {
+EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     pthread_mutex_lock(&guard);
-    result r = view_refresh(&view, state_path(), 0) == 0 ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
-    if (r == NVML_SUCCESS) users++;
+    nvmlReturn_t r = view_refresh(&view, state_path(), 0) == 0 ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
+    if (r == NVML_SUCCESS) init_count++;
     return nvml_leave(r);
 }
 
-EXPORT result nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-EXPORT result nvmlInit(void) { return nvmlInitWithFlags(0); }
+EXPORT nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+EXPORT nvmlReturn_t nvmlInit(void) { return nvmlInitWithFlags(0); }
 
-EXPORT result nvmlShutdown(void) {
+EXPORT nvmlReturn_t nvmlShutdown(void) {
     pthread_mutex_lock(&guard);
-    if (users <= 0) return nvml_leave(NVML_ERROR_UNINITIALIZED);
-    if (--users == 0) view_close(&view);
+    if (init_count <= 0) return nvml_leave(NVML_ERROR_UNINITIALIZED);
+    if (--init_count == 0) view_close(&view);
     return nvml_leave(NVML_SUCCESS);
 }
 
-EXPORT const char *nvmlErrorString(result r) {
+EXPORT const char *nvmlErrorString(nvmlReturn_t r) {
     switch (r) {
     case NVML_SUCCESS: return "Success";
     case NVML_ERROR_UNINITIALIZED: return "Uninitialized";
@@ -95,25 +93,29 @@ EXPORT const char *nvmlErrorString(result r) {
     }
 }
 
-static result system_text(char *out, unsigned length, const char *text) {
-    result r = nvml_enter();
+static nvmlReturn_t system_text(char *out, unsigned length, const char *text) {
+    nvmlReturn_t r = nvml_enter();
     return r != NVML_SUCCESS ? r : nvml_leave(put_text(out, length, text));
 }
 
-EXPORT result nvmlSystemGetDriverVersion(char *out, unsigned length) { return system_text(out, length, DRIVER_VERSION); }
-EXPORT result nvmlSystemGetNVMLVersion(char *out, unsigned length) { return system_text(out, length, "13." DRIVER_VERSION); }
+EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *out, unsigned length) {
+    return system_text(out, length, DRIVER_VERSION);
+}
+EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *out, unsigned length) {
+    return system_text(out, length, "13." DRIVER_VERSION);
+}
 
-EXPORT result nvmlSystemGetCudaDriverVersion_v2(int *version) {
+EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
     if (version == NULL) return NVML_ERROR_INVALID_ARGUMENT;
-    result r = nvml_enter();
+    nvmlReturn_t r = nvml_enter();
     if (r != NVML_SUCCESS) return r;
     *version = CUDA_VERSION;
     return nvml_leave(NVML_SUCCESS);
 }
 
-EXPORT result nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
+EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
 
-EXPORT result nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {
+EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {
     char path[32], text[4096];
     if (name == NULL || length == 0) return NVML_ERROR_INVALID_ARGUMENT;
     snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
@@ -121,47 +123,47 @@ EXPORT result nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length
     if (file == NULL) return NVML_ERROR_NOT_FOUND;
     size_t n = fread(text, 1, sizeof text - 1, file);
     fclose(file);
-    text[n] = '\0'; /* the arguments are separated by NUL: the text ends after the program's name */
+    text[n] = '\0'; /* NUL separates the arguments, so the string ends after the program's name */
     snprintf(name, length, "%s", text);
     return NVML_SUCCESS;
 }
 
-/* ---- which GPUs there are ---- */
-EXPORT result nvmlDeviceGetCount_v2(unsigned *count) {
+/* ---- device handles ---- */
+EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
     if (count == NULL) return NVML_ERROR_INVALID_ARGUMENT;
-    result r = nvml_enter();
+    nvmlReturn_t r = nvml_enter();
     if (r != NVML_SUCCESS) return r;
     *count = view.state->gpu_count;
     return nvml_leave(NVML_SUCCESS);
 }
 
-EXPORT result nvmlDeviceGetCount(unsigned *count) { return nvmlDeviceGetCount_v2(count); }
+EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *count) { return nvmlDeviceGetCount_v2(count); }
 
-EXPORT result nvmlDeviceGetHandleByIndex_v2(unsigned index, device *handle) {
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *handle) {
     if (handle == NULL) return NVML_ERROR_INVALID_ARGUMENT;
-    result r = nvml_enter();
+    nvmlReturn_t r = nvml_enter();
     if (r != NVML_SUCCESS) return r;
     if (index >= view.state->gpu_count) return nvml_leave(NVML_ERROR_INVALID_ARGUMENT);
     *handle = &HANDLES[index];
     return nvml_leave(NVML_SUCCESS);
 }
 
-EXPORT result nvmlDeviceGetHandleByIndex(unsigned index, device *handle) {
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *handle) {
     return nvmlDeviceGetHandleByIndex_v2(index, handle);
 }
 
 static void bus_id(const struct gpu *gpu, char out[32]) { snprintf(out, 32, "00000000:%02X:00.0", gpu->pci_bus); }
 
-static result handle_where(const char *text, int by_bus, device *handle) {
+static nvmlReturn_t find_handle(const char *text, int by_bus_id, nvmlDevice_t *handle) {
     if (text == NULL || handle == NULL) return NVML_ERROR_INVALID_ARGUMENT;
-    result r = nvml_enter();
+    nvmlReturn_t r = nvml_enter();
     if (r != NVML_SUCCESS) return r;
     for (unsigned i = 0; i < view.state->gpu_count; i++) {
         char bus[32];
         bus_id(&view.state->gpus[i], bus);
-        /* a bus id may also be given with the short domain, 0000:0A:00.0 */
-        int same = by_bus ? strcasecmp(text, bus) == 0 || strcasecmp(text, bus + 4) == 0
-                          : strcmp(text, view.state->gpus[i].uuid) == 0;
+        /* a caller may give a bus ID with the short domain, 0000:0A:00.0 */
+        int same = by_bus_id ? strcasecmp(text, bus) == 0 || strcasecmp(text, bus + 4) == 0
+                             : strcmp(text, view.state->gpus[i].uuid) == 0;
         if (!same) continue;
         *handle = &HANDLES[i];
         return nvml_leave(NVML_SUCCESS);
@@ -169,52 +171,60 @@ static result handle_where(const char *text, int by_bus, device *handle) {
     return nvml_leave(NVML_ERROR_NOT_FOUND);
 }
 
-EXPORT result nvmlDeviceGetHandleByUUID(const char *uuid, device *handle) { return handle_where(uuid, 0, handle); }
-EXPORT result nvmlDeviceGetHandleByPciBusId_v2(const char *bus, device *handle) { return handle_where(bus, 1, handle); }
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *handle) {
+    return find_handle(uuid, 0, handle);
+}
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvmlDevice_t *handle) {
+    return find_handle(bus, 1, handle);
+}
 
-/* ---- what a GPU is ---- */
-EXPORT result nvmlDeviceGetIndex(device handle, unsigned *index) {
+/* ---- properties ---- */
+EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned *index) {
     READ(handle, index);
     *index = (unsigned)(handle - HANDLES);
     return NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetMinorNumber(device handle, unsigned *minor) { return nvmlDeviceGetIndex(handle, minor); }
+EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t handle, unsigned *minor) {
+    return nvmlDeviceGetIndex(handle, minor);
+}
 
-EXPORT result nvmlDeviceGetUUID(device handle, char *out, unsigned length) {
+EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t handle, char *out, unsigned length) {
     READ(handle, out);
     return put_text(out, length, gpu.uuid);
 }
 
-EXPORT result nvmlDeviceGetName(device handle, char *out, unsigned length) {
+EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t handle, char *out, unsigned length) {
     READ(handle, out);
     return put_text(out, length, gpu.product);
 }
 
-struct pci {
+struct nvmlPciInfo_st {
     char bus_id_legacy[16];
     unsigned domain, bus, device, device_id, subsystem_id;
     char bus_id[32];
 };
 
-EXPORT result nvmlDeviceGetPciInfo_v3(device handle, struct pci *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, struct nvmlPciInfo_st *out) {
     READ(handle, out);
-    *out = (struct pci){.bus = gpu.pci_bus, .device_id = 0x233010DE, .subsystem_id = 0x16C110DE};
+    *out = (struct nvmlPciInfo_st){.bus = gpu.pci_bus, .device_id = 0x233010DE, .subsystem_id = 0x16C110DE};
     bus_id(&gpu, out->bus_id);
     snprintf(out->bus_id_legacy, sizeof out->bus_id_legacy, "%s", out->bus_id + 4);
     return NVML_SUCCESS;
 }
 
-static result constant(device handle, unsigned *out, unsigned value) {
+static nvmlReturn_t constant(nvmlDevice_t handle, unsigned *out, unsigned value) {
     READ(handle, out);
     *out = value;
     return NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetPersistenceMode(device handle, unsigned *mode) { return constant(handle, mode, 1); }
-EXPORT result nvmlDeviceGetComputeMode(device handle, unsigned *mode) { return constant(handle, mode, 0); }
+EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t handle, unsigned *mode) {
+    return constant(handle, mode, 1);
+}
+EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t handle, unsigned *mode) { return constant(handle, mode, 0); }
 
-EXPORT result nvmlDeviceGetCudaComputeCapability(device handle, int *major, int *minor) {
+EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t handle, int *major, int *minor) {
     READ(handle, major);
     if (minor == NULL) return NVML_ERROR_INVALID_ARGUMENT;
     *major = 9;
@@ -222,31 +232,31 @@ EXPORT result nvmlDeviceGetCudaComputeCapability(device handle, int *major, int 
     return NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetMigMode(device handle, unsigned *current, unsigned *pending) {
+EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned *current, unsigned *pending) {
     READ(handle, current);
     (void)pending;
     return NVML_ERROR_NOT_SUPPORTED;
 }
 
-/* ---- how it does ---- */
+/* ---- readings ---- */
 static uint64_t memory_used(const struct gpu *gpu) {
-    uint64_t used = gpu->measured.memory_used + gpu->faults.memory;
+    uint64_t used = gpu->measurements.memory_used + gpu->faults.memory;
     return used < gpu->memory_total ? used : gpu->memory_total;
 }
 
 static unsigned utilization(const struct gpu *gpu) {
-    return gpu->faults.set & FAULT_UTILIZATION ? gpu->faults.utilization : gpu->measured.utilization;
+    return gpu->faults.set & FAULT_UTILIZATION ? gpu->faults.utilization : gpu->measurements.utilization;
 }
 
-struct memory_v1 {
+struct nvmlMemory_st {
     unsigned long long total, free, used;
 };
-struct memory_v2 {
+struct nvmlMemory_v2_st {
     unsigned version;
     unsigned long long total, reserved, free, used;
 };
 
-EXPORT result nvmlDeviceGetMemoryInfo(device handle, struct memory_v1 *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, struct nvmlMemory_st *out) {
     READ(handle, out);
     out->total = gpu.memory_total;
     out->used = memory_used(&gpu);
@@ -254,7 +264,7 @@ EXPORT result nvmlDeviceGetMemoryInfo(device handle, struct memory_v1 *out) {
     return NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetMemoryInfo_v2(device handle, struct memory_v2 *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, struct nvmlMemory_v2_st *out) {
     READ(handle, out);
     if (out->version != (sizeof *out | 2u << 24)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     out->total = gpu.memory_total;
@@ -264,11 +274,11 @@ EXPORT result nvmlDeviceGetMemoryInfo_v2(device handle, struct memory_v2 *out) {
     return NVML_SUCCESS;
 }
 
-struct rates {
+struct nvmlUtilization_st {
     unsigned gpu, memory;
 };
 
-EXPORT result nvmlDeviceGetUtilizationRates(device handle, struct rates *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, struct nvmlUtilization_st *out) {
     READ(handle, out);
     out->gpu = utilization(&gpu);
     out->memory = out->gpu / 2;
@@ -280,20 +290,20 @@ static unsigned temperature(const struct gpu *gpu) {
     return IDLE_CELSIUS + utilization(gpu) * BUSY_CELSIUS / 100;
 }
 
-EXPORT result nvmlDeviceGetTemperature(device handle, int sensor, unsigned *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t handle, int sensor, unsigned *out) {
     READ(handle, out);
     if (sensor != 0) return NVML_ERROR_INVALID_ARGUMENT;
     *out = temperature(&gpu);
     return NVML_SUCCESS;
 }
 
-struct temperature_v1 {
+struct nvmlTemperature_v1_st {
     unsigned version;
     int sensor;
     int celsius;
 };
 
-EXPORT result nvmlDeviceGetTemperatureV(device handle, struct temperature_v1 *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t handle, struct nvmlTemperature_v1_st *out) {
     READ(handle, out);
     if (out->version != (sizeof *out | 1u << 24)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if (out->sensor != 0) return NVML_ERROR_INVALID_ARGUMENT;
@@ -301,97 +311,104 @@ EXPORT result nvmlDeviceGetTemperatureV(device handle, struct temperature_v1 *ou
     return NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetTemperatureThreshold(device handle, int kind, unsigned *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, int kind, unsigned *out) {
     if (kind < 0 || kind > 3) return NVML_ERROR_NOT_SUPPORTED;
     return constant(handle, out, SHUTDOWN_CELSIUS - 5u * (unsigned)kind);
 }
 
-EXPORT result nvmlDeviceGetClockInfo(device handle, unsigned kind, unsigned *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t handle, unsigned kind, unsigned *out) {
     READ(handle, out);
-    if (kind >= CLOCK_KINDS) return NVML_ERROR_INVALID_ARGUMENT;
+    if (kind >= CLOCK_COUNT) return NVML_ERROR_INVALID_ARGUMENT;
     *out = utilization(&gpu) > 0 ? CLOCK_MAX[kind] : CLOCK_IDLE[kind];
     if ((gpu.faults.set & FAULT_SM_CLOCK) && (kind == CLOCK_SM || kind == CLOCK_GRAPHICS)) *out = gpu.faults.sm_clock;
     return NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetMaxClockInfo(device handle, unsigned kind, unsigned *out) {
-    if (kind >= CLOCK_KINDS) return NVML_ERROR_INVALID_ARGUMENT;
+EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t handle, unsigned kind, unsigned *out) {
+    if (kind >= CLOCK_COUNT) return NVML_ERROR_INVALID_ARGUMENT;
     return constant(handle, out, CLOCK_MAX[kind]);
 }
 
-EXPORT result nvmlDeviceGetClock(device handle, unsigned kind, unsigned which, unsigned *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t handle, unsigned kind, unsigned which, unsigned *out) {
     if (which == 0) return nvmlDeviceGetClockInfo(handle, kind, out);
     return which == 3 ? nvmlDeviceGetMaxClockInfo(handle, kind, out) : NVML_ERROR_NOT_SUPPORTED;
 }
 
-EXPORT result nvmlDeviceGetCurrentClocksEventReasons(device handle, unsigned long long *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t handle, unsigned long long *out) {
     READ(handle, out);
     if (gpu.faults.set & FAULT_THROTTLE) *out = gpu.faults.throttle;
     else *out = utilization(&gpu) > 0 ? 0 : THROTTLE_IDLE;
     return NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetCurrentClocksThrottleReasons(device handle, unsigned long long *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t handle, unsigned long long *out) {
     return nvmlDeviceGetCurrentClocksEventReasons(handle, out);
 }
 
-EXPORT result nvmlDeviceGetSupportedClocksEventReasons(device handle, unsigned long long *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t handle, unsigned long long *out) {
     READ(handle, out);
     *out = THROTTLE_ALL;
     return NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetSupportedClocksThrottleReasons(device handle, unsigned long long *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t handle, unsigned long long *out) {
     return nvmlDeviceGetSupportedClocksEventReasons(handle, out);
 }
 
-EXPORT result nvmlDeviceGetPerformanceState(device handle, unsigned *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t handle, unsigned *out) {
     READ(handle, out);
     *out = utilization(&gpu) > 0 ? 0 : 8;
     return NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetPowerUsage(device handle, unsigned *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t handle, unsigned *out) {
     READ(handle, out);
     *out = IDLE_MILLIWATT + utilization(&gpu) * ((LIMIT_MILLIWATT - IDLE_MILLIWATT) / 100);
     return NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetPowerManagementLimit(device handle, unsigned *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t handle, unsigned *out) {
     return constant(handle, out, LIMIT_MILLIWATT);
 }
 
-EXPORT result nvmlDeviceGetEnforcedPowerLimit(device handle, unsigned *out) {
+EXPORT nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t handle, unsigned *out) {
     return constant(handle, out, LIMIT_MILLIWATT);
 }
 
-/* ---- who is on it ---- */
-struct process_v2 {
+/* ---- processes ---- */
+struct nvmlProcessInfo_st {
     unsigned pid;
     unsigned long long memory;
     unsigned gpu_instance, compute_instance;
 };
 
-static void put_process(struct process_v2 *list, unsigned at, unsigned room, uint32_t pid, uint64_t memory) {
-    if (list != NULL && at < room) list[at] = (struct process_v2){pid, memory, ~0u, ~0u};
+static void put_process(struct nvmlProcessInfo_st *list, unsigned index, unsigned capacity, uint32_t pid,
+                        uint64_t memory) {
+    if (list != NULL && index < capacity) list[index] = (struct nvmlProcessInfo_st){pid, memory, ~0u, ~0u};
 }
 
-EXPORT result nvmlDeviceGetComputeRunningProcesses_v3(device handle, unsigned *count, struct process_v2 *list) {
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count,
+                                                            struct nvmlProcessInfo_st *list) {
     READ(handle, count);
-    unsigned room = *count, there = 0;
-    for (; there < gpu.measured.process_count && there < MAX_PROCESSES; there++)
-        put_process(list, there, room, gpu.measured.processes[there].pid, gpu.measured.processes[there].memory);
+    unsigned capacity = *count, written = 0;
+    const struct gpu_measurements *measurements = &gpu.measurements;
+    for (; written < measurements->process_count && written < MAX_PROCESSES; written++) {
+        const struct gpu_process *process = &measurements->processes[written];
+        put_process(list, written, capacity, process->pid, process->memory);
+    }
     if (gpu.faults.memory > 0 && gpu.faults.memory_pid != 0)
-        put_process(list, there++, room, gpu.faults.memory_pid, gpu.faults.memory);
-    *count = there;
-    return there > 0 && (list == NULL || there > room) ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+        put_process(list, written++, capacity, gpu.faults.memory_pid, gpu.faults.memory);
+    *count = written;
+    return written > 0 && (list == NULL || written > capacity) ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-EXPORT result nvmlDeviceGetComputeRunningProcesses_v2(device handle, unsigned *count, struct process_v2 *list) {
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned *count,
+                                                            struct nvmlProcessInfo_st *list) {
     return nvmlDeviceGetComputeRunningProcesses_v3(handle, count, list);
 }
 
-EXPORT result nvmlDeviceGetGraphicsRunningProcesses_v3(device handle, unsigned *count, struct process_v2 *list) {
+EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t handle, unsigned *count,
+                                                             struct nvmlProcessInfo_st *list) {
     (void)list;
     return constant(handle, count, 0);
 }

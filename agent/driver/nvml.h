@@ -1,4 +1,4 @@
-/* What nvml.c and nvml_errors.c share. */
+/* NVML: the return codes, and access to the GPUs of the shared state. Used by nvml_errors.c. */
 #ifndef PODIUM_FAKE_DRIVER_NVML_H
 #define PODIUM_FAKE_DRIVER_NVML_H
 
@@ -6,10 +6,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-typedef int result;
-typedef struct device *device;
-struct device {
-    char mark; /* a handle is the address of its place in HANDLES */
+typedef int nvmlReturn_t;
+typedef struct nvmlDevice_st *nvmlDevice_t;
+struct nvmlDevice_st {
+    char unused; /* a handle is the address of an element of HANDLES */
 };
 
 enum {
@@ -26,20 +26,20 @@ enum {
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 };
 
-extern struct device HANDLES[MAX_GPUS];
+extern struct nvmlDevice_st HANDLES[MAX_GPUS];
 
-/* Maps the state (it may be a new file since the last call); after success the caller must nvml_leave. */
-result nvml_enter(void);
-/* Unlocks, and gives back what it was given. */
-result nvml_leave(result r);
-/* Copies one GPU out of the state; it is copied, too, when the answer is GPU_IS_LOST. */
-result nvml_read_gpu(device handle, struct gpu *gpu);
+/* Locks the library and maps the state, whose file may be new. After success the caller must call nvml_leave. */
+nvmlReturn_t nvml_enter(void);
+/* Unlocks the library and returns `r`. */
+nvmlReturn_t nvml_leave(nvmlReturn_t r);
+/* Copies one GPU from the state, also when it returns GPU_IS_LOST. */
+nvmlReturn_t nvml_read_gpu(nvmlDevice_t handle, struct gpu *gpu);
 
-/* Begins most calls: `gpu` is the GPU, or the call has returned. */
-#define READ(handle, out)                                        \
-    struct gpu gpu;                                              \
-    if ((out) == NULL) return NVML_ERROR_INVALID_ARGUMENT;       \
-    result reading = nvml_read_gpu(handle, &gpu);                     \
-    if (reading != NVML_SUCCESS) return reading
+/* Begins most functions: defines `gpu`, a copy of the GPU, or returns an error. */
+#define READ(handle, out)                                   \
+    struct gpu gpu;                                         \
+    if ((out) == NULL) return NVML_ERROR_INVALID_ARGUMENT;  \
+    nvmlReturn_t read_result = nvml_read_gpu(handle, &gpu); \
+    if (read_result != NVML_SUCCESS) return read_result
 
 #endif

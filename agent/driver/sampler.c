@@ -1,17 +1,20 @@
 /*
- * Who works on which GPU. See sampler.h.
+ * Sample which processes work on which GPU. See sampler.h.
  *
- * A process belongs to a GPU when its environment names the GPU's UUID in NVIDIA_VISIBLE_DEVICES. Its work is the time its
- * CPU clock advanced: clock_gettime on the process's clock is one system call, counts all threads in nanoseconds, and
- * stands still while the process is frozen.
+ * A process belongs to a GPU if its NVIDIA_VISIBLE_DEVICES names the GPU's UUID. Its work is the CPU time of the
+ * process. One clock_gettime on its CPU clock covers all threads in nanoseconds, and the clock stops while the process
+ * is frozen.
  *
- * The scan must be cheap enough for every 20 ms: new processes are found by the last pid in /proc/loadavg, /proc is listed
- * only every 250 ms, and the environment of a process that is not ours is read again only while it may still exec (young, or runc).
+ * A sample every 20 ms must be cheap:
+ *   - the last PID in /proc/loadavg shows whether there are new processes;
+ *   - /proc is listed only every 250 ms;
+ *   - the environment of a process without a GPU is read again in each sample only while the process may still exec: a
+ *     young process, or runc.
  */
 #define _GNU_SOURCE
 #include "sampler.h"
 
-#include "entries.h"
+#include "process_table.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -25,28 +28,28 @@
 #define MS 1000000ull
 #define LIST_EVERY_NS (250 * MS)
 #define RECHECK_NS (1000 * MS)
-#define YOUNG_NS (500 * MS)       /* looked at in every sample */
-#define ADOLESCENT_NS (5000 * MS) /* then every 100 ms up to this age */
-#define ADOLESCENT_CHECK_NS (100 * MS)
-#define LINE_NS (1000 * MS) /* an interval is written at the latest after this, and goes on in the next line */
+#define YOUNG_NS (500 * MS)     /* up to this age the environment is read in every sample */
+#define SETTLING_NS (5000 * MS) /* up to this age it is read every SETTLING_CHECK_NS */
+#define SETTLING_CHECK_NS (100 * MS)
+#define LINE_NS (1000 * MS) /* a longer interval continues in the next line */
 #define UTILIZATION_NS (500 * MS)
 #define GATE_NAME "podium-gate"
 
-enum { PID_LIMIT = 4194304, ENVIRON_MAX = 65536, WINDOW = 64, NOT_FOUND = -1, NEW_PIDS_MAX = 512, ON_THEIR_WAY = 8 };
+enum { PID_LIMIT = 4194304, ENVIRON_MAX = 65536, WINDOW = 64, NOT_FOUND = -1, NEW_PIDS_MAX = 512, FORKING_PIDS = 8 };
 
 struct process {
     uint32_t pid;
-    uint32_t listed; /* the listing in which it was last seen */
-    uint32_t named;  /* bits: the GPUs that its environment names */
-    uint32_t gpus;   /* where it works: on those, or where the driver has put it; 0: not ours */
-    int ignored;     /* the gate: waits, uses no GPU */
-    int holds_cuda;  /* it has made a context */
+    uint32_t listed;  /* number of the last listing of /proc that had the process */
+    uint32_t visible; /* bits: the GPUs that its environment names */
+    uint32_t gpus;    /* bits: the GPUs on which it works, those or the ones of its CUDA entry; 0: none of this node */
+    int ignored;      /* 1: podium-gate, which uses no GPU */
+    int uses_cuda;    /* 1: it has created a context */
     uint64_t start_time, first_seen, next_check;
-    uint64_t memory;
+    uint64_t memory; /* bytes that the container declares */
     char container[96];
     char name[32];
     uint64_t clock_ns, read_at; /* the last reading */
-    /* the open interval: it began in (start, start_latest] and its last work was in (end_earliest, end] */
+    /* the open interval: its work began in (start, start_latest] and last continued in (end_earliest, end] */
     int working;
     uint64_t start, start_latest, end_earliest, end, worked_ns;
 };
@@ -63,8 +66,8 @@ struct sampler {
     uint64_t total_ns[MAX_GPUS];
     struct window windows[MAX_GPUS];
     struct process *processes;
-    uint32_t count, room;
-    int32_t *place_of; /* by pid: place in `processes`, plus 1; 0: none */
+    uint32_t count, capacity;
+    int32_t *index_of; /* by PID: index in `processes`, plus 1; 0: none */
     uint32_t listing, last_pid;
     uint64_t listed_at, sampled_at;
     int loadavg;
@@ -74,7 +77,7 @@ struct sampler {
 
 static int64_t cpu_clock_ns(uint32_t pid) {
     struct timespec t;
-    clockid_t clock = (clockid_t)((~(uint32_t)pid << 3) | 2u); /* the kernel's name for a process's run time in ns */
+    clockid_t clock = (clockid_t)((~(uint32_t)pid << 3) | 2u); /* the kernel's ID of the CPU clock of a process */
     if (clock_gettime(clock, &t) != 0) return NOT_FOUND;
     return (int64_t)t.tv_sec * 1000000000ll + t.tv_nsec;
 }
@@ -105,7 +108,7 @@ static void note_work(struct sampler *sampler, struct process *process, uint64_t
         process->start = from;
         process->start_latest = to;
         process->worked_ns = 0;
-        char name[32]; /* it may have renamed itself; read only when it begins to work */
+        char name[32]; /* the process may have changed its name since the last interval */
         ssize_t n = read_proc(process->pid, "comm", name, sizeof name);
         if (n > 1) {
             name[n - 1] = '\0';
@@ -118,7 +121,7 @@ static void note_work(struct sampler *sampler, struct process *process, uint64_t
     if (process->end - process->start >= LINE_NS) write_interval(sampler, process);
 }
 
-/* ---- whose process it is ---- */
+/* ---- GPUs and container of a process ---- */
 static const char *variable(const char *environ, size_t length, const char *name) {
     size_t name_length = strlen(name);
     for (const char *at = environ; at < environ + length; at += strlen(at) + 1)
@@ -126,14 +129,14 @@ static const char *variable(const char *environ, size_t length, const char *name
     return NULL;
 }
 
-static uint32_t gpus_named(const struct sampler *sampler, const char *list) {
+static uint32_t gpus_in_list(const struct sampler *sampler, const char *list) {
     uint32_t gpus = 0;
     for (unsigned gpu = 0; list != NULL && gpu < sampler->gpu_count; gpu++)
         if (strstr(list, sampler->uuids[gpu]) != NULL) gpus |= 1u << gpu;
     return gpus;
 }
 
-/* The container's id: the last run of 64 hex digits in any of its cgroup paths, else the longest path. */
+/* Finds the container ID: the last run of 64 hex digits in one of the cgroup paths, else the longest path. */
 static void find_container(uint32_t pid, char out[96]) {
     char text[4096];
     size_t longest = 0;
@@ -167,28 +170,29 @@ static void find_container(uint32_t pid, char out[96]) {
 static void classify(struct sampler *sampler, struct process *process, const struct state *state, uint64_t now) {
     char name[32];
     ssize_t n = read_proc(process->pid, "environ", sampler->environ, sizeof sampler->environ);
-    /* after its environment: were it read before, one that execs meanwhile would have its new one under its old name */
+    /* The name is read after the environment. Otherwise an exec in between gives the new environment the old name. */
     ssize_t length = read_proc(process->pid, "comm", name, sizeof name);
     if (length > 0 && name[length - 1] == '\n') name[length - 1] = '\0';
     if (length > 0) memcpy(process->name, name, sizeof name);
-    process->named = n > 0 ? gpus_named(sampler, variable(sampler->environ, (size_t)n, "NVIDIA_VISIBLE_DEVICES")) : 0;
-    uint32_t gpus = entries_gpus(state, process->pid, process->named);
+    process->visible =
+        n > 0 ? gpus_in_list(sampler, variable(sampler->environ, (size_t)n, "NVIDIA_VISIBLE_DEVICES")) : 0;
+    uint32_t gpus = process_table_gpus(state, process->pid, process->visible);
     uint64_t start_time = gpus != 0 ? process_start_time(process->pid) : 0;
     if (gpus != process->gpus || start_time != process->start_time) {
         if (process->working) write_interval(sampler, process);
         const char *memory = gpus != 0 ? variable(sampler->environ, (size_t)n, "PODIUM_GPU_MEMORY_BYTES") : NULL;
         int64_t clock = gpus != 0 ? cpu_clock_ns(process->pid) : NOT_FOUND;
-        /* born since the last sample: all it has done was done in this one. Else its past was not the GPU's. */
-        int newborn = process->first_seen == now;
+        /* All work of a new process is of this sample. Earlier work of another process was not on this GPU. */
+        int is_new = process->first_seen == now;
         process->gpus = gpus;
         process->start_time = start_time;
         process->memory = memory != NULL ? strtoull(memory, NULL, 10) : 0;
-        process->clock_ns = newborn || clock < 0 ? 0 : (uint64_t)clock;
-        process->read_at = newborn ? sampler->sampled_at : now;
+        process->clock_ns = is_new || clock < 0 ? 0 : (uint64_t)clock;
+        process->read_at = is_new ? sampler->sampled_at : now;
     }
     char container[sizeof process->container] = "";
     if (gpus != 0) find_container(process->pid, container);
-    if (strcmp(container, process->container) != 0) { /* it was moved: what it did before belongs to the other one */
+    if (strcmp(container, process->container) != 0) { /* earlier work belongs to the previous container */
         if (process->working) write_interval(sampler, process);
         memcpy(process->container, container, sizeof container);
     }
@@ -196,42 +200,43 @@ static void classify(struct sampler *sampler, struct process *process, const str
     uint64_t age = now - process->first_seen;
     int may_exec = process->gpus == 0 && (age < YOUNG_NS || strncmp(process->name, "runc", 4) == 0);
     if (may_exec) process->next_check = now;
-    else if (age < ADOLESCENT_NS) process->next_check = now + ADOLESCENT_CHECK_NS;
-    else process->next_check = now + RECHECK_NS + (process->pid % 64) * 16 * MS; /* spread, so that no sample is long */
+    else if (age < SETTLING_NS) process->next_check = now + SETTLING_CHECK_NS;
+    else process->next_check = now + RECHECK_NS + (process->pid % 64) * 16 * MS; /* spread over samples */
 }
 
-/* ---- which processes there are ---- */
-static void forget(struct sampler *sampler, uint32_t place) {
-    struct process *process = &sampler->processes[place];
+/* ---- the list of processes ---- */
+static void remove_process(struct sampler *sampler, uint32_t index) {
+    struct process *process = &sampler->processes[index];
     if (process->working) write_interval(sampler, process);
-    sampler->place_of[process->pid] = 0;
+    sampler->index_of[process->pid] = 0;
     sampler->count--;
-    if (place == sampler->count) return;
+    if (index == sampler->count) return;
     *process = sampler->processes[sampler->count];
-    sampler->place_of[process->pid] = (int32_t)place + 1;
+    sampler->index_of[process->pid] = (int32_t)index + 1;
 }
 
-static void meet(struct sampler *sampler, uint32_t pid, uint64_t now) {
+static void add_process(struct sampler *sampler, uint32_t pid, uint64_t now) {
     if (pid == 0 || pid > PID_LIMIT) return;
-    if (sampler->place_of[pid] != 0) {
-        sampler->processes[sampler->place_of[pid] - 1].listed = sampler->listing;
+    if (sampler->index_of[pid] != 0) {
+        sampler->processes[sampler->index_of[pid] - 1].listed = sampler->listing;
         return;
     }
-    if (sampler->count == sampler->room) {
-        uint32_t room = sampler->room == 0 ? 512 : sampler->room * 2;
-        struct process *more = realloc(sampler->processes, room * sizeof *more);
-        if (more == NULL) return; /* seen again in the next listing */
+    if (sampler->count == sampler->capacity) {
+        uint32_t capacity = sampler->capacity == 0 ? 512 : sampler->capacity * 2;
+        struct process *more = realloc(sampler->processes, capacity * sizeof *more);
+        if (more == NULL) return; /* the next listing tries again */
         sampler->processes = more;
-        sampler->room = room;
+        sampler->capacity = capacity;
     }
     struct process *process = &sampler->processes[sampler->count++];
     *process = (struct process){.pid = pid, .listed = sampler->listing, .first_seen = now, .next_check = now};
-    sampler->place_of[pid] = (int32_t)sampler->count;
+    sampler->index_of[pid] = (int32_t)sampler->count;
 }
 
-/* The kernel gives pids in turn, so the new processes are those up to the last pid; a few before it may have been on their
- * way the last time. Answers 0 if that cannot be told (too many, or the numbers began anew). A thread has no process's clock. */
-static int meet_new(struct sampler *sampler, uint64_t now) {
+/* The kernel assigns PIDs in ascending order, so new processes have PIDs up to the last one. Some lower PIDs may have
+ * been assigned but not visible yet. Returns 0 if the new PIDs are unknown: there are too many, or the numbers wrapped
+ * around. A PID without a process CPU clock is a thread. */
+static int add_new_processes(struct sampler *sampler, uint64_t now) {
     char text[128];
     ssize_t n = pread(sampler->loadavg, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = '\0';
@@ -239,45 +244,48 @@ static int meet_new(struct sampler *sampler, uint64_t now) {
     uint32_t before = sampler->last_pid, last_pid = last != NULL ? (uint32_t)strtoul(last, NULL, 10) : 0;
     sampler->last_pid = last_pid;
     if (before == 0 || last_pid < before || last_pid - before > NEW_PIDS_MAX) return 0;
-    for (uint32_t pid = before > ON_THEIR_WAY ? before - ON_THEIR_WAY : 1; pid <= last_pid; pid++)
-        if (pid <= PID_LIMIT && sampler->place_of[pid] == 0 && cpu_clock_ns(pid) >= 0) meet(sampler, pid, now);
+    for (uint32_t pid = before > FORKING_PIDS ? before - FORKING_PIDS : 1; pid <= last_pid; pid++)
+        if (pid <= PID_LIMIT && sampler->index_of[pid] == 0 && cpu_clock_ns(pid) >= 0) add_process(sampler, pid, now);
     return 1;
 }
 
 static void list_processes(struct sampler *sampler, uint64_t now) {
-    if (meet_new(sampler, now) && now - sampler->listed_at < LIST_EVERY_NS) return;
+    if (add_new_processes(sampler, now) && now - sampler->listed_at < LIST_EVERY_NS) return;
     sampler->listed_at = now;
     sampler->listing++;
     rewinddir(sampler->proc);
     for (const struct dirent *entry; (entry = readdir(sampler->proc)) != NULL;)
-        if (isdigit((unsigned char)entry->d_name[0])) meet(sampler, (uint32_t)strtoul(entry->d_name, NULL, 10), now);
-    for (uint32_t place = sampler->count; place-- > 0;)
-        if (sampler->processes[place].listed != sampler->listing) forget(sampler, place);
+        if (isdigit((unsigned char)entry->d_name[0]))
+            add_process(sampler, (uint32_t)strtoul(entry->d_name, NULL, 10), now);
+    for (uint32_t index = sampler->count; index-- > 0;)
+        if (sampler->processes[index].listed != sampler->listing) remove_process(sampler, index);
 }
 
-/* ---- what they did ---- */
-/* Memory is a container's, not a process's: what it declares is counted with the first process of each container that
- * lives. Once a process has made a CUDA context there the driver knows better: from then on what is allocated counts. For
- * good: when that process has died, what it held is free, and must not be taken again by those that it leaves (its own
- * zombie, a shell), or a restore would be refused the memory that NVML had just said was free. */
-static void count_memory(const struct sampler *sampler, struct process *process, struct gpu_measured measured[MAX_GPUS]) {
+/* ---- measurements ---- */
+/* The declared memory belongs to a container, so it is counted with the first live process of the container. From the
+ * first CUDA context in the container on, the allocated memory counts instead. This remains so after that process has
+ * died: its zombie or a shell must not get the declared memory counted again. A restore would then fail although NVML
+ * had just reported the memory as free. */
+static void count_memory(const struct sampler *sampler, struct process *process,
+                         struct gpu_measurements measurements[MAX_GPUS]) {
     uint64_t memory = process->memory;
-    for (uint32_t place = 0; place < sampler->count; place++) {
-        const struct process *other = &sampler->processes[place];
+    for (uint32_t index = 0; index < sampler->count; index++) {
+        const struct process *other = &sampler->processes[index];
         if (other->gpus == 0 || other->ignored || strcmp(other->container, process->container) != 0) continue;
-        if (other->holds_cuda) process->memory = 0;
-        if (other->holds_cuda || other < process) memory = 0;
+        if (other->uses_cuda) process->memory = 0;
+        if (other->uses_cuda || other < process) memory = 0;
     }
     for (unsigned gpu = 0; gpu < sampler->gpu_count; gpu++) {
         if ((process->gpus & (1u << gpu)) == 0) continue;
-        struct gpu_measured *on = &measured[gpu];
+        struct gpu_measurements *on = &measurements[gpu];
         on->memory_used += memory;
         if (on->process_count < MAX_PROCESSES)
             on->processes[on->process_count++] = (struct gpu_process){.pid = process->pid, .memory = memory};
     }
 }
 
-static void count_utilization(struct sampler *sampler, unsigned gpu, uint64_t now, struct gpu_measured *measured) {
+static void count_utilization(struct sampler *sampler, unsigned gpu, uint64_t now,
+                              struct gpu_measurements *measurements) {
     struct window *window = &sampler->windows[gpu];
     window->at[window->next % WINDOW] = now;
     window->worked[window->next % WINDOW] = sampler->total_ns[gpu];
@@ -290,24 +298,24 @@ static void count_utilization(struct sampler *sampler, unsigned gpu, uint64_t no
     }
     window->next++;
     uint64_t percent = now > since ? (worked * 100 + (now - since) / 2) / (now - since) : 0;
-    measured->utilization = percent < 100 ? (uint32_t)percent : 100;
-    measured->worked_ns = sampler->total_ns[gpu];
+    measurements->utilization = percent < 100 ? (uint32_t)percent : 100;
+    measurements->worked_ns = sampler->total_ns[gpu];
 }
 
-void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_measured measured[MAX_GPUS]) {
+void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_measurements measurements[MAX_GPUS]) {
     uint64_t now = monotonic_ns();
-    memset(measured, 0, MAX_GPUS * sizeof *measured);
+    memset(measurements, 0, MAX_GPUS * sizeof *measurements);
     list_processes(sampler, now);
-    int unnamed = entries_any_unnamed(state);
-    for (uint32_t place = sampler->count; place-- > 0;) {
-        struct process *process = &sampler->processes[place];
-        if (unnamed) entries_name(state, process->pid, process_start_time(process->pid));
-        if (entries_gpus(state, process->pid, process->named) != process->gpus) process->next_check = now;
+    int unassigned = process_table_has_unassigned_pid(state);
+    for (uint32_t index = sampler->count; index-- > 0;) {
+        struct process *process = &sampler->processes[index];
+        if (unassigned) process_table_assign_pid(state, process->pid, process_start_time(process->pid));
+        if (process_table_gpus(state, process->pid, process->visible) != process->gpus) process->next_check = now;
         if (now >= process->next_check) classify(sampler, process, state, now);
         if (process->gpus == 0 || process->ignored) continue;
         int64_t clock = cpu_clock_ns(process->pid);
         if (clock < 0) {
-            forget(sampler, place);
+            remove_process(sampler, index);
             continue;
         }
         uint64_t at = monotonic_ns();
@@ -317,22 +325,22 @@ void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_mea
             if (process->gpus & (1u << gpu)) sampler->total_ns[gpu] += worked;
         process->clock_ns = (uint64_t)clock;
         process->read_at = at;
-        entries_name(state, process->pid, process->start_time);
-        process->holds_cuda = cuda_process_find(state, process->pid, process->start_time) != NULL;
+        process_table_assign_pid(state, process->pid, process->start_time);
+        process->uses_cuda = cuda_process_find(state, process->pid, process->start_time) != NULL;
     }
-    for (uint32_t place = 0; place < sampler->count; place++) {
-        struct process *process = &sampler->processes[place];
-        if (process->gpus != 0 && !process->ignored) count_memory(sampler, process, measured);
+    for (uint32_t index = 0; index < sampler->count; index++) {
+        struct process *process = &sampler->processes[index];
+        if (process->gpus != 0 && !process->ignored) count_memory(sampler, process, measurements);
     }
-    for (unsigned gpu = 0; gpu < sampler->gpu_count; gpu++) count_utilization(sampler, gpu, now, &measured[gpu]);
-    entries_clear(state, now);
+    for (unsigned gpu = 0; gpu < sampler->gpu_count; gpu++) count_utilization(sampler, gpu, now, &measurements[gpu]);
+    process_table_remove_dead(state, now);
     sampler->sampled_at = now;
     fflush(sampler->log);
 }
 
 void sampler_finish(struct sampler *sampler) {
-    for (uint32_t place = 0; place < sampler->count; place++)
-        if (sampler->processes[place].working) write_interval(sampler, &sampler->processes[place]);
+    for (uint32_t index = 0; index < sampler->count; index++)
+        if (sampler->processes[index].working) write_interval(sampler, &sampler->processes[index]);
     fflush(sampler->log);
 }
 
@@ -343,10 +351,10 @@ struct sampler *sampler_new(const struct state *state, FILE *log) {
     sampler->gpu_count = state->gpu_count;
     sampler->sampled_at = monotonic_ns();
     for (unsigned gpu = 0; gpu < state->gpu_count; gpu++) memcpy(sampler->uuids[gpu], state->gpus[gpu].uuid, 48);
-    sampler->place_of = calloc(PID_LIMIT + 1, sizeof *sampler->place_of); /* 16 MiB of which only touched pages exist */
+    sampler->index_of = calloc(PID_LIMIT + 1, sizeof *sampler->index_of); /* 16 MiB, most of it never touched */
     sampler->loadavg = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
     sampler->proc = opendir("/proc");
-    if (sampler->place_of != NULL && sampler->loadavg >= 0 && sampler->proc != NULL) return sampler;
+    if (sampler->index_of != NULL && sampler->loadavg >= 0 && sampler->proc != NULL) return sampler;
     sampler_free(sampler);
     return NULL;
 }
@@ -354,7 +362,7 @@ struct sampler *sampler_new(const struct state *state, FILE *log) {
 void sampler_free(struct sampler *sampler) {
     if (sampler->loadavg >= 0) close(sampler->loadavg);
     if (sampler->proc != NULL) closedir(sampler->proc);
-    free(sampler->place_of);
+    free(sampler->index_of);
     free(sampler->processes);
     free(sampler);
 }

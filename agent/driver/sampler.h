@@ -1,4 +1,4 @@
-/* Who works on which GPU: finds the containers' processes in /proc and reads their CPU clocks. Used by gpud.c. */
+/* Sample which processes work on which GPU: find the containers' processes in /proc and read their CPU clocks. */
 #ifndef PODIUM_FAKE_DRIVER_SAMPLER_H
 #define PODIUM_FAKE_DRIVER_SAMPLER_H
 
@@ -8,11 +8,11 @@
 
 struct sampler;
 
-/* `log` gets the intervals (see README.md for its format). */
+/* Returns NULL without memory or /proc. `log` receives the intervals; README.md describes its format. */
 struct sampler *sampler_new(const struct state *state, FILE *log);
-/* One sample: closes and writes intervals, and fills `measured` of every GPU (memory, processes, utilisation). */
-void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_measured measured[MAX_GPUS]);
-/* Writes the intervals that are still open. */
+/* Takes one sample: writes the intervals that have ended, and fills the measurements of every GPU. */
+void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_measurements measurements[MAX_GPUS]);
+/* Writes the intervals that have not ended yet. */
 void sampler_finish(struct sampler *sampler);
 void sampler_free(struct sampler *sampler);
 

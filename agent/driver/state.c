@@ -1,4 +1,4 @@
-/* Mapping, locking and reading the shared state; linked into both libraries and the daemon. See state.h. */
+/* Map, lock and read the shared state. Linked into both libraries and the daemon; see state.h. */
 #define _GNU_SOURCE
 #include "state.h"
 
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define READ_TRIES 100
-#define READ_PAUSE_NS 500000 /* times the tries: 50 ms, then a reader takes what is there */
+#define READ_PAUSE_NS 500000 /* READ_TRIES times: a reader gives up after 50 ms */
 
 const char *state_path(void) {
     const char *path = getenv(STATE_PATH_ENV);
@@ -26,26 +26,26 @@ void view_close(struct view *view) {
     view->state = NULL;
 }
 
-static int map(struct view *view, const char *path, int writable) {
+static int map_file(struct view *view, const char *path, int writable) {
     int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
     if (fd < 0) return errno;
     struct stat file;
-    int why = fstat(fd, &file) != 0 ? errno : file.st_size < (off_t)sizeof(struct state) ? EPROTO : 0;
+    int error = fstat(fd, &file) != 0 ? errno : file.st_size < (off_t)sizeof(struct state) ? EPROTO : 0;
     struct state *state = MAP_FAILED;
-    if (why == 0) {
+    if (error == 0) {
         state = mmap(NULL, sizeof *state, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
-        if (state == MAP_FAILED) why = errno;
+        if (state == MAP_FAILED) error = errno;
     }
-    if (why == 0 && (memcmp(state->magic, STATE_MAGIC, sizeof state->magic) != 0 || state->version != STATE_VERSION ||
-                     state->size != sizeof *state || state->gpu_count > MAX_GPUS)) {
+    if (error == 0 && (memcmp(state->magic, STATE_MAGIC, sizeof state->magic) != 0 || state->version != STATE_VERSION ||
+                       state->size != sizeof *state || state->gpu_count > MAX_GPUS)) {
         munmap(state, sizeof *state);
-        why = EPROTO;
+        error = EPROTO;
     }
-    if (why != 0) {
+    if (error != 0) {
         close(fd);
-        return why;
+        return error;
     }
-    if (!writable) { /* only a writer locks it; and what is checkpointed must hold no file open */
+    if (!writable) { /* only a writer's lock needs the descriptor, and a checkpointed process must hold no file open */
         close(fd);
         fd = -1;
     }
@@ -56,13 +56,13 @@ static int map(struct view *view, const char *path, int writable) {
 int view_refresh(struct view *view, const char *path, int writable) {
     struct stat file;
     if (stat(path, &file) != 0) {
-        int why = errno;
+        int error = errno;
         view_close(view);
-        return why;
+        return error;
     }
     if (view->state != NULL && file.st_ino == view->inode && file.st_dev == view->device) return 0;
     view_close(view);
-    return map(view, path, writable);
+    return map_file(view, path, writable);
 }
 
 void state_read_gpu(const struct state *state, unsigned index, struct gpu *out) {
@@ -103,8 +103,8 @@ uint64_t process_start_time(uint32_t pid) {
     close(fd);
     if (n <= 0) return 0;
     text[n] = '\0';
-    char *field = strrchr(text, ')'); /* the name before it may hold blanks and parentheses */
-    if (field != NULL && (field[2] == 'Z' || field[2] == 'X')) return 0; /* dead, and not yet waited for */
+    char *field = strrchr(text, ')'); /* the process name before it may contain blanks and parentheses */
+    if (field != NULL && (field[2] == 'Z' || field[2] == 'X')) return 0; /* a zombie */
     for (int skip = 0; field != NULL && skip < 20; skip++) field = strchr(field + 1, ' ');
     return field == NULL ? 0 : strtoull(field + 1, NULL, 10);
 }
@@ -116,13 +116,13 @@ uint64_t monotonic_ns(void) {
 }
 
 uint64_t own_pid_namespace(void) {
-    static uint64_t inode; /* a process never changes its own */
+    static uint64_t inode; /* constant: a process never leaves its PID namespace */
     struct stat file;
     if (inode == 0 && stat("/proc/self/ns/pid", &file) == 0) inode = file.st_ino;
     return inode;
 }
 
-int cuda_process_lives(const struct state *state, const struct cuda_process *process) {
+int cuda_process_is_alive(const struct state *state, const struct cuda_process *process) {
     if (process->start_time == 0) return 0;
     if (process->pid == 0 || state->pid_namespace != own_pid_namespace()) return 1;
     return process_start_time(process->pid) == process->start_time;
@@ -134,32 +134,38 @@ struct cuda_process *cuda_process_find(struct state *state, uint32_t pid, uint64
     return NULL;
 }
 
-/* Once in the list, with what it holds; not in it at all if that is checkpointed. */
-static void list_process(struct gpu_measured *measured, uint32_t pid, int listed, uint64_t memory) {
+int checkpoint_fault_applies(const struct state *state, const struct cuda_process *process, uint32_t bits) {
+    const struct checkpoint_faults *faults = &state->checkpoint_faults;
+    return bits != 0 && (faults->pid == 0 || faults->pid == process->pid);
+}
+
+/* Adds or updates a process in the list of a GPU. Removes it if it is checkpointed (`listed` is 0). */
+static void update_process_list(struct gpu_measurements *measurements, uint32_t pid, int listed, uint64_t memory) {
     uint32_t at = 0;
-    while (at < measured->process_count && measured->processes[at].pid != pid) at++;
+    while (at < measurements->process_count && measurements->processes[at].pid != pid) at++;
     if (!listed) {
-        if (at < measured->process_count) measured->processes[at] = measured->processes[--measured->process_count];
+        if (at == measurements->process_count) return;
+        measurements->processes[at] = measurements->processes[--measurements->process_count];
         return;
     }
     if (at == MAX_PROCESSES) return;
-    if (at == measured->process_count) measured->process_count++;
-    measured->processes[at] = (struct gpu_process){.pid = pid, .memory = memory};
+    if (at == measurements->process_count) measurements->process_count++;
+    measurements->processes[at] = (struct gpu_process){.pid = pid, .memory = memory};
 }
 
-void cuda_processes_count(const struct state *state, unsigned gpu, struct gpu_measured *measured) {
+void cuda_processes_count(const struct state *state, unsigned gpu, struct gpu_measurements *measurements) {
     for (uint32_t i = 0; i < state->cuda_used; i++) {
         const struct cuda_process *process = &state->cuda[i];
         uint32_t pid = process->pid;
         if (process->start_time == 0 || pid == 0 || (process->gpus & (1u << gpu)) == 0) continue;
-        list_process(measured, pid, process->resident != 0, process->bytes[gpu]);
-        if (process->resident) measured->memory_used += process->bytes[gpu];
+        update_process_list(measurements, pid, process->resident != 0, process->bytes[gpu]);
+        if (process->resident) measurements->memory_used += process->bytes[gpu];
     }
 }
 
-uint64_t gpu_free(const struct state *state, unsigned gpu) {
-    struct gpu_measured measured = state->gpus[gpu].measured;
-    cuda_processes_count(state, gpu, &measured);
-    uint64_t total = state->gpus[gpu].memory_total, used = measured.memory_used + state->gpus[gpu].faults.memory;
+uint64_t gpu_free_bytes(const struct state *state, unsigned gpu) {
+    struct gpu_measurements measurements = state->gpus[gpu].measurements;
+    cuda_processes_count(state, gpu, &measurements);
+    uint64_t total = state->gpus[gpu].memory_total, used = measurements.memory_used + state->gpus[gpu].faults.memory;
     return used < total ? total - used : 0;
 }

@@ -11,11 +11,13 @@
 #include "marker.h"
 
 #define DEFAULT_GRACE_SECONDS 30.0
-#define LONGEST_GRACE_SECONDS 86400.0
-#define LEAST_REST_SECONDS 2.0 /* is left for SIGTERM after the hook */
-#define REST_PART 0.1
-#define START_PART (1.0 / 3.0) /* of the grace period: for a script that was still starting when it was told to go */
-#define LONGEST_START_SECONDS 10.0
+#define MAX_GRACE_SECONDS 86400.0
+/* The part of the grace period that remains for SIGTERM after the hook. */
+#define SIGTERM_FRACTION 0.1
+#define MIN_SIGTERM_SECONDS 2.0
+/* The part of the grace period in which a script that is still starting may set its SIGTERM handler. */
+#define STARTUP_FRACTION (1.0 / 3.0)
+#define MAX_STARTUP_SECONDS 10.0
 #define POLL_NANOSECONDS 50000000
 
 static double now_seconds(void) {
@@ -29,16 +31,16 @@ static double grace_seconds(void) {
     char *end = NULL;
     double grace = text == NULL ? -1.0 : strtod(text, &end);
     if (end == text || (end != NULL && *end != '\0') || !(grace >= 0.0)) return DEFAULT_GRACE_SECONDS;
-    return grace > LONGEST_GRACE_SECONDS ? LONGEST_GRACE_SECONDS : grace;
+    return grace > MAX_GRACE_SECONDS ? MAX_GRACE_SECONDS : grace;
 }
 
-static void rest_a_little(void) {
+static void pause_briefly(void) {
     struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_NANOSECONDS};
     nanosleep(&pause, NULL);
 }
 
-/* Whether the container's first process handles SIGTERM; where that cannot be known, 1. */
-static int heeds_sigterm(void) {
+/* Returns whether the container's first process handles SIGTERM; 1 if this is unknown. */
+static int handles_sigterm(void) {
     FILE *status = fopen("/proc/1/status", "re");
     char line[256];
     unsigned long long caught = ~0ULL;
@@ -49,27 +51,27 @@ static int heeds_sigterm(void) {
     return (caught >> (SIGTERM - 1)) & 1;
 }
 
-/* A first process without a handler never hears the SIGTERM: one that has just begun gets the time to set it. */
-static void let_it_start(double begin, double grace) {
-    double longest = grace * START_PART < LONGEST_START_SECONDS ? grace * START_PART : LONGEST_START_SECONDS;
-    while (!heeds_sigterm() && now_seconds() - begin < longest) rest_a_little();
+/* The kernel discards a SIGTERM that the first process does not handle, so a script gets time to set its handler. */
+static void wait_for_handler(double begin, double grace) {
+    double limit = grace * STARTUP_FRACTION < MAX_STARTUP_SECONDS ? grace * STARTUP_FRACTION : MAX_STARTUP_SECONDS;
+    while (!handles_sigterm() && now_seconds() - begin < limit) pause_briefly();
 }
 
-const char *hold_until_saved(void) {
+const char *wait_for_checkpoint(void) {
     struct marker before, now;
     double begin = now_seconds(), grace = grace_seconds();
-    double rest = grace * REST_PART > LEAST_REST_SECONDS ? grace * REST_PART : LEAST_REST_SECONDS;
-    int folder = open_checkpoint();
-    if (folder < 0) return "hook: no checkpoint folder; SIGTERM does the rest";
+    double reserved = grace * SIGTERM_FRACTION > MIN_SIGTERM_SECONDS ? grace * SIGTERM_FRACTION : MIN_SIGTERM_SECONDS;
+    int folder = open_checkpoint_folder();
+    if (folder < 0) return "hook: no checkpoint folder; SIGTERM follows";
     if (!read_marker(folder, &before) || !before.on_request) {
-        let_it_start(begin, grace);
-        return "hook: this trial does not answer save requests; SIGTERM does the rest";
+        wait_for_handler(begin, grace);
+        return "hook: this trial does not answer checkpoint requests; SIGTERM follows";
     }
-    /* also where no time is left to wait: a script that does not hear SIGTERM may still answer */
-    if (!make_request(folder)) return "hook: the checkpoint folder takes no request; SIGTERM does the rest";
-    while (now_seconds() - begin < grace - rest) {
-        rest_a_little();
-        if (read_marker(folder, &now) && was_replaced(&before, &now)) return "hook: saved";
+    /* The request is useful even without time to wait: a script that ignores SIGTERM may still answer it. */
+    if (!request_checkpoint(folder)) return "hook: cannot write a request to the checkpoint folder; SIGTERM follows";
+    while (now_seconds() - begin < grace - reserved) {
+        pause_briefly();
+        if (read_marker(folder, &now) && was_replaced(&before, &now)) return "hook: checkpoint complete";
     }
-    return "hook: no save in time; SIGTERM does the rest";
+    return "hook: no checkpoint within the grace period; SIGTERM follows";
 }

@@ -1,14 +1,14 @@
 /*
- * The preStop hook: asks the trial to save before it is told to stop, and holds its SIGTERM until it has; or until a
- * script that cannot be asked, and has only just begun, has set its handler.
+ * The preStop hook: requests a checkpoint from the trial and delays its SIGTERM until the checkpoint is complete.
  *
- * The kubelet runs it in the trial's container, as the trial's user, within the pod's grace period. It never fails: a
- * deletion must not depend on it.
+ * If the script does not answer requests and has just started, the hook delays SIGTERM until the script handles it. The
+ * kubelet runs the hook in the trial's container, as the trial's user, within the pod's grace period. The hook never
+ * fails, because the deletion of a pod must not depend on it.
  */
 #ifndef PODIUM_HOOK_H
 #define PODIUM_HOOK_H
 
-/* Returns the sentence that says how it went, for the log. */
-const char *hold_until_saved(void);
+/* Returns the result as a line for the log. */
+const char *wait_for_checkpoint(void);
 
 #endif

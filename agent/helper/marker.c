@@ -1,4 +1,4 @@
-/* See marker.h. */
+/* The completion marker and the checkpoint request of a trial. See marker.h. */
 #define _GNU_SOURCE
 #include "marker.h"
 
@@ -10,7 +10,7 @@
 
 #define KEY "onRequest"
 
-int open_checkpoint(void) {
+int open_checkpoint_folder(void) {
     const char *path = getenv("PODIUM_CHECKPOINT");
     if (path == NULL || path[0] != '/') return -1;
     return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -21,8 +21,8 @@ static size_t skip_blanks(const char *text, size_t at, size_t length) {
     return at;
 }
 
-/* Looks for the member of the outermost object; only a name is followed by a colon. */
-static int says_on_request(const char *text, size_t length) {
+/* Returns whether the outermost object has the member with the value true. A string is a name if a colon follows. */
+static int has_on_request(const char *text, size_t length) {
     int depth = 0;
     for (size_t at = 0; at < length; at++) {
         if (text[at] == '{' || text[at] == '[') depth++;
@@ -40,29 +40,29 @@ static int says_on_request(const char *text, size_t length) {
     return 0;
 }
 
-static int read_whole(int fd, struct marker *found) {
-    found->length = 0;
+static int read_whole(int fd, struct marker *marker) {
+    marker->length = 0;
     for (;;) {
-        ssize_t n = read(fd, found->text + found->length, sizeof found->text - found->length);
+        ssize_t n = read(fd, marker->text + marker->length, sizeof marker->text - marker->length);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return 0;
         if (n == 0) break;
-        found->length += (size_t)n;
-        if (found->length > MARKER_MAX_BYTES) return 0;
+        marker->length += (size_t)n;
+        if (marker->length > MARKER_MAX_BYTES) return 0;
     }
-    found->text[found->length] = '\0';
-    return found->length > 0 && memchr(found->text, '\0', found->length) == NULL;
+    marker->text[marker->length] = '\0';
+    return marker->length > 0 && memchr(marker->text, '\0', marker->length) == NULL;
 }
 
-int read_marker(int folder, struct marker *found) {
+int read_marker(int folder, struct marker *marker) {
     int fd = openat(folder, MARKER_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0) return 0;
-    int good = fstat(fd, &found->file) == 0 && S_ISREG(found->file.st_mode) && read_whole(fd, found);
+    int good = fstat(fd, &marker->file) == 0 && S_ISREG(marker->file.st_mode) && read_whole(fd, marker);
     close(fd);
     if (!good) return 0;
-    for (size_t at = 0; at < found->length; at++)
-        if (strchr("\t\r\n", found->text[at]) != NULL) found->text[at] = ' ';
-    found->on_request = says_on_request(found->text, found->length);
+    for (size_t at = 0; at < marker->length; at++)
+        if (strchr("\t\r\n", marker->text[at]) != NULL) marker->text[at] = ' ';
+    marker->on_request = has_on_request(marker->text, marker->length);
     return 1;
 }
 
@@ -72,13 +72,11 @@ int was_replaced(const struct marker *before, const struct marker *now) {
            a->st_mtim.tv_sec != b->st_mtim.tv_sec || a->st_mtim.tv_nsec != b->st_mtim.tv_nsec;
 }
 
-int make_request(int folder) {
+int request_checkpoint(int folder) {
     int fd = openat(folder, REQUEST_NAME, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
     if (fd < 0) return 0;
     close(fd);
     return 1;
 }
 
-void drop_request(int folder) {
-    unlinkat(folder, REQUEST_NAME, 0);
-}
+void remove_request(int folder) { unlinkat(folder, REQUEST_NAME, 0); }

@@ -1,9 +1,10 @@
 /*
- * What stands in the trial's own checkpoint folder ($PODIUM_CHECKPOINT): the marker of its newest save, and the request
- * for another one. Used by the gate (which save will this attempt go on from?) and by the hook (is there a new one yet?).
+ * The two files in a trial's checkpoint folder ($PODIUM_CHECKPOINT): the completion marker of the newest checkpoint,
+ * and the request for another one.
  *
- * The folder belongs to the trial, and anything may lie there under these names: links are not followed, only a regular
- * file of at most 4 KiB counts, and nothing here ever blocks on one or fails for its content.
+ * The gate reads the marker to report from which checkpoint this attempt continues. The hook waits for a new marker.
+ * The folder belongs to the trial, so these names may refer to anything. Links are not followed, only a regular file of
+ * at most 4 KiB counts, and no content makes these functions block or fail.
  */
 #ifndef PODIUM_MARKER_H
 #define PODIUM_MARKER_H
@@ -16,24 +17,24 @@
 #define MARKER_MAX_BYTES 4096
 
 struct marker {
-    char text[MARKER_MAX_BYTES + 1]; /* on one line, without a NUL but the one after it */
+    char text[MARKER_MAX_BYTES + 1]; /* one line, terminated by NUL */
     size_t length;
-    int on_request; /* it says "onRequest": true: the script answers requests */
+    int on_request; /* 1: it has "onRequest": true, so the script answers requests */
     struct stat file;
 };
 
-/* A descriptor of the folder; -1 where there is none. */
-int open_checkpoint(void);
+/* Returns a descriptor of the folder; -1 if there is no folder. */
+int open_checkpoint_folder(void);
 
-/* 1 if there is a marker. What it says is judged by the agent, which holds every reader to the same rule. */
-int read_marker(int folder, struct marker *found);
+/* Returns 1 if there is a marker. The agent validates its content, so that one rule applies to all markers. */
+int read_marker(int folder, struct marker *marker);
 
-/* 1 if the two are not the same file any more: a save ends with a rename. */
+/* Returns 1 if the marker was replaced: a script completes a checkpoint by renaming a new marker to this name. */
 int was_replaced(const struct marker *before, const struct marker *now);
 
-/* Asks for a save; 0 if the folder takes no file. */
-int make_request(int folder);
+/* Requests a checkpoint. Returns 0 if the request cannot be written. */
+int request_checkpoint(int folder);
 
-void drop_request(int folder);
+void remove_request(int folder);
 
 #endif

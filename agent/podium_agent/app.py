@@ -35,7 +35,7 @@ from podium_agent.wiring import Watches, make_conductor, make_departures, make_p
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
 from podium_cluster.heartbeat import beat
-from podium_core.placement.node_parser import reading
+from podium_core.placement.node_parser import gpu_reading
 
 log = logging.getLogger(__name__)
 STUCK_SECONDS = 30.0
@@ -97,7 +97,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         carrier = Carrier(observer, gates, passages, methods, admission, metrics, pause, book_of, wake)
         reporter = Reporter(settings, api, telemetry, conductor, metrics, methods, __version__, guests.all)
         guests.subscribe(reporter.wake)
-        shares.gpus = lambda: [reading(gpu) for gpu in reporter.now().gpus]
+        shares.gpus = lambda: [gpu_reading(gpu) for gpu in reporter.now().gpus]
         parker = Parker(api, metrics, seen.trials.values)
         conductor.subscribe(parker.heed)
         departures = make_departures(settings, api, opening, seen.trials, observer, conductor)

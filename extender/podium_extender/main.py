@@ -17,7 +17,7 @@ from podium_cluster.garbage_collection import settle_memory
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
 from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache, wait_all_synced
-from podium_core.placement.free_cpus import machine_of, others_selector, seat_of
+from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of, others_selector
 from podium_core.placement.registry import placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
@@ -46,8 +46,8 @@ def watch_cluster(api: Api, settings: ExtenderSettings, assumed: Assumed) -> Tel
     beats = Heartbeats(time.time)
     others = others_selector(settings.scheduler_name)
     own = WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}")
-    nodes = WatchCache(api, NODES, machine_of, page=PAGE)
-    other = WatchCache(api, PODS, seat_of, fields=others, page=PAGE) if settings.watch_all_pods else None
+    nodes = WatchCache(api, NODES, node_cpus_of, page=PAGE)
+    other = WatchCache(api, PODS, cpu_request_of, fields=others, page=PAGE) if settings.watch_all_pods else None
     return Telemetry(
         WatchCache(api, GPUNODES, parse_gpunode, page=PAGE),
         own,

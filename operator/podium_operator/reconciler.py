@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from podium_cluster.garbage_collection import settle_memory
-from podium_core.domain.actions import Carry, EndJob, EndTrial, Requeue
+from podium_core.domain.actions import EndJob, EndTrial, Migrate, Requeue
 from podium_core.domain.snapshot import Snapshot, TrialKey
 from podium_core.planning.promised_slots import promises
 from podium_operator.act.actuator import Actuator
@@ -171,7 +171,7 @@ class Cycle:
         plan = decided.plan
         with self._metrics.cycle.labels("act").time():
             refused = await self._actuator.create(world, plan.actions)
-            asked = {action.trial: action for action in plan.actions if isinstance(action, Carry)}
+            asked = {action.trial: action for action in plan.actions if isinstance(action, Migrate)}
             crowded_out = promises(snapshot).broken
             carrying = carryings(world, sights, asked, self._actuator.uncarried(), self._actuator.sent(), crowded_out)
             leased, self._lease_wake = await self._leasing.once(world, snapshot)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.line_readers import AdditionalValue, Reader, ParsedLine, line_reader
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.curves.line_readers import AdditionalValue, ParsedLine, Reader, line_reader
+from podium_core.schema.metrics_config import MetricsConfig
 
 Record = Mapping[str, float]
 SPELLED: dict[str, Callable[[Record], str]] = {
@@ -32,7 +32,7 @@ RECORDS = st.fixed_dictionaries(
 
 def reads(form: str) -> Reader:
     about = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "container": "train"}
-    return line_reader(MetricsReading.model_validate(about | {"format": form, "additional": NAMES}))
+    return line_reader(MetricsConfig.model_validate(about | {"format": form, "additional": NAMES}))
 
 
 def said(seen: list[ParsedLine]) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from podium_core.domain.actions import CreateTrial, Order
+from podium_core.domain.actions import CreateTrial, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
@@ -22,15 +22,15 @@ def test_what_if() -> None:
     phases = {0: TrialPhase.RUNNING, 5: TrialPhase.SUSPENDED}
     trials = [make_trial(n, values=values[n], gpus=["gpu-0"], phase=phases[n]) for n in values]
     keys = [trial.key for trial in trials]
-    gpu = make_gpu("gpu-0", shares=2, holder=keys[0], holder_since=0.0, trials=keys, order=keys, in_effect=True)
+    gpu = make_gpu("gpu-0", slots=2, holder=keys[0], holder_since=0.0, trials=keys, run_queue=keys, in_effect=True)
     snapshot = make_snapshot(jobs=[job], trials=trials, gpus=[gpu])
     picture = repr(snapshot)
     code = re.findall(r"^```python\n(.*?)^```", DOC.read_text(), re.MULTILINE | re.DOTALL)[0]
     said: dict[str, Any] = {"snapshot": snapshot, "plan": plan, "replace": replace}
     exec(code, said)
     before, after = said["before"], said["after"]
-    assert not any(isinstance(action, Order) for action in before.actions)
-    (order,) = [action for action in after.actions if isinstance(action, Order)]
+    assert not any(isinstance(action, WriteRunQueues) for action in before.actions)
+    (order,) = [action for action in after.actions if isinstance(action, WriteRunQueues)]
     firsts = {uuid: [place.trial.name for place in places] for uuid, places in order.gpus}
     assert firsts == {"gpu-0": ["job-5", "job-0"], "one-more": []}
     assert len([a for a in after.actions if isinstance(a, CreateTrial)]) > len(

@@ -1,7 +1,7 @@
-"""One real two-node cluster with Podium on it for the whole e2e layer, and one run of the example with accidents.
+"""A real two-node cluster with Podium for the e2e layer, and a run of the example with faults.
 
-The cluster has a name of its own, `e2e` (`e2e-gw0`, ... where pytest-xdist runs files side by side), so no other is
-disturbed, and keeps its images for the next session. It is ended afterwards, unless PODIUM_KEEP=1.
+The cluster has its own name, `e2e`, or `e2e-gw0` and so on for the workers of pytest-xdist. It disturbs no other
+cluster and keeps its images for the next session. It is removed at the end, unless PODIUM_KEEP=1.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ from podium_devcluster.cluster import Cluster
 ROOT = Path(__file__).parents[2]
 NODES = ("node-1", "node-2")
 HERE = Path(__file__).parent
-# workers of pytest-xdist take files in this order: the longest first, so that none is at work long after the others
+# workers of pytest-xdist take files in this order: the longest first, so that all workers end at about the same time
 FIRST = (
-    *("faults", "carried", "digits", "faults_of_kubernetes", "shared_memory"),
-    *("scripts", "leaving", "faults_of_the_agent", "faults_of_moving_memory", "urgent"),
+    *("faults", "live_migration", "digits", "kubernetes_faults", "shared_memory"),
+    *("scripts", "evictions", "agent_faults", "checkpoint_faults", "exclusive_pods"),
 )
-# what these leave is no cluster for others: one node less, no Podium. No file of this layer comes after them.
-LAST = ("the_end_of_a_node", "uninstall")
-NEXT = ("leases", "operator", "extender", "agent", "exclusive")  # of the other layers
-UP: list[Cluster] = []  # this session's cluster, while it may be ended
+# these remove a node or Podium from the cluster, so no file of this layer may come after them
+LAST = ("node_loss", "uninstall")
+NEXT = ("reservations", "operator", "extender", "agent", "exclusive")  # of the other layers
+UP: list[Cluster] = []  # the cluster of this session, unless it must be kept
 
 
-def turn(path: Path) -> int:
-    """Where a file comes. The other layers are last: they have many short tests, the best to fill the ends with."""
+def position(path: Path) -> int:
+    """Return the position of a file in the order.
+
+    The other layers come last: their short tests fill the gaps.
+    """
     name = path.stem.removeprefix("test_")
     if path.parent != HERE:
         return len(FIRST) + 2 + (NEXT.index(name) if name in NEXT else len(NEXT))
@@ -48,12 +51,12 @@ def turn(path: Path) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: turn(item.path))
+    items.sort(key=lambda item: position(item.path))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """The cluster ends with the last test on it: also an idle one takes a quarter of a processor."""
+    """Remove the cluster after its last test: even an idle cluster uses a quarter of a processor."""
     if nextitem is not None and nextitem.path.parent != HERE:
         while UP:
             UP.pop().down()
@@ -61,7 +64,7 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
 
 @dataclass
 class Site:
-    """The cluster, and what the tests ask it. Everything has a time limit."""
+    """The cluster, and the requests of the tests to it. Every request has a time limit."""
 
     cluster: Cluster
     demo: ModuleType
@@ -76,7 +79,7 @@ class Site:
         return Reads(self.cluster)
 
     def get(self, *words: str) -> dict[str, Any]:
-        """As `kubectl get WORDS -o json`, at a tenth of the price."""
+        """Return the result of `kubectl get WORDS -o json`, at a tenth of its CPU time."""
         return self._reads.get(*words)
 
     def objects(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
@@ -87,13 +90,13 @@ class Site:
         return self.get("hyperparamjob", name)
 
     def example(self, name: str) -> dict[str, Any]:
-        """The example's job under another name, to be changed."""
+        """Return the example's job with another name, for the test to change."""
         manifest: dict[str, Any] = read_manifests([ROOT / "examples/digits/job.yaml"])[0]
         manifest["metadata"]["name"] = name
         return manifest
 
     def until(self, what: str, condition: Callable[[], Any], seconds: float, pause: float = 0.25) -> Any:
-        """The first true answer of `condition`; fails with the state of the cluster."""
+        """Return the first true result of `condition`; fail with the state of the cluster."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             answer = condition()
@@ -108,17 +111,17 @@ class Site:
         return output
 
     def upgrade(self, *values: str) -> None:
-        """Podium with other values of its chart (`name=value`), the rest as it was."""
-        chart, told = str(ROOT / "charts/podium"), [f"--set={value}" for value in values]
-        argv = [self.place.tool("helm"), "upgrade", "podium", chart, "--reuse-values", *told]
+        """Change values of Podium's chart (`name=value`); keep the others."""
+        chart, options = str(ROOT / "charts/podium"), [f"--set={value}" for value in values]
+        argv = [self.place.tool("helm"), "upgrade", "podium", chart, "--reuse-values", *options]
         self.demo.call(self.place, [*argv, "-n", "podium-system", "--wait", "--timeout=150s"], 170, quiet=True)
 
-    def level(self, enabled: bool) -> None:
-        """Whether trials change nodes so that GPUs have about equally many."""
+    def set_rebalancing(self, enabled: bool) -> None:
+        """Enable or disable rebalancing of trials between nodes."""
         self.upgrade(f"operator.rebalancing.enabled={str(enabled).lower()}", "operator.rebalancing.minStaySeconds=2")
 
     def work(self) -> list[Any]:
-        """The fake drivers' record of both nodes."""
+        """Return the intervals of work in the work.log files of both nodes."""
         found = []
         for node in NODES:
             folder = self.cluster.node_root(node) / "var/lib/podium-fake-driver"
@@ -128,18 +131,18 @@ class Site:
         return found
 
     def driver(self, node: str) -> Any:
-        """The node's fake driver, asked without Podium."""
+        """Return the fake driver of a node, which is read without Podium."""
         module = load(Path(__file__).with_name("fake_driver.py"))
         return module.FakeDriver(self.cluster.node_root(node) / "var/lib/podium-fake-driver")
 
     def log_of(self, pod: dict[str, Any], container: str) -> str:
-        """A container's log as containerd wrote it on the node."""
+        """Return the log of a container as containerd wrote it on the node."""
         meta = pod["metadata"]
         folder = f"{meta['namespace']}_{meta['name']}_{meta['uid']}"
         return (self.cluster.logs / pod["spec"]["nodeName"] / "pods" / folder / container / "0.log").read_text()
 
     def cgroup_roots(self) -> list[Path]:
-        """Where the containers of this cluster's nodes are in the freezer's hierarchy (v1) or the one of v2."""
+        """Return the cgroups of this cluster in the hierarchies of the freezer (v1) and of v2."""
         roots = [Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")]
         return [root for base in roots if (root := base / f"devcluster-{self.cluster.name}").is_dir()]
 
@@ -148,7 +151,7 @@ class Site:
         return found
 
     def restarted(self, container: str) -> bool:
-        """Whether every container of that name of Podium's has been started again and is ready."""
+        """Return whether every Podium container with this name has restarted and is ready."""
         statuses = [
             status
             for pod in self.objects("pods", "-n", "podium-system")
@@ -158,7 +161,7 @@ class Site:
         return bool(statuses) and all(status["restartCount"] >= 1 and status["ready"] for status in statuses)
 
     def processes(self, program: str) -> list[int]:
-        """Those of this cluster's containers that run `program`."""
+        """Return the PIDs of this cluster's containers that run `program`."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
@@ -166,13 +169,13 @@ class Site:
                 cgroup = (folder / "cgroup").read_text()
             except OSError:
                 continue
-            ours = f"devcluster-{self.cluster.name}/" in cgroup
-            if ours and any(Path(word.decode(errors="replace")).name == program for word in words[:2]):
+            in_cluster = f"devcluster-{self.cluster.name}/" in cgroup
+            if in_cluster and any(Path(word.decode(errors="replace")).name == program for word in words[:2]):
                 found.append(int(folder.name))
         return found
 
     def kill_program(self, program: str) -> int:
-        """SIGKILL every process of this cluster's containers that runs `program`; how many there were."""
+        """Send SIGKILL to every process of this cluster's containers that runs `program`; return their number."""
         found = self.processes(program)
         for pid in found:
             with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
@@ -189,7 +192,7 @@ def site() -> Iterator[Site]:
     demo = load(ROOT / "examples" / "demo.py")
     cluster = Cluster(name)
     place = demo.Place(cluster.cache.root, name)
-    cluster.down()  # what a killed session left has searches of its own
+    cluster.down()  # a killed session may have left a cluster with searches
     try:
         demo.install(place)
         if not os.environ.get("PODIUM_KEEP"):
@@ -202,7 +205,7 @@ def site() -> Iterator[Site]:
 
 @dataclass
 class Run:
-    """The example search after it ended, with what was done to it on the way."""
+    """The example search after its end, and the faults that were injected."""
 
     job: dict[str, Any]
     trials: list[dict[str, Any]]
@@ -214,8 +217,10 @@ class Run:
 
 @pytest.fixture(scope="session")
 def digits(site: Site) -> Run:
-    """The main job, once, with operator, agents and extender SIGKILLed on the way. Each epoch has a tenth of the
-    example's work: what is judged are hand-overs and records, and several clusters share this machine's processors.
+    """Run the example search once, with SIGKILL for the operator, the agents and the extender.
+
+    Each epoch has a tenth of the example's work. The tests check switches and records, and several clusters share the
+    machine's processors.
     """
     manifest = site.example("digits")
     manifest["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, "--work=20")
@@ -226,12 +231,12 @@ def digits(site: Site) -> Run:
     def suspensions() -> int:
         return sum(t.get("status", {}).get("suspensions", {}).get("count", 0) for t in site.objects("hyperparamtrials"))
 
-    # in the middle of hand-overs, one after another: each has come back before the next dies
-    for enough, part in ((3, "operator"), (6, "agent"), (9, "extender")):
+    # between switches, one after another: each component is back before the next one is killed
+    for enough, component in ((3, "operator"), (6, "agent"), (9, "extender")):
         site.until(f"{enough} suspensions", lambda enough=enough: suspensions() >= enough, 300)
         most_frozen = max(most_frozen, len(site.frozen()))
-        killed[part] = site.kill_program(f"podium-{part}")
-        site.until(f"{part} is back", lambda part=part: site.restarted(part), 120)
+        killed[component] = site.kill_program(f"podium-{component}")
+        site.until(f"{component} is back", lambda component=component: site.restarted(component), 120)
 
     def ended() -> dict[str, Any] | None:
         nonlocal most_frozen
@@ -252,17 +257,18 @@ def made_scene(site: Site) -> Any:
 
 @pytest.fixture(scope="module")
 def stage_of_scenes(made_scene: Any) -> Iterator[Any]:
-    """With a file's end its searches are gone, folders and all."""
+    """A scene whose searches and their folders are deleted after each file."""
     yield made_scene
-    made_scene.all_gone()
+    made_scene.wait_until_deleted()
 
 
 @pytest.fixture
 def scene(stage_of_scenes: Any) -> Iterator[Any]:
-    """Searches of small scripts that accidents are done to. Those of a test that failed end with it: they would hold
-    the GPUs of the next one.
+    """A scene for searches of small scripts with injected faults.
+
+    The searches of a failed test are deleted, so that they do not hold the GPUs of the next test.
     """
     yield stage_of_scenes
-    if stage_of_scenes.witnesses:
-        stage_of_scenes.finish(*stage_of_scenes.witnesses)
-        stage_of_scenes.all_gone()
+    if stage_of_scenes.trial_logs:
+        stage_of_scenes.finish(*stage_of_scenes.trial_logs)
+        stage_of_scenes.wait_until_deleted()

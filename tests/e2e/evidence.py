@@ -1,6 +1,6 @@
-"""What the e2e tests read from outside: the fake driver's record of work, container logs, cgroup states.
+"""Evidence of the e2e tests that is not Podium's: work.log, container logs and cgroup states.
 
-Nothing here asks Podium: the record is the driver's, the logs are containerd's, the states are the kernel's.
+The fake driver writes work.log, containerd writes the logs, and the kernel has the cgroup states.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ THAWED = {"freezer.state": "THAWED", "cgroup.freeze": "0"}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One process at work on one GPU (seconds of the node's monotonic clock). `start` and `end` are the inner bounds:
-    between them it surely was at work; each is off by one sample of the driver (20 ms) at most."""
+    """An interval in which a process worked on a GPU, in seconds of the node's monotonic clock.
+
+    `start` and `end` are the inner bounds, between which the process certainly worked. Each is off by at most one
+    sample of the driver (20 ms).
+    """
 
     start: float
     end: float
@@ -29,7 +32,7 @@ class Work:
 
 
 def work_of(log: str) -> Iterator[Work]:
-    """The lines of a node's work.log; see agent/driver/README.md for the format."""
+    """Yield the intervals of a work.log; agent/driver/README.md describes the format."""
     for line in log.splitlines():
         if line.startswith("#") or not line.strip():
             continue
@@ -38,6 +41,7 @@ def work_of(log: str) -> Iterator[Work]:
 
 
 def by_gpu(work: Iterable[Work]) -> Mapping[str, list[Work]]:
+    """Return the intervals of each GPU in the order of time."""
     found: dict[str, list[Work]] = defaultdict(list)
     for item in work:
         found[item.gpu].append(item)
@@ -47,21 +51,21 @@ def by_gpu(work: Iterable[Work]) -> Mapping[str, list[Work]]:
 
 
 def overlaps(work: Iterable[Work]) -> list[tuple[Work, Work]]:
-    """Pairs of different containers that surely were at work on the same GPU at the same time."""
+    """Return pairs of intervals in which two containers certainly worked on one GPU at the same time."""
     found = []
     for items in by_gpu(work).values():
         open_items: list[Work] = []
         for item in items:
             open_items = [other for other in open_items if other.end > item.start]
             if item.end <= item.start:
-                continue  # shorter than a sample: no moment is sure
+                continue  # shorter than a sample, so no moment is certain
             found += [(other, item) for other in open_items if other.container != item.container]
             open_items.append(item)
     return found
 
 
-def returns(work: Iterable[Work]) -> int:
-    """How often a container came back to its GPU after another had worked there: a suspension seen from outside."""
+def resumptions(work: Iterable[Work]) -> int:
+    """Return how often a container worked on a GPU again after another one had worked there."""
     count = 0
     for items in by_gpu(work).values():
         seen: set[str] = set()
@@ -75,7 +79,7 @@ def returns(work: Iterable[Work]) -> int:
 
 
 def printed(log: str, metric: str, step: str) -> list[tuple[int, float]]:
-    """(step, value) of every json line of a container's log in CRI format, in the order printed."""
+    """Return (step, value) of every JSON line of a container's log in CRI format, in the order of the log."""
     points = []
     for line in log.splitlines():
         text = line.split(" ", 3)[-1]
@@ -87,22 +91,22 @@ def printed(log: str, metric: str, step: str) -> list[tuple[int, float]]:
 
 
 def summary(points: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    """The latest, the lowest and the highest value with their steps, spelled as a trial's status spells them."""
+    """Return the latest, lowest and highest values with their steps, in the format of a trial's status."""
     step, latest = points[-1]
-    told: dict[str, Any] = {"step": step, "latest": latest if math.isfinite(latest) else str(latest)}
+    result: dict[str, Any] = {"step": step, "latest": latest if math.isfinite(latest) else str(latest)}
     finite = [point for point in points if math.isfinite(point[1])]
     for name, chosen in (("min", min), ("max", max)):
         if finite:
             found = chosen(finite, key=lambda point: point[1])
-            told |= {name: found[1], f"{name}Step": found[0]}
-    return told
+            result |= {name: found[1], f"{name}Step": found[0]}
+    return result
 
 
 def frozen_cgroups(roots: Iterable[Path]) -> list[Path]:
-    """Cgroups below `roots` that are frozen by their own setting now (v1 and v2)."""
+    """Return the cgroups below `roots` whose own setting is frozen (v1 and v2)."""
     frozen = []
     for root in roots:
-        for folder, _, files in os.walk(root):  # unlike rglob it does not mind folders that go while it walks
+        for folder, _, files in os.walk(root):  # unlike rglob, it ignores folders that are removed meanwhile
             for name, thawed in THAWED.items():
                 if name not in files:
                     continue

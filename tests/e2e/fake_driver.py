@@ -1,6 +1,6 @@
-"""The fake driver of one node, asked and told from outside of the cluster: what is on its GPUs, and who takes memory.
+"""Access to the fake driver of a node from outside the cluster: read its GPUs and inject faults.
 
-Used by the tests of `cuda-checkpoint`. Nothing here asks Podium.
+Used by the tests of `cuda-checkpoint`. Nothing here depends on Podium.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process with CUDA: its state (RUNNING, LOCKED, CHECKPOINTED, FAILED), the bytes that it holds or gave up, and
-    whether they are on the GPU."""
+    """A process that uses CUDA.
+
+    `state` is RUNNING, LOCKED, CHECKPOINTED or FAILED. `bytes` is its memory. `resident`: it is on the GPU.
+    """
 
     pid: int
     state: str
@@ -22,8 +24,8 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The node's first GPU: bytes in use (a stranger's too) of how many, and who holds CUDA there."""
+class GpuState:
+    """The first GPU of a node: used and total bytes, and the processes that use CUDA there."""
 
     used: int
     total: int
@@ -36,24 +38,25 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class FakeDriver:
-    """`folder`: of the node's fake driver, as this machine sees it."""
+    """The fake driver of a node. `folder` is its folder, as this machine sees it."""
 
     folder: Path
 
-    def look(self) -> Seen:
+    def read(self) -> GpuState:
+        """Return the state of the first GPU."""
         lines = [line.split() for line in self._call("show").splitlines()]
         gpu = next(words for words in lines if words[0] == "0")
         used, total = gpu[gpu.index("memory") + 1].split("/")
-        said = [words for words in lines if words[0] == "process"]
-        holders = (Holder(int(words[1]), words[4], int(words[6]), words[-1] != "off") for words in said)
-        return Seen(int(used), int(total), tuple(holders))
+        processes = [words for words in lines if words[0] == "process"]
+        holders = (Holder(int(words[1]), words[4], int(words[6]), words[-1] != "off") for words in processes)
+        return GpuState(int(used), int(total), tuple(holders))
 
-    def stranger(self, memory: int) -> None:
-        """Somebody who is no trial has so many bytes of the first GPU."""
+    def occupy_memory(self, memory: int) -> None:
+        """Let an unrelated process use `memory` bytes of the first GPU."""
         self._call("set", "0", f"memory={memory}")
 
-    def checkpoints(self, *assignments: str) -> None:
-        """How long moves take, and what goes wrong with them (agent/driver/README.md)."""
+    def set_checkpoint_faults(self, *assignments: str) -> None:
+        """Inject faults and delays of checkpoints (see agent/driver/README.md)."""
         self._call("checkpoint", *assignments)
 
     def _call(self, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""Searches of small scripts for the fault tests, judged by containerd's logs, the cgroups, the API."""
+"""Searches of small scripts for the fault tests, checked by container logs, cgroups and the API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FINAL = ("Succeeded", "Failed", "Refused")
 
 
 def chain() -> list[tuple[int, int]]:
-    """(step, value) of a run that nobody disturbed."""
+    """Return (step, value) of an undisturbed run."""
     points, value = [], 1
     for step in range(1, LAST + 1):
         value = (value * 31 + step) % 65521
@@ -23,14 +23,18 @@ def chain() -> list[tuple[int, int]]:
 
 
 @dataclass
-class Witness:
-    """Opens every trial's log as soon as it is there and keeps it: the kubelet removes a gone pod's logs."""
+class TrialLogs:
+    """The logs of a job's trials.
+
+    They are kept open, because the kubelet removes the logs of deleted pods.
+    """
 
     site: Any
     job: str
     files: dict[tuple[str, str], TextIO] = field(default_factory=dict)
 
-    def look(self) -> None:
+    def open_new(self) -> None:
+        """Open the logs that have appeared since the last call."""
         for path in self.site.cluster.logs.glob(f"node-*/pods/default_{self.job}-*/train/0.log"):
             trial, _, attempt = path.parts[-3].split("_")[1].rpartition("-")
             if (trial, attempt) not in self.files:
@@ -41,7 +45,7 @@ class Witness:
             file.close()
 
     def printed(self, trial: str, metric: str = "loss") -> dict[int, list[tuple[int, float]]]:
-        """attempt > (step, value) in the order printed, of attempts that printed anything."""
+        """Return the printed (step, value) of each attempt that printed any."""
         found = {}
         for (name, attempt), file in self.files.items():
             file.seek(0)
@@ -53,9 +57,11 @@ class Witness:
 
 @dataclass
 class Scene:
+    """Searches on the cluster, and the checks of their results."""
+
     site: Any
-    witnesses: dict[str, Witness] = field(default_factory=dict)
-    going: list[str] = field(default_factory=list)  # jobs that are deleted, perhaps not quite gone yet
+    trial_logs: dict[str, TrialLogs] = field(default_factory=dict)
+    deleting: list[str] = field(default_factory=list)  # jobs whose deletion may not be complete
 
     def apply(self, manifest: dict[str, Any]) -> None:
         self.site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
@@ -70,9 +76,11 @@ class Scene:
         steps: int = LAST,
         cordoned: bool = False,
         **spec: Any,
-    ) -> Witness:
-        """A search of so many trials at once, of `LAST` steps of so many seconds each. `steps`: its maxSteps;
-        `cordoned`: some node takes no pods, on purpose.
+    ) -> TrialLogs:
+        """Start a search with `trials` trials in parallel, each of `LAST` steps of `seconds`.
+
+        `mode` is that of scripts/steady.py. `steps` is the job's maxSteps. With `cordoned` a node accepts no pods on
+        purpose. `spec` changes the spec of the job.
         """
         manifest: dict[str, Any] = self.site.example(name)
         manifest["spec"] |= {
@@ -92,13 +100,13 @@ class Scene:
         container["volumeMounts"] = [{"name": "scripts", "mountPath": "/scripts"}]
         container["resources"] = {"requests": {"cpu": cpu, "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
         if not cordoned:
-            self.site.until("every node takes pods", self.nodes_take_pods, 120)
+            self.site.until("every node accepts pods", self.nodes_accept_pods, 120)
         self.apply(manifest)
-        self.witnesses[name] = Witness(self.site, name)
-        return self.witnesses[name]
+        self.trial_logs[name] = TrialLogs(self.site, name)
+        return self.trial_logs[name]
 
-    def nodes_take_pods(self) -> bool:
-        """After an accident the controllers may hold a node back for a while; a kubelet tells of its shares late."""
+    def nodes_accept_pods(self) -> bool:
+        """Return whether all nodes accept pods; after a fault a node may be tainted or lack its slots."""
         return all(
             not node["spec"].get("taints") and int(node["status"]["allocatable"].get("podium.dev/gpu", "0")) > 0
             for node in self.site.objects("nodes")
@@ -107,16 +115,16 @@ class Scene:
     def phase(self, name: str) -> str:
         return str(self.site.job(name).get("status", {}).get("phase", ""))
 
-    def until(self, witness: Witness, what: str, condition: Any, seconds: float) -> Any:
-        def looked() -> Any:
-            witness.look()
+    def until(self, logs: TrialLogs, what: str, condition: Any, seconds: float) -> Any:
+        def checked() -> Any:
+            logs.open_new()
             return condition()
 
-        return self.site.until(f"{witness.job}: {what}", looked, seconds)
+        return self.site.until(f"{logs.job}: {what}", checked, seconds)
 
-    def until_over(self, witness: Witness, seconds: float = 240) -> dict[str, Any]:
-        self.until(witness, "over", lambda: self.phase(witness.job) in FINAL, seconds)
-        found: dict[str, Any] = self.site.job(witness.job)
+    def wait_for_end(self, logs: TrialLogs, seconds: float = 240) -> dict[str, Any]:
+        self.until(logs, "ended", lambda: self.phase(logs.job) in FINAL, seconds)
+        found: dict[str, Any] = self.site.job(logs.job)
         return found
 
     def trials(self, name: str) -> list[dict[str, Any]]:
@@ -131,57 +139,57 @@ class Scene:
         return sum(trial.get("status", {}).get("suspensions", {}).get("count", 0) for trial in self.trials(name))
 
     def in_phase(self, name: str, phase: str) -> dict[str, Any] | None:
-        """The pod of a trial that stands there now."""
+        """Return the pod of a trial that is in this phase now."""
         names = {t["status"]["pod"] for t in self.trials(name) if t.get("status", {}).get("phase") == phase}
         return next((pod for pod in self.pods(name) if pod["metadata"]["name"] in names), None)
 
     def folder(self, name: str, trial: str) -> Path:
-        """The trial's folder on the volume that all nodes share."""
+        """Return the trial's checkpoint folder on the volume that all nodes share."""
         uid = self.site.job(name)["metadata"]["uid"][:8]
         path: Path = next(self.site.cluster.paths.shared.glob(f"*-{name}-{uid}/{trial}-*"))
         return path
 
-    def let_go(self, name: str) -> None:
-        """Trials of the mode `held` may end from now on; each has trained already."""
+    def release(self, name: str) -> None:
+        """Let the trials of the modes `held` and `deaf` continue to their end. Each must have trained already."""
         for trial in self.trials(name):
             (self.folder(name, trial["metadata"]["name"]) / "go").touch()
 
     def freezer(self, pod: dict[str, Any]) -> Path:
-        """The cgroup of a pod's main container that the agent freezes."""
+        """Return the cgroup of a pod's main container, which the agent freezes."""
         container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
         found = (f for root in self.site.cgroup_roots() for f in root.glob(f"**/*{container}*") if f.is_dir())
         return next(folder for folder in found if any((folder / file).exists() for file in self.site.evidence.THAWED))
 
     def finish(self, *names: str) -> None:
-        """They go beside what comes next: each takes the operator seconds, for its folders go with it."""
+        """Delete searches without waiting: the operator takes seconds to remove their folders."""
         for name in names:
-            self.witnesses.pop(name).close()
+            self.trial_logs.pop(name).close()
         self.site.kubectl("delete", "hyperparamjob", *names, "--wait=false")
-        self.going += names
+        self.deleting += names
 
-    def all_gone(self) -> None:
+    def wait_until_deleted(self) -> None:
         self.site.until(
-            f"{', '.join(self.going)} gone",
-            lambda: not {job["metadata"]["name"] for job in self.site.objects("hyperparamjobs")} & set(self.going),
+            f"{', '.join(self.deleting)} deleted",
+            lambda: not {job["metadata"]["name"] for job in self.site.objects("hyperparamjobs")} & set(self.deleting),
             90,
         )
-        self.going.clear()
+        self.deleting.clear()
 
-    def judge(self, witness: Witness, exact: bool = True) -> int:
-        """Every trial has the values of an undisturbed run, and lost what its status says; the steps lost in all."""
+    def check_results(self, logs: TrialLogs, exact: bool = True) -> int:
+        """Check that all trials have correct values and report their lost work; return all lost steps."""
         right, total = dict(chain()), 0.0
-        # whose pod ended while nobody could be told is over before its agent has said all
+        # a trial whose pod ended during an outage may succeed before its agent has reported everything
         self.site.until(
-            f"{witness.job}: the agents' last words",
-            lambda: all(self.last_step(trial) == LAST for trial in self.trials(witness.job)),
+            f"{logs.job}: the final reports",
+            lambda: all(self.last_step(trial) == LAST for trial in self.trials(logs.job)),
             90,
         )
-        for trial in self.trials(witness.job):
+        for trial in self.trials(logs.job):
             name, status = trial["metadata"]["name"], trial["status"]
             assert status["phase"] == "Succeeded", f"{name}: {status}"
             assert status["lastStep"] == LAST
             assert all(right[int(p["step"])] == p["value"] for p in status["curve"]["points"]), name
-            attempts = witness.printed(name)
+            attempts = logs.printed(name)
             lost = 0
             for points in attempts.values():
                 steps = [step for step, _ in points]
@@ -190,23 +198,23 @@ class Scene:
             ordered = list(attempts.values())
             for before, after in itertools.pairwise(ordered):
                 lost += before[-1][0] - (after[0][0] - 1)
-            said = status.get("lostWork", {}).get("steps", 0)
+            reported = status.get("lostWork", {}).get("steps", 0)
             if exact:
-                assert said == lost, f"{name} lost {lost} steps by its logs, {said} by its status"
-            total += said
-        assert self.site.job(witness.job)["status"].get("lostWork", {}).get("steps", 0) == total
+                assert reported == lost, f"{name} lost {lost} steps by its logs, {reported} by its status"
+            total += reported
+        assert self.site.job(logs.job)["status"].get("lostWork", {}).get("steps", 0) == total
         return int(total)
 
-    def nothing_leaks(self, name: str) -> None:
-        """After the search: nothing frozen, no pod that works, every share free."""
+    def check_no_leaks(self, name: str) -> None:
+        """Check that after the search nothing is frozen, no pod runs and every slot is free."""
         self.site.until(f"{name}: nothing is frozen", lambda: not self.site.frozen(), 90)
         self.site.until(
-            f"{name}: no pod is alive",  # a busy kubelet tells late that one has ended
+            f"{name}: no pod is alive",  # a busy kubelet reports the end of a pod late
             lambda: not [pod for pod in self.pods(name) if pod["status"]["phase"] in ("Running", "Pending")],
             90,
         )
         self.site.until(
-            f"{name}: all shares are free",
+            f"{name}: all slots are free",
             lambda: all(
                 not gpu.get("trials") for node in self.site.objects("gpunodes") for gpu in node["status"]["gpus"]
             ),
@@ -218,7 +226,10 @@ class Scene:
         return float(trial.get("status", {}).get("lastStep", 0))
 
     def kill(self, program: str, pods: str) -> int:
-        """SIGKILL, then a new pod at once: the kubelet would start the old one's container ever later."""
+        """Send SIGKILL and replace the pods; return the number of processes.
+
+        The kubelet would restart the old pod's container with growing delays.
+        """
         killed: int = self.site.kill_program(program)
         component = f"app.kubernetes.io/component={pods}"
         arguments = ("delete", "pod", "-n", "podium-system", "-l", component, "--force", "--grace-period=0")
@@ -227,22 +238,22 @@ class Scene:
 
 
 def set_up(site: Any) -> Scene:
-    """Scripts, and a volume that all nodes share (/shared of the dev cluster)."""
+    """Create the scripts and a volume that all nodes share (/shared of the development cluster)."""
     texts = {path.name: path.read_text() for path in SCRIPTS.glob("*.py")}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "fault-scripts"}, "data": texts}
-    room = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": "shared"}
+    volume_spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": "shared"}
     volume = {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": {"name": "shared"},
-        "spec": {**room, "hostPath": {"path": "/shared"}, "persistentVolumeReclaimPolicy": "Retain"},
+        "spec": {**volume_spec, "hostPath": {"path": "/shared"}, "persistentVolumeReclaimPolicy": "Retain"},
     }
-    wish = {"accessModes": ["ReadWriteMany"], "storageClassName": "shared", "volumeName": "shared"}
+    claim_spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "shared", "volumeName": "shared"}
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "shared", "namespace": "default"},
-        "spec": {**wish, "resources": {"requests": {"storage": "1Gi"}}},
+        "spec": {**claim_spec, "resources": {"requests": {"storage": "1Gi"}}},
     }
     site.cluster.paths.shared.chmod(0o777)
     for manifest in (config, volume, claim):

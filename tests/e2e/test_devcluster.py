@@ -1,4 +1,4 @@
-"""The dev cluster itself, seen from outside: killed midway it comes up again; down leaves nothing on the machine."""
+"""The development cluster: `up` recovers from a kill, and `down` leaves nothing on the machine."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ spec:
 """
 
 
-def seen_from_outside(name: str, state: Path) -> list[str]:
-    """Everything of this cluster that the machine shows, asked without the cluster's own code."""
+def traces(name: str, state: Path) -> list[str]:
+    """Return the processes, namespaces, mounts and cgroups of a cluster, without the cluster's own code."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -68,85 +68,85 @@ def command(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture
-def plane() -> Iterator[Cluster]:
+def control_plane() -> Iterator[Cluster]:
     cluster = Cluster(f"e2e-plane-{os.getpid()}", nodes=0)
     yield cluster
     cluster.down(purge=True)
 
 
 @pytest.mark.parametrize("reached", ["etcd", "kube-apiserver", "kube-controller-manager"])
-def test_killed_midway_then_up_then_down_leaves_nothing(plane: Cluster, reached: str) -> None:
-    process = command("up", "--name", plane.name, "--nodes", "0")
-    until(lambda: reached in plane.processes.records(), 60, f"{reached} started")
+def test_up_recovers_from_a_killed_up_and_down_leaves_nothing(control_plane: Cluster, reached: str) -> None:
+    process = command("up", "--name", control_plane.name, "--nodes", "0")
+    until(lambda: reached in control_plane.processes.records(), 60, f"{reached} started")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=10)
-    assert seen_from_outside(plane.name, plane.paths.root), "the killed run should have left something"
-    assert not plane.healthy()
+    assert traces(control_plane.name, control_plane.paths.root), "the killed run should have left something"
+    assert not control_plane.healthy()
 
-    plane.up()
-    assert plane.healthy()
-    assert "kube-system" in plane.kubectl("get", "namespaces", "-o", "name", timeout=15)
+    control_plane.up()
+    assert control_plane.healthy()
+    assert "kube-system" in control_plane.kubectl("get", "namespaces", "-o", "name", timeout=15)
 
-    plane.down()
-    assert seen_from_outside(plane.name, plane.paths.root) == []
+    control_plane.down()
+    assert traces(control_plane.name, control_plane.paths.root) == []
 
 
-def test_up_is_idempotent_and_mends_what_died(plane: Cluster) -> None:
-    plane.up()
-    pid = plane.pid("kube-apiserver")
-    plane.up()
-    assert plane.pid("kube-apiserver") == pid
+def test_up_is_idempotent_and_restarts_dead_components(control_plane: Cluster) -> None:
+    control_plane.up()
+    pid = control_plane.pid("kube-apiserver")
+    control_plane.up()
+    assert control_plane.pid("kube-apiserver") == pid
 
-    plane.kill("kube-apiserver")
-    assert plane.complaints() == ["kube-apiserver is not running"]
+    control_plane.kill("kube-apiserver")
+    assert control_plane.complaints() == ["kube-apiserver is not running"]
 
     def healthy_after_starts_by_hand() -> bool:
-        # a controller-manager that loses its API server while it is still starting its controllers ends as well
-        for component in plane.components():
-            if not plane.running(component):
-                plane.start(component)
-        return plane.healthy()
+        # a controller-manager that loses the API server while it starts its controllers exits, too
+        for component in control_plane.components():
+            if not control_plane.running(component):
+                control_plane.start(component)
+        return control_plane.healthy()
 
     until(healthy_after_starts_by_hand, 60, "healthy again after starts by hand")
 
-    plane.kill("etcd")
-    plane.up()
-    assert plane.healthy()
-    assert plane.pid("kube-apiserver") != pid
+    control_plane.kill("etcd")
+    control_plane.up()
+    assert control_plane.healthy()
+    assert control_plane.pid("kube-apiserver") != pid
 
 
-def test_another_size_is_refused_while_it_runs(plane: Cluster) -> None:
-    plane.up()
+def test_another_size_is_refused_while_the_cluster_runs(control_plane: Cluster) -> None:
+    control_plane.up()
     with pytest.raises(ClusterError, match=r"it has 0 nodes, 1 are asked for: `down` it first"):
-        Cluster(plane.name, nodes=1).up()
-    Cluster(plane.name).up()  # who asks for nothing takes what runs
+        Cluster(control_plane.name, nodes=1).up()
+    Cluster(control_plane.name).up()  # without a size, `up` uses the running cluster
 
 
-def test_the_same_name_of_another_cache_is_left_alone(plane: Cluster, tmp_path: Path) -> None:
-    plane.up()
-    stranger = Cluster(plane.name, nodes=0, cache=Cache(tmp_path))
-    for attempt in (stranger.up, stranger.down):
+def test_a_cluster_with_the_same_name_in_another_cache_is_not_touched(control_plane: Cluster, tmp_path: Path) -> None:
+    control_plane.up()
+    other = Cluster(control_plane.name, nodes=0, cache=Cache(tmp_path))
+    for attempt in (other.up, other.down):
         with pytest.raises(ClusterError, match=r"runs already, with its state in .*: use another --name"):
             attempt()
-    assert plane.healthy()
+    assert control_plane.healthy()
 
 
-def test_two_ups_at_once_make_one_cluster(plane: Cluster) -> None:
-    both = [command("up", "--name", plane.name, "--nodes", "0") for _ in range(2)]
+def test_two_concurrent_ups_create_one_cluster(control_plane: Cluster) -> None:
+    both = [command("up", "--name", control_plane.name, "--nodes", "0") for _ in range(2)]
     assert [process.wait(timeout=120) for process in both] == [0, 0]
-    assert plane.healthy()
+    assert control_plane.healthy()
 
 
-def test_interrupted_up_clears_up_after_itself(plane: Cluster) -> None:
-    process = command("up", "--name", plane.name, "--nodes", "0")
-    until(lambda: "kube-apiserver" in plane.processes.records(), 60, "kube-apiserver started")
+def test_an_interrupted_up_cleans_up(control_plane: Cluster) -> None:
+    process = command("up", "--name", control_plane.name, "--nodes", "0")
+    until(lambda: "kube-apiserver" in control_plane.processes.records(), 60, "kube-apiserver started")
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 130
-    assert seen_from_outside(plane.name, plane.paths.root) == []
+    assert traces(control_plane.name, control_plane.paths.root) == []
 
 
 @pytest.fixture
-def noded() -> Iterator[Cluster]:
+def one_node() -> Iterator[Cluster]:
     cluster = Cluster(
         f"e2e-node-{os.getpid()}",
         nodes=1,
@@ -157,30 +157,30 @@ def noded() -> Iterator[Cluster]:
     cluster.down(purge=True)
 
 
-def test_node_survives_restarts_and_down_ends_frozen_containers(noded: Cluster) -> None:
-    noded.kubectl("apply", "-f", "-", stdin=POD)
-    noded.kubectl("wait", "--for=condition=Ready", "pod/frozen", "--timeout=60s", timeout=70)
-    pods = noded.logs / "node-1" / "pods"
+def test_a_node_survives_restarts_and_down_ends_frozen_containers(one_node: Cluster) -> None:
+    one_node.kubectl("apply", "-f", "-", stdin=POD)
+    one_node.kubectl("wait", "--for=condition=Ready", "pod/frozen", "--timeout=60s", timeout=70)
+    pods = one_node.logs / "node-1" / "pods"
     (log,) = pods.glob("default_frozen_*/count/0.log")
-    noded.restart("containerd", "node-1")
-    noded.restart("kubelet", "node-1")
-    until(noded.healthy, 120, "node Ready after the restarts")
+    one_node.restart("containerd", "node-1")
+    one_node.restart("kubelet", "node-1")
+    until(one_node.healthy, 120, "node Ready after the restarts")
     before = log.stat().st_ino, log.stat().st_size
-    until(lambda: (log.stat().st_ino, log.stat().st_size) != before, 60, "the container goes on and its log grows")
-    until(lambda: can_exec(noded), 180, "kubectl exec works again")
+    until(lambda: (log.stat().st_ino, log.stat().st_size) != before, 60, "the container continues and its log grows")
+    until(lambda: can_exec(one_node), 180, "kubectl exec works again")
 
-    frozen = freeze(noded)
+    frozen = freeze(one_node)
     assert frozen, "no container to freeze"
-    noded.down()
-    assert seen_from_outside(noded.name, noded.paths.root) == []
+    one_node.down()
+    assert traces(one_node.name, one_node.paths.root) == []
 
-    noded.up()  # the image store was kept, the old containers are forgotten
-    assert noded.node_exec("node-1", ["ctr", "-n", "k8s.io", "containers", "ls", "-q"]).strip() == ""
-    assert "localhost/busybox:1" in noded.node_exec("node-1", ["ctr", "-n", "k8s.io", "images", "ls", "-q"])
+    one_node.up()  # the image store is kept, the old containers are not
+    assert one_node.node_exec("node-1", ["ctr", "-n", "k8s.io", "containers", "ls", "-q"]).strip() == ""
+    assert "localhost/busybox:1" in one_node.node_exec("node-1", ["ctr", "-n", "k8s.io", "images", "ls", "-q"])
 
 
 def can_exec(cluster: Cluster) -> bool:
-    """Not at once: a restarted kubelet first learns its pods anew."""
+    """Return whether kubectl exec works. A restarted kubelet must first find its pods."""
     try:
         return cluster.kubectl("exec", "frozen", "--", "hostname").strip() == "frozen"
     except CommandError:
@@ -188,7 +188,7 @@ def can_exec(cluster: Cluster) -> bool:
 
 
 def freeze(cluster: Cluster) -> list[Path]:
-    """All containers of the node's pods, behind the runtime's back, on cgroup v1 or v2."""
+    """Freeze the cgroups of all containers of the node's pods (v1 or v2); return these cgroups."""
     assert cluster.cgroups.hierarchies.tracking is not None
     root = cluster.cgroups.hierarchies.tracking / cluster.cgroups.name / "node-1" / "kubepods"
     done = []

@@ -1,4 +1,4 @@
-"""The main job on the real cluster, judged from outside: cgroups, the driver's record, containerd's logs, the API."""
+"""The example search on the real cluster, checked by cgroups, work.log, containerd's logs and the API."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ def test_the_search_succeeds_with_every_trial(digits: Any) -> None:
     assert phases == {f"digits-{number}": "Succeeded" for number in range(TRIALS)}
 
 
-def test_operator_agents_and_extender_were_killed_and_no_pod_was_made_twice(digits: Any) -> None:
+def test_operator_agents_and_extender_were_killed_and_no_pod_was_created_twice(digits: Any) -> None:
     assert digits.killed == {"operator": 1, "agent": 2, "extender": 1}
     for trial in digits.trials:
         name, last = trial["metadata"]["name"], trial["status"]["attempt"]
         assert {f"{name}-{attempt}" for attempt in range(last + 1)} <= digits.pods.keys() | {trial["status"]["pod"]}
         for attempt in range(last):
-            # bound while the killed agent's plugin was away: the kubelet refuses such a pod, it never ran
+            # the kubelet refuses a pod that is bound while the device plugin of the killed agent is away
             assert digits.pods[f"{name}-{attempt}"]["status"]["reason"] == "UnexpectedAdmissionError"
 
 
 def test_two_trials_never_worked_on_one_gpu_at_the_same_time(site: Any, digits: Any) -> None:
-    """By the driver's record, sampled every 20 ms: what surely is an overlap counts (see agent/driver/README.md)."""
+    """work.log has samples of 20 ms; only certain overlaps count (see agent/driver/README.md)."""
     assert len({item.gpu for item in digits.work}) == 2
     assert len({item.container for item in digits.work}) >= TRIALS
     pairs = site.evidence.overlaps(digits.work)
     assert not pairs, f"{len(pairs)} overlaps, the first: {pairs[0]}"
 
 
-def test_trials_were_suspended_and_came_back(site: Any, digits: Any) -> None:
-    assert site.evidence.returns(digits.work) >= 10, "seen by the driver"
-    assert digits.most_frozen >= 4, "seen in the cgroups while the search ran"
+def test_trials_were_suspended_and_resumed(site: Any, digits: Any) -> None:
+    assert site.evidence.resumptions(digits.work) >= 10, "by the driver's record"
+    assert digits.most_frozen >= 4, "in the cgroups during the search"
     assert digits.job["status"]["suspensions"] >= 10, "reported by Podium"
 
 
@@ -49,10 +49,10 @@ def test_no_step_is_missing_or_repeated(site: Any, digits: Any) -> None:
         points = site.evidence.printed(log, "val_acc", "epoch")
         assert [step for step, _ in points] == list(range(1, EPOCHS + 1)), trial["metadata"]["name"]
         kept = {point["step"]: point["value"] for point in trial["status"]["curve"]["points"]}
-        assert kept.items() <= dict(points).items(), "the stored curve says what the log says, to the last digit"
+        assert kept.items() <= dict(points).items(), "the stored curve has the values of the log, to the last digit"
         assert trial["status"]["lastStep"] == EPOCHS
-        told = site.evidence.summary(site.evidence.printed(log, "loss", "epoch"))
-        assert trial["status"]["additionalMetrics"] == [{"metric": "loss", **told}]
+        expected = site.evidence.summary(site.evidence.printed(log, "loss", "epoch"))
+        assert trial["status"]["additionalMetrics"] == [{"metric": "loss", **expected}]
 
 
 def test_the_best_trial_is_bit_identical_to_running_alone(site: Any, digits: Any) -> None:
@@ -71,12 +71,12 @@ def test_the_best_trial_is_bit_identical_to_running_alone(site: Any, digits: Any
     site.kubectl("apply", "-f", "-", stdin=json.dumps(alone))
     site.kubectl("wait", "pod/alone", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s", timeout=190)
     pod = site.get("pod", "alone")
-    ours = site.evidence.printed(site.log_of(together, "train"), "val_acc", "epoch")
-    assert site.evidence.printed(site.log_of(pod, "train"), "val_acc", "epoch") == ours
-    assert best["value"] == max(value for _, value in ours)
+    shared = site.evidence.printed(site.log_of(together, "train"), "val_acc", "epoch")
+    assert site.evidence.printed(site.log_of(pod, "train"), "val_acc", "epoch") == shared
+    assert best["value"] == max(value for _, value in shared)
 
 
-def test_kubectl_and_podium_tell_what_happened(site: Any, digits: Any, tmp_path: Path) -> None:
+def test_kubectl_and_podium_show_the_results(site: Any, digits: Any, tmp_path: Path) -> None:
     table = site.kubectl("get", "hyperparamjob", "digits")
     assert "Succeeded" in table
     assert f"{TRIALS}/{TRIALS}" in table
@@ -89,7 +89,7 @@ def test_kubectl_and_podium_tell_what_happened(site: Any, digits: Any, tmp_path:
         assert trial["metadata"]["name"] in text
 
 
-def test_events_tell_the_story_and_every_order_was_carried_out(site: Any, digits: Any) -> None:
+def test_events_report_the_search_and_every_run_queue_was_applied(site: Any, digits: Any) -> None:
     events = site.kubectl("get", "events", "--field-selector", "involvedObject.name=digits")
     assert f"All {TRIALS} trials ended: {TRIALS} succeeded" in events
     for node in site.objects("gpunodes"):
@@ -105,7 +105,9 @@ def test_events_tell_the_story_and_every_order_was_carried_out(site: Any, digits
         ({"queue": "research"}, "NotYetSupported"),
     ],
 )
-def test_a_job_that_only_the_operator_can_judge_starts_nothing(site: Any, change: dict[str, Any], reason: str) -> None:
+def test_an_invalid_job_that_only_the_operator_can_detect_starts_nothing(
+    site: Any, change: dict[str, Any], reason: str
+) -> None:
     manifest = site.example("wrong")
     manifest["spec"] |= change
     site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
@@ -114,7 +116,7 @@ def test_a_job_that_only_the_operator_can_judge_starts_nothing(site: Any, change
         accepted = next(c for c in status["conditions"] if c["type"] == "Accepted")
         assert accepted["status"] == "False"
         assert accepted["reason"] == reason
-        assert "spec." in accepted["message"], "the field is named"
+        assert "spec." in accepted["message"], "the message names the field"
         assert site.objects("hyperparamtrials", "-l", "podium.dev/job=wrong") == []
     finally:
         site.kubectl("delete", "hyperparamjob", "wrong")

@@ -1,5 +1,6 @@
-"""Everything that may die dies: each search still ends with the values of an undisturbed one, or with a loss that is
-exactly what the status says. Judged by containerd's logs, the cgroups and the API (scene.py).
+"""Faults of Podium, pods and scripts: a search has correct values and reports its lost work.
+
+The checks use containerd's logs, the cgroups and the API (scene.py).
 """
 
 from __future__ import annotations
@@ -15,87 +16,89 @@ FINAL = ("Succeeded", "Failed", "Refused")
 Scene = Any
 
 
-def test_the_operator_is_killed_ten_times_and_the_agents_five(scene: Scene) -> None:
-    """Each time within 50 ms of an order: in the middle of suspensions and resumptions."""
+def test_a_search_survives_ten_kills_of_the_operator_and_five_of_the_agents(scene: Scene) -> None:
+    """Each kill is within 50 ms of a new run queue, during suspensions and resumptions."""
     chance = random.Random(4)
-    witness = scene.search("killed", "held", trials=8, seconds=0.3)
-    scene.until(witness, "the first suspension", lambda: scene.suspensions("killed") >= 1, 120)
+    logs = scene.search("killed", "held", trials=8, seconds=0.3)
+    scene.until(logs, "the first suspension", lambda: scene.suspensions("killed") >= 1, 120)
     killed = {"operator": 0, "agent": 0}
     for round_ in range(10):
         epochs = {n["metadata"]["name"]: n["spec"]["epoch"] for n in scene.site.objects("gpunodes")}
 
-        def ordered(epochs: dict[str, int] = epochs) -> bool:
+        def changed(epochs: dict[str, int] = epochs) -> bool:
             return {n["metadata"]["name"]: n["spec"]["epoch"] for n in scene.site.objects("gpunodes")} != epochs
 
-        scene.until(witness, f"order {round_}", ordered, 60)
-        for who in ("operator", "agent")[: 1 + round_ % 2]:
-            time.sleep(chance.uniform(0, 0.05))  # the moment of the accident
-            killed[who] += scene.kill(f"podium-{who}", who) > 0
-    assert scene.phase("killed") not in FINAL, "it went on all the while"
+        scene.until(logs, f"new run queue {round_}", changed, 60)
+        for component in ("operator", "agent")[: 1 + round_ % 2]:
+            time.sleep(chance.uniform(0, 0.05))  # a random moment
+            killed[component] += scene.kill(f"podium-{component}", component) > 0
+    assert scene.phase("killed") not in FINAL, "the search has not ended meanwhile"
     assert killed == {"operator": 10, "agent": 5}
-    scene.until(witness, "all have begun", lambda: min(map(scene.last_step, scene.trials("killed"))) > 0, 120)
-    scene.let_go("killed")
-    assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
-    assert scene.judge(witness) == 0, "who dies is Podium: no trial loses anything"
+    scene.until(logs, "all have started", lambda: min(map(scene.last_step, scene.trials("killed"))) > 0, 120)
+    scene.release("killed")
+    assert scene.wait_for_end(logs)["status"]["phase"] == "Succeeded"
+    assert scene.check_results(logs) == 0, "only Podium was killed, so no work is lost"
     assert len({pod["metadata"]["labels"]["podium.dev/trial"] for pod in scene.pods("killed")}) == 8
-    scene.nothing_leaks("killed")
+    scene.check_no_leaks("killed")
     scene.finish("killed")
 
 
-def test_pods_are_deleted_while_running_suspended_and_gated(scene: Scene) -> None:
-    witness = scene.search("deleted", "held", trials=6)
+def test_deleted_pods_that_run_wait_or_are_suspended_lose_no_work(scene: Scene) -> None:
+    logs = scene.search("deleted", "held", trials=6)
     for phase in ("Gated", "Running", "Suspended", "Running", "Suspended"):
-        pod = scene.until(witness, phase, lambda phase=phase: scene.in_phase("deleted", phase), 60)
+        pod = scene.until(logs, phase, lambda phase=phase: scene.in_phase("deleted", phase), 60)
         scene.site.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
         gone = pod["metadata"]["uid"]
         scene.until(
-            witness,
+            logs,
             f"the {phase} pod is gone",
             lambda gone=gone: gone not in {p["metadata"]["uid"] for p in scene.pods("deleted")},
             60,
         )
-    scene.until(witness, "all have begun", lambda: min(map(scene.last_step, scene.trials("deleted"))) > 0, 120)
-    scene.let_go("deleted")
-    assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
-    assert scene.judge(witness) == 0, "each was saved within its grace period"
-    assert all(trial["status"]["failures"] == 0 for trial in scene.trials("deleted")), "no deletion is a failure"
-    scene.nothing_leaks("deleted")
+    scene.until(logs, "all have started", lambda: min(map(scene.last_step, scene.trials("deleted"))) > 0, 120)
+    scene.release("deleted")
+    assert scene.wait_for_end(logs)["status"]["phase"] == "Succeeded"
+    assert scene.check_results(logs) == 0, "each pod completed a checkpoint within its grace period"
+    assert all(trial["status"]["failures"] == 0 for trial in scene.trials("deleted")), (
+        "a deletion does not count as a failure"
+    )
+    scene.check_no_leaks("deleted")
     scene.finish("deleted")
 
 
-def test_a_pod_without_a_grace_period_loses_what_the_status_says(scene: Scene) -> None:
-    witness = scene.search("forced", trials=2)
-    scene.until(witness, "steps", lambda: min(map(scene.last_step, scene.trials("forced")), default=0) >= 12, 60)
+def test_the_status_reports_the_lost_work_of_pods_deleted_without_a_grace_period(scene: Scene) -> None:
+    logs = scene.search("forced", trials=2)
+    scene.until(logs, "steps", lambda: min(map(scene.last_step, scene.trials("forced")), default=0) >= 12, 60)
     for pod in scene.pods("forced"):
         scene.site.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
-    assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
-    assert scene.judge(witness) <= 2 * 5, "at most what was done since the last save, every 5 steps"
-    scene.nothing_leaks("forced")
+    assert scene.wait_for_end(logs)["status"]["phase"] == "Succeeded"
+    assert scene.check_results(logs) <= 2 * 5, "at most the work since the last checkpoint, which is every 5 steps"
+    scene.check_no_leaks("forced")
     scene.finish("forced")
 
 
-def test_scripts_that_fail_in_their_own_ways(scene: Scene) -> None:
-    """Out of memory, a save torn by SIGKILL, one that hangs, a volume that is full: each at once, in its own job."""
+def test_scripts_that_fail_by_themselves(scene: Scene) -> None:
+    """Out of memory, an incomplete checkpoint, a checkpoint that hangs, a full volume: a job for each."""
     modes = ("hog", "torn", "hangs", "full")
-    witnesses = {mode: scene.search(f"odd-{mode}", mode, trials=1) for mode in modes}
-    hanging = witnesses["hangs"]
-    pod = scene.until(hanging, "12 steps", lambda: _running_since(scene, "odd-hangs", 12), 120)
+    searches = {mode: scene.search(f"odd-{mode}", mode, trials=1) for mode in modes}
+    hanging = searches["hangs"]
+    pod = scene.until(hanging, "12 steps", lambda: _running_with_steps(scene, "odd-hangs", 12), 120)
     scene.site.kubectl("delete", "pod", pod, "--wait=false")
-    for mode, witness in witnesses.items():
-        job = scene.until_over(witness)
+    for mode, logs in searches.items():
+        job = scene.wait_for_end(logs)
         assert job["status"]["phase"] == "Succeeded", f"{mode}: {job['status']['message']}"
-        lost = scene.judge(witness)
-        (trial,) = scene.trials(witness.job)
-        own = mode in ("hog", "torn")
-        assert trial["status"]["failures"] == int(own), f"{mode}: its own failures count, the cluster's do not"
+        lost = scene.check_results(logs)
+        (trial,) = scene.trials(logs.job)
+        script_failed = mode in ("hog", "torn")
+        assert trial["status"]["failures"] == int(script_failed), f"{mode}: only failures of the script count"
         assert lost in range(10), mode
         if mode == "torn":
-            assert lost == 20 - 15, "the torn save at step 20 does not count, the one at 15 does"
-    scene.nothing_leaks("odd-full")
-    scene.finish(*(witness.job for witness in witnesses.values()))
+            assert lost == 20 - 15, "the incomplete checkpoint at step 20 does not count, the one at step 15 does"
+    scene.check_no_leaks("odd-full")
+    scene.finish(*(logs.job for logs in searches.values()))
 
 
-def _running_since(scene: Scene, job: str, steps: int) -> str | None:
+def _running_with_steps(scene: Scene, job: str, steps: int) -> str | None:
     for trial in scene.trials(job):
         if scene.last_step(trial) >= steps and trial["status"]["phase"] == "Running":
             return str(trial["status"]["pod"])

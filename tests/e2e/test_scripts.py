@@ -1,8 +1,7 @@
-"""What a script feels (docs/scripts.md), row by row: each script is suspended for a while, then its pod is deleted.
-Two stories are told at a time, each on a node and a GPU of its own.
+"""Effects of Podium on scripts (docs/scripts.md): a suspension, then the deletion of the pod.
 
-Judged from outside: by the record that the script keeps beside its saves (read on the node), the logs of containerd,
-the states of the cgroups, and the peer that the script talks to.
+Two scripts run at a time, each on its own node and GPU. The checks use the record that the script keeps beside its
+checkpoints, containerd's logs, the states of the cgroups, and the peer to which the script connects.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from script_modules import load
 pytestmark = pytest.mark.e2e
 SCRIPTS = Path(__file__).with_name("scripts")
 LAST = 60
-HELD_AT = 53  # the first attempt goes no further (scripts/steps.py)
-PAUSE = 4.0  # seconds for which a script is suspended: longer than the impatient peer waits
+HELD_AT = 53  # the first attempt stops at this step (scripts/steps.py)
+PAUSE = 4.0  # seconds of a suspension: longer than the timeout of the peer
 IMAGE = "localhost/podium-digits:dev"
-SAVES = "var/lib/podium-digits"  # on the nodes: the volume of the example's job
+VOLUME = "var/lib/podium-digits"  # the volume of the example's job, on the nodes
 NODES = ("node-1", "node-2")
-SPECIAL: dict[str, dict[str, Any]] = {  # what a script's job says otherwise
+OVERRIDES: dict[str, dict[str, Any]] = {  # changes to the spec of a script's job
     "trainer_dicts": {"metrics": {"source": "stdout", "format": "huggingface", "stepKey": "epoch"}},
     "ignores_sigterm": {"suspension": {"methods": ["freeze", "app-checkpoint"], "gracePeriodSeconds": 3}},
 }
-Tell = Callable[[str], "Story"]
+RunScript = Callable[[str], "Story"]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A line of the script's own record; `at` and `cpu` in seconds, of the machine's clock and of its processor."""
+    """A line of the script's record. `at` is the monotonic time and `cpu` the CPU time, both in seconds."""
 
     attempt: int
     step: int
@@ -50,14 +49,14 @@ class Step:
 
 @dataclass
 class Story:
-    """One trial: it ran, was frozen from `frozen_at` to `thawed_at`, ran, lost its pod, and ran to its end."""
+    """The record of a trial that was frozen from `frozen_at` to `thawed_at` and later lost its pod."""
 
     job: dict[str, Any] = field(default_factory=dict)
     trial: dict[str, Any] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    before: list[Step] = field(default_factory=list)  # what had been done when it was frozen
+    before: list[Step] = field(default_factory=list)  # the steps before it was frozen
     log_when_frozen: str = ""
-    logs: list[str] = field(default_factory=list)  # of each attempt, whole
+    logs: list[str] = field(default_factory=list)  # the whole log of each attempt
     frozen_at: float = 0.0
     thawed_at: float = 0.0
     files: set[str] = field(default_factory=set)
@@ -73,7 +72,7 @@ class Story:
 
 @dataclass
 class Stage:
-    """The scripts in the cluster, and the peer that some of them talk to."""
+    """The scripts in the cluster, and the peer to which some of them connect."""
 
     site: Any
     peer: dict[str, Any]
@@ -82,7 +81,7 @@ class Stage:
         self.site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
     def heard(self, trial: str = "") -> list[dict[str, Any]]:
-        """What the peer printed; its pod has no other log, so the rows of one trial are told apart by their lines."""
+        """Return the rows that the peer printed for a trial, whose lines begin with its name."""
         lines = [text.split(" ", 3)[-1] for text in self.site.log_of(self.peer, "peer").splitlines()]
         rows = [json.loads(line) for line in lines if line.startswith("{")]
         return [row for row in rows if row.get("line", "").startswith(trial)]
@@ -94,7 +93,7 @@ class Stage:
             "parameters": [{"name": "seed", "type": "int", "min": 1, "max": 9}],
             "trials": {"max": 1, "parallel": 1, "maxSteps": LAST},
             "suspension": {"methods": ["freeze", "app-checkpoint"], "gracePeriodSeconds": 20},
-            **SPECIAL.get(script, {}),
+            **OVERRIDES.get(script, {}),
         }
         pod = manifest["spec"]["template"]["spec"]
         pod["nodeSelector"] = {"kubernetes.io/hostname": node}
@@ -106,9 +105,12 @@ class Stage:
         return manifest
 
     def folder(self, job: str) -> Path | None:
-        """The trial's folder on the node, as the volume has it; with the job's uid, as earlier ones had its name."""
+        """Return the trial's folder on the node.
+
+        Its name contains the job's UID, because job names are reused.
+        """
         uid = self.site.job(job)["metadata"]["uid"][:8]
-        nodes = [self.site.cluster.node_root(node) / SAVES for node in NODES]
+        nodes = [self.site.cluster.node_root(node) / VOLUME for node in NODES]
         return next((path for node in nodes for path in node.glob(f"*-{job}-{uid}/{job}-0-*")), None)
 
     def pods(self, job: str) -> list[dict[str, Any]]:
@@ -127,11 +129,11 @@ class Stage:
         return found
 
     def log(self, pod: dict[str, Any]) -> TextIO:
-        """Kept open: the kubelet removes the logs of a pod that is gone."""
+        """Open the log of a pod. It must remain open, because the kubelet removes the logs of deleted pods."""
         meta = pod["metadata"]
         folder = f"{meta['namespace']}_{meta['name']}_{meta['uid']}"
         path: Path = self.site.cluster.logs / pod["spec"]["nodeName"] / "pods" / folder / "train" / "0.log"
-        return path.open(encoding="utf-8", newline="")  # a carriage return stays one
+        return path.open(encoding="utf-8", newline="")  # keeps carriage returns
 
     def suspend(self, job: str, wanted: bool) -> None:
         patch = json.dumps({"spec": {"suspend": wanted}})
@@ -141,8 +143,8 @@ class Stage:
         uid = pod["metadata"]["uid"]
         return any(uid in str(path).replace("_", "-") for path in self.site.frozen())
 
-    def tell(self, script: str, node: str) -> Story:
-        """The whole story of one script; fails where a part of it takes too long."""
+    def run(self, script: str, node: str) -> Story:
+        """Run a script with a suspension and a deletion of its pod; return its record."""
         manifest = self.job(script, node)
         job = manifest["metadata"]["name"]
         story = Story()
@@ -155,9 +157,9 @@ class Stage:
                 done = len(story.before)
                 self.site.until(f"{job}: 6 more steps", lambda: len(self.steps(job)) >= min(done + 6, HELD_AT), 60)
                 self.site.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
-                self.site.until(f"{job}: a new attempt works", lambda: self._attempts(job) == {0, 1}, 120)
+                self.site.until(f"{job}: a new attempt makes steps", lambda: self._attempts(job) == {0, 1}, 120)
                 story.logs.append(log.read())
-            story.job = self.site.until(f"{job}: over", lambda: self._over(job), 120)
+            story.job = self.site.until(f"{job}: ended", lambda: self._ended(job), 120)
             story.trial, story.steps = self.trial(job), self.steps(job)
             (last,) = [pod for pod in self.pods(job) if pod["metadata"]["labels"]["podium.dev/attempt"] == "1"]
             with self.log(last) as log:
@@ -174,7 +176,7 @@ class Stage:
         self.site.until(f"{job}: frozen", lambda: self.frozen(pod), 30)
         story.frozen_at = time.monotonic()
         story.before = self.steps(job)
-        time.sleep(PAUSE)  # the experiment: so long nothing may happen
+        time.sleep(PAUSE)  # nothing may happen during this time
         story.log_when_frozen = self.site.log_of(pod, "train")
         assert self.frozen(pod)
         story.thawed_at = time.monotonic()
@@ -184,28 +186,31 @@ class Stage:
     def _attempts(self, job: str) -> set[int]:
         return {step.attempt for step in self.steps(job)}
 
-    def _over(self, job: str) -> dict[str, Any] | None:
+    def _ended(self, job: str) -> dict[str, Any] | None:
         found: dict[str, Any] = self.site.job(job)
         return found if found["status"]["phase"] in ("Succeeded", "Failed", "Refused") else None
 
 
 @pytest.fixture(scope="module")
-def tell(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Tell]:
-    """The story of a script. Those of all tests that were asked for are begun at once, as nodes are free."""
+def run_script(stage: Stage, request: pytest.FixtureRequest) -> Iterator[RunScript]:
+    """A function that returns the record of a script.
+
+    The scripts of all selected tests run as nodes are free.
+    """
     nodes: SimpleQueue[str] = SimpleQueue()
     for node in NODES:
         nodes.put(node)
 
-    def told(script: str) -> Story:
+    def run_on_free_node(script: str) -> Story:
         node = nodes.get()
         try:
-            return stage.tell(script, node)
+            return stage.run(script, node)
         finally:
             nodes.put(node)
 
     here = [item.name.removeprefix("test_") for item in request.session.items if item.path == request.path]
     with ThreadPoolExecutor(len(NODES)) as pool:
-        stories: dict[str, Future[Story]] = {script: pool.submit(told, script) for script in here}
+        stories: dict[str, Future[Story]] = {script: pool.submit(run_on_free_node, script) for script in here}
         yield lambda script: stories[script].result()
         pool.shutdown(cancel_futures=True)
 
@@ -242,7 +247,7 @@ def stage(site: Any) -> Iterator[Stage]:
 
 
 def chain() -> list[tuple[int, int]]:
-    """(step, value) of a run that nobody disturbed."""
+    """Return (step, value) of an undisturbed run."""
     points, value = [], 1
     for step in range(1, LAST + 1):
         value = (value * 31 + step) % 65521
@@ -251,9 +256,9 @@ def chain() -> list[tuple[int, int]]:
 
 
 def values(log: str, key: str = "loss", step: str = "epoch") -> list[tuple[int, float]]:
-    """(step, value) of every line, or piece of a line, that says both: JSON or a dict of Python's."""
+    """Return (step, value) of every JSON or Python dict in the log, each a line or a part of a line."""
     found = []
-    # P: the next line of containerd's log goes on with this one, so what a bar wrote for long is one line again
+    # P marks a partial line, which the next line of containerd's log continues
     pieces = [line.split(" ", 3) for line in log.split("\n") if line.count(" ") >= 3]
     text = "".join(piece + ("" if mark.startswith("P") else "\n") for _, _, mark, piece in pieces)
     for part in text.replace("\r", "\n").splitlines():
@@ -264,8 +269,8 @@ def values(log: str, key: str = "loss", step: str = "epoch") -> list[tuple[int, 
     return found
 
 
-def nothing_was_lost(story: Story) -> None:
-    """Suspended, requeued, and every step done once, with the result of an undisturbed run."""
+def check_no_work_lost(story: Story) -> None:
+    """Check that a suspended and requeued trial made every step once, with correct values."""
     assert story.job["status"]["phase"] == "Succeeded", story.job["status"]
     assert [(step.step, step.value) for step in story.steps] == chain()
     assert [step.at for step in story.steps if story.frozen_at < step.at < story.thawed_at] == []
@@ -280,71 +285,75 @@ def nothing_was_lost(story: Story) -> None:
     assert all(printed[int(point["step"])] == point["value"] for point in points)
 
 
-def test_buffered_prints(tell: Tell) -> None:
-    story = tell("buffered_prints")
-    nothing_was_lost(story)
-    shown = values(story.log_when_frozen)
-    assert len(shown) - len(story.before) in (0, 1), "each print was seen at once, although none was flushed"
-    assert values(story.log_when_frozen, "late") == [], "what a script buffers itself comes later"
-    assert [step for step, _ in values(story.logs[0], "late")] == [step.step for step in story.of(0)], "but it comes"
+def test_buffered_prints(run_script: RunScript) -> None:
+    story = run_script("buffered_prints")
+    check_no_work_lost(story)
+    visible = values(story.log_when_frozen)
+    assert len(visible) - len(story.before) in (0, 1), (
+        "each print is in the log at once, although the script does not flush"
+    )
+    assert values(story.log_when_frozen, "late") == [], "output that the script buffers itself is not in the log yet"
+    assert [step for step, _ in values(story.logs[0], "late")] == [step.step for step in story.of(0)], "but later it is"
     assert values(story.logs[0]) + values(story.logs[1]) == chain()
 
 
-def test_progress_bar(tell: Tell) -> None:
-    story = tell("progress_bar")
-    nothing_was_lost(story)
-    assert "\r" in story.logs[0], "the log holds what a terminal would have drawn over"
+def test_progress_bar(run_script: RunScript) -> None:
+    story = run_script("progress_bar")
+    check_no_work_lost(story)
+    assert "\r" in story.logs[0], "the log contains what a terminal would overwrite"
     assert values(story.logs[0]) + values(story.logs[1]) == chain()
 
 
-def test_trainer_dicts(tell: Tell) -> None:
-    story = tell("trainer_dicts")
-    nothing_was_lost(story)
+def test_trainer_dicts(run_script: RunScript) -> None:
+    story = run_script("trainer_dicts")
+    check_no_work_lost(story)
     assert values(story.logs[0]) + values(story.logs[1]) == chain()
 
 
-def test_tcp_connection(stage: Stage, tell: Tell) -> None:
-    story = tell("tcp_connection")
-    nothing_was_lost(story)
+def test_tcp_connection(stage: Stage, run_script: RunScript) -> None:
+    story = run_script("tcp_connection")
+    check_no_work_lost(story)
     heard = stage.heard()
-    for port, often in ((7001, range(1, 2)), (7002, range(2, 99))):
+    for port, connections in ((7001, range(1, 2)), (7002, range(2, 99))):
         first = [row for row in heard if row["port"] == port and row.get("line", "").startswith("0 ")]
-        said = [int(row["line"].split()[1]) for row in first]
-        assert said == [step.step for step in story.of(0)], "no line is lost or said twice"
-        assert len({row["connection"] for row in first}) in often, f"port {port}"
+        sent = [int(row["line"].split()[1]) for row in first]
+        assert sent == [step.step for step in story.of(0)], "no line is lost or repeated"
+        assert len({row["connection"] for row in first}) in connections, f"port {port}"
     ended = [row["at"] for row in heard if row["port"] == 7002 and "ended" in row]
-    assert any(story.frozen_at < at < story.thawed_at for at in ended), "the impatient peer hung up on the frozen one"
+    assert any(story.frozen_at < at < story.thawed_at for at in ended), (
+        "the peer with a timeout closed the connection of the frozen script"
+    )
 
 
-def test_heartbeat(stage: Stage, tell: Tell) -> None:
-    story = tell("heartbeat")
-    nothing_was_lost(story)
+def test_heartbeat(stage: Stage, run_script: RunScript) -> None:
+    story = run_script("heartbeat")
+    check_no_work_lost(story)
     beats = [(row["at"], *row["line"].split()) for row in stage.heard("heartbeat-0 ")]
     assert [at for at, *_ in beats if story.frozen_at + 0.1 < at < story.thawed_at] == [], "silent while suspended"
     for attempt in ("0", "1"):
         numbers = [int(number) for _, _, mine, number in beats if mine == attempt]
-        assert numbers == list(range(len(numbers))), "the same thread goes on, no beat is missing"
+        assert numbers == list(range(len(numbers))), "the same thread continues, and no heartbeat is missing"
         assert len(numbers) >= 5
-    assert {run for _, run, *_ in beats} == {"heartbeat-0"}, "a tracker that knows the run by its name sees one run"
+    assert {run for _, run, *_ in beats} == {"heartbeat-0"}, "a tracker that identifies runs by name sees one run"
 
 
-def test_wall_clock(tell: Tell) -> None:
-    story = tell("wall_clock")
-    nothing_was_lost(story)
+def test_wall_clock(run_script: RunScript) -> None:
+    story = run_script("wall_clock")
+    check_no_work_lost(story)
     first = story.of(0)
     gaps = [(b.at - a.at, b.cpu - a.cpu) for a, b in itertools.pairwise(first)]
     wall, processor = max(gaps)
-    assert wall >= PAUSE, "to the wall's clock the suspension was one long step"
-    assert processor < 1.0, "to the processor's it was none"
+    assert wall >= PAUSE, "in wall-clock time the suspension is one long step"
+    assert processor < 1.0, "in CPU time it is not visible"
     by_wall = dict(values(story.logs[0], "by_wall"))
-    assert by_wall[first[-1].step] == 1, "a limit of 6 s by the wall is over after less than 6 s of work"
+    assert by_wall[first[-1].step] == 1, "a wall-clock limit of 6 s passes after less than 6 s of work"
     assert not any(value for _, value in values(story.logs[0], "by_processor"))
     second = dict(values(story.logs[1], "by_wall"))
-    assert second[story.of(1)[0].step] == 0, "and a new pod counts from 0 again"
+    assert second[story.of(1)[0].step] == 0, "a new pod starts from 0 again"
 
 
-def test_data_loader(tell: Tell) -> None:
-    story = tell("data_loader")
+def test_data_loader(run_script: RunScript) -> None:
+    story = run_script("data_loader")
     assert [(step.step, step.value) for step in story.steps] == chain()
     printed = values(story.logs[0]) + values(story.logs[1])
     assert printed == [(step, batch(step)) for step in range(1, LAST + 1)], "each batch once, in order"
@@ -353,7 +362,7 @@ def test_data_loader(tell: Tell) -> None:
 
 
 def batch(step: int) -> float:
-    """The script's own function, here without a worker, a pod or a cluster."""
+    """Return the batch that the script computes for a step."""
     sys.path.insert(0, str(SCRIPTS))
     try:
         module = load(SCRIPTS / "data_loader.py")
@@ -363,15 +372,18 @@ def batch(step: int) -> float:
         sys.path.remove(str(SCRIPTS))
 
 
-def test_ignores_sigterm(tell: Tell) -> None:
-    """It is killed when the grace period is over; what it did since its last save is lost, and the status says so."""
-    story = tell("ignores_sigterm")
+def test_ignores_sigterm(run_script: RunScript) -> None:
+    """The script is killed after the grace period.
+
+    The status reports the work since its last checkpoint as lost.
+    """
+    story = run_script("ignores_sigterm")
     assert story.job["status"]["phase"] == "Succeeded"
     first, second = story.of(0), story.of(1)
     resumed = second[0].step - 1
-    assert resumed % 5 == 0, "from a save"
+    assert resumed % 5 == 0, "it continued from a checkpoint"
     assert [(step.step, step.value) for step in first] == chain()[: len(first)]
-    assert [(step.step, step.value) for step in second] == chain()[resumed:], "what was done again was done right"
+    assert [(step.step, step.value) for step in second] == chain()[resumed:], "the repeated steps have the same values"
     last = values(story.logs[0])[-1][0]
     lost = last - resumed
     losses = story.status.get("lostWork", {})

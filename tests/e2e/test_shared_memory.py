@@ -1,8 +1,8 @@
-"""Two trials that do not fit together share one GPU by `cuda-checkpoint`, on the real cluster; a stranger takes the
-memory just before a restore. Judged by the fake driver's own state and record, containerd's logs, and the API.
+"""Two trials that do not fit together share a GPU by `cuda-checkpoint` on the real cluster.
 
-Each declares 80 % of its GPU and takes 60 % of it (the example leaves the rest to a real driver's context). The GPUs
-are made small for it: what leaves them has to fit into the trials' pods.
+Another process takes the memory just before a restore. The checks use the fake driver's state and work.log,
+containerd's logs and the API. Each trial declares 80 % of its GPU and uses 60 %; the example leaves the rest to the
+context of a real driver. The GPUs are small, because the checkpointed memory must fit into the trials' pods.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Scene = Any
 
 
 def memory(scene: Scene) -> list[int]:
-    """Bytes of every GPU, as the agents report them."""
+    """Return the memory of every GPU in bytes, as the agents report it."""
     return [gpu["memoryTotal"] for node in scene.site.objects("gpunodes") for gpu in node["status"].get("gpus", [])]
 
 
-def whole(found: list[int]) -> list[int]:
-    """Empty until each of the two nodes tells of its GPU."""
+def of_both_nodes(found: list[int]) -> list[int]:
+    """Return an empty list until both nodes report their GPU."""
     return found if len(found) == 2 else []
 
 
@@ -34,28 +34,28 @@ def used(scene: Scene) -> list[int]:
     return [gpu["memoryUsed"] for node in scene.site.objects("gpunodes") for gpu in node["status"].get("gpus", [])]
 
 
-def make_gpus(scene: Scene, size: str) -> None:
+def set_gpu_memory(scene: Scene, size: str) -> None:
     daemon = ("-n", "podium-fake-driver", "daemonset/podium-fake-driver")
     scene.site.kubectl("set", "env", *daemon, f"FAKE_GPU_MEMORY={size}")
 
 
 @pytest.fixture
 def small_gpus(scene: Scene) -> Iterator[None]:
-    before = scene.site.until("every node's GPUs", lambda: whole(memory(scene)), 150)
-    make_gpus(scene, str(TOTAL))
+    before = scene.site.until("every node's GPUs", lambda: of_both_nodes(memory(scene)), 150)
+    set_gpu_memory(scene, str(TOTAL))
     try:
         scene.site.until("small GPUs", lambda: memory(scene) == [TOTAL] * len(before), 150)
         yield
     finally:
-        scene.site.driver(NODE).stranger(0)
-        make_gpus(scene, str(before[0]))
-        scene.site.until("the GPUs of before", lambda: memory(scene) == before, 150)
+        scene.site.driver(NODE).occupy_memory(0)
+        set_gpu_memory(scene, str(before[0]))
+        scene.site.until("the GPUs with their usual memory", lambda: memory(scene) == before, 150)
 
 
 @pytest.fixture
 def _search(scene: Scene, small_gpus: None) -> Iterator[None]:
-    """It ends before the GPUs change again."""
-    scene.site.until("every node takes pods", scene.nodes_take_pods, 120)
+    """A search that is deleted before the GPUs change again."""
+    scene.site.until("every node accepts pods", scene.nodes_accept_pods, 120)
     scene.apply(manifest(scene))
     yield
     scene.site.kubectl("delete", "hyperparamjob", JOB, "--timeout=90s", timeout=100)
@@ -80,7 +80,7 @@ def manifest(scene: Scene) -> dict[str, Any]:
 
 
 def run_alone(scene: Scene, pod: dict[str, Any]) -> str:
-    """The same command in a pod that has no GPU and that Podium knows nothing of; its name."""
+    """Start the same command in a pod without a GPU, unknown to Podium; return its name."""
     name = f"alone-{pod['metadata']['labels']['podium.dev/trial']}"
     train = pod["spec"]["containers"][0]
     container = {"name": "train", "image": train["image"], "command": train["command"]}
@@ -100,55 +100,59 @@ def one_pod(scene: Scene, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("_search")
-def test_two_trials_of_more_than_half_a_gpu_share_it_and_wait_for_a_stranger(scene: Scene) -> None:
+def test_two_trials_of_more_than_half_a_gpu_share_it_and_wait_for_memory_of_another_process(scene: Scene) -> None:
     site, driver = scene.site, scene.site.driver(NODE)
 
-    def look() -> Any:
-        """Each time: the GPU holds what it has room for, and no process is lost."""
-        seen = driver.look()
+    def read_gpu() -> Any:
+        """Read the GPU; check that its memory is not overcommitted and that no process is FAILED."""
+        seen = driver.read()
         assert "FAILED" not in seen.states
         assert seen.used <= seen.total == TOTAL
         return seen
 
-    def shares() -> Any:
-        """One at work, one off the GPU: whose restore is next."""
-        seen = look()
+    def one_checkpointed() -> Any:
+        """Return the GPU if one trial runs and the other one, whose restore is next, is checkpointed."""
+        seen = read_gpu()
         return seen if seen.states == ["CHECKPOINTED", "RUNNING"] and seen.used == TAKEN else None
 
-    seen = site.until("one is at work, one is off the GPU", shares, 120)
+    seen = site.until("one trial runs, the other is checkpointed", one_checkpointed, 120)
     assert [holder.bytes for holder in seen.holders] == [TAKEN, TAKEN]
-    driver.stranger(TOTAL - seen.used)  # a stranger takes all that is left
+    driver.occupy_memory(TOTAL - seen.used)  # another process uses all free memory
 
     pods = {pod["metadata"]["labels"]["podium.dev/trial"]: pod for pod in scene.pods(JOB)}
     alone = {trial: run_alone(scene, pod) for trial, pod in pods.items()}
 
     def waits() -> bool:
-        look()
-        told = [trial.get("status", {}) for trial in scene.trials(JOB)]
-        states = [(one.get("phase"), one.get("reason")) for one in told]
+        read_gpu()
+        statuses = [trial.get("status", {}) for trial in scene.trials(JOB)]
+        states = [(one.get("phase"), one.get("reason")) for one in statuses]
         return states == [("Suspended", "InsufficientGPUMemory")] * 2
 
     site.until("the restores wait for memory", waits, 120)
-    assert look().states == ["CHECKPOINTED", "CHECKPOINTED"], "waiting, not FAILED"
-    assert look().used == TOTAL - TAKEN, "the stranger's alone"
-    driver.stranger(TOTAL)  # and now that nobody is on the way back, all there is
-    site.until("the agent has seen it", lambda: TOTAL in used(scene), 60)
-    assert look().states == ["CHECKPOINTED", "CHECKPOINTED"]
-    driver.stranger(0)
+    assert read_gpu().states == ["CHECKPOINTED", "CHECKPOINTED"], "waiting, not FAILED"
+    assert read_gpu().used == TOTAL - TAKEN, "only the memory of the other process"
+    driver.occupy_memory(TOTAL)  # and, while no restore is under way, all memory
+    site.until("the agent has read the memory", lambda: TOTAL in used(scene), 60)
+    assert read_gpu().states == ["CHECKPOINTED", "CHECKPOINTED"]
+    driver.occupy_memory(0)
 
-    def over() -> bool:
-        look()
+    def ended() -> bool:
+        read_gpu()
         return scene.phase(JOB) in ("Succeeded", "Failed")
 
-    site.until("over", over, 400)
+    site.until("the end of the search", ended, 400)
     status = site.job(JOB)["status"]
     assert status["phase"] == "Succeeded", status["message"]
     for trial in scene.trials(JOB):
         assert (trial["status"].get("attempt", 0), trial["status"].get("failures", 0)) == (0, 0), trial["status"]
-    ours = {container for pod in scene.pods(JOB) for container in container_ids(pod)}  # told late by a busy kubelet
-    work = [item for item in site.work() if item.container in ours]
+    trial_containers = {
+        container for pod in scene.pods(JOB) for container in container_ids(pod)
+    }  # a busy kubelet reports IDs late
+    work = [item for item in site.work() if item.container in trial_containers]
     assert not site.evidence.overlaps(work)
-    assert site.evidence.returns(work) >= 1, "one came back after the other had worked, as the driver saw it"
+    assert site.evidence.resumptions(work) >= 1, (
+        "a trial resumed after the other one had worked, by the driver's record"
+    )
     for trial, name in alone.items():
         site.kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s", timeout=190)
         undisturbed = curve(scene, one_pod(scene, name))

@@ -1,4 +1,7 @@
-"""`helm uninstall` in the middle of a search: nothing stays frozen. The layer's last test: Podium is gone after it."""
+"""`helm uninstall` during a search leaves nothing frozen.
+
+It is the last test, because it removes Podium.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_core.domain.actions import Places
+from podium_core.domain.actions import LazyRanks
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
 from podium_core.planning.planner import plan
@@ -39,8 +39,10 @@ def recorded() -> Snapshot:
     a0, a1, a2 = (keys[f"digits-{i}"] for i in (0, 1, 2))
     b3, b4 = keys["digits-3"], keys["digits-4"]
     gpus = [
-        make_gpu("gpu-a", node="node-a", shares=4, holder=a0, holder_since=980.0, trials=[a0, a1, a2], order=[a0, a1]),
-        make_gpu("gpu-b", node="node-b", shares=3, holder=b3, holder_since=999.0, trials=[b3, b4], order=[b3]),
+        make_gpu(
+            "gpu-a", node="node-a", slots=4, holder=a0, holder_since=980.0, trials=[a0, a1, a2], run_queue=[a0, a1]
+        ),
+        make_gpu("gpu-b", node="node-b", slots=3, holder=b3, holder_since=999.0, trials=[b3, b4], run_queue=[b3]),
     ]
     return make_snapshot(jobs=[digits, late], trials=trials, gpus=gpus, epochs={"node-a": 4, "node-b": 6})
 
@@ -52,7 +54,7 @@ def plain(value: object) -> object:
         return {"kind": type(value).__name__, **{f.name: plain(getattr(value, f.name)) for f in fields(value)}}
     if isinstance(value, JobKey | TrialKey):
         return {"kind": type(value).__name__, **value._asdict()}
-    if isinstance(value, tuple | Places):
+    if isinstance(value, tuple | LazyRanks):
         return [plain(item) for item in value]
     return value
 

@@ -1,7 +1,7 @@
-"""A one-node cluster with an agent beside it: the stage of the agent's integration tests.
+"""A one-node cluster with an agent, for the integration tests of the agent.
 
-The agent runs as a process of this machine with its paths pointed into the node, so that it can be killed and started
-like the real one; the GPU is the fake driver's.
+The agent runs as a process of this machine with paths into the node, so that tests can kill and start it. The GPU is
+simulated by the fake driver.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NODE = "node-1"
 COUNT = """trap 'exit 0' TERM; i=0
 while :; do i=$((i+1)); echo "{\\"epoch\\": $i, \\"acc\\": 0.$i}"; sleep 0.05; done"""
 
-# saves after its first step and whenever it is asked; goes on from its save
+# writes a checkpoint after its first step and on request; continues from its checkpoint
 SAVE = """trap 'exit 0' TERM; cd /ckpt; i=0
 [ -f podium-checkpoint.json ] && i=$(sed 's/[^0-9]*\\([0-9]*\\).*/\\1/' podium-checkpoint.json)
 save() { echo "{\\"step\\": $i, \\"onRequest\\": true}" > new
@@ -41,7 +41,7 @@ if [ $i = 1 ] || [ -e podium-checkpoint-request ]; then save; fi; sleep 0.05; do
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    """Waits for a condition; its answer, or a failure that says what did not come."""
+    """Wait for a condition and return its result; fail with `what` after the timeout."""
     end = time.monotonic() + seconds
     while True:
         answer = condition()
@@ -53,7 +53,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any
 
 @dataclass
 class Node:
-    """A one-node cluster with an agent beside it."""
+    """The node, its agent and the trials on it."""
 
     cluster: Cluster
     environment: dict[str, str]
@@ -71,10 +71,10 @@ class Node:
                 [sys.executable, "-m", "podium_agent.main"], env=self.environment, stderr=file
             )
 
-    def until_it_serves(self) -> None:
-        """Until then a kubelet fails the pods that the scheduler, who knows no better, gives it."""
+    def wait_until_ready(self) -> None:
+        """Wait until the agent's device plugin is ready; before that the kubelet fails new pods."""
         until(lambda: b" shares, " in self.log.read_bytes()[self.log_before :], "the new agent's device plugin")
-        until(lambda: allocatable(self) == "4", "4 shares")
+        until(lambda: allocatable(self) == "4", "4 slots")
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         if self.agent is not None and self.agent.poll() is None:
@@ -105,13 +105,15 @@ class Node:
         folder: Path,
         gpus: int = 1,
         *,
-        saves: bool = False,
+        checkpoints: bool = False,
         attempt: int = 0,
         methods: str = "freeze",
         cpu: str | None = None,
     ) -> None:
-        """Without a GPU the pod is as the operator makes it then: no share, no gate, and in no order. One that saves
-        does so in a folder of the node, and has the hook. One that requests `cpu` parks it.
+        """Create a trial and its pod as the operator does.
+
+        Without a GPU the pod has no slot, no gate and no entry in a run queue. With `checkpoints` it writes checkpoints
+        to a folder of the node and has the hook. With `cpu` its CPU request is downsized while it is suspended.
         """
         name = f"count-{number}"
         spec = {"job": "count", "number": number, "parameters": {"lr": 0.1}}
@@ -145,16 +147,16 @@ class Node:
             main["resources"] = {**share, "requests": {**share["requests"], "cpu": cpu}}
             pod["metadata"]["annotations"][CPU_ANNOTATION] = to_annotation(park([main]))
             gate["resources"] = main["resources"]
-        if saves:
+        if checkpoints:
             pod["metadata"]["annotations"]["podium.dev/checkpoint"] = "/ckpt"
-            place = {"path": "/var/lib/checkpoints", "type": "DirectoryOrCreate"}
-            pod["spec"]["volumes"] = [{"name": "saves", "hostPath": place}]
-            told = {"PODIUM_CHECKPOINT": "/ckpt", "PODIUM_GRACE_SECONDS": "8"}
+            folder_on_node = {"path": "/var/lib/checkpoints", "type": "DirectoryOrCreate"}
+            pod["spec"]["volumes"] = [{"name": "saves", "hostPath": folder_on_node}]
+            variables = {"PODIUM_CHECKPOINT": "/ckpt", "PODIUM_GRACE_SECONDS": "8"}
             main = pod["spec"]["containers"][0]
             main["command"] = ["/bin/sh", "-c", SAVE]
             main["lifecycle"] = {"preStop": {"exec": {"command": ["/podium/podium-gate", "hook"]}}}
             for container in (main, pod["spec"]["initContainers"][0]):
-                container["env"] = [{"name": key, "value": value} for key, value in told.items()]
+                container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
                 container["volumeMounts"] = [{"name": "saves", "mountPath": "/ckpt", "subPath": name}]
         if gpus:
             self.trials[name] = uid
@@ -162,39 +164,43 @@ class Node:
             del pod["spec"]["initContainers"], pod["spec"]["readinessGates"]
         self.create(pod, folder)
 
-    def order(self, *names: str) -> None:
+    def set_run_queue(self, *names: str) -> None:
+        """Write the run queue of the GPU as the operator does."""
         self.epoch += 1
-        places = [{"namespace": "default", "trial": name, "uid": self.trials[name], "reason": "Test"} for name in names]
-        spec = {"epoch": self.epoch, "gpus": [{"uuid": self.uuid, "runQueue": places}]}
+        entries = [
+            {"namespace": "default", "trial": name, "uid": self.trials[name], "reason": "Test"} for name in names
+        ]
+        spec = {"epoch": self.epoch, "gpus": [{"uuid": self.uuid, "runQueue": entries}]}
         self.cluster.kubectl("patch", "gpunode", NODE, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def frozen(self) -> set[str]:
-        """Names of the pods of which a cgroup is frozen, as the kernel says."""
+        """Return the names of the pods with a frozen cgroup, by the kernel's files."""
         pods = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in self.get("pods")["items"]}
         found = set()
-        for place in Path("/sys/fs/cgroup").glob(f"**/devcluster-{self.cluster.name}/**/kubepods/**/pod*/*/"):
-            v1, v2 = place / "freezer.state", place / "cgroup.freeze"
+        for cgroup in Path("/sys/fs/cgroup").glob(f"**/devcluster-{self.cluster.name}/**/kubepods/**/pod*/*/"):
+            v1, v2 = cgroup / "freezer.state", cgroup / "cgroup.freeze"
             try:
                 stopped = v1.read_text().strip() != "THAWED" if v1.exists() else v2.read_text().strip() == "1"
             except OSError:
                 continue
             if stopped:
-                found.add(pods.get(place.parent.name.removeprefix("pod"), place.parent.name))
+                found.add(pods.get(cgroup.parent.name.removeprefix("pod"), cgroup.parent.name))
         return found
 
     def log_of(self, pod: str, container: str = "train") -> list[str]:
-        """The lines of a container's own log, each with its time, as the kubelet's folder has them."""
+        """Return the lines of a container's log in the kubelet's folder, each with its time."""
         uid = self.get("pod", pod)["metadata"]["uid"]
         folder = self.cluster.logs / NODE / "pods" / f"default_{pod}_{uid}" / container
         return [line for path in sorted(folder.glob("*.log*")) for line in path.read_text().splitlines()]
 
     def printed(self, name: str, attempt: int = 0) -> list[int]:
-        """Its steps."""
+        """Return the steps that an attempt of a trial has printed."""
         return [json.loads(line.split(" ", 3)[3])["epoch"] for line in self.log_of(f"{name}-{attempt}")]
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """The cluster with its agent."""
     if os.geteuid() != 0:
         pytest.skip("a node needs root")
     folder = tmp_path_factory.mktemp("agent")
@@ -239,7 +245,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     finally:
         if node is not None:
             node.kill()
-            print(node.log.read_text())  # pytest shows it where a test has failed
+            print(node.log.read_text())  # pytest shows it for a failed test
         cluster.down(purge=True)
         daemon.terminate()
         daemon.wait(10)

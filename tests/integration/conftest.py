@@ -1,8 +1,9 @@
-"""A real control plane without nodes for the integration layer: etcd, kube-apiserver, controller-manager, scheduler.
+"""A real control plane without nodes for the integration layer.
 
-It is started once a session (about three seconds) under a name of its own, so that it disturbs no cluster that runs,
-and ended afterwards. `PODIUM_TEST_KUBECONFIG` names another API server to be used instead, as it is;
-`PODIUM_TEST_SCHEDULER` (a version, as 1.34.4) another kube-scheduler for Podium's own pods.
+It has etcd, kube-apiserver, controller-manager and scheduler. It starts once per session, in about three seconds, with
+its own name, so that it disturbs no other cluster.
+`PODIUM_TEST_KUBECONFIG` names another API server to use instead. `PODIUM_TEST_SCHEDULER` is the version of the
+kube-scheduler for Podium's own pods, for example 1.34.4.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TOOLS = {"helm": binaries.HELM, "kubectl": binaries.KUBECTL}
 
 @pytest.fixture(scope="session")
 def kubeconfig() -> Iterator[Path]:
-    """The kubeconfig of an administrator; Podium's CRDs are applied."""
+    """The kubeconfig of an administrator of a cluster with Podium's CRDs."""
     given = os.environ.get("PODIUM_TEST_KUBECONFIG")
     if given:
         yield Path(given)
@@ -58,7 +59,7 @@ def kubeconfig() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def binary() -> Callable[[str], Path]:
-    """Where a program of Kubernetes lies; it is built or fetched if it is not there yet."""
+    """A function that returns the path of a program of Kubernetes; it builds or downloads missing ones."""
     cache = Cache.default()
     tools = TOOLS | {"kube-scheduler": binaries.scheduler(scheduler_version())}
 
@@ -75,7 +76,7 @@ def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     async def prepare() -> None:
         async with connect(ClusterSettings(kubeconfig=kubeconfig)) as api:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "podium-system"}}
-            with contextlib.suppress(ApiError):  # it is there already
+            with contextlib.suppress(ApiError):  # it exists already
                 await api.create(NAMESPACES, namespace, manager="test")
 
     asyncio.run(prepare())
@@ -87,12 +88,12 @@ def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def perform(kubeconfig: Path, operator: OperatorProcess) -> Callable[[Play], None]:
-    """Runs a test's part on a stage of its own."""
+    """A function that runs the body of a test on its own stage."""
 
-    def run(play: Play, shares: int = 4) -> None:
+    def run(play: Play, slots: int = 4) -> None:
         async def main() -> None:
             name = f"op-{os.getpid()}-{next(COUNT)}"
-            async with connect(ClusterSettings(kubeconfig=kubeconfig)) as api, Stage(api, name, shares) as stage:
+            async with connect(ClusterSettings(kubeconfig=kubeconfig)) as api, Stage(api, name, slots) as stage:
                 await play(stage)
 
         asyncio.run(main())

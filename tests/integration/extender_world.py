@@ -1,5 +1,6 @@
-"""An extender and a kube-scheduler of Podium on a control plane without nodes, and the objects they see. Used by
-test_extender and by benchmarks/bench_scheduler.py.
+"""An extender and a kube-scheduler of Podium on a control plane without nodes, and their objects.
+
+Used by test_extender and by benchmarks.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 TRIAL_LABEL = "podium.dev/trial"
 GIB = 2**30
 PATIENCE = 60.0
-USUAL = ("idle", "busy", "broken", "a", "b")  # nodes that pods may go to: the cluster may have real ones
+USUAL = ("idle", "busy", "broken", "a", "b")  # nodes to which pods may be bound, because the cluster may have real ones
 
 
 def scheduler_version() -> str:
-    """Which kube-scheduler is asked for; the chart is rendered for a cluster of that version."""
+    """Return the version of the kube-scheduler and of the cluster for which the chart is rendered."""
     return os.environ.get("PODIUM_TEST_SCHEDULER") or versions.KUBERNETES
 
 
@@ -49,7 +50,7 @@ def free_port() -> int:
 
 @dataclass
 class World:
-    """One namespace, one extender, one scheduler whose name nobody else uses."""
+    """A namespace, an extender, and a scheduler with a unique name."""
 
     kubeconfig: Path
     folder: Path
@@ -57,8 +58,8 @@ class World:
     scheduler: str = field(default_factory=lambda: f"podium-{uuid.uuid4().hex[:6]}")
     extender_port: int = field(default_factory=free_port)
     health_port: int = field(default_factory=free_port)
-    values: str = ""  # of the chart, beside the scheduler's name and the extender's port
-    server: str = ""  # where the extender finds the API server, if not where the kubeconfig says
+    values: str = ""  # values of the chart, in addition to the scheduler's name and the extender's port
+    server: str = ""  # address of the API server for the extender; empty: that of the kubeconfig
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -81,7 +82,7 @@ class World:
 
     @property
     def account(self) -> Path:
-        """kubeconfig of the service account that the chart makes for both processes."""
+        """Return the kubeconfig of the service account that the chart creates for both processes."""
         return self.folder / "account"
 
     def render(self, template: str) -> str:
@@ -92,7 +93,7 @@ class World:
             str(ROOT / "charts" / "podium"),
             f"--namespace={self.namespace}",
             f"--show-only=templates/{template}",
-            f"--kube-version={scheduler_version()}",  # a helm built from source does not know a default
+            f"--kube-version={scheduler_version()}",  # a helm built from source has no default
             f"--set=scheduler.name={self.scheduler},extender.port={self.extender_port}",
             *([f"--set={self.values}"] if self.values else ()),
         )
@@ -112,11 +113,11 @@ class World:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """The namespace and the account; at the end every process that was started ends, and nothing stays."""
+        """Create the namespace and the account; at the end stop all processes and delete everything."""
 
         async def prepare(api: Api) -> None:
             await api.apply(NAMESPACES, {"metadata": {"name": self.namespace}}, manager="test")
-            # the admission asks for it; its controller may not run here
+            # admission requires it, and its controller may not run here
             account = {"metadata": {"name": "default", "namespace": self.namespace}}
             await api.apply(ACCOUNTS, account, manager="test")
 
@@ -154,7 +155,7 @@ class World:
             PODIUM_HTTP_PORT=str(self.health_port),
             PODIUM_SCHEDULER_NAME=self.scheduler,
             PODIUM_LOG_FORMAT="console",
-            PODIUM_ASSUME_SECONDS="600",  # however slow this machine is
+            PODIUM_ASSUME_SECONDS="600",  # long enough for slow machines
             PYTHONPATH=os.pathsep.join(sys.path),
         )
         self.wait(self.extender_ready, "the extender is ready")
@@ -165,19 +166,20 @@ class World:
         return False
 
     def extender_knows(self, short: str) -> bool:
-        """Its watch of GPUNodes may come after kube-scheduler's question, and an unknown node is not refused: it is
-        asked about a pod that is too large for any node.
+        """Return whether the extender has read the GPUNode.
+
+        It does not refuse an unknown node, so the request is for a pod that is too large for any node.
         """
         return bool(self.refusal(short, **{"podium.dev/gpu-memory": str(10**6 * GIB)}))
 
     def refusal(self, short: str, **annotations: str) -> str:
-        """Why the extender would refuse a pod of these annotations there; empty: it would not."""
+        """Return why the extender refuses the node for a pod with these annotations; empty: it does not."""
         answer = self._filter([short], annotations=annotations)
         failed: dict[str, str] = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
         return failed.get(self.node(short), "")
 
     def handed_on(self, shorts: Sequence[str]) -> list[str]:
-        """Which of these nodes the extender leaves to kube-scheduler for a trial's pod."""
+        """Return the nodes that the extender returns to kube-scheduler for a trial's pod."""
         answer = self._filter(shorts, labels={TRIAL_LABEL: "probe"})
         return [name.removeprefix(f"{self.scheduler}-") for name in answer["NodeNames"]]
 
@@ -191,7 +193,7 @@ class World:
         return answer
 
     def metric(self, name: str) -> float:
-        """A sample of the extender's page, by its whole name with labels; 0 where it is not there yet."""
+        """Return a sample of the extender's metrics by its name with labels; 0 if it does not exist yet."""
         page = httpx.get(f"http://127.0.0.1:{self.health_port}/metrics", timeout=5).text
         lines = (line.rsplit(" ", 1) for line in page.splitlines() if line and not line.startswith("#"))
         return next((float(value) for sample, value in lines if sample == name), 0.0)
@@ -199,10 +201,10 @@ class World:
     def start_scheduler(
         self, *, with_extender: bool = True, calls_per_second: int | None = None, patience: str = "", **changes: Any
     ) -> None:
-        """kube-scheduler with what the chart renders; only the ports and names of this machine are put in.
+        """Start kube-scheduler with the chart's configuration and this machine's ports and names.
 
-        `calls_per_second`: to the API server, in place of the chart's limit. `patience`: with the extender, in place
-        of the chart's `httpTimeout`. `changes`: of the configuration of the extender.
+        `calls_per_second` replaces the chart's limit of calls to the API server. `patience` replaces the chart's
+        `httpTimeout` of the extender. `changes` are other changes of the extender's configuration.
         """
         rendered = self.render("scheduler/config.yaml")
         config = yaml.safe_load(yaml.safe_load(rendered)["data"]["scheduler.yaml"])
@@ -245,7 +247,7 @@ class World:
     def add_nodes(
         self, nodes: Mapping[str, Sequence[Mapping[str, Any]]], *, shares: int = 4, shunned: Collection[str] = ()
     ) -> None:
-        """One after another, by their GPUs. `shunned`: with a taint `PreferNoSchedule`."""
+        """Create nodes with these GPUs, in this order. `shunned` nodes have a taint `PreferNoSchedule`."""
         amounts = {"cpu": "64", "memory": "64Gi", "pods": "110", "podium.dev/gpu": str(shares)}
         ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": now()}
 
@@ -258,8 +260,8 @@ class World:
                 status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
                 await api.apply_status(NODES, {"metadata": {"name": name}, "status": status}, manager="test")
                 await api.apply(GPUNODES, {"metadata": {"name": name}}, manager="test")
-                told = {"updatedAt": now(), "gpus": list(gpus)}
-                await api.apply_status(GPUNODES, {"metadata": {"name": name}, "status": told}, manager="podium-agent")
+                report = {"updatedAt": now(), "gpus": list(gpus)}
+                await api.apply_status(GPUNODES, {"metadata": {"name": name}, "status": report}, manager="podium-agent")
 
         self.api(put)
         if "extender" in self.processes:
@@ -278,8 +280,11 @@ class World:
         affinity: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> None:
-        """All of them at once; each is the pod of a trial of its own name, but for urgent ones or without `trial`.
-        `on`: this node alone; else one of `among`. `affinity`: beside that, to nodes or to pods. `more`: of the spec.
+        """Create pods at once.
+
+        Each is the pod of a trial of the same name, unless it is urgent or `trial` is false. `on` is the only node;
+        otherwise the pod may be bound to a node of `among`. `affinity` is added to that. `more` are other fields of the
+        spec.
         """
         container: dict[str, Any] = {"name": "c", "image": "none"}
         if gpus:
@@ -288,7 +293,7 @@ class World:
         spec: dict[str, Any] = {
             "schedulerName": self.scheduler,
             "automountServiceAccountToken": False,
-            # no kubelet keeps the nodes ready; a taint that is but a wish counts
+            # no kubelet keeps the nodes ready, so these taints are tolerated; PreferNoSchedule is not
             "tolerations": [{"operator": "Exists", "effect": effect} for effect in ("NoSchedule", "NoExecute")],
             "containers": [container],
             "priorityClassName": "system-cluster-critical" if urgent else "",
@@ -322,7 +327,7 @@ class World:
         self.api(put)
 
     def terms(self, shorts: Sequence[str]) -> Mapping[str, Any]:
-        """A selector of these nodes."""
+        """Return a node selector for these nodes."""
         names = [self.node(short) for short in shorts]
         wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": names}
         return {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
@@ -336,8 +341,9 @@ class World:
         return found.removeprefix(f"{self.scheduler}-")
 
     def why_not(self, name: str, *words: str) -> str:
-        """Why the pod waits, once one of these words is in it (any text, without them): what it is told first may be
-        that the scheduler has not seen its node yet.
+        """Return why the pod is unschedulable, once the message contains one of these words.
+
+        The first message may be that the scheduler has not seen the node yet. Without words any message is returned.
         """
 
         def message() -> str:
@@ -345,7 +351,7 @@ class World:
             text: str = next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
             return text if not words or any(word in text for word in words) else ""
 
-        found: str = self.wait(message, f"{name} is told why it waits ({' or '.join(words)})")
+        found: str = self.wait(message, f"{name} reports why it is unschedulable ({' or '.join(words)})")
         return found
 
     def clear(self) -> None:
@@ -367,7 +373,7 @@ def now() -> str:
 
 
 def gpu(number: int, *, trials: int = 0, **changes: Any) -> Mapping[str, Any]:
-    sitting = [
+    occupants = [
         {
             "namespace": "default",
             "trial": f"t-{number}-{i}",
@@ -380,4 +386,4 @@ def gpu(number: int, *, trials: int = 0, **changes: Any) -> Mapping[str, Any]:
         for i in range(trials)
     ]
     reading = {"uuid": f"GPU-{number}", "index": 0, "product": "Fake", "memoryTotal": 80 * GIB, "health": "Healthy"}
-    return reading | {"slots": 4, "trials": sitting} | changes
+    return reading | {"slots": 4, "trials": occupants} | changes

@@ -1,6 +1,6 @@
-"""The stage for the operator's tests: the operator as a real process, the test in the parts of kubelet and agent.
+"""The operator as a real process; the test acts as kubelet and agent.
 
-Everything goes through a real API server; nothing of the operator is replaced.
+All communication uses a real API server, and no part of the operator is replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, EVENTS, GPUNODES, JOBS, NAMESPACES, PODS, TRIALS
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("sdk", "core", "cluster", "operator")
+PACKAGES = ("sdk", "core", "cluster", "operator")
 SECONDS = 30.0
 
 
@@ -33,7 +33,7 @@ def now() -> str:
 
 
 class OperatorProcess:
-    """`podium-operator` as a process; it can be killed and started again."""
+    """`podium-operator` as a process that tests can kill and start again."""
 
     def __init__(self, kubeconfig: Path, log: Path, **environment: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -44,7 +44,7 @@ class OperatorProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        path = os.pathsep.join(str(ROOT / room) for room in ROOMS)
+        path = os.pathsep.join(str(ROOT / package) for package in PACKAGES)
         environment = os.environ | {
             "PYTHONPATH": path,
             "PODIUM_KUBECONFIG": str(self._kubeconfig),
@@ -68,7 +68,7 @@ class OperatorProcess:
         self._end(signal.SIGKILL)
 
     def terminate(self) -> int:
-        """As the kubelet does; returns the exit code."""
+        """Send SIGTERM as the kubelet does; return the exit code."""
         return self._end(signal.SIGTERM)
 
     def page(self, path: str) -> str:
@@ -95,16 +95,16 @@ class OperatorProcess:
 
 
 class Stage:
-    """One namespace and one node with one GPU, of a product that no other test's jobs ask for."""
+    """A namespace, and a node with one GPU whose product no job of another test requests."""
 
-    def __init__(self, api: Api, name: str, shares: int = 4) -> None:
+    def __init__(self, api: Api, name: str, slots: int = 4) -> None:
         self.api = api
         self.name = name
         self.node = f"node-{name}"
         self.uuid = f"GPU-{name}"
         self.product = f"product-{name}"
-        self._shares = shares
-        self._there: dict[str, dict[str, Any]] = {}
+        self._slots = slots
+        self._known: dict[str, dict[str, Any]] = {}
         self._beat: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Stage:
@@ -131,7 +131,7 @@ class Stage:
         await self.api.delete(GPUNODES, self.node)
         await self.api.delete(NAMESPACES, self.name)
 
-    # what a user does
+    # actions of a user
 
     async def claim(self, name: str, mode: str) -> None:
         manifest = {
@@ -143,7 +143,7 @@ class Stage:
         await self.api.create(CLAIMS, manifest, manager="test")
 
     async def submit(self, name: str = "sweep", **spec: Any) -> None:
-        whole: dict[str, Any] = {
+        default: dict[str, Any] = {
             "objective": {"metric": "acc", "direction": "maximize"},
             "parameters": [{"name": "lr", "min": 0.001, "max": 0.1, "scale": "log"}],
             "search": {"seed": 3},
@@ -156,14 +156,14 @@ class Stage:
             "apiVersion": "podium.dev/v1alpha1",
             "kind": "HyperParamJob",
             "metadata": {"name": name, "namespace": self.name},
-            "spec": whole | spec,
+            "spec": default | spec,
         }
         await self.api.create(JOBS, manifest, manager="test")
 
     async def edit(self, name: str = "sweep", **spec: Any) -> None:
         await self.api.patch(JOBS, name, self.name, {"spec": spec}, manager="test")
 
-    # what there is
+    # state of the cluster
 
     async def job(self, name: str = "sweep") -> dict[str, Any]:
         found: dict[str, Any] = await self.api.get(JOBS, name, self.name)
@@ -181,7 +181,8 @@ class Stage:
     async def pods(self) -> dict[str, dict[str, Any]]:
         return {p["metadata"]["name"]: p for p in (await self.api.list(PODS, self.name))["items"]}
 
-    async def order(self) -> list[str]:
+    async def run_queue(self) -> list[str]:
+        """Return the trials of the GPU's run queue."""
         spec = (await self.api.get(GPUNODES, self.node)).get("spec", {})
         return [entry["trial"] for gpu in spec.get("gpus", []) for entry in gpu["runQueue"]]
 
@@ -189,42 +190,42 @@ class Stage:
         return int((await self.api.get(GPUNODES, self.node)).get("spec", {}).get("epoch", 0))
 
     async def events(self) -> set[tuple[str, str]]:
-        """(name of the object, reason)."""
+        """Return (name of the object, reason) of all events."""
         items = (await self.api.list(EVENTS, self.name))["items"]
         return {(event["involvedObject"]["name"], event["reason"]) for event in items}
 
-    async def told(self, *expected: tuple[str, str], play: bool = True) -> None:
-        """Wait for Events, (name of the object, reason): they are written after the status that they tell of."""
+    async def wait_for_events(self, *expected: tuple[str, str], play: bool = True) -> None:
+        """Wait for events, given as (name of the object, reason). They are written after the status."""
 
-        async def there() -> bool:
+        async def written() -> bool:
             return set(expected) <= await self.events()
 
-        await self.until(f"the Events {expected}", there, play=play)
+        await self.until(f"the events {expected}", written, play=play)
 
     async def until(self, what: str, condition: Callable[[], Awaitable[bool]], *, play: bool = True) -> None:
-        """Wait for a condition, with the agent at work meanwhile."""
+        """Wait for a condition; the agent acts meanwhile, unless `play` is false."""
         deadline = time.monotonic() + SECONDS
         while not await condition():
             if time.monotonic() > deadline:
                 seen = [(t["metadata"]["name"], t.get("status")) for t in (await self.trials()).values()]
                 raise AssertionError(f"not within {SECONDS:g} s: {what}\n{await self.status()}\n{seen}")
             if play:
-                await self.turn()
+                await self.act()
             await asyncio.sleep(0.1)
 
-    # what kubelet and agent do
+    # actions of the kubelet and the agent
 
-    async def turn(self) -> None:
-        """New pods come to their gate; the first of the order that is there runs, whoever ran before is suspended."""
+    async def act(self) -> None:
+        """Act as the agent: gate new pods, run the first trial of the run queue, suspend its predecessor."""
         pods = await self.pods()
-        uids = {pod["metadata"]["uid"] for pod in pods.values()}  # a pod made anew has the name of the one before
-        self._there = {trial: entry for trial, entry in self._there.items() if entry["podUID"] in uids}
+        uids = {pod["metadata"]["uid"] for pod in pods.values()}  # a new pod may have the name of a deleted one
+        self._known = {trial: entry for trial, entry in self._known.items() if entry["podUID"] in uids}
         for name, pod in pods.items():
             trial = pod["metadata"]["labels"].get("podium.dev/trial")
-            over = pod["status"].get("phase") in ("Succeeded", "Failed") or "deletionTimestamp" in pod["metadata"]
-            if trial is None or over or trial in self._there or not pod["spec"].get("initContainers"):
+            ended = pod["status"].get("phase") in ("Succeeded", "Failed") or "deletionTimestamp" in pod["metadata"]
+            if trial is None or ended or trial in self._known or not pod["spec"].get("initContainers"):
                 continue
-            self._there[trial] = {
+            self._known[trial] = {
                 "namespace": self.name,
                 "trial": trial,
                 "uid": pod["metadata"]["ownerReferences"][0]["uid"],
@@ -234,20 +235,20 @@ class Stage:
                 "since": now(),
             }
             await self._pod(name, phase="Pending", gate={"running": {"startedAt": now()}})
-        first = next((trial for trial in await self.order() if trial in self._there), None)
-        for trial, entry in self._there.items():
+        first = next((trial for trial in await self.run_queue() if trial in self._known), None)
+        for trial, entry in self._known.items():
             state = entry["state"]
             if trial == first and state != "Running":
                 if state == "Gated":
-                    at_work = {"running": {"startedAt": now()}}
-                    await self._pod(entry["pod"], phase="Running", gate=_ended(0), main=at_work)
+                    main = {"running": {"startedAt": now()}}
+                    await self._pod(entry["pod"], phase="Running", gate=_ended(0), main=main)
                 entry["state"] = "Running"
             elif trial != first and state == "Running":
                 entry["state"] = "Suspended"
         await self._write_node()
 
     async def report(self, trial: str, *values: float, **more: Any) -> None:
-        """A learning curve, one step a value; `more` of the agent's part of the status."""
+        """Write a learning curve, one value per step, and `more` fields of the agent's part of the status."""
         points = [{"step": step, "value": value, "time": time.time()} for step, value in enumerate(values, start=1)]
         status = {"curve": {"points": points}, "lastStep": len(values), "lastValue": values[-1], "gpuSeconds": 5.0}
         status |= more
@@ -255,9 +256,9 @@ class Stage:
         await self.api.apply_status(TRIALS, manifest, manager="podium-agent")
 
     async def finish(self, trial: str, code: int = 0) -> None:
-        """The trial's process ends."""
+        """End the trial's process with an exit code."""
         names = [n for n, p in (await self.pods()).items() if p["metadata"]["labels"]["podium.dev/trial"] == trial]
-        self._there.pop(trial, None)
+        self._known.pop(trial, None)
         phase = "Succeeded" if code == 0 else "Failed"
         await self._pod(max(names), phase=phase, gate=_ended(0), main=_ended(code))
         await self._write_node()
@@ -282,10 +283,10 @@ class Stage:
             "index": 0,
             "product": self.product,
             "health": "Healthy",
-            "slots": self._shares,
-            "trials": list(self._there.values()),
+            "slots": self._slots,
+            "trials": list(self._known.values()),
         }
-        holder = next((entry for entry in self._there.values() if entry["state"] == "Running"), None)
+        holder = next((entry for entry in self._known.values() if entry["state"] == "Running"), None)
         if holder is not None:
             gpu["holder"] = {key: holder[key] for key in ("namespace", "trial", "uid", "since")}
         manifest = {"metadata": {"name": self.node}, "status": {"gpus": [gpu]}}

@@ -1,6 +1,6 @@
-"""An agent's token reaches no further than its own node: the chart's rights and policies in a real API server.
+"""An agent's token is limited to its node by the chart's RBAC rules and admission policies.
 
-Tokens are asked for as the kubelet does it, for a pod on a node; the writes are those of the agent, by its own client.
+The test requests tokens for a pod on a node, as the kubelet does. It makes the agent's writes with the agent's client.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Write = Callable[[Api, str], Any]
 
 @dataclass(frozen=True)
 class Site:
-    """Two nodes, a trial's pod on each, and the agent's rights; `folder` holds a kubeconfig for each token."""
+    """Two nodes with a trial's pod each, and the agent's rights. `folder` has a kubeconfig for each token."""
 
     kubectl: Callable[..., str]
     admin: dict[str, Any]
@@ -38,16 +38,16 @@ class Site:
     folder: Path
 
     def token(self, node: str | None) -> Path:
-        """A kubeconfig with a token of the agent on this node, or with one that is bound to no pod."""
+        """Return a kubeconfig with a token of the agent on this node, or with a token that is bound to no pod."""
         bound = () if node is None else ("--bound-object-kind=Pod", f"--bound-object-name=agent-{node}")
         token = self.kubectl("create", "token", self.account, *bound).strip()
         config = {**self.admin, "users": [{"name": self.admin["users"][0]["name"], "user": {"token": token}}]}
-        place = self.folder / f"of-{node}"
-        place.write_text(yaml.safe_dump(config))
-        return place
+        path = self.folder / f"of-{node}"
+        path.write_text(yaml.safe_dump(config))
+        return path
 
     def answer(self, token: Path, write: Write, node: str) -> str:
-        """What the API server says to this write to this node's object: empty if it takes it."""
+        """Return the API server's error for a write to this node's object; empty if it accepts the write."""
 
         async def ask() -> str:
             async with connect(ClusterSettings(kubeconfig=token)) as api:
@@ -63,7 +63,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(kubeconfig: Path, binary: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     mark = uuid.uuid4().hex[:6]
-    # its policies and roles are the whole cluster's: those of an installation that is called podium are left alone
+    # policies and roles are cluster-wide, so the release has a unique name beside an installation named podium
     namespace, release = f"bound-{mark}", f"podium-{mark}"
     account = f"{release}-agent"
 
@@ -83,14 +83,14 @@ def site(kubeconfig: Path, binary: Callable[[str], Path], tmp_path_factory: pyte
     try:
         kubectl("apply", "-f", "-", given=rights)
         for node in ("node-a", "node-b"):
-            about = {"name": f"{namespace}-{node}"}
-            room = {"cpu": "8", "memory": "8Gi", "pods": "10"}
-            status = {"capacity": room, "allocatable": room}
-            machine = {"apiVersion": "v1", "kind": "Node", "metadata": about, "status": status}
+            metadata = {"name": f"{namespace}-{node}"}
+            resources = {"cpu": "8", "memory": "8Gi", "pods": "10"}
+            status = {"capacity": resources, "allocatable": resources}
+            machine = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
             kubectl("create", "-f", "-", given=json.dumps(machine))
             for pod in ("agent", "trial"):
-                kubectl("create", "-f", "-", given=json.dumps(_pod(f"{pod}-{node}", about["name"], account)))
-            gpunode = {"apiVersion": "podium.dev/v1alpha1", "kind": "GPUNode", "metadata": about, "spec": {}}
+                kubectl("create", "-f", "-", given=json.dumps(_pod(f"{pod}-{node}", metadata["name"], account)))
+            gpunode = {"apiVersion": "podium.dev/v1alpha1", "kind": "GPUNode", "metadata": metadata, "spec": {}}
             kubectl("create", "-f", "-", given=json.dumps(gpunode))
         admin = json.loads(kubectl("config", "view", "--raw", "--flatten", "-o", "json"))
         yield Site(kubectl, admin, namespace, account, tmp_path_factory.mktemp("tokens"))
@@ -109,7 +109,7 @@ def _pod(name: str, node: str, account: str) -> dict[str, Any]:
 
 
 def writes(namespace: str) -> dict[str, Write]:
-    """All that an agent writes of a node, by what it is; each with a value of its own, so that it is a change."""
+    """Return all writes of an agent by name. Each one has a new value, so that it is a change."""
 
     def fresh() -> str:
         return uuid.uuid4().hex
@@ -145,31 +145,34 @@ def writes(namespace: str) -> dict[str, Write]:
 
 
 @pytest.mark.parametrize("what", ["condition", "resize", "gpunode", "telemetry", "heartbeat"])
-def test_an_agent_writes_to_its_own_node_alone(site: Site, what: str) -> None:
+def test_an_agent_can_write_only_to_its_own_node(site: Site, what: str) -> None:
     write, token = writes(site.namespace)[what], site.token("node-a")
     assert "NodeMismatch: the agent's token is of node" in refused(site, token, write, "node-b")
     assert site.answer(token, write, "node-a") == ""
 
 
-def test_a_token_that_names_no_node_writes_nowhere(site: Site) -> None:
-    """Made by hand, or for a pod that is on no node."""
+def test_a_token_without_a_node_can_write_nothing(site: Site) -> None:
+    """A token may be created by hand, or for a pod that is bound to no node."""
     token = site.token(None)
     for write in writes(site.namespace).values():
         assert "the agent's token is of node ''" in refused(site, token, write, "node-a")
 
 
-def test_others_are_not_concerned(site: Site) -> None:
-    place = site.folder / "admin"
-    place.write_text(yaml.safe_dump(site.admin))
+def test_the_policies_do_not_affect_other_users(site: Site) -> None:
+    path = site.folder / "admin"
+    path.write_text(yaml.safe_dump(site.admin))
     for write in writes(site.namespace).values():
         for node in ("node-a", "node-b"):
-            assert site.answer(place, write, node) == ""
+            assert site.answer(path, write, node) == ""
 
 
 def refused(site: Site, token: Path, write: Write, node: str) -> str:
-    """By the policy: the API server begins to heed it, and the account's rights, a moment after they were made."""
+    """Return the policy's refusal.
+
+    The API server applies policies and rights only a moment after their creation.
+    """
     end = time.monotonic() + 60
-    while "NodeMismatch" not in (said := site.answer(token, write, node)):
-        assert time.monotonic() < end, said or "taken"
+    while "NodeMismatch" not in (error := site.answer(token, write, node)):
+        assert time.monotonic() < end, error or "accepted"
         time.sleep(0.1)
-    return said
+    return error

@@ -1,4 +1,4 @@
-"""The chart: what helm renders, what the values' schema refuses, and that a real API server takes every object."""
+"""The chart: rendered objects, the schema of the values, and a dry run on a real API server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVERYTHING = (
 
 @pytest.fixture(scope="module")
 def tool(binary: Callable[[str], Path], kubeconfig: Path) -> Tool:
-    """Run helm or kubectl; the caller judges how it ended."""
+    """A function that runs helm or kubectl; the caller checks the exit status."""
 
     def run(name: str, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -49,10 +49,10 @@ def tool(binary: Callable[[str], Path], kubeconfig: Path) -> Tool:
 
 @pytest.fixture(scope="module")
 def namespace(tool: Tool) -> Iterator[str]:
-    """One that warns of every pod that Pod Security `restricted` would refuse."""
+    """A namespace that warns of every pod that the Pod Security Standard `restricted` refuses."""
     name = f"chart-{uuid.uuid4().hex[:6]}"
     assert tool("kubectl", "create", "namespace", name).returncode == 0
-    # its controller may not run here, and the admission of pods asks for it
+    # admission of pods requires it, and its controller may not run here
     tool("kubectl", "create", "serviceaccount", "default", f"--namespace={name}")
     tool("kubectl", "label", "namespace", name, "pod-security.kubernetes.io/warn=restricted")
     yield name
@@ -99,19 +99,19 @@ def test_lint(tool: Tool) -> None:
 
 
 @pytest.mark.parametrize("values", ["", EVERYTHING])
-def test_a_real_api_server_takes_every_object(tool: Tool, namespace: str, values: str) -> None:
+def test_a_real_api_server_accepts_every_object(tool: Tool, namespace: str, values: str) -> None:
     text = render(tool, values, namespace=namespace)
     done = tool("kubectl", "apply", "--dry-run=server", "--validate=strict", "-f", "-", given=text)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(parse(text))
-    # all but the agent pass Pod Security "restricted"; its daemon set is the one that is warned of
+    # only the agent's daemon set violates the Pod Security Standard "restricted"
     warned = [line for line in done.stderr.splitlines() if "PodSecurity" in line]
     assert len(warned) == 1, warned
     assert "host namespaces (hostPID=true)" in warned[0]
 
 
 @pytest.mark.parametrize("values", ["", EVERYTHING])
-def test_no_right_is_a_wildcard_and_none_is_clusterwide_by_name(tool: Tool, values: str) -> None:
+def test_no_role_has_a_wildcard_or_access_to_secrets(tool: Tool, values: str) -> None:
     objects = parse(render(tool, values))
     roles = [item for item in objects if item["kind"] in ("Role", "ClusterRole")]
     assert len(roles) >= 6
@@ -130,7 +130,7 @@ def test_no_right_is_a_wildcard_and_none_is_clusterwide_by_name(tool: Tool, valu
 
 
 @pytest.mark.parametrize(("values", "watches"), [("", True), ("extender.watchAllPods=false", False)])
-def test_the_extender_reads_all_pods_and_nodes_and_changes_none(tool: Tool, values: str, watches: bool) -> None:
+def test_the_extender_can_read_all_pods_and_nodes_and_change_none(tool: Tool, values: str, watches: bool) -> None:
     objects = parse(render(tool, values))
     rules = one(objects, "ClusterRole", "podium-scheduler")["rules"]
     rights = {kind: rule["verbs"] for rule in rules if rule["apiGroups"] == [""] for kind in rule["resources"]}
@@ -141,7 +141,7 @@ def test_the_extender_reads_all_pods_and_nodes_and_changes_none(tool: Tool, valu
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "message"),
     [
         ("agent.slotsPerGPU=0", "'/agent/slotsPerGPU': minimum: got 0, want 1"),
         ("agent.share=2", "additional properties 'share' not allowed"),
@@ -171,13 +171,13 @@ def test_the_extender_reads_all_pods_and_nodes_and_changes_none(tool: Tool, valu
         ("metrics.serviceMonitor.interval=often", "'/metrics/serviceMonitor/interval'"),
     ],
 )
-def test_the_schema_refuses_and_says_where(tool: Tool, values: str, says: str) -> None:
+def test_the_schema_refuses_invalid_values_and_names_them(tool: Tool, values: str, message: str) -> None:
     done = tool("helm", "template", "podium", str(CHART), "--kube-version=1.36.3", "--set", values)
     assert done.returncode != 0
-    assert says in done.stderr
+    assert message in done.stderr
 
 
-def test_pods_but_the_agent_are_restricted_and_all_are_bounded(tool: Tool) -> None:
+def test_all_pods_but_the_agent_are_restricted_and_all_have_limits(tool: Tool) -> None:
     for name, spec in pod_specs(parse(render(tool, EVERYTHING))).items():
         containers = spec["containers"]
         assert spec["imagePullSecrets"] == [{"name": "secret"}], name
@@ -218,7 +218,9 @@ def test_labels_reach_every_object_and_every_pod(tool: Tool) -> None:
         ("1.36.3", "scheduler.image=mine/scheduler:1", "mine/scheduler:1"),
     ],
 )
-def test_the_schedulers_image_follows_the_cluster(tool: Tool, version: str, values: str, image: str) -> None:
+def test_the_image_of_the_scheduler_has_the_version_of_the_cluster(
+    tool: Tool, version: str, values: str, image: str
+) -> None:
     objects = parse(render(tool, values, version=version))
     containers = one(objects, "Deployment", "podium-scheduler")["spec"]["template"]["spec"]["containers"]
     assert {container["name"]: container["image"] for container in containers}["kube-scheduler"] == image
@@ -253,7 +255,7 @@ def test_the_schedulers_configuration(tool: Tool, replicas: int, elected: bool) 
 @pytest.mark.parametrize(
     ("placement", "counts"), [("auto", None), ("binpack", "MostAllocated"), ("spread", "LeastAllocated")]
 )
-def test_the_scheduler_counts_shares_as_the_policy_does(tool: Tool, placement: str, counts: str | None) -> None:
+def test_the_scheduler_scores_slots_as_the_placement_does(tool: Tool, placement: str, counts: str | None) -> None:
     objects = parse(render(tool, f"extender.placement={placement}"))
     config = yaml.safe_load(one(objects, "ConfigMap", "podium-scheduler")["data"]["scheduler.yaml"])
     profile = config["profiles"][0]
@@ -264,7 +266,7 @@ def test_the_scheduler_counts_shares_as_the_policy_does(tool: Tool, placement: s
     assert off == ([] if counts else [{"name": "NodeResourcesFit"}])
 
 
-def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: Tool) -> None:
+def test_uninstall_resumes_all_trials_and_a_new_install_may_suspend_again(tool: Tool) -> None:
     objects = parse(render(tool, "hooks.thawSeconds=90"))
     thaw, undo = one(objects, "Job", "podium-thaw"), one(objects, "Job", "podium-unthaw")
     assert thaw["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
@@ -279,10 +281,12 @@ def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: 
     release = one(objects, "Job", "podium-release")
     assert release["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
     weights = [int(job["metadata"]["annotations"]["helm.sh/hook-weight"]) for job in (thaw, release)]
-    assert weights[0] < weights[1], "equal weights run by name: jobs would be released before anything is thawed"
+    assert weights[0] < weights[1], (
+        "hooks with equal weights run by name, so jobs would be released before trials are thawed"
+    )
     (container,) = release["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["python3", "-m", "podium_operator.jobs.finalizers"]
-    # the account of the hooks is a hook itself, made before the jobs and gone after them
+    # the account of the hooks is a hook itself, created before the jobs and deleted after them
     for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
         notes = one(objects, kind, "podium-hooks")["metadata"]["annotations"]
         assert set(notes["helm.sh/hook"].split(",")) == {"pre-delete", "pre-install", "pre-upgrade"}
@@ -290,7 +294,7 @@ def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: 
         assert "hook-succeeded" in notes["helm.sh/hook-delete-policy"]
 
 
-def test_trials_have_a_class_that_gives_way_and_preempts_nobody(tool: Tool) -> None:
+def test_trials_have_a_low_priority_class_that_preempts_no_pod(tool: Tool) -> None:
     def of(values: str) -> tuple[list[str], dict[str, str]]:
         objects = parse(render(tool, values))
         classes = [item["metadata"]["name"] for item in objects if item["kind"] == "PriorityClass"]
@@ -323,29 +327,29 @@ def test_the_agent_is_not_evicted_before_its_trials(tool: Tool, values: str, nam
     assert spec.get("priorityClassName") == name
 
 
-def test_leases_need_a_class_below_the_trials_and_both_sides_are_told(tool: Tool) -> None:
+def test_reservations_have_a_class_below_the_trials_and_both_components_are_configured(tool: Tool) -> None:
     objects = parse(render(tool, "gpus.mode=reservations,gpus.reservations.max=3"))
     lowest, trials = (one(objects, "PriorityClass", name) for name in ("podium-reservation", "podium-trial"))
     assert lowest["value"] < trials["value"]
     assert lowest["preemptionPolicy"] == "Never"
     specs = pod_specs(objects)
-    told = {e["name"]: e.get("value") for e in specs["podium-operator"]["containers"][0]["env"]}
-    assert told["PODIUM_GPU_MODE"] == "reservations"
-    assert told["PODIUM_RESERVATION_PRIORITY_CLASS"] == "podium-reservation"
-    assert told["PODIUM_RESERVATION_MAX"] == "3"
+    operator = {e["name"]: e.get("value") for e in specs["podium-operator"]["containers"][0]["env"]}
+    assert operator["PODIUM_GPU_MODE"] == "reservations"
+    assert operator["PODIUM_RESERVATION_PRIORITY_CLASS"] == "podium-reservation"
+    assert operator["PODIUM_RESERVATION_MAX"] == "3"
     agent = {e["name"]: e.get("value") for e in specs["podium-agent"]["containers"][0]["env"]}
     assert agent["PODIUM_GPU_MODE"] == "reservations"
-    owned = render(tool)
-    assert "podium-reservation" not in owned
-    assert "PODIUM_GPU_MODE" not in owned
+    dedicated = render(tool)
+    assert "podium-reservation" not in dedicated
+    assert "PODIUM_GPU_MODE" not in dedicated
 
 
-def test_the_definitions_come_with_the_chart() -> None:
+def test_the_chart_contains_the_crds() -> None:
     names = {yaml.safe_load(path.read_text())["metadata"]["name"] for path in (CHART / "crds").glob("*.yaml")}
     assert names == {"hyperparamjobs.podium.dev", "hyperparamtrials.podium.dev", "gpunodes.podium.dev"}
 
 
-def test_the_first_job_in_the_notes_is_one_that_the_cluster_takes(tool: Tool, namespace: str) -> None:
+def test_the_cluster_accepts_the_first_job_in_the_notes(tool: Tool, namespace: str) -> None:
     done = tool("helm", "install", "notes", str(CHART), f"--namespace={namespace}", "--dry-run=server")
     assert done.returncode == 0, done.stderr
     example = done.stdout.split("<<'END'\n")[1].split("     END\n")[0]

@@ -1,4 +1,4 @@
-"""`podium` against a real kube-apiserver: objects are written by the test, the command runs as a user runs it."""
+"""`podium` with a real kube-apiserver: the test writes objects and runs the command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def call(kubeconfig: Path, body: Callable[[Api], Awaitable[None]]) -> None:
 
 @pytest.fixture
 def namespace(kubeconfig: Path) -> Iterator[str]:
-    """A namespace of its own; GPUNodes, which have none, carry its name as a prefix and go with it."""
+    """A namespace for one test.
+
+    GPUNodes, which have no namespace, have its name as a prefix and are deleted too.
+    """
     name = f"cli-{uuid.uuid4().hex[:8]}"
 
     async def make(api: Api) -> None:
@@ -60,10 +63,10 @@ def namespace(kubeconfig: Path) -> Iterator[str]:
 
 
 def write(kubeconfig: Path, namespace: str, elapsed: float, changes: Mapping[str, Any] | None = None) -> None:
-    """The made-up search as it is after `elapsed` seconds; `changes` are put into the job's status."""
+    """Write the sample search as of `elapsed` seconds; `changes` are added to the job's status."""
 
     async def body(api: Api) -> None:
-        for one in reversed(search_at(elapsed)):  # the job last: its end is seen when its trials have ended
+        for one in reversed(search_at(elapsed)):  # the job last, so that its trials have ended before it
             resource = KINDS[one["kind"]]
             meta = {"name": one["metadata"]["name"], "namespace": namespace}
             meta |= {key: value for key, value in one["metadata"].items() if key == "labels"}
@@ -78,7 +81,7 @@ def write(kubeconfig: Path, namespace: str, elapsed: float, changes: Mapping[str
 
 @pytest.fixture
 def podium(kubeconfig: Path, namespace: str) -> Iterator[Command]:
-    """`podium(...)`: the command in a process of its own; what still runs at the end is killed."""
+    """A function that starts `podium` with arguments. Processes that still run at the end are killed."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
@@ -91,7 +94,9 @@ def podium(kubeconfig: Path, namespace: str) -> Iterator[Command]:
             text=True,
             cwd=ROOT,
             env=environment,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in what a shell runs with &
+            preexec_fn=lambda: signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            ),  # a shell ignores SIGINT for processes that it starts with &
         )
         started.append(process)
         return process
@@ -109,7 +114,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """Lines of the process up to the one with these words; the test's own time limit is pytest's and the fixture's."""
+    """Return the output of a process up to the line with these words."""
     assert process.stdout is not None
     seen = ""
     deadline = time.monotonic() + PATIENCE
@@ -121,7 +126,7 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
     return seen
 
 
-def test_watch_until_done_tells_what_changes_and_ends_with_the_job(
+def test_watch_until_done_prints_changes_and_ends_with_the_job(
     kubeconfig: Path, namespace: str, podium: Command
 ) -> None:
     write(kubeconfig, namespace, 30)
@@ -136,33 +141,33 @@ def test_watch_until_done_tells_what_changes_and_ends_with_the_job(
     assert "-> Succeeded" in out
 
 
-def test_watch_on_a_terminal_draws_the_table_and_gives_the_terminal_back(
+def test_watch_on_a_terminal_draws_the_table_and_restores_the_terminal(
     kubeconfig: Path, namespace: str, podium: Command
 ) -> None:
     write(kubeconfig, namespace, 600)
-    ours, theirs = pty.openpty()
-    process = podium("watch", "digits", "--until-done", stdout=theirs)
-    os.close(theirs)
+    terminal, child_side = pty.openpty()
+    process = podium("watch", "digits", "--until-done", stdout=child_side)
+    os.close(child_side)
     shown = b""
     with contextlib.suppress(OSError):  # EIO: the other end was closed
-        while chunk := os.read(ours, 4096):
+        while chunk := os.read(terminal, 4096):
             shown += chunk
-    os.close(ours)
+    os.close(terminal)
     assert process.wait(PATIENCE) == 0
-    for told in (b"Succeeded", b"digits-11", b"12/12 trials", b"node-a/0"):
-        assert told in shown
+    for text in (b"Succeeded", b"digits-11", b"12/12 trials", b"node-a/0"):
+        assert text in shown
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l"), "the cursor is visible again"
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Refused"])
-def test_watch_of_a_job_that_failed_says_why(phase: str, kubeconfig: Path, namespace: str, podium: Command) -> None:
+def test_watch_of_a_failed_job_prints_the_reason(phase: str, kubeconfig: Path, namespace: str, podium: Command) -> None:
     write(kubeconfig, namespace, 30, {"phase": phase, "reason": "TooManyFailed", "message": "4 trials have failed"})
     code, _, err = finish(podium("watch", "digits", "--until-done"))
     assert code == 1
     assert "TooManyFailed: job digits: 4 trials have failed" in err
 
 
-def test_watch_ends_when_interrupted_when_the_job_goes_and_when_time_is_up(
+def test_watch_ends_on_interrupt_on_deletion_of_the_job_and_on_timeout(
     kubeconfig: Path, namespace: str, podium: Command
 ) -> None:
     write(kubeconfig, namespace, 30)
@@ -189,7 +194,7 @@ def test_watch_ends_when_interrupted_when_the_job_goes_and_when_time_is_up(
     "arguments",
     [("watch", "none"), ("report", "none"), ("explain", "trial", "none"), ("pin", "none"), ("thaw", "none")],
 )
-def test_what_is_not_there_is_told(arguments: tuple[str, ...], podium: Command) -> None:
+def test_a_missing_object_is_reported(arguments: tuple[str, ...], podium: Command) -> None:
     code, _, err = finish(podium(*arguments))
     assert code == 3
     assert "none" in err
@@ -216,7 +221,7 @@ def test_report_summary_get_and_explain(kubeconfig: Path, namespace: str, podium
     assert "best         digits-9" in out
 
 
-def test_intent_is_written_as_one_field(kubeconfig: Path, namespace: str, podium: Command) -> None:
+def test_commands_write_only_their_own_field(kubeconfig: Path, namespace: str, podium: Command) -> None:
     write(kubeconfig, namespace, 30)
     for arguments in (("suspend", "digits"), ("pin", "digits-3"), ("stop", "digits-4")):
         code, _, err = finish(podium(*arguments))

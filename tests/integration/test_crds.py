@@ -1,4 +1,4 @@
-"""The CRDs on a real API server: the table of wrong jobs, the three searches, what may change, what is shown."""
+"""The CRDs on a real API server: invalid jobs, the examples, immutable fields and printed columns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def kubectl(kubeconfig: Path, binary: Callable[[str], Path]) -> Iterator[Kubectl
         command = [str(program), "--kubeconfig", str(kubeconfig), *arguments]
         return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
 
-    # the CRDs as they are now, also where PODIUM_TEST_KUBECONFIG names a server that has older ones
+    # the current CRDs, even if PODIUM_TEST_KUBECONFIG names a server with older ones
     for kind in KINDS:
         done = call("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / f"crds/{kind.plural}.yaml"))
         assert done.returncode == 0, done.stderr
@@ -52,7 +52,7 @@ def kubectl(kubeconfig: Path, binary: Callable[[str], Path]) -> Iterator[Kubectl
     call("delete", "namespace", NAMESPACE, "--wait=false")
 
 
-def mine(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+def in_test_namespace(manifest: dict[str, Any], name: str) -> dict[str, Any]:
     metadata = {"name": name, "namespace": NAMESPACE, "labels": {"test": "crds"}}
     return {**manifest, "metadata": {**manifest.get("metadata", {}), **metadata}}
 
@@ -61,51 +61,51 @@ def namespace_of(path: Path) -> str:
     return str(read_manifests([path])[0]["metadata"].get("namespace", NAMESPACE))
 
 
-def test_the_good_job_is_taken(kubectl: Kubectl) -> None:
+def test_a_valid_job_is_accepted(kubectl: Kubectl) -> None:
     done = kubectl("create", "--dry-run=server", "-f", "-", stdin=TABLE.good())
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("job", TABLE.bad(), ids=lambda job: job.name)
-def test_wrong_jobs_are_refused_at_apply_or_left_to_the_operator(kubectl: Kubectl, job: Any) -> None:
+def test_invalid_jobs_are_refused_at_apply_or_by_the_operator(kubectl: Kubectl, job: Any) -> None:
     done = kubectl("create", "--dry-run=server", "-f", "-", stdin=job.manifest)
     if job.apply is None:
         assert done.returncode == 0, done.stderr
         return
-    assert done.returncode != 0, "the API server took it"
+    assert done.returncode != 0, "the API server accepted it"
     assert job.apply in done.stderr
     assert job.field in done.stderr
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_apply_cleanly(kubectl: Kubectl, path: Path) -> None:
-    for way in (["create"], ["apply", "--server-side"]):
-        done = kubectl(*way, "--dry-run=server", "-n", namespace_of(path), "-f", str(path))
+    for command in (["create"], ["apply", "--server-side"]):
+        done = kubectl(*command, "--dry-run=server", "-n", namespace_of(path), "-f", str(path))
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_servers_defaults_are_the_models(kubectl: Kubectl, path: Path) -> None:
+def test_the_servers_defaults_are_those_of_the_models(kubectl: Kubectl, path: Path) -> None:
     done = kubectl("create", "--dry-run=server", "-n", namespace_of(path), "-o", "json", "-f", str(path))
     stored = json.loads(done.stdout)
-    ours = parse_job(read_manifests([path])[0])
-    theirs = parse_job(stored)
-    assert isinstance(ours, HyperParamJob)
-    assert isinstance(theirs, HyperParamJob)
-    assert theirs.spec == ours.spec
-    assert check(theirs.spec) == check(ours.spec)
+    read_locally = parse_job(read_manifests([path])[0])
+    read_from_server = parse_job(stored)
+    assert isinstance(read_locally, HyperParamJob)
+    assert isinstance(read_from_server, HyperParamJob)
+    assert read_from_server.spec == read_locally.spec
+    assert check(read_from_server.spec) == check(read_locally.spec)
 
 
-def test_kubectl_and_our_reader_give_one_object(kubectl: Kubectl) -> None:
+def test_kubectl_and_podium_read_a_manifest_alike(kubectl: Kubectl) -> None:
     odd = ROOT / "tests/unit/schema/odd.yaml"
     for path in [odd, *EXAMPLES]:
-        place = ("-n", namespace_of(path), "-f", str(path))
-        done = kubectl("create", "--dry-run=client", "--validate=false", "-o", "json", *place)
+        options = ("-n", namespace_of(path), "-f", str(path))
+        done = kubectl("create", "--dry-run=client", "--validate=false", "-o", "json", *options)
         assert done.returncode == 0, done.stderr
-        ours, theirs = read_manifests([path]), json.loads(done.stdout)
-        ours[0]["metadata"].setdefault("namespace", NAMESPACE)  # kubectl fills it in
-        assert ours == [theirs]
+        own = read_manifests([path])
+        own[0]["metadata"].setdefault("namespace", NAMESPACE)  # kubectl adds it
+        assert own == [json.loads(done.stdout)]
 
 
 CHANGES: list[tuple[str, dict[str, Any], str | None]] = [
@@ -131,7 +131,7 @@ CHANGES: list[tuple[str, dict[str, Any], str | None]] = [
 
 
 def merged(old: Any, new: Any) -> Any:
-    """As a merge patch, but lists of named entries merge by name (server-side apply does the same)."""
+    """Apply a merge patch to `old`; lists of named entries merge by name, as in server-side apply."""
     if isinstance(old, dict) and isinstance(new, dict):
         joined = {**old, **{key: merged(old.get(key), one) for key, one in new.items()}}
         return {key: one for key, one in joined.items() if one is not None}
@@ -142,8 +142,8 @@ def merged(old: Any, new: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def living(kubectl: Kubectl) -> dict[str, Any]:
-    job = mine(TABLE.good(), "living")
+def existing_job(kubectl: Kubectl) -> dict[str, Any]:
+    job = in_test_namespace(TABLE.good(), "living")
     job["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
     done = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=job)
     assert done.returncode == 0, done.stderr
@@ -151,8 +151,10 @@ def living(kubectl: Kubectl) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("change", "words"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
-def test_what_may_change(kubectl: Kubectl, living: dict[str, Any], change: dict[str, Any], words: str | None) -> None:
-    wanted = {**living, "spec": merged(living["spec"], change)}
+def test_changes_of_a_job(
+    kubectl: Kubectl, existing_job: dict[str, Any], change: dict[str, Any], words: str | None
+) -> None:
+    wanted = {**existing_job, "spec": merged(existing_job["spec"], change)}
     done = kubectl("replace", "--dry-run=server", "-f", "-", stdin=wanted)
     if words is None:
         assert done.returncode == 0, done.stderr
@@ -163,7 +165,7 @@ def test_what_may_change(kubectl: Kubectl, living: dict[str, Any], change: dict[
 
 def trial() -> dict[str, Any]:
     spec = {"job": "living", "number": 0, "parameters": {"lr": 0.1, "bs": 64, "act": "relu", "bias": True}}
-    return mine({"apiVersion": "podium.dev/v1alpha1", "kind": "HyperParamTrial", "spec": spec}, "living-0")
+    return in_test_namespace({"apiVersion": "podium.dev/v1alpha1", "kind": "HyperParamTrial", "spec": spec}, "living-0")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def trial() -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_a_trial_keeps_its_parameters(kubectl: Kubectl, change: dict[str, Any], words: str | None) -> None:
+def test_the_parameters_of_a_trial_cannot_change(kubectl: Kubectl, change: dict[str, Any], words: str | None) -> None:
     done = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=trial())
     assert done.returncode == 0, done.stderr
     done = kubectl("replace", "--dry-run=server", "-f", "-", stdin=merged(trial(), {"spec": change}))
@@ -188,7 +190,7 @@ def test_a_trial_keeps_its_parameters(kubectl: Kubectl, change: dict[str, Any], 
     assert (words or "") in done.stderr
 
 
-def test_an_epoch_never_goes_back(kubectl: Kubectl) -> None:
+def test_an_epoch_never_decreases(kubectl: Kubectl) -> None:
     node = {"apiVersion": "podium.dev/v1alpha1", "kind": "GPUNode", "spec": {"epoch": 3}}
     node["metadata"] = {"name": "crds-node", "labels": {"test": "crds"}}
     assert kubectl("apply", "--server-side", "-f", "-", stdin=node).returncode == 0
@@ -198,7 +200,7 @@ def test_an_epoch_never_goes_back(kubectl: Kubectl) -> None:
 
 
 def status(kubectl: Kubectl, manifest: dict[str, Any], report: dict[str, Any], manager: str) -> None:
-    """One writer's part of a status, by server-side apply, as operator and agent do it."""
+    """Write one writer's part of a status by server-side apply, as operator and agent do."""
     kind = {key: manifest[key] for key in ("apiVersion", "kind")}
     name = {key: one for key, one in manifest["metadata"].items() if key in ("name", "namespace")}
     part = {**kind, "metadata": name, "status": report}
@@ -208,14 +210,14 @@ def status(kubectl: Kubectl, manifest: dict[str, Any], report: dict[str, Any], m
 
 
 def columns(kubectl: Kubectl, *what: str) -> dict[str, str]:
-    """The table with one line that `kubectl get` shows; columns are apart by two spaces and more."""
+    """Return the columns of `kubectl get` for one object. Two or more spaces separate columns."""
     head, line = kubectl("get", *what).stdout.splitlines()
     starts = [found.start() for found in re.finditer(r"\S+( \S+)*", head)]
     ends = [*starts[1:], None]
     return {head[a:b].strip(): line[a:b].strip() for a, b in zip(starts, ends, strict=True)}
 
 
-def test_columns_of_a_job(kubectl: Kubectl, living: dict[str, Any]) -> None:
+def test_columns_of_a_job(kubectl: Kubectl, existing_job: dict[str, Any]) -> None:
     report = {
         "phase": "Running",
         "trials": {"running": 2, "suspended": 3},
@@ -224,7 +226,7 @@ def test_columns_of_a_job(kubectl: Kubectl, living: dict[str, Any]) -> None:
         "gpuHours": 1.5,
         "eta": "2030-01-01T00:00:00Z",
     }
-    status(kubectl, living, report, "podium-operator")
+    status(kubectl, existing_job, report, "podium-operator")
     row = columns(kubectl, "hpj", "living", "-n", NAMESPACE)
     assert list(row) == ["NAME", "PHASE", "RUNNING", "SUSPENDED", "DONE/MAX", "BEST", "GPU-H", "ETA", "AGE"]
     assert list(row.values())[:8] == ["living", "Running", "2", "3", "1/4", "0.25", "1.5", "2030-01-01T00:00:00Z"]
@@ -233,14 +235,14 @@ def test_columns_of_a_job(kubectl: Kubectl, living: dict[str, Any]) -> None:
 def test_columns_of_a_trial_whose_status_has_two_writers(kubectl: Kubectl) -> None:
     done = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=trial())
     assert done.returncode == 0, done.stderr
-    ours = {
+    report = {
         "phase": "Running",
         "reason": "Convergence",
         "rank": 1,
         "gpus": ["GPU-1"],
         "best": {"step": 3, "value": 0.5},
     }
-    status(kubectl, trial(), {**ours, "predicted": {"value": 0.4, "low": 0.3, "high": 0.5}}, "podium-operator")
+    status(kubectl, trial(), {**report, "predicted": {"value": 0.4, "low": 0.3, "high": 0.5}}, "podium-operator")
     points = [{"step": step, "value": 1 / step, "time": 1.5e9 + step} for step in range(1, 257)]
     status(kubectl, trial(), {"curve": {"points": points}, "lastStep": 256, "lastValue": 0.25}, "podium-agent")
     row = columns(kubectl, "hpt", "living-0", "-n", NAMESPACE)
@@ -268,14 +270,14 @@ def test_columns_of_a_node(kubectl: Kubectl) -> None:
     assert kubectl("delete", "gpunode", "crds-gpus").returncode == 0
 
 
-def test_all_kinds_are_one_category_and_explain_themselves(kubectl: Kubectl) -> None:
+def test_all_kinds_are_in_one_category_and_have_descriptions(kubectl: Kubectl) -> None:
     served = kubectl("api-resources", "--categories=podium", "-o", "name").stdout.split()
     assert sorted(served) == sorted(f"{kind.plural}.podium.dev" for kind in KINDS)
     assert "start" not in kubectl("explain", "hpj.spec.trials").stderr
     assert "started and unfinished" in kubectl("explain", "hpj.spec.trials.parallel").stdout
 
 
-def test_what_lies_in_crds_is_what_is_installed() -> None:
+def test_the_crds_folder_contains_exactly_the_installed_kinds() -> None:
     assert {path for path in files() if path.parent == Path("crds")} == {
         Path(f"crds/{kind.plural}.yaml") for kind in KINDS
     }

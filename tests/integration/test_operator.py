@@ -1,4 +1,4 @@
-"""The operator as a process against a real API server; the test plays kubelet and agent."""
+"""The operator as a process with a real API server; the test acts as kubelet and agent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def job_is(stage: Stage, phase: str) -> Callable[[], Awaitable[bool]]:
 
 
 def phases_are(stage: Stage, phases: dict[str, str]) -> Callable[[], Awaitable[bool]]:
-    """A trial whose agent wrote meanwhile gets its end one cycle after the job."""
+    """Return a condition on all phases.
+
+    The end of a trial may be written one reconciliation after the job's.
+    """
 
     async def reached() -> bool:
         return await stage.phases() == phases
@@ -38,14 +41,14 @@ def phases_are(stage: Stage, phases: dict[str, str]) -> Callable[[], Awaitable[b
     return reached
 
 
-async def through(stage: Stage, *trials: str, value: float = 0.5) -> None:
-    """Each of these trials gets its turn, reports and ends well."""
+async def run_to_end(stage: Stage, *trials: str, value: float = 0.5) -> None:
+    """Let each of these trials run, report values and succeed."""
     for number, trial in enumerate(trials):
 
-        async def at_work(name: str = trial) -> bool:
+        async def runs(name: str = trial) -> bool:
             return (await stage.phases()).get(name) == "Running"
 
-        await stage.until(f"{trial} runs", at_work)
+        await stage.until(f"{trial} runs", runs)
         await stage.report(trial, *([0.1] * 9), value + number / 100)
         await stage.finish(trial)
 
@@ -53,15 +56,15 @@ async def through(stage: Stage, *trials: str, value: float = 0.5) -> None:
 def test_a_job_from_start_to_end(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit()
-        await stage.until("two trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.until("two trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         assert set(await stage.pods()) == {"sweep-0-0", "sweep-1-0"}, "no more than trials.parallel"
-        assert sorted(await stage.order()) == ["sweep-0", "sweep-1"]
+        assert sorted(await stage.run_queue()) == ["sweep-0", "sweep-1"]
         before = (await stage.trials())["sweep-0"]
         assert before["spec"]["number"] == 0
         assert 0.001 <= before["spec"]["parameters"]["lr"] <= 0.1
-        await through(stage, "sweep-0", "sweep-1", "sweep-2")
-        await stage.until("the job is over", job_is(stage, "Succeeded"))
-        await stage.until("so are the trials", phases_are(stage, {f"sweep-{n}": "Succeeded" for n in range(3)}))
+        await run_to_end(stage, "sweep-0", "sweep-1", "sweep-2")
+        await stage.until("the job has ended", job_is(stage, "Succeeded"))
+        await stage.until("the trials have ended", phases_are(stage, {f"sweep-{n}": "Succeeded" for n in range(3)}))
         status = await stage.status()
         assert (status["reason"], status["done"]) == ("AllTrialsEnded", "3/3")
         trials = await stage.trials()
@@ -74,25 +77,25 @@ def test_a_job_from_start_to_end(perform: Callable[[Play], None]) -> None:
             assert trial["status"]["phase"] == "Succeeded"
             assert trial["status"]["pod"] == f"{name}-0"
             assert {"startedAt", "finishedAt", "best"} <= set(trial["status"])
-        await stage.told(("sweep", "Started"), ("sweep", "NewBest"), ("sweep", "AllTrialsEnded"))
+        await stage.wait_for_events(("sweep", "Started"), ("sweep", "NewBest"), ("sweep", "AllTrialsEnded"))
 
         await stage.edit(trials={"max": 4})
-        await stage.until("a raised trials.max goes on", lambda: running(stage, "sweep-3"))
+        await stage.until("a raised trials.max starts another trial", lambda: running(stage, "sweep-3"))
         await stage.until("the job runs again", job_is(stage, "Running"))
         assert "finishedAt" not in await stage.status()
 
     perform(play)
 
 
-def test_a_killed_operator_does_nothing_twice(perform: Callable[[Play], None], operator: OperatorProcess) -> None:
+def test_a_killed_operator_creates_nothing_twice(perform: Callable[[Play], None], operator: OperatorProcess) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit(trials={"max": 6, "parallel": 3, "maxSteps": 10})
-        await stage.until("three trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1", "sweep-2"))
-        await through(stage, "sweep-0")
+        await stage.until("three trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1", "sweep-2"))
+        await run_to_end(stage, "sweep-0")
         operator.kill()
         pods, trials = await stage.pods(), await stage.trials()
         operator.start()
-        await stage.until("the next one comes", lambda: running(stage, "sweep-3"))
+        await stage.until("the next trial starts", lambda: running(stage, "sweep-3"))
         later, now = await stage.trials(), await stage.pods()
         for name, trial in trials.items():
             assert later[name]["metadata"]["uid"] == trial["metadata"]["uid"]
@@ -100,14 +103,14 @@ def test_a_killed_operator_does_nothing_twice(perform: Callable[[Play], None], o
         for name, pod in pods.items():
             assert now[name]["metadata"]["uid"] == pod["metadata"]["uid"]
         assert set(now) == {"sweep-0-0", "sweep-1-0", "sweep-2-0", "sweep-3-0"}
-        await through(stage, "sweep-1", "sweep-2", "sweep-3", "sweep-4", "sweep-5")
-        await stage.until("the job is over", job_is(stage, "Succeeded"))
+        await run_to_end(stage, "sweep-1", "sweep-2", "sweep-3", "sweep-4", "sweep-5")
+        await stage.until("the job has ended", job_is(stage, "Succeeded"))
         assert len(await stage.pods()) == 6
 
     perform(play)
 
 
-def test_a_wrong_job_says_why_and_starts_nothing(perform: Callable[[Play], None]) -> None:
+def test_an_invalid_job_has_a_reason_and_starts_nothing(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit(queue="research", policy={"name": "hermes", "settings": {"speed": 3}})
         await stage.until("the job is refused", job_is(stage, "Refused"))
@@ -116,32 +119,32 @@ def test_a_wrong_job_says_why_and_starts_nothing(perform: Callable[[Play], None]
         assert "policy.settings" in accepted["message"]
         assert "queue" in accepted["message"], "all refusals at once"
         assert await stage.trials() == {}
-        await stage.told(("sweep", accepted["reason"]))
+        await stage.wait_for_events(("sweep", accepted["reason"]))
 
         await stage.edit(queue=None, policy={"name": "fifo", "settings": None})
-        await stage.until("the mended job starts", job_is(stage, "Running"))
+        await stage.until("the corrected job starts", job_is(stage, "Running"))
 
     perform(play)
 
 
-def test_suspend_gives_the_gpu_back_and_keeps_the_pods(perform: Callable[[Play], None]) -> None:
+def test_a_suspended_job_releases_the_gpu_and_keeps_its_pods(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit()
-        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.until("trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         pods = {name: pod["metadata"]["uid"] for name, pod in (await stage.pods()).items()}
         await stage.edit(suspend=True)
 
         async def off() -> bool:
-            return await stage.order() == [] and (await stage.status())["phase"] == "Suspended"
+            return await stage.run_queue() == [] and (await stage.status())["phase"] == "Suspended"
 
-        await stage.until("nobody is in the order", off)
+        await stage.until("the run queue is empty", off)
         assert {name: pod["metadata"]["uid"] for name, pod in (await stage.pods()).items()} == pods
         await stage.edit(suspend=False)
 
         async def on() -> bool:
-            return len(await stage.order()) == 2
+            return len(await stage.run_queue()) == 2
 
-        await stage.until("they are back", on)
+        await stage.until("the trials are in the run queue again", on)
 
     perform(play)
 
@@ -149,18 +152,18 @@ def test_suspend_gives_the_gpu_back_and_keeps_the_pods(perform: Callable[[Play],
 def test_the_target_ends_the_search(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit(objective={"metric": "acc", "direction": "maximize", "target": 0.9})
-        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.until("trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         await stage.report("sweep-1", 0.2, 0.95)
-        await stage.until("the job is over", job_is(stage, "Succeeded"))
+        await stage.until("the job has ended", job_is(stage, "Succeeded"))
         assert (await stage.status())["reason"] == "TargetReached"
         ends = {"sweep-0": "EarlyStopped", "sweep-1": "Succeeded"}
-        await stage.until("each trial says how it ended", phases_are(stage, ends))
+        await stage.until("each trial has its final phase", phases_are(stage, ends))
 
         async def gone() -> bool:
             return await stage.pods() == {}
 
         await stage.until("the pods are gone", gone)
-        await stage.told(("sweep", "TargetReached"))
+        await stage.wait_for_events(("sweep", "TargetReached"))
 
     perform(play)
 
@@ -168,12 +171,12 @@ def test_the_target_ends_the_search(perform: Callable[[Play], None]) -> None:
 def test_too_many_failures_end_the_job(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit(trials={"max": 3, "parallel": 2, "maxSteps": 10, "maxFailed": 0, "retries": 0})
-        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.until("trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         await stage.finish("sweep-0", code=3)
         await stage.until("the job failed", job_is(stage, "Failed"))
         assert (await stage.status())["reason"] == "TooManyFailedTrials"
         ends = {"sweep-0": "Failed", "sweep-1": "Killed"}
-        await stage.until("each trial says how it ended", phases_are(stage, ends))
+        await stage.until("each trial has its final phase", phases_are(stage, ends))
         assert "exit code 3" in (await stage.trials())["sweep-0"]["status"]["message"]
 
     perform(play)
@@ -182,19 +185,19 @@ def test_too_many_failures_end_the_job(perform: Callable[[Play], None]) -> None:
 def test_a_failed_attempt_is_followed_by_another_after_a_pause(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit(trials={"max": 1, "parallel": 1, "maxSteps": 10, "retries": 1})
-        await stage.until("it is at the GPU", lambda: running(stage, "sweep-0"))
+        await stage.until("the trial is on the GPU", lambda: running(stage, "sweep-0"))
         await stage.finish("sweep-0", code=1)
 
         async def requeued() -> bool:
             return (await stage.phases())["sweep-0"] == "Requeued"
 
-        await stage.until("it waits", requeued)
+        await stage.until("the trial is requeued", requeued)
         assert set(await stage.pods()) == {"sweep-0-0"}, "the pause of 2 s has not passed"
 
         async def again() -> bool:
             return "sweep-0-1" in await stage.pods() and await running(stage, "sweep-0")
 
-        await stage.until("the second attempt is at the GPU", again)
+        await stage.until("the second attempt is on the GPU", again)
         status = (await stage.trials())["sweep-0"]["status"]
         assert (status["attempt"], status["failures"], status["pod"]) == (1, 1, "sweep-0-1")
         await stage.finish("sweep-0", code=1)
@@ -202,12 +205,12 @@ def test_a_failed_attempt_is_followed_by_another_after_a_pause(perform: Callable
         async def failed() -> bool:
             return (await stage.phases())["sweep-0"] == "Failed"
 
-        await stage.until("retries are spent", failed)
+        await stage.until("no retry is left", failed)
 
     perform(play)
 
 
-def test_no_more_pods_than_shares(perform: Callable[..., None]) -> None:
+def test_no_more_pods_than_slots(perform: Callable[..., None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit(trials={"max": 5, "parallel": 5, "maxSteps": 10})
 
@@ -218,25 +221,27 @@ def test_no_more_pods_than_shares(perform: Callable[..., None]) -> None:
         await stage.until("the others wait", shown)
         assert len(await stage.pods()) == 2
 
-    perform(play, shares=2)
+    perform(play, slots=2)
 
 
-def test_a_search_that_learns_makes_each_trial_late_and_by_what_was_shown(perform: Callable[[Play], None]) -> None:
+def test_a_model_based_search_proposes_each_trial_late_and_from_the_reported_values(
+    perform: Callable[[Play], None],
+) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit(
             search={"algorithm": "tpe", "settings": {"startupTrials": 2}},
             trials={"max": 6, "parallel": "auto", "maxSteps": 10},
         )
-        await stage.until("one trial is at the GPU", lambda: running(stage, "sweep-0"))
+        await stage.until("one trial is on the GPU", lambda: running(stage, "sweep-0"))
 
         async def made(count: int) -> bool:
             return len(await stage.trials()) == count
 
-        for count in range(2, 6):  # one works, one waits; the shares would hold more
+        for count in range(2, 6):  # one runs, one waits; there are more slots
             await stage.until(f"there are {count} trials", lambda count=count: made(count))
-            await through(stage, f"sweep-{count - 2}", value=0.1 * count)
-        await through(stage, "sweep-4", "sweep-5")
-        await stage.until("the job is over", job_is(stage, "Succeeded"))
+            await run_to_end(stage, f"sweep-{count - 2}", value=0.1 * count)
+        await run_to_end(stage, "sweep-4", "sweep-5")
+        await stage.until("the job has ended", job_is(stage, "Succeeded"))
         points = {trial["spec"]["number"]: trial["spec"]["parameters"] for trial in (await stage.trials()).values()}
         job = HyperParamJob.model_validate(await stage.job())
         drawn = {number: RandomSearcher().propose(job.spec, number) for number in points}
@@ -245,32 +250,35 @@ def test_a_search_that_learns_makes_each_trial_late_and_by_what_was_shown(perfor
     perform(play)
 
 
-def test_a_deleted_job_takes_everything_with_it(perform: Callable[[Play], None]) -> None:
+def test_the_deletion_of_a_job_deletes_its_trials_and_pods(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit()
-        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.until("trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         before = {trial["metadata"]["uid"] for trial in (await stage.trials()).values()}
         await stage.api.delete(JOBS, "sweep", stage.name)
         await stage.submit()  # at once, under the same name
 
-        async def anew() -> bool:
+        async def restarted() -> bool:
             uids = {trial["metadata"]["uid"] for trial in (await stage.trials()).values()}
             return not before & uids and await running(stage, "sweep-0", "sweep-1")
 
-        await stage.until("the new job's trials are at the GPU", anew)
+        await stage.until("the new job's trials are on the GPU", restarted)
         await stage.until("the new job runs", job_is(stage, "Running"))
         await stage.api.delete(JOBS, "sweep", stage.name)
 
         async def gone() -> bool:
-            return not await stage.trials() and not await stage.pods() and await stage.order() == []
+            return not await stage.trials() and not await stage.pods() and await stage.run_queue() == []
 
         await stage.until("nothing is left", gone)
 
     perform(play)
 
 
-def test_a_status_of_an_object_that_is_gone_does_not_land_on_its_successor(perform: Callable[[Play], None]) -> None:
-    """What the operator relies on when it names the version in its patches: the server ignores a uid there."""
+def test_a_status_of_a_deleted_object_is_not_written_to_its_successor(perform: Callable[[Play], None]) -> None:
+    """The operator relies on this when its patches have a resourceVersion.
+
+    The server ignores a UID in a patch.
+    """
 
     async def play(stage: Stage) -> None:
         await stage.submit(suspend=True)
@@ -281,28 +289,28 @@ def test_a_status_of_an_object_that_is_gone_does_not_land_on_its_successor(perfo
         with pytest.raises(ApiError) as refused:
             await stage.api.apply_status(JOBS, {"metadata": about, "status": {"phase": "Succeeded"}}, manager="test")
         assert refused.value.conflict
-        await stage.until("the job says that it is suspended", job_is(stage, "Suspended"))
+        await stage.until("the job is suspended", job_is(stage, "Suspended"))
 
     perform(play)
 
 
-def test_a_pod_that_the_server_calls_invalid_fails_its_trial(perform: Callable[[Play], None]) -> None:
+def test_an_invalid_pod_fails_its_trial(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         wrong = {"spec": {"containers": [{"name": "main", "image": "i", "imagePullPolicy": "Sometimes"}]}}
         await stage.submit(template=wrong, trials={"max": 2, "parallel": 2, "maxSteps": 1, "maxFailed": 0})
         await stage.until("the job failed", job_is(stage, "Failed"))
 
-        async def told() -> bool:
+        async def reported() -> bool:
             reasons = {trial.get("status", {}).get("reason") for trial in (await stage.trials()).values()}
             return "PodRefused" in reasons
 
-        await stage.until("a trial says so", told)
-        await stage.told(("sweep", "PodRefused"))
+        await stage.until("a trial has the reason", reported)
+        await stage.wait_for_events(("sweep", "PodRefused"))
 
     perform(play)
 
 
-def test_a_pod_that_a_quota_refuses_is_told_and_tried_again(perform: Callable[[Play], None]) -> None:
+def test_a_pod_refused_by_a_quota_is_reported_and_created_later(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         quota: dict[str, Any] = {
             "apiVersion": "v1",
@@ -313,34 +321,34 @@ def test_a_pod_that_a_quota_refuses_is_told_and_tried_again(perform: Callable[[P
         await stage.api.create(QUOTAS, quota, manager="test")
         await stage.submit()
 
-        async def told() -> bool:
+        async def reported() -> bool:
             status = [trial.get("status", {}) for trial in (await stage.trials()).values()]
             return len(status) == 2 and all(one.get("reason") == "PodRefused" for one in status)
 
-        await stage.until("the refusal is told", told)
+        await stage.until("the refusal is reported", reported)
         message = (await stage.trials())["sweep-0"]["status"]["message"]
         assert "quota" in message
         assert await stage.pods() == {}
         await stage.api.delete(QUOTAS, "few", stage.name)
-        await stage.until("they start after all", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.until("the trials start", lambda: running(stage, "sweep-0", "sweep-1"))
 
     perform(play)
 
 
-def test_a_trial_without_gpu_needs_no_agent(perform: Callable[[Play], None]) -> None:
+def test_a_trial_without_a_gpu_needs_no_agent(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit(gpus={"perTrial": 0}, trials={"max": 1, "parallel": 1})
 
         async def made() -> bool:
             return set(await stage.pods()) == {"sweep-0-0"}
 
-        await stage.until("the pod is there", made)
+        await stage.until("the pod exists", made)
         pod = (await stage.pods())["sweep-0-0"]
         assert pod["spec"]["schedulerName"] == "default-scheduler"
         assert "initContainers" not in pod["spec"]
         await stage.finish("sweep-0")
-        # there is no kubelet that could give its log: after some tries that is said
-        await stage.until("the job is over", job_is(stage, "Succeeded"))
+        # there is no kubelet that serves the log, which a condition reports after some attempts
+        await stage.until("the job has ended", job_is(stage, "Succeeded"))
         (condition,) = (await stage.trials())["sweep-0"]["status"]["conditions"]
         assert (condition["type"], condition["reason"]) == ("MetricsUnavailable", "ObjectiveMissing")
 

@@ -24,7 +24,7 @@ def pack(
     for device in sorted(available):
         free[uuid_of(device)].append(device)
     left = tuple(
-        replace(gpu, trials=gpu.shares - len(free[gpu.uuid]))
+        replace(gpu, trials=gpu.slots - len(free[gpu.uuid]))
         for gpu in gpus
         if gpu.uuid in free and gpu.uuid not in taken
     )

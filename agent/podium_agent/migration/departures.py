@@ -26,7 +26,7 @@ from podium_agent.observe.pod_records import Record
 from podium_agent.observe.pods import TrialPod
 from podium_agent.report.trial_record import Book
 from podium_cluster.client import Api, ApiError
-from podium_core.domain.migration import METHOD
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.trial import ContainerCheckpoint
 
@@ -133,8 +133,10 @@ class Departures:
         self._note(pod, book)
 
     async def _answer(self, pod: TrialPod) -> ContainerCheckpoint:
-        if METHOD not in pod.methods:
-            raise MoveError("MethodNotEnabled", f"the job of {pod.name} does not name {METHOD} in suspension.methods")
+        if CONTAINER_CHECKPOINT not in pod.methods:
+            raise MoveError(
+                "MethodNotEnabled", f"the job of {pod.name} does not name {CONTAINER_CHECKPOINT} in suspension.methods"
+            )
         record = self._record_of(pod.uid)
         found = None if record is None else record.containers.get(pod.main)
         if found is None:
@@ -162,7 +164,7 @@ class Departures:
     async def _stays(self, pod: TrialPod, book: Book, now: float) -> None:
         """It was not asked, or is so no more."""
         late = now < self._late.get(pod.uid, 0.0)  # the runtime writes on when the kubelet is asked no more
-        if METHOD in pod.methods and (late or pod.uid not in self._swept):
+        if CONTAINER_CHECKPOINT in pod.methods and (late or pod.uid not in self._swept):
             self._swept.add(pod.uid)  # an agent before this one may have been killed over it
             await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, _place(pod))
         departure = book.departure

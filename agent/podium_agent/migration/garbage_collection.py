@@ -22,7 +22,7 @@ from podium_agent.migration.settings import MoveSettings
 from podium_agent.report.trial_record import Book
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
-from podium_core.domain.migration import OPEN
+from podium_core.domain.migration import IN_PROGRESS
 from podium_core.schema.trial import HyperParamTrial
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Sweeping:
                 raise
             return frozenset()
         way, answer = trial.status.migration, trial.status.container_checkpoint
-        if trial.metadata.uid != trace.uid or way is None or way.phase not in OPEN:
+        if trial.metadata.uid != trace.uid or way is None or way.phase not in IN_PROGRESS:
             return frozenset()
         told = answer.image if answer is not None and answer.pod_uid == way.pod_uid else ""
         return frozenset({way.image, told})

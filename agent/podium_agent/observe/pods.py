@@ -13,7 +13,7 @@ from podium_agent.suspension.parked_memory import Arrival
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, from_annotation
-from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
+from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths
 
 TRIAL_LABEL = "podium.dev/trial"
@@ -131,7 +131,7 @@ class TrialPod:
     gate_passed: bool
     deadline: float | None  # not None: the pod is being deleted, and killed then
     memory: int
-    reading: MetricsReading | None
+    reading: MetricsConfig | None
     reading_trouble: str = ""
     conditions: Mapping[str, tuple[str, str]] | None = None
     gated: bool = True
@@ -160,7 +160,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         raise ValueError(f"label {TRIAL_LABEL}={trial}, but its controller is no HyperParamTrial of that name")
     main = status.container_statuses
     gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
-    reading, trouble = _reading(meta.annotations.get(READING_ANNOTATION))
+    reading, trouble = _reading(meta.annotations.get(METRICS_ANNOTATION))
     cpu = from_annotation(meta.annotations.get(CPU_ANNOTATION, "{}"))
     arrival, arrival_trouble = _arrival(meta.annotations.get(ARRIVES_ANNOTATION))
     return TrialPod(
@@ -237,13 +237,13 @@ def _memory(spec: _Spec) -> int:
     return 0
 
 
-def _reading(text: str | None) -> tuple[MetricsReading | None, str]:
+def _reading(text: str | None) -> tuple[MetricsConfig | None, str]:
     if text is None:
         return None, ""
     try:
-        return MetricsReading.model_validate_json(text), ""
+        return MetricsConfig.model_validate_json(text), ""
     except ValidationError as error:
-        return None, f"annotation {READING_ANNOTATION}: {error.errors()[0]['msg']}"
+        return None, f"annotation {METRICS_ANNOTATION}: {error.errors()[0]['msg']}"
 
 
 def _arrival(text: str | None) -> tuple[Arrival | None, str]:

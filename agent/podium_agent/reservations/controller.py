@@ -25,7 +25,7 @@ from podium_agent.schedule.exclusive_gpus import UrgentPod
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import WatchCache
-from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.schema.base import ObjectMeta, StatusModel
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Leases:
     @property
     def held(self) -> Mapping[str, str]:
         """GPU to the name of its placeholder, of those that trials may work on."""
-        return {uuid: one.name for uuid, one in self._gpus.items() if one.state is LeaseState.HELD}
+        return {uuid: one.name for uuid, one in self._gpus.items() if one.state is ReservationState.HELD}
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """To be called when a GPU comes or goes, or a share is given."""
@@ -129,7 +129,7 @@ class Leases:
         """After every look of the conductor: a placeholder that is to end does so when its GPU is empty."""
         for one in self._gpus.values():
             leased = view.leased if view.leased is not None else ()
-            if one.state is LeaseState.LEAVING and evacuated(
+            if one.state is ReservationState.LEAVING and evacuated(
                 one.gpu, leased, view.trials, released=view.orders.released
             ):
                 self._end(one)
@@ -151,6 +151,6 @@ class Leases:
 
     def _unsettled(self) -> bool:
         """A placeholder without a device, or one that leaves; or the kubelet was never heard."""
-        there = {one.pod for one in self._gpus.values() if one.state is LeaseState.HELD}
+        there = {one.pod for one in self._gpus.values() if one.state is ReservationState.HELD}
         waits = any(not pod.over and pod.name not in there for pod in self._pods.values())
         return waits or not self.known.is_set()

@@ -15,7 +15,7 @@ from podium_agent.observe.gpu_health import Gpu
 from podium_agent.observe.pod_resources import PodName
 from podium_agent.observe.trials import LocalTrial
 from podium_agent.schedule.exclusive_gpus import blocked
-from podium_core.domain.gpu_reservation import LeaseFacts, LeaseState, derive
+from podium_core.domain.gpu_reservation import ReservationFacts, ReservationState, derive_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LeasedGpu:
     gpu: str
     pod: PodName
     uid: str
-    state: LeaseState
+    state: ReservationState
     container: str = ""
 
     @property
@@ -75,8 +75,8 @@ def leased_gpus(listed: Mapping[PodName, Collection[str]], pods: Iterable[Placeh
     found: dict[str, LeasedGpu] = {}
     for pod in pods:
         for device in listed.get(pod.name, ()):
-            facts = LeaseFacts(True, bound=True, device_known=True, deleting=pod.leaving, over=pod.over)
-            found[uuid_of(device)] = LeasedGpu(uuid_of(device), pod.name, pod.uid, derive(facts), pod.container)
+            facts = ReservationFacts(True, bound=True, device_known=True, deleting=pod.leaving, ended=pod.over)
+            found[uuid_of(device)] = LeasedGpu(uuid_of(device), pod.name, pod.uid, derive_state(facts), pod.container)
     return found
 
 

@@ -21,7 +21,7 @@ from podium_agent.observe.trials import LocalTrial
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
-from podium_core.schema.cpu_downsizing import PARKED
+from podium_core.schema.cpu_downsizing import DOWNSIZED_MILLICPUS
 
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
@@ -42,7 +42,7 @@ class Resize:
 
     @property
     def raises(self) -> bool:
-        return any(wanted > PARKED for wanted in self.cpu.values())
+        return any(wanted > DOWNSIZED_MILLICPUS for wanted in self.cpu.values())
 
 
 def resizes(pods: Iterable[TrialPod], trials: Iterable[LocalTrial]) -> tuple[Resize, ...]:
@@ -52,7 +52,7 @@ def resizes(pods: Iterable[TrialPod], trials: Iterable[LocalTrial]) -> tuple[Res
     for pod in pods:
         if not pod.cpu or pod.ended or pod.deadline is not None or pod.uid not in at_work:
             continue
-        wanted = {name: full if at_work[pod.uid] else PARKED for name, full in pod.cpu.items()}
+        wanted = {name: full if at_work[pod.uid] else DOWNSIZED_MILLICPUS for name, full in pod.cpu.items()}
         if any(pod.requests.get(name) != cpu for name, cpu in wanted.items()):
             found.append(Resize(pod, wanted))
     return tuple(sorted(found, key=lambda one: (one.raises, one.pod.key, one.pod.attempt)))

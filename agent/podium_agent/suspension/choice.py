@@ -13,7 +13,7 @@ from podium_agent.suspension.base import Outcome, Standing, SuspensionMethod
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.parked_memory import Arrival, Parked
-from podium_core.domain.migration import METHOD as CARRIES
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
 
 
 class Methods:
@@ -49,7 +49,7 @@ class Methods:
     @property
     def names(self) -> tuple[str, ...]:
         """As the node reports them: also that live trials are carried to other nodes, which suspends none here."""
-        return (*self._by_name, CARRIES) if self._carries else tuple(self._by_name)
+        return (*self._by_name, CONTAINER_CHECKPOINT) if self._carries else tuple(self._by_name)
 
     def best(self, wanted: Sequence[str], gpus: int, failed: Collection[str] = ()) -> str:
         """The first in the job's own order that can be had for a trial with so many GPUs; empty: none.

@@ -22,11 +22,11 @@ from podium_cli.objects import parse_job, parse_trial
 from podium_cli.session import MANAGER, Session, carry_out, fetch
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS
-from podium_core.domain.migration import METHOD, OPEN, PASSING, CarryPhase
+from podium_core.domain.migration import CONTAINER_CHECKPOINT, IN_PROGRESS, RETRIABLE_CODES, MigrationPhase
 from podium_core.domain.phase import FINAL
-from podium_core.domain.relocation import carriable, movable
+from podium_core.domain.relocation import is_migratable, is_relocatable
 from podium_core.schema.base import ObjectMeta, StatusModel
-from podium_core.schema.checkpointing import can_save, carries, saves_at
+from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkpoint_scope
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 
@@ -171,7 +171,7 @@ async def _look(api: Api, node: str) -> tuple[Left, ...]:
 
 def carries_from(node: str, nodes: Iterable[_GpuNode]) -> bool:
     """Whether its agent and that of another node carry live trials."""
-    able = {one.metadata.name for one in nodes if METHOD in one.status.methods}
+    able = {one.metadata.name for one in nodes if CONTAINER_CHECKPOINT in one.status.methods}
     return node in able and len(able) > 1
 
 
@@ -205,15 +205,20 @@ def left(
 def leaves_by(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_carries: bool) -> tuple[str, str]:
     """In what way it leaves with what that costs, and what is lost otherwise; one of them is empty."""
     way = trial.status.migration
-    carried = way is not None and way.pod_uid != pod_uid and way.phase in OPEN
+    carried = way is not None and way.pod_uid != pod_uid and way.phase in IN_PROGRESS
     cost = cost_of(job, trial, carried=carried)
     if not cost:
         return "leaves: it loses no step", ""
-    if carried and carries(job.spec) and node_carries:
+    if carried and can_migrate(job.spec) and node_carries:
         return "was carried here alive: it leaves once it has printed a value here", ""
-    if way is not None and way.pod_uid == pod_uid and way.phase is CarryPhase.FAILED and way.code not in PASSING:
+    if (
+        way is not None
+        and way.pod_uid == pod_uid
+        and way.phase is MigrationPhase.FAILED
+        and way.code not in RETRIABLE_CODES
+    ):
         return "", f"it could not be carried ({way.code}: {way.message}); {cost}"
-    if carriable(trial.status.phase, carries=carries(job.spec), node_carries=node_carries):
+    if is_migratable(trial.status.phase, migratable=can_migrate(job.spec), supported=node_carries):
         return "is carried alive (experimental): it loses no step, unless its restore fails", ""
     return "", cost
 
@@ -221,13 +226,17 @@ def leaves_by(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_car
 def cost_of(job: HyperParamJob, trial: HyperParamTrial, *, carried: bool = False) -> str:
     """What the trial would lose on another node, and why; empty where it can be moved. `carried`: it came here alive,
     and has printed no value yet."""
-    status, where = trial.status, saves_at(job.spec)
+    status, where = trial.status, checkpoint_scope(job.spec)
     has_save = status.checkpoint is not None
-    if job.spec.gpus.per_trial > 0 and movable(
-        status.phase, saves=can_save(job.spec), saves_at=where, has_save=has_save, carried=carried
+    if job.spec.gpus.per_trial > 0 and is_relocatable(
+        status.phase,
+        checkpointable=can_checkpoint(job.spec),
+        checkpoint_scope=where,
+        has_checkpoint=has_save,
+        migrated=carried,
     ):
         return ""
-    if where == "node" and (status.checkpoint is not None or can_save(job.spec)):
+    if where == "node" and (status.checkpoint is not None or can_checkpoint(job.spec)):
         return "its saves are in a folder of this node, and its next pod would wait for it to come back"
     why = "its job does not save (suspension.methods without app-checkpoint)"
     if job.spec.gpus.per_trial == 0:

@@ -21,13 +21,21 @@ from podium_cli.session import Session, fetch
 from podium_cli.views import formatting as texts
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
-from podium_core.placement.base import Policy, Question
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fit import STALE_AFTER, refuse
-from podium_core.placement.free_cpus import machine_of, others_selector, seat_of
-from podium_core.placement.load_balance import table as terms_of
+from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of, others_selector
+from podium_core.placement.load_balance import term_means
 from podium_core.placement.load_terms import TERMS
 from podium_core.placement.needs import GPU_RESOURCE, TRIAL_LABEL, InvalidPodError, need_of
-from podium_core.placement.node_parser import LEASE_PREFIX, PlacedPod, TrialName, gpus_now, placed, reported, view
+from podium_core.placement.node_parser import (
+    LEASE_PREFIX,
+    PlacedPod,
+    TrialName,
+    current_gpus,
+    node_report,
+    node_view,
+    placed_pod,
+)
 from podium_core.placement.scores import score_nodes
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import NodeView, PodNeed
@@ -46,12 +54,12 @@ class Judged:
     why: str
 
 
-async def explain_pod(session: Session, name: str, policy: Policy, podium_namespace: str) -> RenderableType:
+async def explain_pod(session: Session, name: str, policy: PlacementPolicy, podium_namespace: str) -> RenderableType:
     async with session.api() as api:
         pod = parse(await fetch(api, PODS, name, session.namespace))
         scheduler = f"spec.schedulerName={pod.spec.scheduler_name}"
         nodes = await _all(api, GPUNODES)
-        pods = [placed(parse(item)) for item in await _all(api, PODS, fields=scheduler)]
+        pods = [placed_pod(parse(item)) for item in await _all(api, PODS, fields=scheduler)]
         trials = await _all(api, TRIALS)
         leases = await _all(api, LEASES, namespace=podium_namespace)
         room = await _room(api, pod.spec.scheduler_name)
@@ -87,17 +95,17 @@ def views_of(
     beats = {item["metadata"]["name"]: _moment((item.get("spec") or {}).get("renewTime")) for item in leases}
     found = []
     for node in (parse_node(item) for item in nodes):
-        name, known = node.metadata.name, reported(node)
+        name, known = node.metadata.name, node_report(node)
         here = [one for one in pods if one.node == name]
         beat = beats.get(LEASE_PREFIX + name)
         left = None if room is None else room.get(name)
-        cpu_free = None if left is None else left - sum(one.thirst.cpu for one in here)
+        cpu_free = None if left is None else left - sum(one.need_with_cpus.cpu for one in here)
         heard = beat and min(beat, now)
-        found.append(view(name, gpus_now(known, here, ranks), known.written_at, heard, now, cpu_free))
+        found.append(node_view(name, current_gpus(known, here, ranks), known.written_at, heard, now, cpu_free))
     return found
 
 
-def judge(question: Question, nodes: Sequence[NodeView], policy: Policy, now: float) -> list[Judged]:
+def judge(question: PlacementQuery, nodes: Sequence[NodeView], policy: PlacementPolicy, now: float) -> list[Judged]:
     """Scored among those that are not refused, as the extender is asked; best first, refused last, ties by name."""
     refused = {node.name: refuse(question.need, node, now) for node in nodes}
     left = [node for node in nodes if refused[node.name] is None]
@@ -115,7 +123,7 @@ def judge(question: Question, nodes: Sequence[NodeView], policy: Policy, now: fl
 def explanation(
     pod: Pod,
     nodes: Sequence[NodeView],
-    policy: Policy,
+    policy: PlacementPolicy,
     now: float,
     pods: Iterable[PlacedPod] = (),
     *,
@@ -130,14 +138,14 @@ def explanation(
     except InvalidPodError as error:
         raise CliError(Exit.FAILED, error.code, f"pod {meta.namespace}/{meta.name}: {error}") from error
     head = [f"pod     {meta.namespace}/{meta.name} of scheduler {pod.spec.scheduler_name}", f"needs   {_needs(need)}"]
-    typical = typical_needs(Counter(one.thirst if cpus else one.need for one in pods))
-    question = Question(need, meta.uid, typical, trial=bool(meta.labels.get(TRIAL_LABEL)), cpus=cpus)
-    suited = policy.of(question)
-    if cpus and suited.reads_cpu:
-        question = replace(question, need=placed(pod).thirst)
+    typical = typical_needs(Counter(one.need_with_cpus if cpus else one.need for one in pods))
+    question = PlacementQuery(need, meta.uid, typical, is_trial=bool(meta.labels.get(TRIAL_LABEL)), cpus_known=cpus)
+    suited = policy.resolve(question)
+    if cpus and suited.uses_cpus:
+        question = replace(question, need=placed_pod(pod).need_with_cpus)
     chosen = "" if suited is policy else f" ({policy.name})"
-    head.append(f"policy  {suited.name}{chosen}: {suited.says}")
-    if suited.reads_cpu and not cpus:
+    head.append(f"policy  {suited.name}{chosen}: {suited.summary}")
+    if suited.uses_cpus and not cpus:
         head.append("CPUs    of the nodes are not known (you may not read all nodes and pods): GPUs alone count here")
     if pod.spec.node_name:
         head.append(f"placed  on {pod.spec.node_name}, where it counts already: what follows is for another like it")
@@ -156,7 +164,7 @@ def _table(need: PodNeed, judged: Sequence[Judged], now: float) -> Table:
     table.add_column("WHY")
     for one in judged:
         fresh = not one.node.stale(now, STALE_AFTER)
-        values = [value for _, value in terms_of(need, one.node)] if fresh else []
+        values = [value for _, value in term_means(need, one.node)] if fresh else []
         told = [f"{value:.2f}" for value in values] or [texts.NOTHING] * len(TERMS)
         heard = one.node.reported_at
         score = Text("refused", style="red") if one.score is None else Text(str(one.score))
@@ -168,9 +176,9 @@ def _table(need: PodNeed, judged: Sequence[Judged], now: float) -> Table:
 async def _room(api: Api, scheduler: str) -> Mapping[str, int] | None:
     """Thousandths of a CPU by node that pods of other schedulers leave; None where the caller may not read them all."""
     try:
-        left = {item["metadata"]["name"]: machine_of(item).cpu async for item in _pages(api, NODES)}
+        left = {item["metadata"]["name"]: node_cpus_of(item).cpu async for item in _pages(api, NODES)}
         async for item in _pages(api, PODS, others_selector(scheduler)):
-            seat = seat_of(item)
+            seat = cpu_request_of(item)
             if seat.node in left:
                 left[seat.node] -= seat.cpu
     except ApiError as error:

@@ -18,7 +18,7 @@ from podium_cli.output import show
 from podium_cli.views import plan as plan_view
 from podium_core.domain.snapshot import JobView
 from podium_core.planning.job_view import job_view
-from podium_core.schema.checkpointing import SAVES_ITSELF
+from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.search_space import grid_points
 from podium_simulator.system import switch_times as methods
@@ -97,7 +97,7 @@ def _in_place(job: HyperParamJob) -> str | None:
 
 def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) -> Method:
     memory = None if view.memory is None else view.memory * view.gpus_per_trial
-    name = _in_place(job) or (SAVES_ITSELF if view.saves else "freeze")
+    name = _in_place(job) or (APP_CHECKPOINT if view.checkpointable else "freeze")
     simulate.check_resume(name, arguments.resume)
     if methods.untold(name, memory, arguments.suspend, arguments.resume):
         text = f"{arguments.job}: spec.gpus.memory is not set, and what a switch by {name} takes goes by it; set it"
@@ -109,13 +109,13 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
         )
     found = methods.method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
     # one that is frozen has its memory on the GPU, so that its agent refuses to carry it
-    return methods.carrying(found, memory or 0) if view.carries and not found.keeps_memory else found
+    return methods.carrying(found, memory or 0) if view.migratable and not found.keeps_memory else found
 
 
 def _view(job: HyperParamJob, path: Path) -> JobView:
     """As the operator will see the job when it is accepted, with times counted from now."""
     points = grid_points(job.spec) if job.spec.search.algorithm == "grid" else None
-    view = job_view(job, points=points, accepted=True, finished=False, freezes=_in_place(job) is not None)
+    view = job_view(job, points=points, accepted=True, finished=False, suspendable=_in_place(job) is not None)
     deadline = None if view.deadline is None else view.deadline - time.time()
     if deadline is not None and deadline <= 0.0:
         text = f"{path}: spec.budget.deadline: {datetime.fromtimestamp(view.deadline or 0.0, UTC):%Y-%m-%d %H:%M} UTC"

@@ -22,11 +22,11 @@ from podium_cli.report import simulation
 from podium_cli.views import formatting as texts
 from podium_cli.views import simulate as simulate_view
 from podium_cli.views import system as system_view
-from podium_core.domain.migration import METHOD as CARRIES
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.domain.snapshot import Costs
 from podium_core.policies.policy_text import parse_policy
 from podium_core.policies.registry import NAMES, PolicyError
-from podium_core.schema.checkpointing import SAVES_ITSELF
+from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.quantity import to_bytes
 from podium_simulator.replay.comparison import contest
 from podium_simulator.replay.samples import Machine
@@ -86,10 +86,10 @@ def add(commands: Commands) -> None:
     text = "that a trial uses on its GPU, such as 16Gi, with --gpu-memory or --method cuda-checkpoint"
     parser.add_argument("--memory", metavar="SIZE", help=f"{text} (default: all trials fit)")
     text = f"how a trial leaves its GPU: {' or '.join(KEEPS_MEMORY)}, which takes its memory off the GPU;"
-    text += f" {CARRIES}: in the same way, and nodes that drain (--drain) alive; or"
-    text += f" {SAVES_ITSELF}: it saves, and goes on in a new pod (default: freeze)"
+    text += f" {CONTAINER_CHECKPOINT}: in the same way, and nodes that drain (--drain) alive; or"
+    text += f" {APP_CHECKPOINT}: it saves, and goes on in a new pod (default: freeze)"
     parser.add_argument("--method", choices=methods.NAMES, metavar="NAME", help=text)
-    text = f"its trials save when told to go, too ({SAVES_ITSELF} beside --method): they give places to each other"
+    text = f"its trials save when told to go, too ({APP_CHECKPOINT} beside --method): they give places to each other"
     parser.add_argument("--saves", action="store_true", help=text)
     place(parser)
     arrivals.options(parser)
@@ -101,7 +101,7 @@ def machine(parser: argparse.ArgumentParser, switch: float) -> None:
     parser.add_argument("--gpus", type=int, default=4, metavar="N", help="GPUs, one trial each (default: 4)")
     for name in ("suspend", "resume"):
         what = "suspension" if name == "suspend" else "resumption"
-        of_saves = f"; of {SAVES_ITSELF}: {Timing().save:g}, a save" if name == "suspend" else ""
+        of_saves = f"; of {APP_CHECKPOINT}: {Timing().save:g}, a save" if name == "suspend" else ""
         text = f"of one {what} (default: {switch:g}; of cuda-checkpoint: by the memory, as measured on one H100"
         text += f"{of_saves})"
         parser.add_argument(f"--{name}", type=float, metavar="SECONDS", help=text)
@@ -218,13 +218,13 @@ def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
     check_resume(name, back)
     if methods.untold(name, memory, out, back):
         text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
-        told = "" if name == CARRIES else ", or both of --suspend and --resume"
+        told = "" if name == CONTAINER_CHECKPOINT else ", or both of --suspend and --resume"
         raise CliError(Exit.USAGE, "GPUMemoryRequired", f"{text}{told}")
     return replace(methods.method(name, memory, out, back, arguments.switch), saves=arguments.saves)
 
 
 def check_resume(method: str, resume: float | None) -> None:
-    if method == SAVES_ITSELF and resume is not None:
+    if method == APP_CHECKPOINT and resume is not None:
         text = f"--resume: {resume:g} is without effect where a trial goes on in a new pod ({method})"
         raise CliError(Exit.USAGE, "ResumeUnused", f"{text}; give --load, the seconds until its first step there")
 

@@ -120,7 +120,7 @@ def _rows(view: JobView, *, carries: bool) -> list[tuple[str, Figure, Callable[[
         ("GPU hours", lambda s: s.gpu_seconds, hours),
         ("of them not training", lambda s: s.overhead, percent),
         (
-            "saves" if view.saves and not view.freezes else "suspensions",
+            "saves" if view.checkpointable and not view.suspendable else "suspensions",
             lambda s: float(s.suspensions + s.saves),
             whole,
         ),

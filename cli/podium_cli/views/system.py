@@ -9,7 +9,7 @@ from statistics import fmean, median
 from rich.table import Table
 
 from podium_cli.views import formatting as texts
-from podium_core.schema.checkpointing import SAVES_ITSELF
+from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_simulator.replay.metrics import goal_of, near_best
 from podium_simulator.replay.samples import Pool
 from podium_simulator.replay.statistics import geometric_mean
@@ -54,7 +54,7 @@ def switch(method: Method) -> str:
     """What one takes; the method, where it is not the one that is simulated by default."""
     taken = f"{method.suspend:g} s + {method.resume:g} s a switch"
     if method.stays and method.saves:
-        taken += f", trials save ({SAVES_ITSELF})"
+        taken += f", trials save ({APP_CHECKPOINT})"
     if method.keeps_memory and method.stays:
         return taken
     carried = f", {method.carry:g} s to carry a trial to another node" if method.carries else ""

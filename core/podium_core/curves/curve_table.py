@@ -160,7 +160,7 @@ class CurveTable:
 
     def update(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> None:
         # With a single job, nearly all trials belong to it. A replay asks once per snapshot, so grouping would not pay.
-        all_trials = snapshot.trials if len(snapshot.jobs) == 1 else snapshot.of_job.get(job.key, ())
+        all_trials = snapshot.trials if len(snapshot.jobs) == 1 else snapshot.trials_by_job.get(job.key, ())
         changed = _changed_indexes(trials, self._trials)
         same_trials = all_trials is trials and self._all_trials is self._trials
         changed_unranked = changed if same_trials else _changed_indexes(all_trials, self._all_trials)
@@ -198,7 +198,7 @@ class CurveTable:
         self.views[row] = view
         self.seconds[row] = view.gpu_seconds
         self.last_report[row] = max(view.created, view.curve[-1].time) if view.curve else view.created
-        self.switch_seconds[row] = np.nan if view.switch is None else view.switch
+        self.switch_seconds[row] = np.nan if view.switch_seconds is None else view.switch_seconds
         phase = view.phase
         self.running[row] = phase is TrialPhase.RUNNING
         self.done[row] = phase in FINAL

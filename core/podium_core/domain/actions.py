@@ -57,7 +57,7 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
+class Migrate:
     """Take the live trial to node `target` (`domain.carrying`): its pod stays until its image is made."""
 
     trial: TrialKey
@@ -77,7 +77,7 @@ class EndTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrialRank:
     """One place in the order of a GPU."""
 
     trial: TrialKey
@@ -87,13 +87,13 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WriteRunQueues:
     """The whole order of one node, written at once with a new epoch."""
 
     node: str
     epoch: int
-    gpus: tuple[tuple[str, tuple[Place, ...]], ...]  # (uuid, places), sorted by uuid
-    taken_over: tuple[str, ...] = ()  # GPUs whose first trial is to take them from one that works there
+    gpus: tuple[tuple[str, tuple[TrialRank, ...]], ...]  # (uuid, places), sorted by uuid
+    preempting: tuple[str, ...] = ()  # GPUs whose first trial is to take them from one that works there
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +104,20 @@ class EndJob:
     message: str
 
 
-Action = CreateTrial | CreatePod | DeletePod | Requeue | Carry | EndTrial | Order | EndJob
+Action = CreateTrial | CreatePod | DeletePod | Requeue | Migrate | EndTrial | WriteRunQueues | EndJob
 
 
-class Places(Sequence[Place]):
+class LazyRanks(Sequence[TrialRank]):
     """Places that are made when somebody reads them: the simulator never does, and sentences are most of a plan."""
 
     __slots__ = ("_made", "_make")
 
-    def __init__(self, make: Callable[[], Iterable[Place]] = tuple) -> None:
+    def __init__(self, make: Callable[[], Iterable[TrialRank]] = tuple) -> None:
         self._make = make
-        self._made: tuple[Place, ...] | None = None
+        self._made: tuple[TrialRank, ...] | None = None
 
     @property
-    def _all(self) -> tuple[Place, ...]:
+    def _all(self) -> tuple[TrialRank, ...]:
         if self._made is None:
             self._made = tuple(self._make())
         return self._made
@@ -126,14 +126,14 @@ class Places(Sequence[Place]):
         return len(self._all)
 
     @overload
-    def __getitem__(self, index: int) -> Place: ...
+    def __getitem__(self, index: int) -> TrialRank: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Place]: ...
-    def __getitem__(self, index: int | slice) -> Place | Sequence[Place]:
+    def __getitem__(self, index: slice) -> Sequence[TrialRank]: ...
+    def __getitem__(self, index: int | slice) -> TrialRank | Sequence[TrialRank]:
         return self._all[index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Places) and self._all == other._all
+        return isinstance(other, LazyRanks) and self._all == other._all
 
     def __hash__(self) -> int:
         return hash(self._all)
@@ -147,5 +147,5 @@ class Plan:
     """All that one cycle decided, with each trial's rank and the reason for its place."""
 
     actions: tuple[Action, ...]
-    ranks: Places = field(default_factory=Places)  # each unfinished trial, by job then rank
+    ranks: LazyRanks = field(default_factory=LazyRanks)  # each unfinished trial, by job then rank
     wake_at: float | None = None  # when to plan again if nothing happens before: a turn, a back-off or a deadline ends

@@ -7,7 +7,7 @@ from podium_core.domain.snapshot import GpuView, JobView
 
 def fits(job: JobView, gpu: GpuView) -> bool:
     """By lease, health, product and memory; who is there now does not matter."""
-    if gpu.leased_by is not None and gpu.leased_by != job.key.namespace:
+    if gpu.reserved_for is not None and gpu.reserved_for != job.key.namespace:
         return False
     if gpu.health == "Unhealthy" or gpu.draining or (job.products and gpu.product and gpu.product not in job.products):
         return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-EXCEEDED = "GPUMemoryExceeded"
+GPU_MEMORY_EXCEEDED = "GPUMemoryExceeded"
 LONGEST_QUOTE = 200
 _TEXTS = re.compile(
     r"^.*(?:CUDA out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|"

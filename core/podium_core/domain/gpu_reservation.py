@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 
-class LeaseState(StrEnum):
+class ReservationState(StrEnum):
     ASKED = "Asked"  # its placeholder has no node yet: it waits for a free GPU, for quota, or for a new node
     STARTING = "Starting"  # bound; nobody may use the GPU before the kubelet says which one it is
     HELD = "Held"  # trials share it
@@ -21,9 +21,9 @@ class LeaseState(StrEnum):
     ENDED = "Ended"
 
 
-_S = LeaseState
+_S = ReservationState
 
-EDGES: Mapping[tuple[LeaseState, LeaseState], tuple[str, ...]] = MappingProxyType(
+EDGES: Mapping[tuple[ReservationState, ReservationState], tuple[str, ...]] = MappingProxyType(
     {
         (_S.ASKED, _S.STARTING): ("Bound",),
         (_S.ASKED, _S.HELD): ("ObservedLate",),
@@ -40,22 +40,22 @@ EDGES: Mapping[tuple[LeaseState, LeaseState], tuple[str, ...]] = MappingProxyTyp
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseFacts:
+class ReservationFacts:
     """One look at a placeholder. `device_known`: the kubelet's PodResources names its GPU."""
 
     exists: bool
     bound: bool = False
     device_known: bool = False
     deleting: bool = False
-    over: bool = False  # its phase is Succeeded or Failed
+    ended: bool = False  # its phase is Succeeded or Failed
 
 
-def derive(facts: LeaseFacts) -> LeaseState:
+def derive_state(facts: ReservationFacts) -> ReservationState:
     """From facts alone, so that whoever starts anew arrives at the same state."""
-    if not facts.exists or facts.over:
-        return LeaseState.ENDED
+    if not facts.exists or facts.ended:
+        return ReservationState.ENDED
     if facts.deleting:
-        return LeaseState.LEAVING
+        return ReservationState.LEAVING
     if not facts.bound:
-        return LeaseState.ASKED
-    return LeaseState.HELD if facts.device_known else LeaseState.STARTING
+        return ReservationState.ASKED
+    return ReservationState.HELD if facts.device_known else ReservationState.STARTING

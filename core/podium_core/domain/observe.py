@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from podium_core.domain.gpu_memory import EXCEEDED, out_of_memory
+from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED, out_of_memory
 from podium_core.domain.phase import FINAL, LIVE, REQUEUES, TrialPhase, check
 
 Gate = Literal["None", "Waiting", "Running", "Done"]
@@ -41,7 +41,7 @@ _NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 AGENT_STALE_SECONDS = 45.0
 # the agent's last patch of a trial follows its end within about two seconds; with the API away before, or a volume that
 # hangs, in the agent's longest pause. Without an agent a search is so much longer, no more
-LAST_WORDS_SECONDS = 45.0
+FINAL_REPORT_SECONDS = 45.0
 _FIRST_RETRY = 2.0
 _LONGEST_RETRY = 300.0
 
@@ -61,14 +61,14 @@ class PodFacts:
     exit_code: int | None = None
     exit_reason: str = ""
     exit_message: str = ""  # its last lines, where it failed
-    alone: bool = False  # it had whole GPUs to itself: the retry of one that ran out of GPU memory
+    whole_gpus: bool = False  # it had whole GPUs to itself: the retry of one that ran out of GPU memory
     failed_init: str = ""  # that container's name, if it is an init container
     disruption: str = ""  # reason of a true DisruptionTarget condition
     waiting_reason: str = ""
     unschedulable: str = ""
-    short: str = ""  # the GPU memory that it waits for, as its agent says
+    waits_for_memory: str = ""  # the GPU memory that it waits for, as its agent says
     requeue: str = ""  # why Podium deletes the pod, as it stamped it
-    carried: bool = False  # it goes on from the image of a live trial
+    migrated: bool = False  # it goes on from the image of a live trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +85,16 @@ class TrialFacts:
     agent_fresh: bool = True  # the node's heartbeat is recent: its word counts
     complete: bool = False  # it has printed its last step
     reason: str = ""  # stored with `current`
-    taken: str = ""  # of a pod that is gone: by whom, as the cluster said while it was there
+    disruption: str = ""  # of a pod that is gone: by whom, as the cluster said while it was there
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class DerivedPhase:
     phase: TrialPhase
     reason: str
     message: str
     own_failure: bool = False
-    trouble: bool = False  # the pod cannot start, or goes: its reason says more than the trial's rank
+    problem: bool = False  # the pod cannot start, or goes: its reason says more than the trial's rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
         return PodEnd("Disrupted", pod.requeue or "PodDisrupted", "The pod was deleted while its process ran.")
     if pod.exit_reason == "ContainerStatusUnknown":
         return PodEnd("Disrupted", "PodDisrupted", "The node lost sight of the container, its exit code is unknown.")
-    if pod.carried and pod.exit_reason in _NEVER_STARTED:
+    if pod.migrated and pod.exit_reason in _NEVER_STARTED:
         return PodEnd(
             "Disrupted", "MigrationFailed", f"The trial's image could not be restored. {pod.exit_message}".strip()
         )
@@ -152,14 +152,14 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
     text = out_of_memory(pod.exit_message)
     if text and pod.exit_code:
         text = f"{who} asked for more GPU memory than there was: {text!r}."
-        return PodEnd("TrialFailure", EXCEEDED, text)
+        return PodEnd("TrialFailure", GPU_MEMORY_EXCEEDED, text)
     if pod.exit_code is None:
         said = pod.reason or pod.message or "no reason"
         return PodEnd("Disrupted", "PodDisrupted", f"The pod failed before its process gave an exit code ({said}).")
     return PodEnd("TrialFailure", "ProcessFailed", f"{who} ended with exit code {pod.exit_code}.")
 
 
-def vanished(reason: str, taken: str) -> PodEnd:
+def classify_missing_pod(reason: str, taken: str) -> PodEnd:
     """The end of a pod that was gone before anybody saw it end, as those often are that Podium told to go. `reason`:
     stored with the trial's phase; `taken`: by whom, as the cluster said while the pod was there, empty: nobody.
     """
@@ -168,23 +168,23 @@ def vanished(reason: str, taken: str) -> PodEnd:
     return PodEnd("Disrupted", code, f"{how}; a new one will go on.")
 
 
-def derive_phase(facts: TrialFacts) -> Observed:
+def derive_phase(facts: TrialFacts) -> DerivedPhase:
     """The phase that these facts mean. A finished trial stays finished; a lost pod means Requeued; constant time."""
     if facts.current in FINAL:
-        return Observed(facts.current, "Final", f"The trial is {facts.current}.")
+        return DerivedPhase(facts.current, "Final", f"The trial is {facts.current}.")
     if facts.pod is None:
         return _without_pod(facts)
     end = classify_end(facts.pod, complete=facts.complete)
     if end.kind == "Succeeded":
-        return Observed(TrialPhase.SUCCEEDED, end.reason, end.message)
+        return DerivedPhase(TrialPhase.SUCCEEDED, end.reason, end.message)
     if end.kind == "Disrupted":
-        return Observed(TrialPhase.REQUEUED, end.reason, f"{end.message} This does not count as a failure.")
+        return DerivedPhase(TrialPhase.REQUEUED, end.reason, f"{end.message} This does not count as a failure.")
     if end.kind == "TrialFailure":
         return _failed(facts, end)
     return _alive(facts, facts.pod)
 
 
-def next_phase(current: TrialPhase, observed: Observed) -> TrialPhase:
+def next_phase(current: TrialPhase, observed: DerivedPhase) -> TrialPhase:
     """The phase to write: checked against the table, so a wrong derivation shows itself instead of being stored."""
     if current in FINAL or observed.phase == current:
         return current
@@ -192,34 +192,34 @@ def next_phase(current: TrialPhase, observed: Observed) -> TrialPhase:
     return observed.phase
 
 
-def _without_pod(facts: TrialFacts) -> Observed:
+def _without_pod(facts: TrialFacts) -> DerivedPhase:
     if facts.current in LIVE or (facts.had_pod and facts.current is not TrialPhase.REQUEUED):
-        end = vanished(facts.reason, facts.taken)
-        return Observed(TrialPhase.REQUEUED, end.reason, f"{end.message} This does not count as a failure.")
+        end = classify_missing_pod(facts.reason, facts.disruption)
+        return DerivedPhase(TrialPhase.REQUEUED, end.reason, f"{end.message} This does not count as a failure.")
     if facts.current is TrialPhase.REQUEUED:
-        return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
-    return Observed(
+        return DerivedPhase(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
+    return DerivedPhase(
         TrialPhase.PENDING, "WaitingForSlot", "The trial has no pod yet: it waits for a free share of a GPU."
     )
 
 
-def _failed(facts: TrialFacts, end: PodEnd) -> Observed:
+def _failed(facts: TrialFacts, end: PodEnd) -> DerivedPhase:
     failures = facts.failures + 1
-    exceeded, alone = end.reason == EXCEEDED, facts.pod is not None and facts.pod.alone
+    exceeded, alone = end.reason == GPU_MEMORY_EXCEEDED, facts.pod is not None and facts.pod.whole_gpus
     if facts.current is TrialPhase.REQUEUED:
         # the dead pod of the attempt that was counted already is still there
-        return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
+        return DerivedPhase(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
     if exceeded and alone:
         text = f"{end.message} It had its GPU to itself: use a larger GPU (gpus.products), or less memory."
-        return Observed(TrialPhase.FAILED, end.reason, text, own_failure=True)
+        return DerivedPhase(TrialPhase.FAILED, end.reason, text, own_failure=True)
     if failures > facts.retries:
         text = f"{end.message} That was failure {failures}; {facts.retries} are retried."
-        return Observed(TrialPhase.FAILED, end.reason, text, own_failure=True)
+        return DerivedPhase(TrialPhase.FAILED, end.reason, text, own_failure=True)
     again = f"next in {retry_delay(failures):g} s."
     if exceeded:
         again = f"{again[:-1]}, with a GPU to itself. Raise gpus.memory if the others need as much."
     text = f"{end.message} That was failure {failures} of {facts.retries} that are retried; {again}"
-    return Observed(TrialPhase.REQUEUED, end.reason, text, own_failure=True)
+    return DerivedPhase(TrialPhase.REQUEUED, end.reason, text, own_failure=True)
 
 
 _LET_IN = (TrialPhase.RUNNING, "Started", "The gate is open: the trial is starting.")
@@ -232,54 +232,58 @@ _AGENT_WORDS: dict[str, tuple[TrialPhase, str, str]] = {
 }
 
 
-def _alive(facts: TrialFacts, pod: PodFacts) -> Observed:
+def _alive(facts: TrialFacts, pod: PodFacts) -> DerivedPhase:
     if facts.current is TrialPhase.REQUEUED and pod.deleting:
-        return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The old pod is on its way out.")
+        return DerivedPhase(TrialPhase.REQUEUED, "WaitingForPod", "The old pod is on its way out.")
     seen = _at_work(facts, pod)
     if pod.deleting and pod.requeue:
         text = "Podium has told the pod to go; the trial may save, and goes on in another pod."
-        return Observed(seen.phase, pod.requeue, text, trouble=True)
+        return DerivedPhase(seen.phase, pod.requeue, text, problem=True)
     return seen
 
 
-def _at_work(facts: TrialFacts, pod: PodFacts) -> Observed:
+def _at_work(facts: TrialFacts, pod: PodFacts) -> DerivedPhase:
     started = pod.gate in ("None", "Done") and pod.phase == "Running"
     word = _AGENT_WORDS.get(facts.agent_state or "") if facts.agent_fresh else None
     if word is not None and (started or pod.gate in ("Running", "Done")):
         if pod.waiting_reason in _NO_START:
             return _not_starting(word[0], pod)
-        return _short(word[0], pod) if pod.short and word[0] is TrialPhase.SUSPENDED else Observed(*word)
+        return _short(word[0], pod) if pod.waits_for_memory and word[0] is TrialPhase.SUSPENDED else DerivedPhase(*word)
     if started:
         if facts.current in (TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING):
             # a frozen pod says Running too: without the agent's word the last known phase stands
-            return Observed(
+            return DerivedPhase(
                 facts.current, "AgentUnresponsive", "The node's agent says nothing new; the last known phase stands."
             )
-        return Observed(TrialPhase.RUNNING, "Started", "The trial's process runs.")
+        return DerivedPhase(TrialPhase.RUNNING, "Started", "The trial's process runs.")
     goes_on = facts.current in (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING)
     # who was let in has the turn that it was given, though its agent does not say so yet: a plan that took it for not
     # there would give the GPU away again
     if goes_on or pod.gate == "Done":
-        seen = Observed(facts.current, "Unchanged", "The pod reports nothing new.") if goes_on else Observed(*_LET_IN)
+        seen = (
+            DerivedPhase(facts.current, "Unchanged", "The pod reports nothing new.")
+            if goes_on
+            else DerivedPhase(*_LET_IN)
+        )
         return _not_starting(seen.phase, pod) if pod.waiting_reason in _NO_START else seen
     # the agent says Gated of a pod whose gate does not run yet as well: only the gate itself shows that it waits
-    if pod.gate == "Running" and pod.short:
+    if pod.gate == "Running" and pod.waits_for_memory:
         return _short(TrialPhase.GATED, pod)
     if pod.gate == "Running":
-        return Observed(
+        return DerivedPhase(
             TrialPhase.GATED, "WaitingForTimeSlice", "The trial has a share and waits at the gate for its turn."
         )
     # there is no way back from Gated: the phase stands, with what the pod says now
     return _not_starting(TrialPhase.GATED if facts.current is TrialPhase.GATED else TrialPhase.PENDING, pod)
 
 
-def _short(phase: TrialPhase, pod: PodFacts) -> Observed:
-    text = f"{pod.short[0].upper()}{pod.short[1:]}. Others may work meanwhile."
-    return Observed(phase, "InsufficientGPUMemory", text, trouble=True)
+def _short(phase: TrialPhase, pod: PodFacts) -> DerivedPhase:
+    text = f"{pod.waits_for_memory[0].upper()}{pod.waits_for_memory[1:]}. Others may work meanwhile."
+    return DerivedPhase(phase, "InsufficientGPUMemory", text, problem=True)
 
 
-def _not_starting(phase: TrialPhase, pod: PodFacts) -> Observed:
-    return Observed(phase, *_why_pending(pod), trouble=True)
+def _not_starting(phase: TrialPhase, pod: PodFacts) -> DerivedPhase:
+    return DerivedPhase(phase, *_why_pending(pod), problem=True)
 
 
 def _why_pending(pod: PodFacts) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from podium_core.domain.gpu_memory import EXCEEDED
+from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
 from podium_core.domain.rebalancing import REBALANCING
 
 
@@ -40,7 +40,13 @@ FINAL: frozenset[TrialPhase] = frozenset({_P.SUCCEEDED, _P.EARLY_STOPPED, _P.KIL
 LIVE: frozenset[TrialPhase] = frozenset({_P.GATED, _P.RUNNING, _P.SUSPENDING, _P.SUSPENDED, _P.RESUMING})
 
 _LATE = ("ObservedLate",)
-_OWN = ("ProcessFailed", "OOMKilled", EXCEEDED, "StorageExceeded", "DeadlineExceeded")  # of the trial's own process
+_OWN = (
+    "ProcessFailed",
+    "OOMKilled",
+    GPU_MEMORY_EXCEEDED,
+    "StorageExceeded",
+    "DeadlineExceeded",
+)  # of the trial's own process
 _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.SUCCEEDED: ("Completed", "TargetReached"),
     _P.EARLY_STOPPED: (

@@ -9,18 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REBALANCING = "Rebalancing"  # reason of the requeue, and of the carrying
-MARGIN = 2  # trials by which the GPUs that it leaves have more, each of them: a smaller step would only swap the two
-WORTH = 5.0  # training that is left, in moves: what a move gains is a part of that, and estimated
-MOST_DOUBLINGS = 10
+MIN_DIFFERENCE = (
+    2  # trials by which the GPUs that it leaves have more, each of them: a smaller step would only swap the two
+)
+MIN_REMAINING_MOVES = 5.0  # training that is left, in moves: what a move gains is a part of that, and estimated
+MAX_DOUBLINGS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Levelling:
+class RebalancingRules:
     """`stay`: seconds that a trial stays in its pod at least; after each move of it twice as long as before."""
 
-    stay: float = 120.0
+    min_stay: float = 120.0
 
-    def stays(self, moves: int) -> float:
+    def min_stay_after(self, moves: int) -> float:
         """Seconds that a trial stays after `moves` moves. What the planner cannot know (a scheduler that puts it back)
         costs ever fewer moves that way."""
-        return self.stay * 2.0 ** min(moves, MOST_DOUBLINGS)
+        return self.min_stay * 2.0 ** min(moves, MAX_DOUBLINGS)

@@ -12,12 +12,12 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from podium_core.domain.migration import OPEN, CarryPhase
+from podium_core.domain.migration import IN_PROGRESS, MigrationPhase
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.rebalancing import RebalancingRules
 
 Scalar = str | bool | int | float
-SavesAt = Literal["nowhere", "node", "anywhere"]  # where a later pod finds the saves of an earlier one
+CheckpointScope = Literal["nowhere", "node", "anywhere"]  # where a later pod finds the saves of an earlier one
 
 
 class JobKey(NamedTuple):
@@ -64,17 +64,17 @@ class JobView:
     deadline: float | None = None  # same clock as Snapshot.now
     products: tuple[str, ...] = ()  # empty = any
     memory: int | None = None  # bytes that one trial uses on each of its GPUs
-    freezes: bool = True  # a trial may be frozen where it is, to make room
-    saves: bool = False  # its trials save when their pod is told to go, so that another pod goes on
-    saves_at: SavesAt = "nowhere"
-    carries: bool = False  # a trial may be carried to another node alive, where it would lose steps otherwise
+    suspendable: bool = True  # a trial may be frozen where it is, to make room
+    checkpointable: bool = False  # its trials save when their pod is told to go, so that another pod goes on
+    checkpoint_scope: CheckpointScope = "nowhere"
+    migratable: bool = False  # a trial may be carried to another node alive, where it would lose steps otherwise
     moves_memory: bool = False  # a suspended trial's memory is off its GPU
     learns: bool = False  # its searcher goes by what was tried: the later a trial is made, the better
 
     @property
-    def turns_over(self) -> bool:
+    def reclaims_slots(self) -> bool:
         """Whether its trials give their places to each other: another pod goes on from the save on any node."""
-        return self.gpus_per_trial > 0 and self.saves and self.saves_at == "anywhere"
+        return self.gpus_per_trial > 0 and self.checkpointable and self.checkpoint_scope == "anywhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +96,26 @@ class TrialView:
     pinned: bool = False
     stopped: bool = False
     stuck: bool = False  # its pod has found no node or could not start for long
-    wants_room: bool = False  # and that for want of room, which the end of another trial of its job would make
-    leaving: bool = False  # its pod is being deleted: it may still save, and takes its share until it is gone
-    overdue: bool = False  # and should be gone for long: nobody knows when it will be
+    waits_for_capacity: bool = False  # and that for want of room, which the end of another trial of its job would make
+    terminating: bool = False  # its pod is being deleted: it may still save, and takes its share until it is gone
+    termination_overdue: bool = False  # and should be gone for long: nobody knows when it will be
     pod_since: float = 0.0  # when that pod was created
-    saved: float | None = None  # step of its newest save; None: it has none
-    switch: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
-    carrying: CarryPhase | None = None  # how far its present pod, old or new, is with that; None: it is not carried
-    carried: bool = False  # and its present pod is the new one
-    carried_to: str | None = None  # the node that it goes to, or came to
-    moves: int = 0  # times that it was moved to level the GPUs
-    bound_for: str | None = None  # the node that it is on its way to, if Podium chose one
-    ended: float | None = None  # when it was finished
+    checkpoint_step: float | None = None  # step of its newest save; None: it has none
+    switch_seconds: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
+    migration: MigrationPhase | None = (
+        None  # how far its present pod, old or new, is with that; None: it is not carried
+    )
+    migrated: bool = False  # and its present pod is the new one
+    migration_target: str | None = None  # the node that it goes to, or came to
+    rebalance_count: int = 0  # times that it was moved to level the GPUs
+    destination: str | None = None  # the node that it is on its way to, if Podium chose one
+    finished_at: float | None = None  # when it was finished
     parameters: tuple[tuple[str, Scalar], ...] = ()  # what it tries
 
     @property
-    def on_its_way(self) -> bool:
+    def in_migration(self) -> bool:
         """To another node, alive: its new pod has no GPU there yet, or is not made yet."""
-        return self.carrying in OPEN and self.carried_to is not None and not (self.carried and self.gpus)
+        return self.migration in IN_PROGRESS and self.migration_target is not None and not (self.migrated and self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +123,31 @@ class GpuView:
     node: str
     uuid: str
     health: Literal["Healthy", "Unhealthy", "Unknown"]
-    shares: int  # that trials can have: those of guests (pods that are no trials) are not among them
+    slots: int  # that trials can have: those of guests (pods that are no trials) are not among them
     holder: TrialKey | None = None
     holder_since: float | None = None
     trials: tuple[TrialKey, ...] = ()  # present on this GPU, any state
-    order: tuple[TrialKey, ...] = ()  # the order in force
+    run_queue: tuple[TrialKey, ...] = ()  # the order in force
     in_effect: bool = False  # its agent has carried that very order out
-    ousts_nobody: bool = False  # its agent knows that very order, which takes it from no trial that worked there before
-    free_shares: int = 0
+    no_preemption: bool = (
+        False  # its agent knows that very order, which takes it from no trial that worked there before
+    )
+    free_slots: int = 0
     product: str = ""
     memory_total: int = 0
     memory_reserved: int = 0  # declared by all on it; of trials that are moved off it the largest only
     memory_movable: int = 0  # by that largest one
     draining: bool = False  # its node is to become empty
-    exclusive: str | None = None  # the urgent pod that has it, or is to have it, for itself; empty: not known yet
-    leased_by: str | None = None  # the namespace whose trials alone may use it; empty: no lease holds it; None: owned
-    carries: bool = False  # its node's agent carries live trials away, and takes them in
+    exclusive_pod: str | None = None  # the urgent pod that has it, or is to have it, for itself; empty: not known yet
+    reserved_for: str | None = (
+        None  # the namespace whose trials alone may use it; empty: no lease holds it; None: owned
+    )
+    supports_migration: bool = False  # its node's agent carries live trials away, and takes them in
 
     @property
-    def lost(self) -> bool:
+    def reservation_ended(self) -> bool:
         """No lease holds it: whoever has a share of it may not work."""
-        return self.leased_by == ""
+        return self.reserved_for == ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,7 @@ class Costs:
 
     def of(self, job: JobView) -> Costs:
         """What it costs that a trial of this job gives its GPU away: where it only saves, a requeue."""
-        return self if job.freezes else Costs(self.requeue, 0.0, self.requeue)
+        return self if job.suspendable else Costs(self.requeue, 0.0, self.requeue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +173,14 @@ class Snapshot:
     gpus: tuple[GpuView, ...] = ()
     costs: Costs = field(default_factory=Costs)
     epochs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # node -> epoch in force
-    levelling: Levelling | None = None  # None: no trial is moved to level the GPUs
-    no_room: frozenset[tuple[JobKey, str]] = frozenset()  # nodes that were found to take no pod of the job for now
-    _of_job: dict[JobKey, list[TrialView]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    rebalancing: RebalancingRules | None = None  # None: no trial is moved to level the GPUs
+    full_nodes: frozenset[tuple[JobKey, str]] = frozenset()  # nodes that were found to take no pod of the job for now
+    _trials_by_job: dict[JobKey, list[TrialView]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
-    def of_job(self) -> Mapping[JobKey, Sequence[TrialView]]:
+    def trials_by_job(self) -> Mapping[JobKey, Sequence[TrialView]]:
         """The trials of each job that has any, sorted by key: sorted once, for all who look at one job of many."""
-        if not self._of_job and self.trials:
+        if not self._trials_by_job and self.trials:
             found: dict[JobKey, list[TrialView]] = {}
             last: JobKey | None = None
             mine: list[TrialView] = []
@@ -182,5 +188,5 @@ class Snapshot:
                 if trial.job is not last:  # mostly the same object as the one before: it need not be hashed
                     last, mine = trial.job, found.setdefault(trial.job, [])
                 mine.append(trial)
-            self._of_job.update(found)
-        return self._of_job
+            self._trials_by_job.update(found)
+        return self._trials_by_job

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from podium_core.domain.snapshot import Costs
 
 
-class Ways(NamedTuple):
+class SwitchTotals(NamedTuple):
     """How often, and how many seconds in all: out, and in again."""
 
     suspended: int = 0
@@ -20,7 +20,7 @@ class Ways(NamedTuple):
     resume_seconds: float = 0.0
 
 
-def mean_costs(trials: Iterable[Ways], requeue: float | None = None) -> Costs:
+def mean_costs(trials: Iterable[SwitchTotals], requeue: float | None = None) -> Costs:
     """Of all trials. The default stands for what was not measured yet; `requeue`: None: that was not."""
     ways, usual = list(trials), Costs()
     out = _mean(sum([one.suspend_seconds for one in ways]), sum([one.suspended for one in ways]))

@@ -13,7 +13,7 @@ WILL_LOSE_WORK = "WorkAtRisk"  # reason of the Event
 
 
 @dataclass(frozen=True, slots=True)
-class Unsaved:
+class UnsavedWork:
     """Since the last save: `steps` in the unit of the job's stepKey, `gpu_seconds` of all its GPUs."""
 
     steps: float = 0.0
@@ -24,18 +24,18 @@ class Unsaved:
         return f"If it cannot save first, {self.steps:g} steps and {self.gpu_seconds:.1f} GPU-seconds are lost."
 
 
-def unsaved(
+def unsaved_work(
     *,
     last_step: float | None,
-    saved_step: float,
+    checkpoint_step: float,
     gpu_seconds: float,
-    saved_gpu_seconds: float,
+    checkpoint_gpu_seconds: float,
     accounted_gpu_seconds: float,
-) -> Unsaved:
+) -> UnsavedWork:
     """`saved_...`: of its newest save, 0 without one; `accounted_gpu_seconds`: gpuSeconds at its last loss, which is
     not lost again.
     """
-    return Unsaved(
-        steps=max(0.0, (last_step or 0.0) - saved_step),
-        gpu_seconds=max(0.0, gpu_seconds - max(saved_gpu_seconds, accounted_gpu_seconds)),
+    return UnsavedWork(
+        steps=max(0.0, (last_step or 0.0) - checkpoint_step),
+        gpu_seconds=max(0.0, gpu_seconds - max(checkpoint_gpu_seconds, accounted_gpu_seconds)),
     )

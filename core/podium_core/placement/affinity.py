@@ -41,7 +41,7 @@ class AffinityTerm:
     namespaces: frozenset[str] | None
     labels: tuple[Requirement, ...]
 
-    def may_mean(self, namespace: str, labels: Mapping[str, str]) -> bool:
+    def may_match(self, namespace: str, labels: Mapping[str, str]) -> bool:
         there = self.namespaces is None or namespace in self.namespaces
         return there and all(one.holds(labels) for one in self.labels)
 
@@ -77,7 +77,7 @@ class _Terms(ApiModel):
     required: list[_Term] = Field(default_factory=list, alias="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-def terms_toward_others(namespace: str, affinity: Affinity) -> tuple[AffinityTerm, ...]:
+def terms_about_other_pods(namespace: str, affinity: Affinity) -> tuple[AffinityTerm, ...]:
     """Those by which a pod of `namespace`, once it is on a node, makes that place better or worse for other pods. What
     cannot be read may mean any.
     """

@@ -9,29 +9,30 @@ than `fill` does without them (benchmarks/results/bench-openb.md).
 
 from __future__ import annotations
 
-from podium_core.placement.base import Policy, Question
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fill import FILL
 from podium_core.placement.fragmentation import FRAGMENTATION
 from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_core.placement.views import NodeView
 
 
-def suited(question: Question) -> Policy:
-    if question.trial or question.need.exclusive:
+def choose_policy(question: PlacementQuery) -> PlacementPolicy:
+    if question.is_trial or question.need.exclusive:
         return LOAD_BALANCE
-    return FILL if question.cpus else FRAGMENTATION
+    return FILL if question.cpus_known else FRAGMENTATION
 
 
-def cost(question: Question, node: NodeView) -> float | None:
-    return suited(question).cost(question, node)
+def cost(question: PlacementQuery, node: NodeView) -> float | None:
+    return choose_policy(question).cost(question, node)
 
 
-AUTO = Policy(
+AUTO = PlacementPolicy(
     name="auto",
-    says="by the pod: trials, which take turns, by load_balance; pods that keep their share to themselves by fill, or "
+    summary="by the pod: trials, which take turns, by load_balance; pods that keep their share to themselves by "
+    "fill, or "
     "by fragmentation where free CPUs are not known",
     cost=cost,
-    reads_typical=True,
-    reads_cpu=True,
-    suited=suited,
+    uses_typical_pods=True,
+    uses_cpus=True,
+    choose=choose_policy,
 )

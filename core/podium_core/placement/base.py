@@ -14,46 +14,52 @@ from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlacementQuery:
     """One pod to be placed. `typical`: needs of the pods seen lately, each with its part of all (they sum to 1).
     `trial`: it is a search's, and takes turns with the others of its GPU.
     """
 
     need: PodNeed
     pod: str = ""  # its uid
-    typical: tuple[tuple[PodNeed, float], ...] = ()
-    trial: bool = False
-    cpus: bool = False  # the nodes' free CPUs are known, and `need.cpu` is what the pod requests
+    typical_pods: tuple[tuple[PodNeed, float], ...] = ()
+    is_trial: bool = False
+    cpus_known: bool = False  # the nodes' free CPUs are known, and `need.cpu` is what the pod requests
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PlacementPolicy:
     """`cost`: less is better, any finite scale; None = nothing is known, which gives the middle score.
 
     `one_best`: one node stands alone at the top for pods that take no share, too (`scores.has_favourite`).
     """
 
     name: str
-    says: str
-    cost: Callable[[Question, NodeView], float | None]
-    one_best: bool = False
-    reads_telemetry: bool = True
-    reads_typical: bool = False  # the cost depends on `Question.typical`
-    reads_pod: bool = False  # the cost depends on the pod's uid: it is of no use for another pod
-    reads_cpu: bool = False  # the cost depends on free CPUs, where they are known
-    many: Callable[[Question, Sequence[NodeView]], list[float | None]] | None = None  # `cost` of many nodes, sooner
-    suited: Callable[[Question], Policy] | None = None  # which other policy it is for this pod
+    summary: str
+    cost: Callable[[PlacementQuery, NodeView], float | None]
+    single_best: bool = False
+    uses_telemetry: bool = True
+    uses_typical_pods: bool = False  # the cost depends on `Question.typical`
+    uses_pod_uid: bool = False  # the cost depends on the pod's uid: it is of no use for another pod
+    uses_cpus: bool = False  # the cost depends on free CPUs, where they are known
+    batch_cost: Callable[[PlacementQuery, Sequence[NodeView]], list[float | None]] | None = (
+        None  # `cost` of many nodes, sooner
+    )
+    choose: Callable[[PlacementQuery], PlacementPolicy] | None = None  # which other policy it is for this pod
 
-    def of(self, question: Question) -> Policy:
+    def resolve(self, question: PlacementQuery) -> PlacementPolicy:
         """The policy by which this pod is placed: what is said above of costs counts for that one."""
-        return self if self.suited is None else self.suited(question)
+        return self if self.choose is None else self.choose(question)
 
-    def costs(self, question: Question, nodes: Sequence[NodeView]) -> list[float | None]:
+    def costs(self, question: PlacementQuery, nodes: Sequence[NodeView]) -> list[float | None]:
         """`cost` of each node, in the order given."""
-        return [self.cost(question, node) for node in nodes] if self.many is None else self.many(question, nodes)
+        return (
+            [self.cost(question, node) for node in nodes]
+            if self.batch_cost is None
+            else self.batch_cost(question, nodes)
+        )
 
 
-def candidates(need: PodNeed, node: NodeView) -> tuple[GpuReading, ...] | None:
+def candidate_gpus(need: PodNeed, node: NodeView) -> tuple[GpuReading, ...] | None:
     """The GPUs that the pod may get; fewer than it needs: it cannot go there. None: too few say how they are."""
     fit = usable(need, node, fresh=True)
     healthy = tuple(gpu for gpu in fit if gpu.health == "Healthy")

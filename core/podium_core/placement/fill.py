@@ -17,9 +17,18 @@ from functools import lru_cache
 
 import numpy as np
 
-from podium_core.placement.base import Policy, Question
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fragmentation import fragments_of
-from podium_core.placement.gpu_fragments import WHOLE, Floats, Left, Mix, Served, growths, served, stepped
+from podium_core.placement.gpu_fragments import (
+    WHOLE,
+    Floats,
+    FreeCapacity,
+    PodMix,
+    Served,
+    loss_growths,
+    served,
+    stepped,
+)
 from podium_core.placement.views import NodeView
 
 # Pods that are looked at, on average, before a piece would be free again for other reasons: with few, only what nearly
@@ -29,31 +38,31 @@ WEIGHT = 3.0
 STEPS = 20
 
 
-def cost(question: Question, node: NodeView) -> float | None:
+def cost(question: PlacementQuery, node: NodeView) -> float | None:
     return costs(question, [node])[0]
 
 
-def costs(question: Question, nodes: Sequence[NodeView]) -> list[float | None]:
+def costs(question: PlacementQuery, nodes: Sequence[NodeView]) -> list[float | None]:
     """The growth of the loss, in steps."""
-    return [stepped(growth, STEPS) for growth in growths(question, nodes, loss)]
+    return [stepped(growth, STEPS) for growth in loss_growths(question, nodes, loss)]
 
 
-def loss(mix: Mix, left: Left) -> Floats:
+def loss(mix: PodMix, left: FreeCapacity) -> Floats:
     found = served(mix, left)
     return fragments_of(mix, left, found) - WEIGHT * worth(mix, left, found)
 
 
-def worth(mix: Mix, left: Left, served: Served) -> Floats:
+def worth(mix: PodMix, left: FreeCapacity, served: Served) -> Floats:
     """V: GPUs of each node that pods drawn from `mix` would fill, each as far as the CPUs last, on average over the
     pods.
     """
-    filled = np.append(_fill(tuple(mix.sizes.tolist()), tuple(mix.parts.tolist())), 0.0)[left.gpus].sum(axis=1)
+    filled = np.append(_fill(tuple(mix.sizes.tolist()), tuple(mix.fractions.tolist())), 0.0)[left.gpus].sum(axis=1)
     _, fits = served
     fed = np.full(fits.shape, np.inf)
     thirsty = mix.cpus > 0
     taken = (mix.gpus * mix.sizes)[thirsty] / mix.cpus[thirsty]  # of GPUs, by each thousandth of a CPU
     fed[:, thirsty] = np.maximum(left.cpus, 0.0)[:, np.newaxis] * taken
-    found: Floats = np.where(fits, np.minimum(filled[:, np.newaxis], fed), 0.0) @ mix.parts / WHOLE
+    found: Floats = np.where(fits, np.minimum(filled[:, np.newaxis], fed), 0.0) @ mix.fractions / WHOLE
     return found
 
 
@@ -77,12 +86,12 @@ def _fill(sizes: tuple[int, ...], parts: tuple[float, ...]) -> Floats:
     return values
 
 
-FILL = Policy(
+FILL = PlacementPolicy(
     name="fill",
-    says="the node where the free shares stay of most use to the pods seen lately, and are filled in the end",
+    summary="the node where the free shares stay of most use to the pods seen lately, and are filled in the end",
     cost=cost,
-    one_best=True,
-    reads_typical=True,
-    reads_cpu=True,
-    many=costs,
+    single_best=True,
+    uses_typical_pods=True,
+    uses_cpus=True,
+    batch_cost=costs,
 )

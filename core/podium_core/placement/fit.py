@@ -9,35 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from podium_core.placement.views import GpuReading, NodeView, PodNeed, Refusal
+from podium_core.placement.views import GpuReading, NodeRefusal, NodeView, PodNeed
 
 STALE_AFTER = 60.0  # seconds without a heartbeat
 # Memory that is taken may be given back by deleting a pod; a product, a broken GPU or a GPU that is too small may not.
 FULL = frozenset({"GPUMemoryReserved", "NoFreeSlot"})  # codes
 
 
-def refuse(need: PodNeed, node: NodeView, now: float, stale_after: float = STALE_AFTER) -> Refusal | None:
+def refuse(need: PodNeed, node: NodeView, now: float, stale_after: float = STALE_AFTER) -> NodeRefusal | None:
     """The first reason why the pod cannot run there, None where it can or may. O(GPUs).
 
     The message leaves the node's name out: kube-scheduler puts equal reasons of many nodes into one line.
     """
-    return refuse_believed(need, node, not node.stale(now, stale_after))
+    return refuse_with_freshness(need, node, not node.stale(now, stale_after))
 
 
-def refuse_believed(need: PodNeed, node: NodeView, fresh: bool) -> Refusal | None:
+def refuse_with_freshness(need: PodNeed, node: NodeView, fresh: bool) -> NodeRefusal | None:
     """`refuse` where the caller knows whether the node's telemetry is fresh."""
     if need.gpus <= 0:
         return None
     if not node.gpus and node.reported_at is None:
         return None  # its agent has not spoken yet: the scheduler's own resource check stands
     if len(node.gpus) < need.gpus:
-        return Refusal("TooFewGPUs", f"{len(node.gpus)} GPUs are there; {need.gpus} needed.")
+        return NodeRefusal("TooFewGPUs", f"{len(node.gpus)} GPUs are there; {need.gpus} needed.")
     left = node.gpus
     for code, text, test in _checks(need, fresh):
         kept = tuple([gpu for gpu in left if test(gpu)])
         if len(kept) < need.gpus:
             causes = _causes(left) if code == "Unhealthy" else ""
-            return Refusal(code, f"{len(kept)} of {len(node.gpus)} GPUs {text}; {need.gpus} needed{causes}.")
+            return NodeRefusal(code, f"{len(kept)} of {len(node.gpus)} GPUs {text}; {need.gpus} needed{causes}.")
         left = kept
     return None
 
@@ -60,7 +60,7 @@ def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuRea
     if fresh:
         checks.append(("Unhealthy", "fit and are not unhealthy", lambda g: g.health != "Unhealthy"))
     if fresh and need.gpus > 1 and not need.exclusive:
-        checks.append(("NoFreeSlot", "fit and have a free share", lambda g: g.trials < g.shares))
+        checks.append(("NoFreeSlot", "fit and have a free share", lambda g: g.trials < g.slots))
     if need.memory is not None:
         size = _bytes(need.memory)
         checks.append(("GPUTooSmall", f"have {size} of memory at all", lambda g: _holds(g, need.memory or 0)))
@@ -69,7 +69,7 @@ def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuRea
                 (
                     "GPUMemoryReserved",
                     f"have {size} beside what their trials declared",
-                    lambda g: _holds(g, (need.memory or 0) + need.beside(g)),
+                    lambda g: _holds(g, (need.memory or 0) + need.memory_beside(g)),
                 )
             )
     return checks

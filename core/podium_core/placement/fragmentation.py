@@ -10,41 +10,50 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from podium_core.placement.base import Policy, Question
-from podium_core.placement.gpu_fragments import WHOLE, Floats, Left, Mix, Served, growths, served, stepped
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
+from podium_core.placement.gpu_fragments import (
+    WHOLE,
+    Floats,
+    FreeCapacity,
+    PodMix,
+    Served,
+    loss_growths,
+    served,
+    stepped,
+)
 from podium_core.placement.views import NodeView
 
 STEPS = 100  # openb: 95.2 % of the GPUs allocated, 94.4 % with the exact figure
 
 
-def cost(question: Question, node: NodeView) -> float | None:
+def cost(question: PlacementQuery, node: NodeView) -> float | None:
     return costs(question, [node])[0]
 
 
-def costs(question: Question, nodes: Sequence[NodeView]) -> list[float | None]:
+def costs(question: PlacementQuery, nodes: Sequence[NodeView]) -> list[float | None]:
     """By how many GPUs the fragments grow (negative: they shrink), in a hundred steps."""
-    return [stepped(growth, STEPS) for growth in growths(question, nodes, fragments)]
+    return [stepped(growth, STEPS) for growth in loss_growths(question, nodes, fragments)]
 
 
-def fragments(mix: Mix, left: Left) -> Floats:
+def fragments(mix: PodMix, left: FreeCapacity) -> Floats:
     """The free part of each node's GPUs that a pod drawn from `mix` could not use, in GPUs: F_n(M) of the paper."""
     return fragments_of(mix, left, served(mix, left))
 
 
-def fragments_of(mix: Mix, left: Left, served: Served) -> Floats:
+def fragments_of(mix: PodMix, left: FreeCapacity, served: Served) -> Floats:
     room, fits = served
     free = np.maximum(left.gpus, 0)
     pieces = np.where(room, 0, free[:, np.newaxis, :]).sum(axis=2)
-    lost: Floats = np.where(fits, pieces, free.sum(axis=1)[:, np.newaxis]) @ mix.parts / WHOLE
+    lost: Floats = np.where(fits, pieces, free.sum(axis=1)[:, np.newaxis]) @ mix.fractions / WHOLE
     return lost
 
 
-FRAGMENTATION = Policy(
+FRAGMENTATION = PlacementPolicy(
     name="fragmentation",
-    says="the node where the free shares stay of most use to the pods seen lately (FGD)",
+    summary="the node where the free shares stay of most use to the pods seen lately (FGD)",
     cost=cost,
-    one_best=True,
-    reads_typical=True,
-    reads_cpu=True,
-    many=costs,
+    single_best=True,
+    uses_typical_pods=True,
+    uses_cpus=True,
+    batch_cost=costs,
 )

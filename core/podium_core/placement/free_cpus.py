@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from podium_core.placement.affinity import AffinityTerm, terms_toward_others
+from podium_core.placement.affinity import AffinityTerm, terms_about_other_pods
 from podium_core.placement.requests import requests_of
 from podium_core.schema.pod import Affinity, ApiModel, PodRequests
 from podium_core.schema.quantity import to_thousandths
 
 
-class Seat(NamedTuple):
+class CpuRequest(NamedTuple):
     """A pod on a node: thousandths of a CPU that it requests there. A tuple: pods that are alike share one."""
 
     node: str
@@ -28,11 +28,11 @@ class Seat(NamedTuple):
     terms: tuple[AffinityTerm, ...] = ()
 
 
-class Machine(NamedTuple):
+class NodeCpus(NamedTuple):
     """A node: thousandths of a CPU that pods may request there. `shunned`: it has a taint `PreferNoSchedule`."""
 
     cpu: int
-    shunned: bool = False
+    prefer_no_schedule: bool = False
 
 
 class _Spec(PodRequests):
@@ -75,20 +75,20 @@ def others_selector(scheduler: str) -> str:
     return f"spec.schedulerName!={scheduler},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
-def seat_of(payload: Mapping[str, Any]) -> Seat:
+def cpu_request_of(payload: Mapping[str, Any]) -> CpuRequest:
     """Raises ValueError for what is no pod, or requests no quantity."""
     pod = _Pod.model_validate(payload)
-    terms = terms_toward_others(pod.metadata.namespace, pod.spec.affinity)
+    terms = terms_about_other_pods(pod.metadata.namespace, pod.spec.affinity)
     return _shared(pod.spec.node_name, requests_of(pod.spec).get("cpu", 0), terms)
 
 
-def machine_of(payload: Mapping[str, Any]) -> Machine:
+def node_cpus_of(payload: Mapping[str, Any]) -> NodeCpus:
     """Raises ValueError for what is no node, or has no number of CPUs."""
     node = _Node.model_validate(payload)
     shunned = any(taint.effect == "PreferNoSchedule" for taint in node.spec.taints)
-    return Machine(to_thousandths(str(node.status.allocatable.cpu)), shunned)
+    return NodeCpus(to_thousandths(str(node.status.allocatable.cpu)), shunned)
 
 
 @lru_cache(maxsize=100_000)
-def _shared(node: str, cpu: int, terms: tuple[AffinityTerm, ...]) -> Seat:
-    return Seat(sys.intern(node), cpu, terms)
+def _shared(node: str, cpu: int, terms: tuple[AffinityTerm, ...]) -> CpuRequest:
+    return CpuRequest(sys.intern(node), cpu, terms)

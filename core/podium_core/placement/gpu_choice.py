@@ -15,11 +15,11 @@ from podium_core.placement.views import GpuReading, PodNeed
 def charge(gpus: tuple[GpuReading, ...], needs: Iterable[PodNeed]) -> tuple[GpuReading, ...]:
     """One pod more on each GPU that a pod gets, and its declared memory."""
     for need in needs:
-        gpus = charge_at(gpus, places(gpus, need), need)
+        gpus = charge_at(gpus, chosen_gpus(gpus, need), need)
     return gpus
 
 
-def places(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
+def chosen_gpus(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
     """Where in `gpus` the pod's GPUs are: at most `need.gpus` of them."""
     found = fullest(gpus, need) if need.packed else ()
     return found if len(found) == need.gpus else least_loaded(gpus, need)
@@ -32,7 +32,7 @@ def fullest(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
 
     def room(i: int) -> tuple[int, int, int]:
         gpu = gpus[i]
-        return gpu.memory_total - gpu.memory_reserved, gpu.shares - gpu.trials, i
+        return gpu.memory_total - gpu.memory_reserved, gpu.slots - gpu.trials, i
 
     return tuple(sorted((i for i, gpu in enumerate(gpus) if _has_room(gpu, need)), key=room)[: need.gpus])
 
@@ -55,13 +55,13 @@ def charge_at(gpus: tuple[GpuReading, ...], chosen: Iterable[int], need: PodNeed
 
 
 def _has_room(gpu: GpuReading, need: PodNeed) -> bool:
-    fits = gpu.memory_total == 0 or need.beside(gpu) + (need.memory or 0) <= gpu.memory_total
-    return fits and gpu.trials < gpu.shares and gpu.health != "Unhealthy"
+    fits = gpu.memory_total == 0 or need.memory_beside(gpu) + (need.memory or 0) <= gpu.memory_total
+    return fits and gpu.trials < gpu.slots and gpu.health != "Unhealthy"
 
 
 def _with(gpu: GpuReading, need: PodNeed) -> GpuReading:
     stays, moved, memory = gpu.memory_reserved - gpu.memory_movable, gpu.memory_movable, need.memory or 0
-    if need.together:
+    if need.memory_stays:
         stays += memory
     else:
         moved = max(moved, memory)

@@ -4,16 +4,16 @@ shortest queues and the least work comes first. Found in the registry; `podium e
 
 from __future__ import annotations
 
-from podium_core.placement.base import Policy, Question, candidates
+from podium_core.placement.base import PlacementPolicy, PlacementQuery, candidate_gpus
 from podium_core.placement.load_terms import TERMS, Term, load_of
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 FULL = 1.0
 
 
-def cost(question: Question, node: NodeView) -> float | None:
+def cost(question: PlacementQuery, node: NodeView) -> float | None:
     """Mean load (0 to 1) of the GPUs that the pod would get; 1 where too few have a free share. O(GPUs log GPUs)."""
-    gpus = candidates(question.need, node)
+    gpus = candidate_gpus(question.need, node)
     if gpus is None:
         return None
     chosen = _least_loaded(question.need, gpus)
@@ -22,9 +22,9 @@ def cost(question: Question, node: NodeView) -> float | None:
     return sum(load for load, _, _ in chosen) / len(chosen)
 
 
-def table(need: PodNeed, node: NodeView) -> tuple[tuple[Term, float], ...]:
+def term_means(need: PodNeed, node: NodeView) -> tuple[tuple[Term, float], ...]:
     """Each term's mean over the GPUs that the pod would get; empty where nothing is known or no share is free."""
-    chosen = _least_loaded(need, candidates(need, node) or ())
+    chosen = _least_loaded(need, candidate_gpus(need, node) or ())
     if len(chosen) < max(1, need.gpus):
         return ()
     return tuple((term, sum(term.value(gpu, need) for _, _, gpu in chosen) / len(chosen)) for term in TERMS)
@@ -32,12 +32,12 @@ def table(need: PodNeed, node: NodeView) -> tuple[tuple[Term, float], ...]:
 
 def _least_loaded(need: PodNeed, gpus: tuple[GpuReading, ...]) -> list[tuple[float, str, GpuReading]]:
     """Equal loads go by uuid; the uuid is unique, so no two GPUs are ever compared themselves."""
-    free = ((load_of(gpu, need), gpu.uuid, gpu) for gpu in gpus if gpu.trials < gpu.shares)
+    free = ((load_of(gpu, need), gpu.uuid, gpu) for gpu in gpus if gpu.trials < gpu.slots)
     return sorted(free, key=lambda entry: entry[:2])[: max(1, need.gpus)]
 
 
-LOAD_BALANCE = Policy(
+LOAD_BALANCE = PlacementPolicy(
     name="load_balance",
-    says="the node whose GPUs have the shortest queues and the least work (Hermes)",
+    summary="the node whose GPUs have the shortest queues and the least work (Hermes)",
     cost=cost,
 )

@@ -20,16 +20,16 @@ PROGRAM_FAULT = 0.25
 
 def expected_wait(gpu: GpuReading, need: PodNeed) -> float:
     """Turns before a newcomer's, in shares: each trial on the GPU counts by `turns_ahead`. Hermes' load balance."""
-    if gpu.shares <= 0:
+    if gpu.slots <= 0:
         return 1.0
     if gpu.trials <= 0:
         return 0.0
     known = gpu.ranks[: gpu.trials]
-    turns = sum(turns_ahead(rank) for rank in known) + (gpu.trials - len(known)) * turns_ahead(None)
-    return min(1.0, turns / gpu.shares)
+    turns = sum(slices_ahead(rank) for rank in known) + (gpu.trials - len(known)) * slices_ahead(None)
+    return min(1.0, turns / gpu.slots)
 
 
-def turns_ahead(rank: int | None) -> float:
+def slices_ahead(rank: int | None) -> float:
     """1/2 + 1/rank, and 1 where there is no rank yet: the first of a job goes before a newcomer and stays, the last of
     many leaves the GPU to it soon.
     """

@@ -17,8 +17,8 @@ TRIAL_LABEL = "podium.dev/trial"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 METHODS_ANNOTATION = "podium.dev/methods"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
-MOST_GPUS = 10**6
-MOST_DIGITS = 18  # of a number of bytes
+MAX_GPUS = 10**6
+MAX_DIGITS = 18  # of a number of bytes
 
 
 class InvalidPodError(ValueError):
@@ -40,7 +40,7 @@ def need_of(pod: Pod) -> PodNeed:
         gpus=shared or whole,
         memory=memory,
         products=tuple(name.strip() for name in products.split(",") if name.strip()),
-        together=not moves_memory(pod.metadata.annotations.get(METHODS_ANNOTATION, "").split(",")),
+        memory_stays=not moves_memory(pod.metadata.annotations.get(METHODS_ANNOTATION, "").split(",")),
         exclusive=whole > 0,
         packed=shared > 0 and memory is not None and not pod.metadata.labels.get(TRIAL_LABEL),
     )
@@ -51,15 +51,15 @@ def moves_memory(methods: Collection[str]) -> bool:
     return "cuda-checkpoint" in methods and "freeze" not in methods
 
 
-def place_matters(pod: Pod) -> bool:
+def has_placement_constraints(pod: Pod) -> bool:
     """More than its requests decides where it fits: other pods, a port of the node, a volume. One pod cannot then be
     taken for another that requests as much.
     """
     claims = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in pod.spec.volumes)
-    return others_matter(pod) or claims
+    return depends_on_other_pods(pod) or claims
 
 
-def others_matter(pod: Pod) -> bool:
+def depends_on_other_pods(pod: Pod) -> bool:
     """Other pods, by its affinities or by a port of the node, decide where it fits."""
     spec = pod.spec
     ports = any(port.host_port for container in spec.containers for port in container.ports)
@@ -67,7 +67,7 @@ def others_matter(pod: Pod) -> bool:
     return bool(others) or ports
 
 
-def prefers(pod: Pod) -> bool:
+def has_preferences(pod: Pod) -> bool:
     """It says which nodes it would rather have, of those that it may have. Claims of devices may: they can name
     alternatives in an order.
     """
@@ -92,8 +92,8 @@ def _gpus(pod: Pod) -> tuple[int, int]:
 
 def _whole(requests: Mapping[str, int], resource: str) -> int:
     count, rest = divmod(requests.get(resource, 0), 1000)
-    if count > MOST_GPUS:
-        raise InvalidPodError(f"it requests more than {MOST_GPUS} of {resource}")
+    if count > MAX_GPUS:
+        raise InvalidPodError(f"it requests more than {MAX_GPUS} of {resource}")
     if rest:
         raise InvalidPodError(f"it requests {resource}={count}.{rest:03}: a whole number is needed")
     return count
@@ -103,10 +103,10 @@ def _memory(pod: Pod) -> int | None:
     text = pod.metadata.annotations.get(MEMORY_ANNOTATION) or _variable(pod.spec.containers)
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
+    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
         raise InvalidPodError(
             f"annotation {MEMORY_ANNOTATION}={text!r} (or variable {MEMORY_VARIABLE}) is no number of bytes below 1e"
-            f"{MOST_DIGITS}"
+            f"{MAX_DIGITS}"
         )
     return int(text)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from podium_core.placement.affinity import AffinityTerm, terms_toward_others
+from podium_core.placement.affinity import AffinityTerm, terms_about_other_pods
 from podium_core.placement.gpu_choice import charge
-from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, need_of, place_matters
+from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, has_placement_constraints, need_of
 from podium_core.placement.requests import requests_of
 from podium_core.placement.views import CLOCK_SKEW, GpuReading, NodeView, PodNeed
 from podium_core.schema.gpunode import GPUNode, GpuStatus
@@ -23,7 +23,7 @@ _OVER = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class NodeReport:
     """One GPUNode as its agent last wrote it; `trials`: of each GPU, in the order of `gpus`."""
 
     gpus: tuple[GpuReading, ...]
@@ -42,31 +42,31 @@ class PlacedPod:
     priority: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)  # thousandths by resource
     exchangeable: bool = False  # another pod that requests as much leaves the same room
-    leaving: bool = False  # it was told to end
-    gone_by: float | None = None  # when its time to end is over
-    began: float | None = None  # when its first container started; None: it has not
-    waits: bool = False  # for a node; a pod behind a scheduling gate does not yet
-    terms: tuple[AffinityTerm, ...] = ()  # what it says of other pods, once it is on its node
+    terminating: bool = False  # it was told to end
+    deletion_deadline: float | None = None  # when its time to end is over
+    started_at: float | None = None  # when its first container started; None: it has not
+    pending: bool = False  # for a node; a pod behind a scheduling gate does not yet
+    affinity_terms: tuple[AffinityTerm, ...] = ()  # what it says of other pods, once it is on its node
 
     @property
-    def thirst(self) -> PodNeed:
+    def need_with_cpus(self) -> PodNeed:
         """Its need with the CPUs that it requests, for the policies that know of those."""
         return replace(self.need, cpu=self.requests.get("cpu", 0))
 
 
-def reported(node: GPUNode) -> Reported:
+def node_report(node: GPUNode) -> NodeReport:
     status = node.status
-    return Reported(
-        gpus=tuple(reading(gpu) for gpu in status.gpus),
+    return NodeReport(
+        gpus=tuple(gpu_reading(gpu) for gpu in status.gpus),
         trials=tuple(tuple((trial.namespace, trial.trial) for trial in gpu.trials) for gpu in status.gpus),
         written_at=status.updated_at.timestamp() if status.updated_at else None,
     )
 
 
-def placed(pod: Pod, need: PodNeed | None = None) -> PlacedPod:
+def placed_pod(pod: Pod, need: PodNeed | None = None) -> PlacedPod:
     """`need`: what `need_of` says of it, where the caller has asked already."""
     meta, spec = pod.metadata, pod.spec
-    exchangeable = not place_matters(pod)
+    exchangeable = not has_placement_constraints(pod)
     try:
         need, requests = need or need_of(pod), requests_of(pod.spec)
     except InvalidPodError:  # it is on its node all the same, with whatever the scheduler counted
@@ -80,11 +80,11 @@ def placed(pod: Pod, need: PodNeed | None = None) -> PlacedPod:
         priority=spec.priority,
         requests=requests,
         exchangeable=exchangeable,
-        leaving=meta.deletion_timestamp is not None,
-        gone_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
-        began=_began(pod),
-        terms=terms_toward_others(meta.namespace, spec.affinity),
-        waits=not spec.node_name and not spec.scheduling_gates and pod.status.phase not in _OVER,
+        terminating=meta.deletion_timestamp is not None,
+        deletion_deadline=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
+        started_at=_began(pod),
+        affinity_terms=terms_about_other_pods(meta.namespace, spec.affinity),
+        pending=not spec.node_name and not spec.scheduling_gates and pod.status.phase not in _OVER,
     )
 
 
@@ -95,7 +95,7 @@ def _began(pod: Pod) -> float | None:
     return running.started_at.timestamp() if running is not None and running.started_at is not None else None
 
 
-def gpus_now(node: Reported, pods: Iterable[PlacedPod], ranks: Mapping[TrialName, int]) -> tuple[GpuReading, ...]:
+def current_gpus(node: NodeReport, pods: Iterable[PlacedPod], ranks: Mapping[TrialName, int]) -> tuple[GpuReading, ...]:
     """The GPUs with their trials' ranks, and with the pods that the scheduler placed after the agent's last word."""
     seen = frozenset(uid for gpu in node.gpus for uid in gpu.pods)
     gpus = tuple(
@@ -106,7 +106,7 @@ def gpus_now(node: Reported, pods: Iterable[PlacedPod], ranks: Mapping[TrialName
     return charge(gpus, unseen) if unseen else gpus
 
 
-def view(
+def node_view(
     name: str,
     gpus: tuple[GpuReading, ...],
     written_at: float | None,
@@ -123,7 +123,7 @@ def view(
     return NodeView(name=name, gpus=gpus, reported_at=max(heard) if heard else None, cpu_free=cpu_free)
 
 
-def reading(gpu: GpuStatus) -> GpuReading:
+def gpu_reading(gpu: GpuStatus) -> GpuReading:
     """A guest counts as a trial that never leaves: it has a share, and its memory stays."""
     return GpuReading(
         uuid=gpu.uuid,
@@ -135,7 +135,7 @@ def reading(gpu: GpuStatus) -> GpuReading:
         sm_utilization=gpu.sm_utilization,
         health=gpu.health,
         health_reason=gpu.health_reason,
-        shares=gpu.slots,
+        slots=gpu.slots,
         trials=len(gpu.trials) + len(gpu.other_pods),
         pods=(*(trial.pod_uid for trial in gpu.trials), *(guest.pod_uid for guest in gpu.other_pods)),
         throttled=bool(gpu.throttle),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from podium_core.placement.auto import AUTO
-from podium_core.placement.base import Policy
+from podium_core.placement.base import PlacementPolicy
 from podium_core.placement.binpack import BINPACK
 from podium_core.placement.fill import FILL
 from podium_core.placement.fragmentation import FRAGMENTATION
@@ -18,7 +18,7 @@ from podium_core.placement.seeded_random import RANDOM
 from podium_core.placement.spread import SPREAD
 
 DEFAULT = AUTO.name
-POLICIES: Mapping[str, Policy] = MappingProxyType(
+POLICIES: Mapping[str, PlacementPolicy] = MappingProxyType(
     {policy.name: policy for policy in (AUTO, LOAD_BALANCE, FRAGMENTATION, FILL, BINPACK, SPREAD, RANDOM)}
 )
 
@@ -27,7 +27,7 @@ class UnknownPlacementError(ValueError):
     code = "UnknownPlacement"
 
 
-def placement_policy(name: str) -> Policy:
+def placement_policy(name: str) -> PlacementPolicy:
     """Raises UnknownPlacementError with the names there are."""
     policy = POLICIES.get(name)
     if policy is None:

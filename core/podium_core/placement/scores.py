@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.placement.base import Policy, Question
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fit import STALE_AFTER, refuse
 from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_core.placement.views import NodeScore, NodeView, PodNeed
@@ -25,12 +25,12 @@ __all__ = [
     "MIDDLE",
     "STALE_AFTER",
     "Ranking",
-    "favoured",
-    "has_favourite",
+    "has_single_best",
     "load_balance",
     "rank",
     "refuse",
     "score_nodes",
+    "tie_break",
 ]
 
 HIGHEST = 10  # kube-scheduler's MaxExtenderPriority
@@ -50,13 +50,17 @@ class Ranking:
 
 
 def score_nodes(
-    policy: Policy, question: Question, nodes: Sequence[NodeView], now: float, stale_after: float = STALE_AFTER
+    policy: PlacementPolicy,
+    question: PlacementQuery,
+    nodes: Sequence[NodeView],
+    now: float,
+    stale_after: float = STALE_AFTER,
 ) -> tuple[NodeScore, ...]:
     """One score for each node, in the order given, with the sentence that says why."""
-    policy = policy.of(question)
+    policy = policy.resolve(question)
     costs = costs_of(policy, question, nodes, [not node.stale(now, stale_after) for node in nodes])
     known_or_nan = np.array([math.nan if cost is None else cost for cost in costs], dtype=np.float64)
-    values = rank([node.name for node in nodes], known_or_nan, *favoured(policy, question)).scores.tolist()
+    values = rank([node.name for node in nodes], known_or_nan, *tie_break(policy, question)).scores.tolist()
     known = [cost for cost in costs if cost is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     return tuple(
@@ -66,30 +70,30 @@ def score_nodes(
 
 
 def costs_of(
-    policy: Policy, question: Question, nodes: Sequence[NodeView], fresh: Sequence[bool]
+    policy: PlacementPolicy, question: PlacementQuery, nodes: Sequence[NodeView], fresh: Sequence[bool]
 ) -> list[float | None]:
     """None where the policy needs telemetry and there is none that is fresh."""
-    known = [i for i, believed in enumerate(fresh) if believed or not policy.reads_telemetry]
+    known = [i for i, believed in enumerate(fresh) if believed or not policy.uses_telemetry]
     costs: list[float | None] = [None] * len(nodes)
     for i, cost in zip(known, policy.costs(question, [nodes[i] for i in known]), strict=True):
         costs[i] = cost
     return costs
 
 
-def has_favourite(policy: Policy, need: PodNeed) -> bool:
+def has_single_best(policy: PlacementPolicy, need: PodNeed) -> bool:
     """Whether one node is to stand alone at the top. Chance between equal scores spoils a packing (FGD on openb: 95 %
     of the GPUs allocated, 90 % with random ties; shared research, scheduling-theory.md 3.2 A), and the extender could
     not tell where the pod goes. A pod that asks for no GPU changes no cost, so a balancing policy has none for it.
     """
-    return policy.one_best or need.gpus > 0
+    return policy.single_best or need.gpus > 0
 
 
-def favoured(policy: Policy, question: Question) -> tuple[bool, str]:
+def tie_break(policy: PlacementPolicy, question: PlacementQuery) -> tuple[bool, str]:
     """The last two arguments of `rank` for this pod. One with GPUs for itself takes no share and so changes no cost: of
     many such pods all would go to the same node, so a balancing policy takes equal nodes in an order of each pod's own.
     """
-    own = question.need.exclusive and not policy.one_best
-    return has_favourite(policy, question.need), question.pod if own else ""
+    own = question.need.exclusive and not policy.single_best
+    return has_single_best(policy, question.need), question.pod if own else ""
 
 
 def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool, pod: str = "") -> Ranking:
@@ -127,7 +131,7 @@ def load_balance(
     need: PodNeed, nodes: Sequence[NodeView], now: float, stale_after: float = STALE_AFTER
 ) -> tuple[NodeScore, ...]:
     """`score_nodes` as trials are scored by default."""
-    return score_nodes(LOAD_BALANCE, Question(need), nodes, now, stale_after)
+    return score_nodes(LOAD_BALANCE, PlacementQuery(need), nodes, now, stale_after)
 
 
 def _why(cost: float | None, low: float, high: float) -> str:

@@ -6,21 +6,21 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from podium_core.placement.base import Policy, Question
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.views import NodeView
 
 
-def cost(question: Question, node: NodeView) -> float | None:
+def cost(question: PlacementQuery, node: NodeView) -> float | None:
     """Even over [0, 1), and independent from node to node and from pod to pod."""
     drawn = blake2b(f"{question.pod}/{node.name}".encode(), digest_size=8).digest()
     return int.from_bytes(drawn, "big") / 2**64
 
 
-RANDOM = Policy(
+RANDOM = PlacementPolicy(
     name="random",
-    says="any node, by the pod's uid",
+    summary="any node, by the pod's uid",
     cost=cost,
-    one_best=True,
-    reads_telemetry=False,
-    reads_pod=True,
+    single_best=True,
+    uses_telemetry=False,
+    uses_pod_uid=True,
 )

@@ -9,7 +9,7 @@ from collections import Counter
 from podium_core.placement.views import PodNeed
 
 COVERED = 0.95
-MOST = 35
+MAX_KINDS = 35
 Typical = tuple[tuple[PodNeed, float], ...]
 
 
@@ -23,7 +23,7 @@ def typical_needs(counts: Counter[PodNeed], least_gpus: int = 1) -> Typical:
     total = sum(n for _, n in ordered)
     kept: list[tuple[PodNeed, int]] = []
     covered = 0
-    for need, n in ordered[:MOST]:
+    for need, n in ordered[:MAX_KINDS]:
         if covered >= COVERED * total:
             break
         kept.append((need, n))
@@ -31,7 +31,7 @@ def typical_needs(counts: Counter[PodNeed], least_gpus: int = 1) -> Typical:
     return tuple((need, n / covered) for need, n in kept)
 
 
-def moved(before: Typical, after: Typical) -> float:
+def total_variation(before: Typical, after: Typical) -> float:
     """The part of all pods, 0 to 1, that are now of another kind (total variation)."""
     parts = dict(before)
     grown = sum(max(0.0, part - parts.get(need, 0.0)) for need, part in after)

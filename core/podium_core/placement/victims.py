@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from podium_core.placement.fit import STALE_AFTER, refuse
-from podium_core.placement.load_terms import turns_ahead
+from podium_core.placement.load_terms import slices_ahead
 from podium_core.placement.node_parser import PlacedPod
-from podium_core.placement.views import GpuReading, NodeView, PodNeed, Refusal
+from podium_core.placement.views import GpuReading, NodeRefusal, NodeView, PodNeed
 
 _NOBODY = -(2**31)  # below every priority
 
@@ -31,19 +31,19 @@ class Occupant:
     pod: PlacedPod
     rank: int | None = None
     unsaved: float = 0.0
-    young: bool = False
+    just_started: bool = False
     steps: float = 0.0
     trial_uid: str = ""
 
     @property
     def loss(self) -> float:
         """GPU-seconds to do again, and those of a good trial count for more: times 1/2 + 1/rank."""
-        return self.unsaved * turns_ahead(self.rank)
+        return self.unsaved * slices_ahead(self.rank)
 
     @property
-    def order(self) -> tuple[int, bool, float, float, str]:
+    def sort_key(self) -> tuple[int, bool, float, float, str]:
         """The first goes first: lowest priority, not just begun, least loss, worst rank."""
-        return self.pod.priority, self.young, self.loss, turns_ahead(self.rank), self.pod.uid
+        return self.pod.priority, self.just_started, self.loss, slices_ahead(self.rank), self.pod.uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,44 +76,44 @@ class Eviction:
     violations: int
 
     @property
-    def order(self) -> tuple[int, tuple[int, int, float, int, float], str]:
+    def sort_key(self) -> tuple[int, tuple[int, int, float, int, float], str]:
         """The scheduler's own first criterion, then `_worth`; ties by name."""
         return self.violations, _worth(self.victims), self.node
 
 
 def choose(
     preemptor: Preemptor, proposals: Iterable[Proposal], now: float, stale_after: float = STALE_AFTER
-) -> tuple[Eviction | None, dict[str, Refusal]]:
+) -> tuple[Eviction | None, dict[str, NodeRefusal]]:
     """The best eviction of all nodes, None where no proposal can be used; and why each unusable one cannot."""
     found: list[Eviction] = []
-    refusals: dict[str, Refusal] = {}
+    refusals: dict[str, NodeRefusal] = {}
     for proposal in proposals:
         victims = _victims(preemptor, proposal, now, stale_after)
-        if isinstance(victims, Refusal):
+        if isinstance(victims, NodeRefusal):
             refusals[proposal.node.name] = victims
         else:
             found.append(Eviction(proposal.node.name, victims, proposal.violations))
-    return min(found, key=lambda eviction: eviction.order, default=None), refusals
+    return min(found, key=lambda eviction: eviction.sort_key, default=None), refusals
 
 
 def _victims(
     preemptor: Preemptor, proposal: Proposal, now: float, stale_after: float
-) -> tuple[Occupant, ...] | Refusal:
+) -> tuple[Occupant, ...] | NodeRefusal:
     """The best of what was proposed and what could go instead."""
 
-    def trouble(victims: Sequence[Occupant]) -> Refusal | None:
+    def trouble(victims: Sequence[Occupant]) -> NodeRefusal | None:
         return refuse(preemptor.need, _without(proposal.node, victims, proposal.known), now, stale_after)
 
     may_go = sorted(
         (one for one in proposal.known.values() if one.pod.trial and one.pod.priority < preemptor.priority),
-        key=lambda one: one.order,
+        key=lambda one: one.sort_key,
     )
     allowed = {one.pod.uid for one in may_go}
     foreign = [uid for uid in proposal.victims if uid not in allowed]
     options: list[tuple[Occupant, ...]] = []
-    last: Refusal | None = None
+    last: NodeRefusal | None = None
     if not foreign:
-        proposed = tuple(sorted((proposal.known[uid] for uid in proposal.victims), key=lambda one: one.order))
+        proposed = tuple(sorted((proposal.known[uid] for uid in proposal.victims), key=lambda one: one.sort_key))
         last = trouble(proposed)
         if last is None:
             options.append(proposed)
@@ -122,7 +122,7 @@ def _victims(
     # a budget that counts some of them would not be asked about others: then the proposal stands as it is
     if len(wanted) == len(named) and not proposal.violations and _exchangeable(preemptor, wanted):
         room = _requests(wanted)
-        others = [one for one in may_go if one.pod.exchangeable and not one.pod.leaving]
+        others = [one for one in may_go if one.pod.exchangeable and not one.pod.terminating]
 
         def enough(victims: Sequence[Occupant]) -> bool:
             somebody = bool(victims) or not proposal.victims  # nobody at all is an error before 1.38
@@ -134,12 +134,12 @@ def _victims(
     if options:
         return min(options, key=_worth)
     if foreign:
-        return Refusal(
+        return NodeRefusal(
             "VictimNotPreemptible",
             f"{len(foreign)} of {len(proposal.victims)} victims are no trials of lower "
             "priority, and no such trials leave as much room.",
         )
-    return last or Refusal("NoVictims", "No trials of lower priority leave enough room.")
+    return last or NodeRefusal("NoVictims", "No trials of lower priority leave enough room.")
 
 
 def _least(candidates: Sequence[Occupant], enough: Callable[[Sequence[Occupant]], bool]) -> tuple[Occupant, ...] | None:
@@ -170,8 +170,8 @@ def _worth(victims: Sequence[Occupant]) -> tuple[int, int, float, int, float]:
     """Less is better: the highest priority among them, how many have only just begun, what they lose, how many they
     are, how good. Nobody: best.
     """
-    top, young = max((one.pod.priority for one in victims), default=_NOBODY), sum(one.young for one in victims)
-    return top, young, sum(one.loss for one in victims), len(victims), sum(turns_ahead(one.rank) for one in victims)
+    top, young = max((one.pod.priority for one in victims), default=_NOBODY), sum(one.just_started for one in victims)
+    return top, young, sum(one.loss for one in victims), len(victims), sum(slices_ahead(one.rank) for one in victims)
 
 
 def _exchangeable(preemptor: Preemptor, victims: Sequence[Occupant]) -> bool:
@@ -199,10 +199,10 @@ def _gpu_without(gpu: GpuReading, gone: Mapping[str, PodNeed], known: Mapping[st
     leaving = [gone[uid] for uid in gpu.pods if uid in gone]
     if not leaving:
         return gpu
-    stays = gpu.memory_reserved - gpu.memory_movable - sum(need.memory or 0 for need in leaving if need.together)
+    stays = gpu.memory_reserved - gpu.memory_movable - sum(need.memory or 0 for need in leaving if need.memory_stays)
     moved = gpu.memory_movable
     rest = [known[uid].pod.need for uid in gpu.pods if uid not in gone and uid in known]
     # of what is moved off, the largest that is left counts; it is told where no trial of the GPU is a stranger
     if len(leaving) + len(rest) == gpu.trials:
-        moved = min(moved, max((need.memory or 0 for need in rest if not need.together), default=0))
+        moved = min(moved, max((need.memory or 0 for need in rest if not need.memory_stays), default=0))
     return replace(gpu, trials=gpu.trials - len(leaving), memory_reserved=max(0, stays) + moved, memory_movable=moved)

@@ -21,7 +21,7 @@ class GpuReading:
     sm_utilization: float = 0.0
     health: Literal["Healthy", "Unhealthy", "Unknown"] = "Unknown"
     health_reason: str = ""
-    shares: int = 0
+    slots: int = 0
     trials: int = 0  # that have a share of it
     throttled: bool = False
     ranks: tuple[int | None, ...] = ()  # of these trials among those of their jobs, 1 = first; None = not ranked
@@ -56,18 +56,18 @@ class PodNeed:
     gpus: int
     memory: int | None = None
     products: tuple[str, ...] = ()
-    together: bool = True
+    memory_stays: bool = True
     exclusive: bool = False
     packed: bool = False
     cpu: int = 0  # thousandths; 0 where the node's are not known either
 
-    def beside(self, gpu: GpuReading) -> int:
+    def memory_beside(self, gpu: GpuReading) -> int:
         """Bytes of others on this GPU that its own must fit beside."""
-        return gpu.memory_reserved - (0 if self.together and not self.exclusive else gpu.memory_movable)
+        return gpu.memory_reserved - (0 if self.memory_stays and not self.exclusive else gpu.memory_movable)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NodeRefusal:
     code: str
     message: str
 

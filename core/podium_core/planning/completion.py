@@ -29,7 +29,7 @@ class Closing:
     trials: frozenset[TrialKey]
     jobs: frozenset[JobKey]
     live: Live
-    of_job: Mapping[JobKey, Sequence[TrialView]]
+    trials_by_job: Mapping[JobKey, Sequence[TrialView]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Verdict:
 
 def close(snapshot: Snapshot) -> Closing:
     """O(points): every curve is looked at once."""
-    by_job = snapshot.of_job
+    by_job = snapshot.trials_by_job
     unfinished = {key: [t for t in trials if t.phase not in FINAL] for key, trials in by_job.items()}
     actions: list[Action] = []
     ended: set[TrialKey] = set()

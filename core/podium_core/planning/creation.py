@@ -13,7 +13,7 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.completion import Closing
-from podium_core.planning.pod_quota import Allotment
+from podium_core.planning.pod_quota import PodQuota
 from podium_core.planning.ranking import Standing
 
 RESERVE = 4  # GPUs for each trial of a searcher that learns that is made before it is wanted
@@ -29,7 +29,7 @@ class Creation:
 
 def create(
     snapshot: Snapshot,
-    allotments: Mapping[JobKey, Allotment],
+    allotments: Mapping[JobKey, PodQuota],
     closing: Closing,
     standings: Mapping[TrialKey, Standing],
     claims: Collection[TrialKey],
@@ -47,7 +47,7 @@ def create(
         if job.key in closing.jobs:
             continue
         live = closing.live.get(job.key, ())
-        without = _in_turn([t for t in live if t.pod is None], standings if job.turns_over else None)
+        without = _in_turn([t for t in live if t.pod is None], standings if job.reclaims_slots else None)
         allotment = allotments.get(job.key)
         if allotment is None:
             reason = (
@@ -75,7 +75,7 @@ def create(
                 left -= 1
                 actions.append(_pod(trial, allotment))
         room = _room_to_learn(job, live, snapshot, claims, taken) if job.learns else None
-        actions += _trials(job, closing.of_job.get(job.key, ()), live, allotment, room)
+        actions += _trials(job, closing.trials_by_job.get(job.key, ()), live, allotment, room)
     return Creation(tuple(actions), waiting, min(wake, default=None))
 
 
@@ -88,7 +88,7 @@ def _in_turn(without: Iterable[TrialView], standings: Mapping[TrialKey, Standing
     )
 
 
-def _pod(trial: TrialView, allotment: Allotment) -> CreatePod:
+def _pod(trial: TrialView, allotment: PodQuota) -> CreatePod:
     again = trial.phase is TrialPhase.REQUEUED
     attempt = trial.attempt + 1 if again else trial.attempt
     text = f"Attempt {attempt}: a share is free; the job may have {allotment.pods} pods."
@@ -118,7 +118,7 @@ def _room_to_learn(
 
 def _is_idle(gpu: GpuView) -> bool:
     """Whether a new pod would find nobody at work there."""
-    return gpu.holder is None and gpu.free_shares > 0 and gpu.health == "Healthy" and gpu.exclusive is None
+    return gpu.holder is None and gpu.free_slots > 0 and gpu.health == "Healthy" and gpu.exclusive_pod is None
 
 
 def _is_to_open(job: JobView, trial: TrialView, fitting: Collection[str], now: float) -> bool:
@@ -128,7 +128,7 @@ def _is_to_open(job: JobView, trial: TrialView, fitting: Collection[str], now: f
     if trial.suspend:
         return False
     if not trial.gpus:
-        return trial.retry_at <= now and not (job.turns_over and _was_opened(trial))
+        return trial.retry_at <= now and not (job.reclaims_slots and _was_opened(trial))
     return not _was_opened(trial) and trial.phase in _BEFORE_WORK and all(uuid in fitting for uuid in trial.gpus)
 
 
@@ -137,13 +137,13 @@ def _was_opened(trial: TrialView) -> bool:
 
 
 def _trials(
-    job: JobView, mine: Sequence[TrialView], live: Sequence[TrialView], allotment: Allotment, most: int | None
+    job: JobView, mine: Sequence[TrialView], live: Sequence[TrialView], allotment: PodQuota, most: int | None
 ) -> list[Action]:
     """With `parallel: auto` as many as there are pods allowed; where trials give places to each other, as many again
     that are not opened yet, and those that gave theirs. `most`: no more than so many now.
     """
     bound = allotment.pods if job.parallel is None else job.parallel
-    if job.parallel is None and job.turns_over:
+    if job.parallel is None and job.reclaims_slots:
         bound += allotment.pods + sum(t.pod is None and _was_opened(t) for t in live)
     room = min(bound - len(live), job.max_trials - len(mine))
     if most is not None:

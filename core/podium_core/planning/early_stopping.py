@@ -25,7 +25,7 @@ PLACING_SECONDS = 30.0  # in which kube-scheduler tries again a pod that it foun
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class EarlyStops:
     """`standings`: the trials that go on; `closing` holds those that end as well."""
 
     actions: tuple[Action, ...]
@@ -34,64 +34,67 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class PausedEnds:
     actions: tuple[Action, ...] = ()
     wake_at: float | None = None  # when a place that was left is to have found who needs it
 
 
-def cut(standings: Mapping[TrialKey, Standing], closing: Closing) -> Cut:
+def stop_early(standings: Mapping[TrialKey, Standing], closing: Closing) -> EarlyStops:
     """Ends the trials that their policy stops. O(n)."""
     over = {key: s for key, s in standings.items() if s.ranked.admission is Admission.STOP and s.stops}
     if not over:
-        return Cut((), standings, closing)
+        return EarlyStops((), standings, closing)
     actions = [a for s in over.values() for a in ending(s.trial, STOPPED, "StoppedByPolicy", s.ranked.message)]
     left = {key: s for key, s in standings.items() if key not in over}
     live = without(closing.live, over.keys())
-    return Cut(tuple(actions), left, replace(closing, trials=closing.trials | over.keys(), live=live))
+    return EarlyStops(tuple(actions), left, replace(closing, trials=closing.trials | over.keys(), live=live))
 
 
-def release(
+def end_paused(
     snapshot: Snapshot, standings: Mapping[TrialKey, Standing], planned: Sequence[Action], closing: Closing
-) -> Released:
+) -> PausedEnds:
     """Ends trials that wait while nothing else of their job can go on: one, the last by rank, where another trial needs
     its place; all where the policy wants nobody any more. `planned`: what this cycle creates and requeues. O(n).
     """
-    waits = {s.job.key for s in standings.values() if s.ranked.admission is Admission.WAIT and s.waits}
+    waits = {s.job.key for s in standings.values() if s.ranked.admission is Admission.WAIT and s.paused}
     by_job: dict[JobKey, list[Standing]] = {key: [] for key in waits}
     for standing in standings.values() if waits else ():
         if (mine := by_job.get(standing.job.key)) is not None:
             mine.append(standing)
     held_up = [mine for _, mine in sorted(by_job.items()) if not any(_goes_on(s, snapshot.now) for s in mine)]
     if not held_up:
-        return Released()  # nearly always
+        return PausedEnds()  # nearly always
     keys = {trial.key: trial.job for trial in snapshot.trials}
     # what is created, requeued or ended, now or a moment ago, makes room or work of its own: look again when it shows
     changing = {a.job for a in planned if isinstance(a, CreateTrial)}
     changing |= {keys[a.trial] for a in planned if isinstance(a, CreatePod | Requeue)}
     changing |= {keys[key] for key in closing.trials}
     changing |= {t.job for t in snapshot.trials if t.phase in FINAL and t.pod is not None}
-    changing |= {t.job for t in snapshot.trials if t.leaving and not t.overdue}
+    changing |= {t.job for t in snapshot.trials if t.terminating and not t.termination_overdue}
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     actions: list[Action] = []
     wakes: list[float] = []
     for mine in held_up:
-        key, waiting = mine[0].job.key, [s for s in mine if s.waits]
+        key, waiting = mine[0].job.key, [s for s in mine if s.paused]
         if key in changing or mine[0].job.suspended:
             continue
-        if len(waiting) == len(mine) and len(closing.of_job[key]) >= mine[0].job.max_trials:
+        if len(waiting) == len(mine) and len(closing.trials_by_job[key]) >= mine[0].job.max_trials:
             for s in waiting:
                 text = "Its policy lets it wait and wants no other trial of the job any more."
                 actions += ending(s.trial, STOPPED, "PolicyDone", text)
             continue
         placed = [s for s in waiting if _has_good_gpu(s, gpus)]
-        left_at = max((trial.ended for trial in closing.of_job[key] if trial.ended is not None), default=-math.inf)
-        if placed and any(s.trial.wants_room for s in mine) and snapshot.now < left_at + PLACING_SECONDS:
+        left_at = max(
+            (trial.finished_at for trial in closing.trials_by_job[key] if trial.finished_at is not None),
+            default=-math.inf,
+        )
+        if placed and any(s.trial.waits_for_capacity for s in mine) and snapshot.now < left_at + PLACING_SECONDS:
             wakes.append(left_at + PLACING_SECONDS)
         elif placed:
             last = max(placed, key=lambda s: s.ranked.rank)
             text = "Its policy lets it wait and ranks it last of those: another trial needs its place."
             actions += ending(last.trial, STOPPED, "SlotNeeded", text)
-    return Released(tuple(actions), min(wakes, default=None))
+    return PausedEnds(tuple(actions), min(wakes, default=None))
 
 
 def _goes_on(standing: Standing, now: float) -> bool:
@@ -99,8 +102,8 @@ def _goes_on(standing: Standing, now: float) -> bool:
     on.
     """
     trial = standing.trial
-    has_pod = trial.pod is not None and not trial.wants_room
-    return not standing.waits and (has_pod or trial.retry_at > now or trial.suspend)
+    has_pod = trial.pod is not None and not trial.waits_for_capacity
+    return not standing.paused and (has_pod or trial.retry_at > now or trial.suspend)
 
 
 def _has_good_gpu(standing: Standing, gpus: Mapping[str, GpuView]) -> bool:

@@ -59,7 +59,7 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
     """
     if job.finished:
         return Eta(0.0, "The job is finished.")
-    trials = snapshot.of_job.get(job.key, ())
+    trials = snapshot.trials_by_job.get(job.key, ())
     live = [t for t in trials if t.phase not in FINAL]
     usual = typical_pace(job, trials)
     whole = _whole_trial(job, trials, usual)

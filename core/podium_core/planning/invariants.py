@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from podium_core.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
+from podium_core.domain.actions import (
+    CreatePod,
+    CreateTrial,
+    DeletePod,
+    EndJob,
+    EndTrial,
+    Plan,
+    Requeue,
+    WriteRunQueues,
+)
 from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
-from podium_core.domain.relocation import begun
+from podium_core.domain.relocation import is_started
 from podium_core.domain.snapshot import Snapshot, TrialKey
 from podium_core.planning.completion import close
-from podium_core.planning.migration import leaves
+from podium_core.planning.migration import is_migrating_away
 from podium_core.planning.ranking import Standing, standings
 
 
@@ -19,7 +28,7 @@ def violations(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
     found = [*_reasons(plan), *_pods(snapshot, plan), *_leaving(snapshot, plan)]
     seen: set[str] = set()
     for action in plan.actions:
-        if isinstance(action, Order):
+        if isinstance(action, WriteRunQueues):
             if action.node in seen:
                 found.append(f"node {action.node} is written twice in one plan")
             seen.add(action.node)
@@ -32,14 +41,14 @@ def violations(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
 def _reasons(plan: Plan) -> list[str]:
     found = []
     for action in plan.actions:
-        said = [p for _, places in action.gpus for p in places] if isinstance(action, Order) else [action]
+        said = [p for _, places in action.gpus for p in places] if isinstance(action, WriteRunQueues) else [action]
         for one in (*said, *plan.ranks):
             if not one.reason or not one.reason[0].isupper() or not one.reason.isalnum() or not one.message:
                 found.append(f"{one} lacks a CamelCase reason or a message")
     return found
 
 
-def _order(snapshot: Snapshot, order: Order) -> list[str]:
+def _order(snapshot: Snapshot, order: WriteRunQueues) -> list[str]:
     found = []
     trials = {trial.key: trial for trial in snapshot.trials}
     suspended = {job.key for job in snapshot.jobs if job.suspended}
@@ -51,14 +60,14 @@ def _order(snapshot: Snapshot, order: Order) -> list[str]:
     changed = False
     for uuid, places in order.gpus:
         keys = tuple(place.trial for place in places)
-        changed = changed or uuid not in gpus or keys != gpus[uuid].order
+        changed = changed or uuid not in gpus or keys != gpus[uuid].run_queue
         if len(set(keys)) != len(keys):
             found.append(f"GPU {uuid}: a trial has two places")
         for key in keys:
             trial = trials.get(key)
             if trial is None or uuid not in trial.gpus or trial.pod is None:
                 found.append(f"GPU {uuid}: {key.name} is ordered but has no share of it")
-            elif trial.suspend or trial.leaving or trial.job in suspended or trial.phase in FINAL:
+            elif trial.suspend or trial.terminating or trial.job in suspended or trial.phase in FINAL:
                 found.append(f"GPU {uuid}: {key.name} is suspended, leaving or finished but ordered")
     if not changed:
         found.append(f"node {order.node}: a new epoch for the order in force")
@@ -69,7 +78,7 @@ def _consistent(plan: Plan) -> list[str]:
     """Two trials that meet on two GPUs must stand in the same order on both."""
     before: set[tuple[object, object]] = set()
     for action in plan.actions:
-        if isinstance(action, Order):
+        if isinstance(action, WriteRunQueues):
             for _, places in action.gpus:
                 keys = [place.trial for place in places]
                 before |= {(a, b) for i, a in enumerate(keys) for b in keys[i + 1 :]}
@@ -78,11 +87,11 @@ def _consistent(plan: Plan) -> list[str]:
 
 def _idle(snapshot: Snapshot, plan: Plan) -> list[str]:
     """Work is conserved: whoever could work is first on its GPUs, or somebody is on one of them who could as well."""
-    order = {gpu.uuid: gpu.order for gpu in snapshot.gpus}
+    order = {gpu.uuid: gpu.run_queue for gpu in snapshot.gpus}
     for action in plan.actions:
-        if isinstance(action, Order):
+        if isinstance(action, WriteRunQueues):
             order |= {uuid: tuple(place.trial for place in places) for uuid, places in action.gpus}
-    lost = {gpu.uuid for gpu in snapshot.gpus if gpu.lost}
+    lost = {gpu.uuid for gpu in snapshot.gpus if gpu.reservation_ended}
     over = {a.trial for a in plan.actions if isinstance(a, EndTrial)}
     able: dict[TrialKey, set[str]] = {}  # who could work now, and on which GPUs
     for key, standing in standings(snapshot, close(snapshot)).items():
@@ -106,7 +115,7 @@ def _place(order: Sequence[TrialKey], key: TrialKey) -> int:
 
 def _able(standing: Standing, snapshot: Snapshot) -> bool:
     trial, uuids = standing.trial, set(standing.trial.gpus)
-    if trial.pod is None or trial.leaving or trial.suspend or standing.job.suspended or standing.waits:
+    if trial.pod is None or trial.terminating or trial.suspend or standing.job.suspended or standing.paused:
         return False
     holds = any(gpu.holder == trial.key for gpu in snapshot.gpus if gpu.uuid in uuids)
     return trial.phase is not TrialPhase.PENDING or holds
@@ -119,19 +128,19 @@ def _leaving(snapshot: Snapshot, plan: Plan) -> list[str]:
     trials = {trial.key: trial for trial in snapshot.trials}
     asked = [a for a in plan.actions if isinstance(a, Requeue)]
     over = {a.trial for a in plan.actions if isinstance(a, EndTrial | DeletePod | CreatePod)}
-    going = Counter(uuid for t in snapshot.trials if t.leaving for uuid in set(t.gpus))
+    going = Counter(uuid for t in snapshot.trials if t.terminating for uuid in set(t.gpus))
     twice = [key.name for key, n in Counter(a.trial for a in asked).items() if n > 1]
     found += [f"{name} is requeued twice" for name in twice]
     for action in asked:
         trial, name = trials[action.trial], action.trial.name
         if action.reason not in REQUEUES:
             found.append(f"{name}: {action.reason} is no reason for a requeue")
-        if trial.pod is None or trial.leaving or trial.phase in FINAL or trial.key in over:
+        if trial.pod is None or trial.terminating or trial.phase in FINAL or trial.key in over:
             found.append(f"{name} has no pod that could be taken away")
         # a pod that its trial was carried to and that cannot go on holds nothing
-        holds_work = action.reason != "MigrationFailed" and begun(trial.phase, carried=trial.carried)
+        holds_work = action.reason != "MigrationFailed" and is_started(trial.phase, migrated=trial.migrated)
         if (
-            holds_work and not jobs[trial.job].saves and action.reason != "ReservationEnded"
+            holds_work and not jobs[trial.job].checkpointable and action.reason != "ReservationEnded"
         ):  # on what is another's GPU now
             found.append(f"{name} would lose what it did: its job does not save")
         if holds_work:
@@ -147,7 +156,7 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     ended = {a.trial for a in plan.actions if isinstance(a, EndTrial)}
     live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in ended]
     created = [a for a in plan.actions if isinstance(a, CreatePod)]
-    shares = {gpu.uuid: gpu.shares for gpu in snapshot.gpus if gpu.health != "Unhealthy" and not gpu.lost}
+    shares = {gpu.uuid: gpu.slots for gpu in snapshot.gpus if gpu.health != "Unhealthy" and not gpu.reservation_ended}
     # a pod on a GPU that is gone, ill or lost takes nothing of what is there; one not placed yet will, unless stuck
     used = sum(
         sum(uuid in shares for uuid in t.gpus) if t.gpus else jobs[t.job].gpus_per_trial
@@ -155,7 +164,7 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
         if t.pod is not None and t.job in jobs and (t.gpus or not t.stuck)
     )
     # one that is carried has two pods for a moment: what it leaves and what it goes to
-    fresh = [a for a in created if not leaves(trials[a.trial])]
+    fresh = [a for a in created if not is_migrating_away(trials[a.trial])]
     new = sum(jobs[trials[a.trial].job].gpus_per_trial for a in fresh)
     if new and used + new > sum(shares.values()):
         found.append(f"{used} shares are used, {new} more asked for, there are {sum(shares.values())}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from podium_core.domain.snapshot import JobKey, JobView
 from podium_core.placement.needs import moves_memory
-from podium_core.schema.checkpointing import can_save, carries, saves_at
+from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkpoint_scope
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.quantity import to_bytes
 from podium_core.schema.search_settings import learns
 
 
-def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished: bool, freezes: bool) -> JobView:
+def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished: bool, suspendable: bool) -> JobView:
     """`points`: how many its searcher can propose, None = any number; `freezes`: whether some method of the job keeps a
     trial where it is, on every node that it may be on.
     """
@@ -37,10 +37,10 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
         deadline=spec.budget.deadline.timestamp() if spec.budget and spec.budget.deadline else None,
         products=tuple(spec.gpus.products),
         memory=None if spec.gpus.memory is None else to_bytes(spec.gpus.memory),
-        freezes=freezes,
-        saves=can_save(spec),
-        saves_at=saves_at(spec),
-        carries=carries(spec),
+        suspendable=suspendable,
+        checkpointable=can_checkpoint(spec),
+        checkpoint_scope=checkpoint_scope(spec),
+        migratable=can_migrate(spec),
         moves_memory=moves_memory(spec.suspension.methods),
         learns=learns(spec),
     )

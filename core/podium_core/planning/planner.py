@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from podium_core.domain.actions import EndTrial, Place, Places, Plan
+from podium_core.domain.actions import EndTrial, LazyRanks, Plan, TrialRank
 from podium_core.domain.snapshot import Snapshot, TrialKey
 from podium_core.planning.completion import close
 from podium_core.planning.creation import create
-from podium_core.planning.early_stopping import cut, release
-from podium_core.planning.migration import carry, leaves
-from podium_core.planning.pod_quota import allot
+from podium_core.planning.early_stopping import end_paused, stop_early
+from podium_core.planning.migration import is_migrating_away, migrate
+from podium_core.planning.pod_quota import pod_quotas
 from podium_core.planning.ranking import Standing, standings
-from podium_core.planning.rebalancing import level
-from podium_core.planning.requeue import leave
-from podium_core.planning.run_queue import order
-from podium_core.planning.slot_reclaim import turn_over
+from podium_core.planning.rebalancing import rebalance
+from podium_core.planning.requeue import requeue
+from podium_core.planning.run_queue import plan_run_queues
+from podium_core.planning.slot_reclaim import reclaim_slots
 
 
 def plan(snapshot: Snapshot) -> Plan:
@@ -31,23 +31,23 @@ def plan(snapshot: Snapshot) -> Plan:
     jobs).
     """
     found = close(snapshot)
-    given_up = cut(standings(snapshot, found), found)
+    given_up = stop_early(standings(snapshot, found), found)
     ranked, closing = given_up.standings, given_up.closing
-    ordering = order(snapshot, ranked)
-    carried = carry(snapshot, ranked)
-    allotments = allot(snapshot, closing, carried.promised)
-    leaving = leave(snapshot, ranked, ordering, turn_over(snapshot, ranked, ordering.claims, allotments))
+    ordering = plan_run_queues(snapshot, ranked)
+    carried = migrate(snapshot, ranked)
+    allotments = pod_quotas(snapshot, closing, carried.promised)
+    leaving = requeue(snapshot, ranked, ordering, reclaim_slots(snapshot, ranked, ordering.claims, allotments))
     creation = create(snapshot, allotments, closing, ranked, ordering.claims)
     others = (*leaving.actions, *carried.actions, *creation.actions)
-    levelled = level(snapshot, ranked, ordering.claims, others)
-    released = release(snapshot, ranked, (*others, *levelled.actions), closing)
+    levelled = rebalance(snapshot, ranked, ordering.claims, others)
+    released = end_paused(snapshot, ranked, (*others, *levelled.actions), closing)
     ended = {action.trial for action in released.actions if isinstance(action, EndTrial)}
-    lost = frozenset(gpu.uuid for gpu in snapshot.gpus if gpu.lost)
+    lost = frozenset(gpu.uuid for gpu in snapshot.gpus if gpu.reservation_ended)
 
-    def ranks() -> Iterator[Place]:
+    def ranks() -> Iterator[TrialRank]:
         for key, standing in ranked.items():
             if key not in ended:
-                yield ordering.place(key) or _off_gpu(standing, creation.waiting, lost)
+                yield ordering.rank_of(key) or _off_gpu(standing, creation.waiting, lost)
 
     deadlines = [
         j.deadline for j in snapshot.jobs if j.deadline is not None and j.deadline > snapshot.now and not j.finished
@@ -58,29 +58,29 @@ def plan(snapshot: Snapshot) -> Plan:
         actions=(
             *closing.actions,
             *given_up.actions,
-            *ordering.orders,
+            *ordering.run_queues,
             *others,
             *levelled.actions,
             *released.actions,
         ),
-        ranks=Places(ranks),
+        ranks=LazyRanks(ranks),
         wake_at=min(wakes, default=None),
     )
 
 
-def _off_gpu(standing: Standing, waiting: Mapping[TrialKey, tuple[str, str]], lost: Collection[str]) -> Place:
+def _off_gpu(standing: Standing, waiting: Mapping[TrialKey, tuple[str, str]], lost: Collection[str]) -> TrialRank:
     key, rank = standing.trial.key, standing.ranked
     reason, text = waiting.get(key) or _why_off(standing, lost)
-    return Place(key, rank.rank, reason, f"{rank.message} {text}")
+    return TrialRank(key, rank.rank, reason, f"{rank.message} {text}")
 
 
 def _why_off(standing: Standing, lost: Collection[str]) -> tuple[str, str]:
     trial = standing.trial
-    if trial.leaving:
+    if trial.terminating:
         return "PodTerminating", "Its pod has been told to go; another one goes on."
     if standing.job.suspended:
         return "JobSuspended", "The job is suspended: its pods stay and hold no GPU."
-    if leaves(trial):
+    if is_migrating_away(trial):
         return (
             "MigrationInProgress",
             "It is being carried to another node: its memory becomes an image, from which it goes on.",
@@ -89,6 +89,6 @@ def _why_off(standing: Standing, lost: Collection[str]) -> tuple[str, str]:
         return "TrialSuspended", "spec.suspend is set: the trial stays off the GPU."
     if any(uuid in lost for uuid in trial.gpus):
         return "ReservationEnded", "Podium's lease of its GPU has ended: it goes on when the GPU is leased again."
-    if standing.waits:
+    if standing.paused:
         return "PausedByPolicy", "It takes no GPU until its policy wants it again."
     return "NoGPUAssigned", "Its pod has no share of a GPU yet."

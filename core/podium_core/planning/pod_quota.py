@@ -20,7 +20,7 @@ CPU_ONLY_PARALLEL = 8  # trials without a GPU and `parallel: auto`: nothing here
 
 
 @dataclass(frozen=True, slots=True)
-class Allotment:
+class PodQuota:
     """`pods`: how many the job may have, those that exist included; `reason` and `message` say what bounds it."""
 
     pods: int
@@ -28,7 +28,7 @@ class Allotment:
     message: str
 
 
-def allot(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE) -> Mapping[JobKey, Allotment]:
+def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE) -> Mapping[JobKey, PodQuota]:
     """Fill up from the job with the fewest pods, ties by creation, then name. O((shares + GPUs) * jobs).
 
     `promised`: shares by GPU that wait for a live trial from another node.
@@ -59,7 +59,7 @@ def allot(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _N
             rest.remove(job)
         else:
             pods[job.key] += 1
-    return {job.key: Allotment(pods[job.key], *bound[job.key]) for job in jobs}
+    return {job.key: PodQuota(pods[job.key], *bound[job.key]) for job in jobs}
 
 
 def _open(job: JobView, closing: Closing) -> bool:
@@ -68,7 +68,7 @@ def _open(job: JobView, closing: Closing) -> bool:
 
 def _demand(job: JobView, closing: Closing) -> int:
     """How many pods the job could use: its unfinished trials and those that it may still create, within `parallel`."""
-    over = len(closing.of_job.get(job.key, ())) - len(closing.live.get(job.key, ()))
+    over = len(closing.trials_by_job.get(job.key, ())) - len(closing.live.get(job.key, ()))
     left = max(0, job.max_trials - over)
     if job.parallel is not None:
         return min(job.parallel, left)
@@ -92,10 +92,10 @@ class _Free:
             for uuid in trial.gpus:
                 used[uuid] = used.get(uuid, 0) + 1
             # one that finds no node keeps nobody else waiting: it may never find one
-            if not trial.gpus and not trial.stuck and not trial.on_its_way and trial.job in jobs:
+            if not trial.gpus and not trial.stuck and not trial.in_migration and trial.job in jobs:
                 self._reserved += jobs[trial.job].gpus_per_trial
         self._free = {
-            g.uuid: g.shares - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0) for g in self._gpus
+            g.uuid: g.slots - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0) for g in self._gpus
         }
         self._rooms: dict[JobKey, int] = {}
         self._fitting: dict[JobKey, list[GpuView]] = {}
@@ -130,7 +130,7 @@ class _Free:
         if not self._gpus:
             return "NoGPUs", "No node has reported a GPU yet."
         if not usable:
-            if any(g.leased_by is not None for g in self._gpus):
+            if any(g.reserved_for is not None for g in self._gpus):
                 where = job.key.namespace
                 return (
                     "NoReservation",
@@ -141,7 +141,7 @@ class _Free:
                 "NoFittingGPU",
                 f"None of {len(self._gpus)} GPUs is healthy, stays, and fits ({asked}, {job.memory or 0} bytes).",
             )
-        total = sum(g.shares for g in usable)
+        total = sum(g.slots for g in usable)
         if total == 0:
             text = f"None of {len(usable)} fitting GPUs has a share for trials: other pods have them all."
             return "NoFreeSlot", text

@@ -21,7 +21,7 @@ LEVEL = 0.8  # probability that the interval holds the final value
 
 def predictions(job: JobView, snapshot: Snapshot) -> Mapping[TrialKey, Forecast]:
     """Of each of its unfinished trials that has shown a finite value. Microseconds a trial."""
-    unfinished = [trial for trial in snapshot.of_job.get(job.key, ()) if trial.phase not in FINAL]
+    unfinished = [trial for trial in snapshot.trials_by_job.get(job.key, ()) if trial.phase not in FINAL]
     if job.finished or job.max_steps is None or job.max_steps <= 0.0 or not unfinished:
         return {}
     seen = curves_of_job(job, unfinished, snapshot)

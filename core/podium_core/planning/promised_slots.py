@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from podium_core.domain.fitting import fits
-from podium_core.domain.migration import CarryPhase
+from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import FINAL
 from podium_core.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
 
 # who is furthest is served first: an image that is made is not to wait for one that is to be made
-_FURTHEST = (CarryPhase.POD_CREATED, CarryPhase.IMAGE_PUSHED, CarryPhase.REQUESTED)
+_FURTHEST = (MigrationPhase.POD_CREATED, MigrationPhase.IMAGE_PUSHED, MigrationPhase.REQUESTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ def promises(snapshot: Snapshot) -> Promises:
     shares: dict[str, int] = {}
     broken: set[TrialKey] = set()
     jobs = {job.key: job for job in snapshot.jobs}
-    on_way = [trial for trial in snapshot.trials if trial.on_its_way and trial.phase not in FINAL]
+    on_way = [trial for trial in snapshot.trials if trial.in_migration and trial.phase not in FINAL]
     for trial in sorted(on_way, key=_furthest):
         job = jobs.get(trial.job)
-        reported = [gpu for gpu in snapshot.gpus if gpu.node == trial.carried_to and not gpu.draining]
+        reported = [gpu for gpu in snapshot.gpus if gpu.node == trial.migration_target and not gpu.draining]
         there = [gpu for gpu in reported if job is not None and fits(job, gpu)]
         if job is None or any(trial.key in gpu.trials for gpu in there):
             continue  # its new pod has them, though its agent has not said so of that pod
-        taken = room(job, there, shares)
+        taken = slots_for(job, there, shares)
         if taken:
             promise(taken, shares)
         elif len(reported) >= job.gpus_per_trial:  # of a node that has reported nothing nobody knows
@@ -48,9 +48,9 @@ def promises(snapshot: Snapshot) -> Promises:
     return Promises(shares, frozenset(broken))
 
 
-def room(job: JobView, gpus: Iterable[GpuView], promised: Mapping[str, int]) -> tuple[str, ...]:
+def slots_for(job: JobView, gpus: Iterable[GpuView], promised: Mapping[str, int]) -> tuple[str, ...]:
     """Those of one node's GPUs whose shares a trial would take, the freest first; empty: too few are free."""
-    free = {gpu.uuid: gpu.free_shares - promised.get(gpu.uuid, 0) for gpu in gpus}
+    free = {gpu.uuid: gpu.free_slots - promised.get(gpu.uuid, 0) for gpu in gpus}
     best = sorted((uuid for uuid in free if free[uuid] > 0), key=lambda uuid: (-free[uuid], uuid))
     return tuple(best[: job.gpus_per_trial]) if len(best) >= job.gpus_per_trial else ()
 
@@ -62,5 +62,5 @@ def promise(uuids: Iterable[str], shares: dict[str, int]) -> None:
 
 
 def _furthest(trial: TrialView) -> tuple[int, TrialKey]:
-    phase = CarryPhase.POD_CREATED if trial.carried else trial.carrying
-    return _FURTHEST.index(phase or CarryPhase.REQUESTED), trial.key
+    phase = MigrationPhase.POD_CREATED if trial.migrated else trial.migration
+    return _FURTHEST.index(phase or MigrationPhase.REQUESTED), trial.key

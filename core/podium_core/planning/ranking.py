@@ -45,13 +45,13 @@ class Standing(NamedTuple):
         return self.ranked.admission is Admission.STOP and not self.trial.pinned and not self._trained
 
     @property
-    def waits(self) -> bool:
+    def paused(self) -> bool:
         """Its policy gives it no GPU now, not even an idle one. Without a pin, that is; and one that works and cannot
         be frozen goes on, last in rank, until somebody wants its place.
         """
         if self.ranked.admission is not Admission.WAIT or self.trial.pinned or self.job.gpus_per_trial == 0:
             return False
-        return (self.job.freezes or self.trial.phase not in _WORKING) and not self._trained
+        return (self.job.suspendable or self.trial.phase not in _WORKING) and not self._trained
 
     @property
     def _trained(self) -> bool:

@@ -17,30 +17,30 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from podium_core.domain.actions import Action, Carry, CreatePod, CreateTrial, Requeue
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, Migrate, Requeue
 from podium_core.domain.fitting import fits
-from podium_core.domain.migration import OPEN
+from podium_core.domain.migration import IN_PROGRESS
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.phrases import count
-from podium_core.domain.rebalancing import MARGIN, REBALANCING, WORTH
-from podium_core.domain.relocation import begun, carriable, movable
+from podium_core.domain.rebalancing import MIN_DIFFERENCE, MIN_REMAINING_MOVES, REBALANCING
+from podium_core.domain.relocation import is_migratable, is_relocatable, is_started
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.eta import remaining, typical_pace
 from podium_core.planning.ranking import Standing
 
 _WAITS = frozenset({TrialPhase.GATED, TrialPhase.SUSPENDED})
-CARRY_SECONDS = 2.0  # that a carried trial stands still (`make bench-moving`), and for each GiB: 2 GiB took 70 s
-CARRY_SECONDS_PER_GIB = 35.0
+MIGRATION_SECONDS = 2.0  # that a carried trial stands still (`make bench-moving`), and for each GiB: 2 GiB took 70 s
+MIGRATION_SECONDS_PER_GIB = 35.0
 
 
-def carry_seconds(memory: int) -> float:
+def migration_seconds(memory: int) -> float:
     """That a trial with so many bytes of GPU memory stands still when it is carried to another node alive."""
-    return CARRY_SECONDS + CARRY_SECONDS_PER_GIB * memory / 2**30
+    return MIGRATION_SECONDS + MIGRATION_SECONDS_PER_GIB * memory / 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Levelled:
-    actions: tuple[Requeue | Carry, ...] = ()
+class RebalancingMoves:
+    actions: tuple[Requeue | Migrate, ...] = ()
     wake_at: float | None = None  # when the first that would go has stayed long enough
 
 
@@ -61,24 +61,24 @@ class _Move:
     alive: bool
 
 
-def level(
+def rebalance(
     snapshot: Snapshot,
     standings: Mapping[TrialKey, Standing],
     claims: Collection[TrialKey],
     planned: Sequence[Action],
-) -> Levelled:
+) -> RebalancingMoves:
     """`claims`: who is to hold its GPUs now; `planned`: what this plan does besides. O(trials + jobs * GPUs)."""
-    rules = snapshot.levelling
+    rules = snapshot.rebalancing
     if rules is None or _in_motion(standings, planned):
-        return Levelled()
+        return RebalancingMoves()
     ground = _Ground.of(snapshot, standings)
-    if max(ground.load.values(), default=0) - min(ground.load.values(), default=0) < MARGIN:
-        return Levelled()  # nearly always
+    if max(ground.load.values(), default=0) - min(ground.load.values(), default=0) < MIN_DIFFERENCE:
+        return RebalancingMoves()  # nearly always
     growing = _growing(snapshot, planned)
     by_job: dict[JobKey, list[Standing]] = {}
     for standing in standings.values():
         by_job.setdefault(standing.job.key, []).append(standing)
-    told: list[Requeue | Carry] = []
+    told: list[Requeue | Migrate] = []
     wakes: list[float] = []
     for mine in sorted(by_job.values(), key=lambda group: (group[0].job.created, group[0].job.key)):
         job = mine[0].job
@@ -91,26 +91,26 @@ def level(
             sentence = _worth(snapshot, move, usual)
             if sentence is None:
                 continue
-            rest = move.standing.trial.pod_since + rules.stays(move.standing.trial.moves)
+            rest = move.standing.trial.pod_since + rules.min_stay_after(move.standing.trial.rebalance_count)
             if snapshot.now < rest:
                 wakes.append(rest)
                 continue
             told.append(_action(move, sentence))
             ground.busy.update((move.site.node, *(gpu.node for gpu in ground.left_by(move))))
             break
-    return Levelled(tuple(told), min(wakes, default=None))
+    return RebalancingMoves(tuple(told), min(wakes, default=None))
 
 
 def _in_motion(standings: Mapping[TrialKey, Standing], planned: Sequence[Action]) -> bool:
     """Whether some trial is on its way to nobody knows which GPU: it may be the one that is empty now."""
-    if any(isinstance(action, Requeue | Carry) for action in planned):
+    if any(isinstance(action, Requeue | Migrate) for action in planned):
         return True
     for standing in standings.values():
         trial = standing.trial
-        if standing.job.gpus_per_trial == 0 or trial.bound_for is not None:
+        if standing.job.gpus_per_trial == 0 or trial.destination is not None:
             continue
         unplaced = trial.pod is not None and trial.node is None and not trial.gpus and not trial.stuck
-        if (trial.leaving and not trial.overdue) or unplaced:
+        if (trial.terminating and not trial.termination_overdue) or unplaced:
             return True
     return False
 
@@ -126,7 +126,12 @@ def _on_its_way(trial: TrialView) -> bool:
     """Its job waits for it: a pod that comes may level by itself."""
     comes = trial.pod is not None and trial.phase is TrialPhase.PENDING
     comes = comes or (trial.phase is TrialPhase.REQUEUED and not trial.suspend)
-    return comes or (trial.leaving and not trial.overdue) or trial.bound_for is not None or trial.carrying in OPEN
+    return (
+        comes
+        or (trial.terminating and not trial.termination_overdue)
+        or trial.destination is not None
+        or trial.migration in IN_PROGRESS
+    )
 
 
 def _rests(standing: Standing) -> bool:
@@ -136,7 +141,7 @@ def _rests(standing: Standing) -> bool:
 
 def _who_first(standing: Standing) -> tuple[bool, int, TrialKey]:
     trial = standing.trial
-    return begun(trial.phase, carried=trial.carried), standing.ranked.rank, trial.key
+    return is_started(trial.phase, migrated=trial.migrated), standing.ranked.rank, trial.key
 
 
 @dataclass(slots=True)
@@ -157,21 +162,21 @@ class _Ground:
             trial = standing.trial
             placed = trial.pod is not None and trial.node is not None
             arrives = placed and not trial.gpus and standing.job.gpus_per_trial > 0
-            if (trial.bound_for is not None or arrives) and not _rests(standing):
-                busy.update(node for node in (trial.bound_for, trial.node) if node is not None)
-            if trial.overdue and trial.node is not None:  # whose kubelet ends no pods takes none either
+            if (trial.destination is not None or arrives) and not _rests(standing):
+                busy.update(node for node in (trial.destination, trial.node) if node is not None)
+            if trial.termination_overdue and trial.node is not None:  # whose kubelet ends no pods takes none either
                 busy.add(trial.node)
-            if not (trial.suspend or trial.leaving or standing.job.suspended):
+            if not (trial.suspend or trial.terminating or standing.job.suspended):
                 for uuid in trial.gpus:
                     if uuid in load:
                         load[uuid] += 1
-        return _Ground(gpus, load, snapshot.no_room, busy)
+        return _Ground(gpus, load, snapshot.full_nodes, busy)
 
     def sites(self, job: JobView) -> list[_Site]:
         """The emptiest first: healthy GPUs whose agent is heard, with a free share, and memory beside what is there."""
         nodes: dict[str, list[GpuView]] = {}
         for gpu in self.gpus.values():
-            free = self._open(gpu) and gpu.free_shares > 0 and (job.key, gpu.node) not in self.no_room
+            free = self._open(gpu) and gpu.free_slots > 0 and (job.key, gpu.node) not in self.no_room
             if free and fits(job, gpu) and _has_memory(job, gpu):
                 nodes.setdefault(gpu.node, []).append(gpu)
         found = []
@@ -191,12 +196,12 @@ class _Ground:
             if len(left) != standing.job.gpus_per_trial or trial.phase not in _WAITS or trial.key in claims:
                 continue
             least = min(self.load[gpu.uuid] for gpu in left)
-            if least < sites[0].most + MARGIN or trial.suspend or trial.stuck or standing.waits:
+            if least < sites[0].most + MIN_DIFFERENCE or trial.suspend or trial.stuck or standing.paused:
                 continue
             if any(gpu.holder == trial.key or gpu.draining or not self._open(gpu) for gpu in left):
                 continue
             for site in sites:
-                if least < site.most + MARGIN:
+                if least < site.most + MIN_DIFFERENCE:
                     break
                 alive = _how(standing, left, site)
                 if alive is not None:
@@ -207,7 +212,12 @@ class _Ground:
         return (self.gpus[uuid] for uuid in move.standing.trial.gpus)
 
     def _open(self, gpu: GpuView) -> bool:
-        return gpu.health == "Healthy" and gpu.exclusive is None and not gpu.lost and gpu.node not in self.busy
+        return (
+            gpu.health == "Healthy"
+            and gpu.exclusive_pod is None
+            and not gpu.reservation_ended
+            and gpu.node not in self.busy
+        )
 
 
 def _has_memory(job: JobView, gpu: GpuView) -> bool:
@@ -220,38 +230,44 @@ def _how(standing: Standing, left: Sequence[GpuView], site: _Site) -> bool | Non
     trial, job = standing.trial, standing.job
     here = all(gpu.node == site.node for gpu in left)
     # a save in a folder of the node is found on its other GPUs
-    saves_at = "anywhere" if here and job.saves_at == "node" else job.saves_at
-    has_save = trial.saved is not None
-    if movable(trial.phase, saves=job.saves, saves_at=saves_at, has_save=has_save, carried=trial.carried):
+    saves_at = "anywhere" if here and job.checkpoint_scope == "node" else job.checkpoint_scope
+    has_save = trial.checkpoint_step is not None
+    if is_relocatable(
+        trial.phase,
+        checkpointable=job.checkpointable,
+        checkpoint_scope=saves_at,
+        has_checkpoint=has_save,
+        migrated=trial.migrated,
+    ):
         return False
-    if here or job.memory is None or trial.carrying is not None:
+    if here or job.memory is None or trial.migration is not None:
         return None
-    carries = all(gpu.carries for gpu in (*left, *site.gpus))
+    carries = all(gpu.supports_migration for gpu in (*left, *site.gpus))
     alike = len({gpu.product for gpu in (*left, *site.gpus)}) == 1  # memory comes back on the same product only
-    return True if alike and carriable(trial.phase, carries=job.carries, node_carries=carries) else None
+    return True if alike and is_migratable(trial.phase, migratable=job.migratable, supported=carries) else None
 
 
 def _worth(snapshot: Snapshot, move: _Move, usual: Callable[[], float | None]) -> str | None:
     """Why the move pays, as half a sentence; None: it does not, or nobody can say."""
     standing, job = move.standing, move.standing.job
-    if not begun(standing.trial.phase, carried=standing.trial.carried):
+    if not is_started(standing.trial.phase, migrated=standing.trial.migrated):
         return "it has not begun, so nothing is to be saved"
     left = remaining(job, standing.trial, usual)
     cost = snapshot.costs.requeue
     if move.alive:
-        cost = carry_seconds(job.memory or 0)
-    if left is None or left < WORTH * cost:
+        cost = migration_seconds(job.memory or 0)
+    if left is None or left < MIN_REMAINING_MOVES * cost:
         return None
     how = "it is carried there alive" if move.alive else "it saves and goes on there"
     return f"{how}: about {left:.0f} s of training are left, the move costs {cost:.0f} s"
 
 
-def _action(move: _Move, sentence: str) -> Requeue | Carry:
+def _action(move: _Move, sentence: str) -> Requeue | Migrate:
     trial, site = move.standing.trial, move.site
     text = f"Its GPU on {trial.node} has {count(move.least, 'trial')}, the one on {site.node} {site.most}; {sentence}."
     if len(site.gpus) > 1:
         each = f"Each of its GPUs on {trial.node} has {count(move.least, 'trial')} or more"
         text = f"{each}, those on {site.node} {site.most} at most; {sentence}."
     if move.alive:
-        return Carry(trial.key, site.node, REBALANCING, text)
+        return Migrate(trial.key, site.node, REBALANCING, text)
     return Requeue(trial.key, REBALANCING, text, site.node)

@@ -16,36 +16,36 @@ from dataclasses import dataclass
 
 from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
-from podium_core.domain.relocation import begun, movable
+from podium_core.domain.relocation import is_relocatable, is_started
 from podium_core.domain.snapshot import GpuView, Snapshot, TrialKey, TrialView
 from podium_core.planning.ranking import Standing
-from podium_core.planning.run_queue import Ordering
-from podium_core.planning.slot_reclaim import Turnover
+from podium_core.planning.run_queue import RunQueuePlan
+from podium_core.planning.slot_reclaim import SlotReclaims
 
-REST = 30.0  # seconds that a pod is left on a GPU whose health may come back
-LONGEST_REST = 3600.0
+MIN_STAY_SECONDS = 30.0  # seconds that a pod is left on a GPU whose health may come back
+MAX_STAY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class Requeues:
     actions: tuple[Requeue, ...]
     wake_at: float | None
 
 
-def leave(
-    snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: Ordering, turnover: Turnover
-) -> Leaving:
+def requeue(
+    snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: RunQueuePlan, turnover: SlotReclaims
+) -> Requeues:
     """O(trials * GPUs of a trial), and of those that leave * GPUs."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     draining = frozenset(gpu.node for gpu in snapshot.gpus if gpu.draining)
     wakes = [] if turnover.wake_at is None else [turnover.wake_at]
     asked: list[tuple[Standing, Requeue]] = []
-    trouble = draining or any(gpu.health == "Unhealthy" or gpu.lost for gpu in snapshot.gpus)
+    trouble = draining or any(gpu.health == "Unhealthy" or gpu.reservation_ended for gpu in snapshot.gpus)
     for standing in standings.values():
-        if standing.trial.pod is None or standing.trial.leaving:
+        if standing.trial.pod is None or standing.trial.terminating:
             continue
-        given = turnover.told.get(standing.trial.key)
-        if standing.job.freezes and not trouble and given is None:  # none of the reasons below
+        given = turnover.requeues.get(standing.trial.key)
+        if standing.job.suspendable and not trouble and given is None:  # none of the reasons below
             continue
         one = (
             _drained(standing, gpus, draining)
@@ -59,7 +59,7 @@ def leave(
             asked.append((standing, one))
     # holders first: the others of a GPU could not save beside them
     asked.sort(key=lambda pair: (not _holds(pair[0].trial, gpus), pair[0].ranked.rank, pair[0].trial.key))
-    busy = {uuid for trial in snapshot.trials if trial.leaving for uuid in trial.gpus}
+    busy = {uuid for trial in snapshot.trials if trial.terminating for uuid in trial.gpus}
     told: list[Requeue] = []
     for standing, one in asked:
         if _not_begun(standing.trial):
@@ -67,14 +67,20 @@ def leave(
         elif not busy.intersection(standing.trial.gpus):
             told.append(one)
             busy.update(standing.trial.gpus)
-    return Leaving(tuple(told), min(wakes, default=None))
+    return Requeues(tuple(told), min(wakes, default=None))
 
 
 def _movable(standing: Standing) -> bool:
     """Whether it can go on from where it is on any other node."""
     trial, job = standing.trial, standing.job
-    has_save = trial.saved is not None
-    return movable(trial.phase, saves=job.saves, saves_at=job.saves_at, has_save=has_save, carried=trial.carried)
+    has_save = trial.checkpoint_step is not None
+    return is_relocatable(
+        trial.phase,
+        checkpointable=job.checkpointable,
+        checkpoint_scope=job.checkpoint_scope,
+        has_checkpoint=has_save,
+        migrated=trial.migrated,
+    )
 
 
 def _drained(standing: Standing, gpus: Mapping[str, GpuView], draining: frozenset[str]) -> Requeue | None:
@@ -89,24 +95,24 @@ def _drained(standing: Standing, gpus: Mapping[str, GpuView], draining: frozense
 def _lease_ended(standing: Standing, gpus: Mapping[str, GpuView]) -> Requeue | None:
     """Who is suspended there stays, with its memory off the GPU, and goes on when the GPU is leased again."""
     trial, job = standing.trial, standing.job
-    lost = next((uuid for uuid in trial.gpus if uuid in gpus and gpus[uuid].lost), None)
+    lost = next((uuid for uuid in trial.gpus if uuid in gpus and gpus[uuid].reservation_ended), None)
     if lost is None:
         return None
     why = f"Podium's lease of GPU {lost} has ended."
     if _not_begun(trial):
         return Requeue(trial.key, "ReservationEnded", f"{why} The trial had not begun: it begins elsewhere.")
-    if job.freezes or not _holds(trial, gpus):
+    if job.suspendable or not _holds(trial, gpus):
         return None
-    how = "saves and goes on later" if job.saves else "cannot save either, and begins anew"
+    how = "saves and goes on later" if job.checkpointable else "cannot save either, and begins anew"
     return Requeue(trial.key, "ReservationEnded", f"{why} The trial cannot be suspended here: it {how}.")
 
 
 def _ill(snapshot: Snapshot, standing: Standing, gpus: Mapping[str, GpuView], wakes: list[float]) -> Requeue | None:
     trial, job = standing.trial, standing.job
     ill = [uuid for uuid in trial.gpus if uuid in gpus and gpus[uuid].health == "Unhealthy"]
-    if not ill or not (job.saves or _not_begun(trial)) or not any(_elsewhere(standing, gpus)):
+    if not ill or not (job.checkpointable or _not_begun(trial)) or not any(_elsewhere(standing, gpus)):
         return None
-    rest = min(LONGEST_REST, REST * 2.0 ** min(trial.attempt, 20))
+    rest = min(MAX_STAY_SECONDS, MIN_STAY_SECONDS * 2.0 ** min(trial.attempt, 20))
     if snapshot.now < trial.pod_since + rest:
         wakes.append(trial.pod_since + rest)
         return None
@@ -115,7 +121,7 @@ def _ill(snapshot: Snapshot, standing: Standing, gpus: Mapping[str, GpuView], wa
 
 def _elsewhere(standing: Standing, gpus: Mapping[str, GpuView]) -> Iterator[GpuView]:
     """GPUs that could take it; of its own node only, where its saves stay there."""
-    bound = standing.job.saves_at == "node" and not _movable(standing)
+    bound = standing.job.checkpoint_scope == "node" and not _movable(standing)
     for gpu in gpus.values():
         if fits(standing.job, gpu) and (not bound or gpu.node == standing.trial.node):
             yield gpu
@@ -124,23 +130,23 @@ def _elsewhere(standing: Standing, gpus: Mapping[str, GpuView]) -> Iterator[GpuV
 def _taken(standing: Standing, gpus: Mapping[str, GpuView]) -> Requeue | None:
     """An urgent pod is to have its GPU for itself."""
     trial, job = standing.trial, standing.job
-    if job.freezes or not job.saves or not _holds(trial, gpus):
+    if job.suspendable or not job.checkpointable or not _holds(trial, gpus):
         return None
     for uuid in trial.gpus:
-        if uuid in gpus and (name := gpus[uuid].exclusive) is not None:
+        if uuid in gpus and (name := gpus[uuid].exclusive_pod) is not None:
             who = f"Pod {name}" if name else "An urgent pod"
             why = f"{who} is to have GPU {uuid} for itself."
             return Requeue(trial.key, "Preempted", f"{why} The trial cannot be frozen: it saves and goes on later.")
     return None
 
 
-def _wanted(standing: Standing, gpus: Mapping[str, GpuView], ordering: Ordering) -> Requeue | None:
+def _wanted(standing: Standing, gpus: Mapping[str, GpuView], ordering: RunQueuePlan) -> Requeue | None:
     trial, job = standing.trial, standing.job
-    if job.freezes or not job.saves or not _holds(trial, gpus) or trial.key in ordering.claims:
+    if job.suspendable or not job.checkpointable or not _holds(trial, gpus) or trial.key in ordering.claims:
         return None
     if trial.suspend or job.suspended:
         return Requeue(trial.key, "SuspendedByUser", "The trial is to hold no GPU, and cannot be frozen: it saves.")
-    place = ordering.place(trial.key)
+    place = ordering.rank_of(trial.key)
     why = place.message if place is not None else "Another trial gets its GPU."
     return Requeue(trial.key, "Preempted", f"{why} It cannot be frozen: it saves and goes on later.")
 
@@ -151,4 +157,4 @@ def _holds(trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:
 
 def _not_begun(trial: TrialView) -> bool:
     """Nothing of this attempt ran yet, so nothing can be lost."""
-    return not begun(trial.phase, carried=trial.carried)
+    return not is_started(trial.phase, migrated=trial.migrated)

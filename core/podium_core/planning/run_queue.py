@@ -14,24 +14,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from podium_core.domain.actions import Order, Place
+from podium_core.domain.actions import TrialRank, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.eta import typical_pace
 from podium_core.planning.ranking import Standing
-from podium_core.planning.switching import Incumbent, Verdict, job_turn, judge, turn_of
+from podium_core.planning.switching import CurrentHolder, Verdict, job_time_slice, judge_switch, time_slice_of
 from podium_core.policies.base import STARVED, Admission
 
 
 @dataclass(frozen=True, slots=True)
-class Ordering:
-    orders: tuple[Order, ...]
-    place: Callable[[TrialKey], Place | None]  # what was decided for a trial that has a GPU; made when it is asked for
+class RunQueuePlan:
+    run_queues: tuple[WriteRunQueues, ...]
+    rank_of: Callable[
+        [TrialKey], TrialRank | None
+    ]  # what was decided for a trial that has a GPU; made when it is asked for
     claims: frozenset[TrialKey]  # those that are to hold their GPUs now
     wake_at: float | None
 
 
-def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Ordering:
+def plan_run_queues(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> RunQueuePlan:
     """O(n log n) over the places of trials on GPUs."""
     gpus = {gpu.uuid: gpu for gpu in sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))}
     eligible, uuids = _eligible(gpus, standings)
@@ -43,7 +45,7 @@ def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Orderin
         base.sort(key=_base_key)
     if len(ready) < len(base):
         base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within either
-    choice = _Choice(snapshot, gpus, eligible, uuids, ready, _Paces(snapshot.of_job))
+    choice = _Choice(snapshot, gpus, eligible, uuids, ready, _Paces(snapshot.trials_by_job))
     choice.run(base)
     wanted: dict[str, list[TrialKey]] = {uuid: [] for uuid in gpus}
     behind: list[TrialKey] = []
@@ -58,7 +60,7 @@ def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Orderin
     for key in behind:
         for uuid in uuids[key]:
             wanted[uuid].append(key)
-    return Ordering(_orders(snapshot, gpus, wanted, choice), choice.place, frozenset(choice.claims), choice.wake_at)
+    return RunQueuePlan(_orders(snapshot, gpus, wanted, choice), choice.place, frozenset(choice.claims), choice.wake_at)
 
 
 def _base_key(standing: Standing) -> tuple[bool, int, float, JobKey]:
@@ -73,12 +75,12 @@ def _eligible(
     """Who may be in an order, and the GPUs of each."""
     eligible: dict[TrialKey, Standing] = {}
     uuids: dict[TrialKey, tuple[str, ...]] = {}
-    lost = {uuid for uuid, gpu in gpus.items() if gpu.lost}
+    lost = {uuid for uuid, gpu in gpus.items() if gpu.reservation_ended}
     for key, standing in standings.items():
         trial = standing.trial
-        if trial.pod is None or trial.leaving or trial.suspend or standing.job.suspended:
+        if trial.pod is None or trial.terminating or trial.suspend or standing.job.suspended:
             continue
-        if standing.ranked.admission is Admission.WAIT and standing.waits:
+        if standing.ranked.admission is Admission.WAIT and standing.paused:
             continue
         mine = trial.gpus
         if len(mine) != 1 or mine[0] not in gpus:  # most trials have one, that is there
@@ -96,18 +98,18 @@ def _holds(key: TrialKey, uuids: tuple[str, ...], gpus: Mapping[str, GpuView]) -
 
 def _orders(
     snapshot: Snapshot, gpus: Mapping[str, GpuView], wanted: Mapping[str, Sequence[TrialKey]], choice: _Choice
-) -> tuple[Order, ...]:
+) -> tuple[WriteRunQueues, ...]:
     """One write for each node of which some GPU's sequence of trials differs from the one in force."""
     nodes: dict[str, list[str]] = {}
     for uuid, gpu in gpus.items():
         nodes.setdefault(gpu.node, []).append(uuid)
-    orders: list[Order] = []
+    orders: list[WriteRunQueues] = []
     for node, mine in sorted(nodes.items()):
-        if any(tuple(wanted[uuid]) != gpus[uuid].order for uuid in mine):
+        if any(tuple(wanted[uuid]) != gpus[uuid].run_queue for uuid in mine):
             epoch = snapshot.epochs.get(node, 0) + 1
             told = tuple((uuid, tuple(choice.places(wanted[uuid]))) for uuid in sorted(mine))
             over = tuple([uuid for uuid in sorted(mine) if choice.takes(uuid, wanted[uuid])])
-            orders.append(Order(node, epoch, told, over))
+            orders.append(WriteRunQueues(node, epoch, told, over))
     return tuple(orders)
 
 
@@ -139,7 +141,7 @@ class _Choice:
     claims: set[TrialKey] = field(default_factory=set)
     wake_at: float | None = None
     _owner: dict[str, Standing] = field(default_factory=dict)
-    _incumbents: dict[str, Incumbent] = field(default_factory=dict)
+    _incumbents: dict[str, CurrentHolder] = field(default_factory=dict)
     _held: dict[JobKey, int] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)  # GPUs on which another job only waits for the end of a turn
     _why: dict[TrialKey, tuple[str, Callable[[], str]]] = field(default_factory=dict)  # a sentence is made when asked
@@ -172,15 +174,15 @@ class _Choice:
                 if standing.trial.key not in self.claims and owner.keys().isdisjoint(self._uuids(standing)):
                     self._claim(standing, "FreeGPU", _takes_free)
 
-    def place(self, key: TrialKey) -> Place | None:
+    def place(self, key: TrialKey) -> TrialRank | None:
         standing = self.eligible.get(key)
         if standing is None:
             return None
         reason, say = self._why.get(key) or self._behind(standing)
         rank = standing.ranked
-        return Place(key, rank.rank, reason, f"{rank.message} It {say()}")
+        return TrialRank(key, rank.rank, reason, f"{rank.message} It {say()}")
 
-    def places(self, keys: Iterable[TrialKey]) -> Iterator[Place]:
+    def places(self, keys: Iterable[TrialKey]) -> Iterator[TrialRank]:
         return (place for key in keys if (place := self.place(key)) is not None)
 
     def _uuids(self, standing: Standing) -> tuple[str, ...]:
@@ -208,7 +210,7 @@ class _Choice:
                 continue
             since = gpu.holder_since if gpu.holder == leader.trial.key else None
             held_for = 0.0 if since is None else max(0.0, self.snapshot.now - since)
-            self._incumbents[uuid] = Incumbent(leader, held_for)
+            self._incumbents[uuid] = CurrentHolder(leader, held_for)
             self._held[leader.job.key] = self._held.get(leader.job.key, 0) + 1
 
     def _keeps_its_turn(self, holder: Standing) -> bool:
@@ -216,9 +218,9 @@ class _Choice:
         mine = [self.gpus[uuid] for uuid in self._uuids(holder)]
         if any(gpu.holder != holder.trial.key for gpu in mine):
             return False
-        if not holder.job.freezes:
+        if not holder.job.suspendable:
             return True
-        return holder.trial.phase is TrialPhase.RUNNING and all(gpu.in_effect or gpu.ousts_nobody for gpu in mine)
+        return holder.trial.phase is TrialPhase.RUNNING and all(gpu.in_effect or gpu.no_preemption for gpu in mine)
 
     def takes(self, uuid: str, wanted: Sequence[TrialKey]) -> bool:
         """Whether the first of `wanted` is to have this GPU instead of one that works on it."""
@@ -226,7 +228,7 @@ class _Choice:
         return holder is not None and bool(wanted) and wanted[0] != holder.trial.key
 
     def _first(self, gpu: GpuView) -> Standing | None:
-        for key in gpu.order:
+        for key in gpu.run_queue:
             if (standing := self._present(key, gpu.uuid)) is not None:
                 return standing
         return None
@@ -264,8 +266,8 @@ class _Choice:
         self._claim(standing, verdicts[0].reason, lambda: f"takes the GPU from {names}: {verdicts[0].message}")
         self._hand_over(standing, rivals)
 
-    def _judge(self, rival: Standing, incumbent: Incumbent) -> Verdict:
-        verdict = judge(rival, incumbent, self.snapshot.costs, self._held, partial(self.paces.of, rival.job))
+    def _judge(self, rival: Standing, incumbent: CurrentHolder) -> Verdict:
+        verdict = judge_switch(rival, incumbent, self.snapshot.costs, self._held, partial(self.paces.of, rival.job))
         same = rival.job.key == incumbent.standing.job.key
         if verdict.switch and same and not self._asked.isdisjoint(self._uuids(incumbent.standing)):
             # a job whose trials take turns shorter than those between jobs would never give a GPU up
@@ -273,7 +275,7 @@ class _Choice:
         if verdict.protected:
             if not same:
                 self._asked.update(self._uuids(incumbent.standing))
-            turn = (turn_of if same else job_turn)(incumbent, self.snapshot.costs)
+            turn = (time_slice_of if same else job_time_slice)(incumbent, self.snapshot.costs)
             wake = self.snapshot.now + turn - incumbent.held_for
             self.wake_at = wake if self.wake_at is None else min(self.wake_at, wake)
         return verdict
@@ -284,7 +286,7 @@ class _Choice:
         for uuid in self._uuids(standing):
             self._owner[uuid] = standing
 
-    def _hand_over(self, winner: Standing, losers: Iterable[Incumbent]) -> None:
+    def _hand_over(self, winner: Standing, losers: Iterable[CurrentHolder]) -> None:
         for loser in losers:
             key = loser.standing.job.key
             self._held[key] = self._held.get(key, 0) - 1

@@ -16,38 +16,40 @@ from itertools import groupby
 from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.relocation import begun, movable
+from podium_core.domain.relocation import is_relocatable, is_started
 from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
-from podium_core.planning.pod_quota import Allotment
+from podium_core.planning.pod_quota import PodQuota
 from podium_core.planning.ranking import Standing
 
-STAYS = 20.0  # times what a requeue costs, that who has begun keeps its place at least: 5 % of its GPU's time
+MIN_STAY_REQUEUES = (
+    20.0  # times what a requeue costs, that who has begun keeps its place at least: 5 % of its GPU's time
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Turnover:
-    told: Mapping[TrialKey, Requeue]
+class SlotReclaims:
+    requeues: Mapping[TrialKey, Requeue]
     wake_at: float | None = None  # when somebody has kept its place for long enough
 
 
-def turn_over(
+def reclaim_slots(
     snapshot: Snapshot,
     standings: Mapping[TrialKey, Standing],
     claims: Collection[TrialKey],
-    allotments: Mapping[JobKey, Allotment],
-) -> Turnover:
+    allotments: Mapping[JobKey, PodQuota],
+) -> SlotReclaims:
     """`claims`: who is to hold its GPUs now. O(n log n) of jobs whose trials want more places than there are."""
     full = {key for key, allotment in allotments.items() if allotment.reason == "NoFreeSlot"}
-    jobs = {job.key for job in snapshot.jobs if job.key in full and job.turns_over}
+    jobs = {job.key for job in snapshot.jobs if job.key in full and job.reclaims_slots}
     if not jobs:
-        return Turnover({})
+        return SlotReclaims({})
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     told: dict[TrialKey, Requeue] = {}
     wakes: list[float] = []
     for key, found in groupby(standings.values(), key=lambda s: s.job.key):
         if key in jobs:
             told |= _of_job(snapshot, tuple(found), claims, allotments[key].pods, gpus, wakes)
-    return Turnover(told, min(wakes, default=None))
+    return SlotReclaims(told, min(wakes, default=None))
 
 
 def _of_job(
@@ -61,9 +63,9 @@ def _of_job(
     """`mine` by rank; `pods`: that the job may have."""
     job, now = mine[0].job, snapshot.now
     lanes = max(1, sum(fits(job, gpu) for gpu in gpus.values()) // job.gpus_per_trial)
-    in_line = [s for s in mine if s.trial.key not in claims and is_in_line(s, now)][:lanes]
+    in_line = [s for s in mine if s.trial.key not in claims and is_next_in_line(s, now)][:lanes]
     without = [s for s in in_line if s.trial.pod is None]
-    there = sum(s.trial.pod is not None and (s.trial.overdue or not s.trial.leaving) for s in mine)
+    there = sum(s.trial.pod is not None and (s.trial.termination_overdue or not s.trial.terminating) for s in mine)
     coming = pods - there  # places that they get anyway
     if len(without) <= coming:
         return {}
@@ -72,7 +74,7 @@ def _of_job(
     told: dict[TrialKey, Requeue] = {}
     for wanted, giver in zip(without[max(0, coming) :], _givers(mine, kept, gpus), strict=False):
         trial = giver.trial
-        stays = STAYS if begun(trial.phase, carried=trial.carried) else 1.0
+        stays = MIN_STAY_REQUEUES if is_started(trial.phase, migrated=trial.migrated) else 1.0
         free_at = trial.pod_since + stays * snapshot.costs.requeue
         if works and now < free_at:
             wakes.append(free_at)
@@ -82,22 +84,28 @@ def _of_job(
     return told
 
 
-def is_in_line(standing: Standing, now: float) -> bool:
+def is_next_in_line(standing: Standing, now: float) -> bool:
     """Whether it would take a GPU that is offered."""
     trial = standing.trial
-    return not (standing.waits or trial.suspend or trial.leaving or trial.on_its_way or trial.retry_at > now)
+    return not (standing.paused or trial.suspend or trial.terminating or trial.in_migration or trial.retry_at > now)
 
 
 def _givers(mine: Sequence[Standing], kept: Collection[TrialKey], gpus: Mapping[str, GpuView]) -> Iterator[Standing]:
     """Who could give its place, those that wait first, then the last by rank."""
-    for standing in sorted(mine, key=lambda s: (not s.waits, -s.ranked.rank)):
+    for standing in sorted(mine, key=lambda s: (not s.paused, -s.ranked.rank)):
         trial, job = standing.trial, standing.job
-        if trial.key in kept or trial.pod is None or trial.leaving or trial.pinned or not trial.gpus:
+        if trial.key in kept or trial.pod is None or trial.terminating or trial.pinned or not trial.gpus:
             continue
-        if trial.phase not in (TrialPhase.GATED, TrialPhase.SUSPENDED) or trial.carrying is not None:
+        if trial.phase not in (TrialPhase.GATED, TrialPhase.SUSPENDED) or trial.migration is not None:
             continue
-        has_save = trial.saved is not None
-        if not movable(trial.phase, saves=job.saves, saves_at=job.saves_at, has_save=has_save, carried=trial.carried):
+        has_save = trial.checkpoint_step is not None
+        if not is_relocatable(
+            trial.phase,
+            checkpointable=job.checkpointable,
+            checkpoint_scope=job.checkpoint_scope,
+            has_checkpoint=has_save,
+            migrated=trial.migrated,
+        ):
             continue
         there = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]
         if len(there) == len(trial.gpus) and all(gpu.holder != trial.key and fits(job, gpu) for gpu in there):

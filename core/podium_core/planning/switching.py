@@ -32,21 +32,25 @@ class Verdict(NamedTuple):
         return self.say()
 
 
-class Incumbent(NamedTuple):
+class CurrentHolder(NamedTuple):
     """Who has a GPU, by the order in force or in fact, and for how long (0 when it was only just ordered)."""
 
     standing: Standing
     held_for: float
 
 
-def judge(
-    rival: Standing, incumbent: Incumbent, costs: Costs, held: Mapping[JobKey, int], pace: Callable[[], float | None]
+def judge_switch(
+    rival: Standing,
+    incumbent: CurrentHolder,
+    costs: Costs,
+    held: Mapping[JobKey, int],
+    pace: Callable[[], float | None],
 ) -> Verdict:
     """May `rival` take the GPU of `incumbent`? `pace`: the usual one of its job, where it has shown none. Constant time
     without that.
     """
     holder = incumbent.standing
-    if not (holder.job.freezes or holder.job.saves):
+    if not (holder.job.suspendable or holder.job.checkpointable):
         return Verdict(False, "HolderNotPreemptible", lambda: f"{holder.name} can neither be frozen nor save.")
     if rival.trial.pinned != holder.trial.pinned:
         if rival.trial.pinned:
@@ -57,13 +61,13 @@ def judge(
     return _within_job(rival, incumbent, costs, pace)
 
 
-def turn_of(incumbent: Incumbent, costs: Costs) -> float:
+def time_slice_of(incumbent: CurrentHolder, costs: Costs) -> float:
     """Seconds that it keeps its GPU before rivals of its job are looked at."""
     holder = incumbent.standing
     return _at_least(holder, holder.policy.time_slice(_own_cost(holder, costs)))
 
 
-def job_turn(incumbent: Incumbent, costs: Costs) -> float:
+def job_time_slice(incumbent: CurrentHolder, costs: Costs) -> float:
     """The same for rivals of other jobs."""
     holder = incumbent.standing
     own = _own_cost(holder, costs)
@@ -72,18 +76,18 @@ def job_turn(incumbent: Incumbent, costs: Costs) -> float:
 
 def _own_cost(holder: Standing, costs: Costs) -> Costs:
     """As `Costs.of`, from what was measured of this very trial if anything was."""
-    if holder.job.freezes and holder.trial.switch is not None:
-        return Costs(holder.trial.switch, 0.0, costs.requeue)
+    if holder.job.suspendable and holder.trial.switch_seconds is not None:
+        return Costs(holder.trial.switch_seconds, 0.0, costs.requeue)
     return costs.of(holder.job)
 
 
 def _at_least(holder: Standing, floor: float) -> float:
     """One that makes room by a requeue is not suspended: what that took does not count."""
-    return smallest_time_slice(holder.trial.switch, floor) if holder.job.freezes else floor
+    return smallest_time_slice(holder.trial.switch_seconds, floor) if holder.job.suspendable else floor
 
 
-def _between_jobs(rival: Standing, incumbent: Incumbent, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:
-    holder, turn = incumbent.standing, job_turn(incumbent, costs)
+def _between_jobs(rival: Standing, incumbent: CurrentHolder, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:
+    holder, turn = incumbent.standing, job_time_slice(incumbent, costs)
     theirs, ours = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
     text = f"job {holder.job.key.name} holds {theirs} GPUs, job {rival.job.key.name} holds {ours}"
     if holder.ranked.level == STARVED:
@@ -98,7 +102,7 @@ def _between_jobs(rival: Standing, incumbent: Incumbent, costs: Costs, held: Map
     return Verdict(True, "FairShare", lambda: f"{text}; after {turn:g} s one changes over.")
 
 
-def _within_job(rival: Standing, incumbent: Incumbent, costs: Costs, pace: Callable[[], float | None]) -> Verdict:
+def _within_job(rival: Standing, incumbent: CurrentHolder, costs: Costs, pace: Callable[[], float | None]) -> Verdict:
     holder, theirs, ours = incumbent.standing, incumbent.standing.ranked, rival.ranked
     if ours.level > theirs.level:
         return Verdict(False, "RankedBehind", lambda: f"{holder.name} goes first ({theirs.reason}).")
@@ -118,7 +122,7 @@ def _within_job(rival: Standing, incumbent: Incumbent, costs: Costs, pace: Calla
         verb, cost = "beats" if enough else "does not beat", share(remaining(rival.job, rival.trial, pace))
         return f"gain {gain:.3f} {verb} cost {cost:.3f} + hysteresis {hysteresis:g}"
 
-    turn = turn_of(incumbent, costs)
+    turn = time_slice_of(incumbent, costs)
     enough = gain > hysteresis
     if enough and not (turn > 0.0 and gain > share(None) + hysteresis):  # what is left only makes the share smaller
         enough = gain > share(remaining(rival.job, rival.trial, pace)) + hysteresis

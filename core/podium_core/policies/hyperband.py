@@ -74,7 +74,7 @@ class Hyperband:
         if self.mode == "async":
             halving = asynchronous_promotions(job, curves, steps, self.eta, stop, bracket)
         else:
-            halving = self._synchronous(curves, rung_arrivals(curves, steps, job.freezes), sizes, bracket)
+            halving = self._synchronous(curves, rung_arrivals(curves, steps, job.suspendable), sizes, bracket)
         return halving_ranking(job, curves, halving, stop)
 
     def _synchronous(

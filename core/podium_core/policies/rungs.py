@@ -73,10 +73,10 @@ class RungPositions:
     between: NDArray[np.bool_]
 
 
-def rung_arrivals(curves: CurveTable, steps: Sequence[float], freezes: bool) -> RungArrivals:
+def rung_arrivals(curves: CurveTable, steps: Sequence[float], suspendable: bool) -> RungArrivals:
     """Return the arrivals. O(n) a cycle; a curve is read once per new point.
 
-    `freezes`: the trials can be suspended. Others train on while their GPU is not wanted, so training on shows no
+    `suspendable`: the trials can be suspended. Others train on while their GPU is not wanted, so training on shows no
     promotion.
     """
     levels, width = tuple(steps), len(steps)
@@ -98,7 +98,7 @@ def rung_arrivals(curves: CurveTable, steps: Sequence[float], freezes: bool) -> 
     table = curves.per_curve(("rungs", levels), 3 * width + 1, read).copy(order="F")  # rungs are read one by one
     value, time, passed = (table[:, k * width : (k + 1) * width] for k in range(3))
     beyond = np.where(np.isnan(value[:, 0]), curves.started, curves.step > table[:, -1])
-    return RungArrivals(value, time, (passed > 0.0) & freezes, beyond)
+    return RungArrivals(value, time, (passed > 0.0) & suspendable, beyond)
 
 
 def rung_positions(arrivals: RungArrivals, allowed: NDArray[np.bool_]) -> RungPositions:

@@ -56,16 +56,18 @@ def starved_rows(
     if not concurrent or count <= concurrent:
         return ()
     slices = (
-        np.maximum(curves.switch_seconds / MAX_SWITCH_SHARE, least) if job.freezes else limit_switch_share(costs, least)
+        np.maximum(curves.switch_seconds / MAX_SWITCH_SHARE, least)
+        if job.suspendable
+        else limit_switch_share(costs, least)
     )
     slices = np.fmax(slices, MIN_JOB_TIME_SLICE if rivals else 0.0)  # NaN where nothing was measured of a trial
     periods = np.maximum(each, slices) + switch
-    if job.turns_over:
+    if job.reclaims_slots:
         periods += np.where([view is None or view.pod is None for view in curves.views], snapshot.costs.requeue, 0.0)
     waited = np.where(live, snapshot.now - curves.last_report, -np.inf)
     starved = (waited > _sum_of_largest(periods[live], count - concurrent) / (min_share * concurrent)).nonzero()[0]
     available = _Gpus(curves, snapshot)
-    wanted = {True, False} if job.turns_over else {True}  # one trial with a pod, one without
+    wanted = {True, False} if job.reclaims_slots else {True}  # one trial with a pod, one without
     chosen: list[int] = []
     for row in starved[(-waited[starved]).argsort(kind="stable")].tolist():
         view = curves.views[row]
@@ -113,7 +115,7 @@ def concurrent_trials(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey
     """
     fitting = [gpu for gpu in snapshot.gpus if fits(job, gpu)]
     job_gpus = [gpu for gpu in fitting if any(map(live, gpu.trials))] or fitting
-    reserved = all(gpu.leased_by is not None for gpu in job_gpus)
+    reserved = all(gpu.reserved_for is not None for gpu in job_gpus)
     rivals = sum(_competes(job, other, reserved=reserved) for other in snapshot.jobs if other.key != job.key)
     return len(job_gpus) / job.gpus_per_trial / (1 + rivals), rivals
 
@@ -128,10 +130,10 @@ def _competes(job: JobView, other: JobView, *, reserved: bool) -> bool:
 
 def _can_be_served(view: TrialView, job: JobView, now: float) -> bool:
     """Return whether a run queue could serve it: its pod has reached its gate, or may get another's slot."""
-    if view.suspend or view.leaving or view.stopped:
+    if view.suspend or view.terminating or view.stopped:
         return False
     if view.pod is None:
-        return job.turns_over and not view.on_its_way and view.retry_at <= now
+        return job.reclaims_slots and not view.in_migration and view.retry_at <= now
     return view.phase is not TrialPhase.PENDING
 
 
@@ -145,7 +147,7 @@ class _Gpus:
         others = held - own.keys()
         of_others = {trial.key: trial for trial in snapshot.trials if trial.key in others} if others else {}
         self._holders: Mapping[TrialKey, TrialView | None] = {**own, **of_others}
-        self._preemptible = {job.key for job in snapshot.jobs if job.freezes or job.saves}
+        self._preemptible = {job.key for job in snapshot.jobs if job.suspendable or job.checkpointable}
 
     def obtainable(self, uuid: str, view: TrialView) -> bool:
         """Return whether nothing prevents the trial from getting this GPU.
@@ -154,7 +156,7 @@ class _Gpus:
         prevents it.
         """
         gpu = self._gpus.get(uuid)
-        if gpu is None or gpu.lost or gpu.exclusive is not None or gpu.health != "Healthy":
+        if gpu is None or gpu.reservation_ended or gpu.exclusive_pod is not None or gpu.health != "Healthy":
             return False
         holder = None if gpu.holder is None else self._holders.get(gpu.holder)
         if holder is None or holder.key == view.key:

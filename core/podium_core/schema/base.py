@@ -1,7 +1,4 @@
-"""What every API model shares: camelCase on the wire, unknown fields refused in specs and ignored in what others write.
-
-Used by the models beside it; nobody else needs it.
-"""
+"""Base classes of the API models: camelCase on the wire; specs refuse unknown fields, statuses ignore them."""
 
 from __future__ import annotations
 
@@ -17,22 +14,28 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 
 class SpecModel(BaseModel):
-    """What a user or the operator writes: an unknown field is an error that names it."""
+    """Base of what a user or the operator writes: an unknown field is an error that names the field."""
 
-    # allow_inf_nan: JSON has neither, so a YAML file that says .inf must fail here as it does at the API server
+    # JSON has neither infinity nor NaN, so a YAML file with .inf must fail here as it does at the API server
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, allow_inf_nan=False
     )
 
 
 class OpenModel(BaseModel):
-    """A part of somebody else's object (a pod template): the named fields are checked, all others pass untouched."""
+    """Base of a part of another API's object (a pod template).
+
+    The named fields are checked; all other fields pass unchanged.
+    """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="allow", frozen=True)
 
 
 class StatusModel(BaseModel):
-    """What a controller reports: fields of a newer version are ignored, so that an older reader goes on."""
+    """Base of what a controller reports.
+
+    Fields of a newer version are ignored, so that an older reader still works.
+    """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
@@ -55,17 +58,24 @@ class ObjectMeta(StatusModel):
 class Condition(StatusModel):
     """Kubernetes' meta/v1 Condition."""
 
-    type: str = Field(description="what it is about, CamelCase: Accepted, MetricsUnavailable, ...")
-    status: Annotated[str, Field(pattern="^(True|False|Unknown)$")] = Field(description="True, False or Unknown")
-    reason: str = Field(description="CamelCase word for programs; never empty")
-    message: str = Field("", description="sentence for people")
-    last_transition_time: datetime | None = Field(None, description="when status last changed")
-    observed_generation: int | None = Field(None, description="the generation of the spec that this speaks of")
+    type: str = Field(
+        description="Aspect that the condition describes, in CamelCase: Accepted, MetricsUnavailable, ..."
+    )
+    status: Annotated[str, Field(pattern="^(True|False|Unknown)$")] = Field(
+        description="Status of the condition: True, False or Unknown."
+    )
+    reason: str = Field(description="Reason of the status for programs, in CamelCase; never empty.")
+    message: str = Field("", description="Reason of the status for people, as a sentence.")
+    last_transition_time: datetime | None = Field(None, description="Time at which the status last changed.")
+    observed_generation: int | None = Field(None, description="Generation of the spec to which the condition refers.")
 
 
 class TrialRef(StatusModel):
-    """Names one trial from a cluster-scoped object; the uid tells it from a later trial of the same name."""
+    """Reference to a trial from a cluster-scoped object.
 
-    namespace: str = Field(description="of the trial")
-    trial: str = Field(description="its name")
-    uid: str = Field(description="its uid")
+    The uid distinguishes the trial from a later trial of the same name.
+    """
+
+    namespace: str = Field(description="Namespace of the trial.")
+    trial: str = Field(description="Name of the trial.")
+    uid: str = Field(description="UID of the trial.")

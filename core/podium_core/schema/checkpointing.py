@@ -1,30 +1,37 @@
-"""What a job's spec says about the saves of its trials. Used by the operator and by `podium drain`."""
+"""What the spec of a job implies for the checkpoints of its trials. Used by the operator and by `podium drain`."""
 
 from __future__ import annotations
 
-from podium_core.domain.migration import METHOD as CARRIES
-from podium_core.domain.snapshot import SavesAt
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
+from podium_core.domain.snapshot import CheckpointScope
 from podium_core.schema.job import JobSpec
 
-SAVES_ITSELF = "app-checkpoint"
+APP_CHECKPOINT = "app-checkpoint"
 
 
-def saves_at(spec: JobSpec) -> SavesAt:
-    """Where another pod finds the saves of this one: not in a scratch folder, which goes with its pod."""
+def checkpoint_scope(spec: JobSpec) -> CheckpointScope:
+    """Return where another pod of the trial can read the checkpoints of this one.
+
+    An `emptyDir` is deleted together with its pod.
+    """
     if spec.checkpoint is None or spec.checkpoint.volume.empty_dir is not None:
         return "nowhere"
     return "node" if spec.checkpoint.volume.host_path is not None else "anywhere"
 
 
-def outlives_pod(spec: JobSpec) -> bool:
-    return saves_at(spec) != "nowhere"
+def checkpoint_outlives_pod(spec: JobSpec) -> bool:
+    """Return whether a checkpoint remains after its pod is deleted."""
+    return checkpoint_scope(spec) != "nowhere"
 
 
-def can_save(spec: JobSpec) -> bool:
-    """Whether its trials save when asked, so that a pod may be taken away and another goes on."""
-    return outlives_pod(spec) and SAVES_ITSELF in spec.suspension.methods
+def can_checkpoint(spec: JobSpec) -> bool:
+    """Return whether the trials checkpoint on request, so that a pod can be deleted and another one continues."""
+    return checkpoint_outlives_pod(spec) and APP_CHECKPOINT in spec.suspension.methods
 
 
-def carries(spec: JobSpec) -> bool:
-    """Whether its trials may be carried to another node alive. The job's rules ask for `cuda-checkpoint` beside it."""
-    return spec.gpus.per_trial > 0 and CARRIES in spec.suspension.methods
+def can_migrate(spec: JobSpec) -> bool:
+    """Return whether the trials can move to another node while they run.
+
+    The rules of the job require `cuda-checkpoint` beside `container-checkpoint`.
+    """
+    return spec.gpus.per_trial > 0 and CONTAINER_CHECKPOINT in spec.suspension.methods

@@ -1,6 +1,6 @@
-"""GPUNode: the operator's order for each GPU of a node (spec) and the agent's telemetry and holders (status).
+"""GPUNode: the run queue of each GPU of a node (spec, by the operator) and what the agent reports (status).
 
-Programs write both, and read what those of another version have written: a field that is not known here is left out.
+Programs of different versions write and read it, so unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -17,51 +17,68 @@ INSUFFICIENT_GPU_MEMORY = "InsufficientGPUMemory"  # reason of a pod's condition
 
 
 class RunQueueEntry(StatusModel):
-    """An entry of the run queue of one GPU: the first trial that is there holds the GPU, the others follow."""
+    """One entry of the run queue of a GPU.
 
-    namespace: str = Field(description="of the trial")
-    trial: str = Field(description="its name")
-    uid: str = Field(description="its uid: a trial created again under the same name is another trial")
-    reason: str = Field("", description="CamelCase word: why it has this position")
-    message: str = Field("", description="the same as a sentence")
+    The first trial that is present holds the GPU; the others wait in this order.
+    """
+
+    namespace: str = Field(description="Namespace of the trial.")
+    trial: str = Field(description="Name of the trial.")
+    uid: str = Field(
+        description="UID of the trial. A trial that was created again under the same name has another UID."
+    )
+    reason: str = Field("", description="Reason for this position in the run queue, in CamelCase.")
+    message: str = Field("", description="Reason for this position in the run queue, as a sentence.")
     preempts: bool | None = Field(
         None,
-        description="of the first entry only. true: it takes the GPU from the trial that held it when this was "
-        "decided; missing: a trial that was admitted because those before it could not run keeps its time slice",
+        description="Set on the first entry only. True: this trial takes the GPU from the trial that held it at the "
+        "time of "
+        "the decision. Missing: a trial that was admitted because the entries before it could not run keeps its "
+        "time slice.",
     )
 
 
 class GpuRunQueue(StatusModel):
     """The run queue of one GPU."""
 
-    uuid: str = Field(description="of the GPU")
-    run_queue: list[RunQueueEntry] = Field(default_factory=list, max_length=64, description="first = holder")
+    uuid: str = Field(description="UUID of the GPU.")
+    run_queue: list[RunQueueEntry] = Field(
+        default_factory=list, max_length=64, description="Trials that share the GPU; the first one is to hold it."
+    )
 
     @property
     def preempts(self) -> bool | None:
-        """Return whether the first entry takes the GPU from the trial that held it; None where that is not stated."""
+        """Return whether the first entry takes the GPU from its holder; None if the operator did not state it."""
         return self.run_queue[0].preempts if self.run_queue else None
 
 
 class GpuNodeSpec(StatusModel):
-    """What the operator decided for this node."""
+    """Decisions of the operator for this node."""
 
-    epoch: int = Field(0, ge=0, description="grows with every order; an older one is ignored")
-    gpus: list[GpuRunQueue] = Field(
-        default_factory=list, max_length=64, description="one entry a GPU that trials share"
+    epoch: int = Field(
+        0, ge=0, description="Number of the decision. It grows with every change; agents ignore a lower number."
     )
-    released: bool = Field(False, description="thaw everything and suspend nothing (set by `podium thaw`)")
-    draining: bool = Field(False, description="trials that can save leave, and none comes (set by `podium drain`)")
+    gpus: list[GpuRunQueue] = Field(
+        default_factory=list, max_length=64, description="Run queues, one entry for each GPU that trials share."
+    )
+    released: bool = Field(
+        False, description="If true, the agent thaws all trials and suspends none (set by `podium thaw`)."
+    )
+    draining: bool = Field(
+        False,
+        description="If true, trials that can checkpoint leave the node and none is placed on it (set by `podium "
+        "drain`).",
+    )
 
 
 class Holder(TrialRef):
-    """The trial whose processes may work on the GPU now."""
+    """The trial whose processes may use the GPU now."""
 
-    since: datetime = Field(description="when it got the GPU")
+    since: datetime = Field(description="Time at which the trial became the holder.")
 
 
 class TrialState(StrEnum):
-    """Where a trial on a GPU stands, as the agent carries it out."""
+    """State of a trial on a GPU as its agent reports it."""
 
     GATED = "Gated"
     STARTING = "Starting"
@@ -72,98 +89,111 @@ class TrialState(StrEnum):
 
 
 class TrialOnGpu(TrialRef):
-    """A trial that has a share of the GPU."""
+    """A trial that has a slot on the GPU."""
 
-    pod: str = Field(description="name of its pod")
-    pod_uid: str = Field(alias="podUID", description="uid of its pod")
-    state: TrialState = Field(description="where it stands")
-    since: datetime = Field(description="since when it stands there")
+    pod: str = Field(description="Name of the trial's pod.")
+    pod_uid: str = Field(alias="podUID", description="UID of the trial's pod.")
+    state: TrialState = Field(description="State of the trial on the GPU.")
+    since: datetime = Field(description="Time at which the trial entered this state.")
 
 
 class OtherPod(StatusModel):
-    """A pod that has a share of the GPU and is no trial: it takes no turns."""
+    """A pod that has a slot on the GPU and is not a trial: it is never suspended."""
 
-    namespace: str = Field(description="of the pod")
-    pod: str = Field(description="its name")
-    pod_uid: str = Field(alias="podUID", description="its uid")
-    memory: int = Field(0, description="bytes that it declared on each of its GPUs")
+    namespace: str = Field(description="Namespace of the pod.")
+    pod: str = Field(description="Name of the pod.")
+    pod_uid: str = Field(alias="podUID", description="UID of the pod.")
+    memory: int = Field(0, description="Bytes that the pod declared on each of its GPUs.")
 
 
 class GpuStatus(StatusModel):
-    """One GPU as the agent sees it."""
+    """State of one GPU as the agent observes it."""
 
-    uuid: str = Field(description="of the GPU")
-    index: int = Field(description="the driver's number")
-    product: str = Field("", description="name of the product")
-    memory_total: int = Field(0, description="bytes")
-    memory_used: int = Field(0, description="bytes")
+    uuid: str = Field(description="UUID of the GPU.")
+    index: int = Field(description="Index of the GPU in the driver.")
+    product: str = Field("", description="Product name of the GPU.")
+    memory_total: int = Field(0, description="Total memory of the GPU, in bytes.")
+    memory_used: int = Field(0, description="Used memory of the GPU, in bytes.")
     memory_reserved: int = Field(
         0,
-        description="bytes declared by the trials that are on this GPU; of those that are moved off it when their turn "
-        "is over (cuda-checkpoint without freeze) the largest only",
+        description="Bytes that the trials on this GPU declared. Of the trials that are moved off the GPU when "
+        "suspended "
+        "(cuda-checkpoint without freeze), only the largest counts.",
     )
-    memory_movable: int = Field(0, description="bytes of memoryReserved that were declared by that largest one")
-    sm_utilization: float = Field(0.0, description="percent, smoothed")
-    temperature: float | None = Field(None, description="degrees Celsius")
-    sm_clock: int | None = Field(None, description="MHz")
-    throttle: list[str] = Field(default_factory=list, description="why the GPU runs slower than it could")
-    ecc_uncorrected: int = Field(0, description="uncorrected memory errors so far")
-    xid: int | None = Field(None, description="the driver's last error code")
+    memory_movable: int = Field(
+        0, description="Bytes of memoryReserved that the largest trial that is moved off the GPU declared."
+    )
+    sm_utilization: float = Field(0.0, description="Utilization of the streaming multiprocessors in percent, smoothed.")
+    temperature: float | None = Field(None, description="Temperature of the GPU, in degrees Celsius.")
+    sm_clock: int | None = Field(None, description="Clock rate of the streaming multiprocessors, in MHz.")
+    throttle: list[str] = Field(
+        default_factory=list, description="Reasons for which the GPU runs below its full clock rate."
+    )
+    ecc_uncorrected: int = Field(0, description="Number of uncorrected memory errors.")
+    xid: int | None = Field(None, description="Last error code of the driver (Xid).")
     health: Literal["Healthy", "Unhealthy", "Unknown"] = Field(
-        "Unknown", description="no trial is placed on a GPU that is Unhealthy"
+        "Unknown", description="Health of the GPU. No trial is placed on an unhealthy GPU."
     )
-    health_reason: str = Field("", description="why it is not Healthy")
-    slots: int = Field(0, description="how many trials may sit on this GPU at once")
-    epoch: int = Field(0, description="of the order that this GPU follows now")
+    health_reason: str = Field("", description="Reason for which the GPU is not healthy.")
+    slots: int = Field(0, description="Number of trials that can have a slot on this GPU at once.")
+    epoch: int = Field(0, description="Epoch of the run queue that is in effect on this GPU.")
     exclusive_pod: str | None = Field(
         None,
-        description="pod that has it for itself (`podium.dev/gpu-exclusive`), as namespace/name; empty: being admitted",
+        description="Pod that has the whole GPU (`podium.dev/gpu-exclusive`), as namespace/name. An empty string: "
+        "the pod is "
+        "being admitted.",
     )
     reservation: str | None = Field(
         None,
-        description="reservation pod that holds it for Podium, as namespace/name, where `mode` is reservations; "
-        "missing: none does, and no trial works on it",
+        description="Reservation pod that holds the GPU for Podium, as namespace/name, if `mode` is reservations. "
+        "Missing: the "
+        "GPU is not reserved, and no trial runs on it.",
     )
-    holder: Holder | None = Field(None, description="who works on it now; missing: nobody")
-    trials: list[TrialOnGpu] = Field(default_factory=list, description="all trials that have a share of it")
+    holder: Holder | None = Field(None, description="Trial that uses the GPU now; missing if there is none.")
+    trials: list[TrialOnGpu] = Field(default_factory=list, description="Trials that have a slot on the GPU.")
     other_pods: list[OtherPod] = Field(
-        default_factory=list, description="pods that have a share of it and are no trials; not in memoryReserved"
+        default_factory=list,
+        description="Pods that have a slot on the GPU and are not trials. Their memory is not part of memoryReserved.",
     )
 
     @property
     def memory_claimed(self) -> int:
-        """Bytes declared by all that is on it: what a guest has never leaves."""
-        return self.memory_reserved + sum(guest.memory for guest in self.other_pods)
+        """Return the bytes that all pods on the GPU declared; the memory of other pods is never moved off."""
+        return self.memory_reserved + sum(pod.memory for pod in self.other_pods)
 
 
 class GpuNodeSummary(StatusModel):
-    """The GPUs as one line for `kubectl get gpunodes`, whose columns cannot count or join."""
+    """The GPUs of the node as one line for `kubectl get gpunodes`, whose columns cannot count or join."""
 
-    gpus: int = Field(description="number of GPUs")
-    holders: str = Field(description="trial on each GPU; `-` where there is none")
-    utilization: str = Field(description="SM use of each GPU, in percent")
-    memory: str = Field(description="memory used / total of each GPU, in GiB")
-    health: str = Field(description="Healthy, or each GPU that is not, with its reason")
+    gpus: int = Field(description="Number of GPUs.")
+    holders: str = Field(description="Holder of each GPU; `-` for none.")
+    utilization: str = Field(description="Utilization of each GPU, in percent.")
+    memory: str = Field(description="Used and total memory of each GPU, in GiB.")
+    health: str = Field(description="Healthy, or the unhealthy GPUs with their reasons.")
 
 
 class GpuNodeStatus(StatusModel):
     """What the agent reports."""
 
-    observed_epoch: int = Field(0, description="the newest order that the agent has seen")
-    driver: str = Field("", description="version of the driver")
-    agent: str = Field("", description="version of the agent")
-    methods: list[str] = Field(default_factory=list, description="suspension methods that work on this node")
+    observed_epoch: int = Field(0, description="Newest epoch that the agent has observed.")
+    driver: str = Field("", description="Version of the NVIDIA driver.")
+    agent: str = Field("", description="Version of the agent.")
+    methods: list[str] = Field(default_factory=list, description="Suspension methods that work on this node.")
     mode: Literal["dedicated", "reservations"] = Field(
         "dedicated",
-        description="dedicated: all GPUs are Podium's; reservations: those that reservation pods hold (docs/leases.md)",
+        description="Source of the GPUs. dedicated: Podium uses all GPUs of the node; reservations: Podium uses the "
+        "GPUs that "
+        "reservation pods hold.",
     )
-    updated_at: datetime | None = Field(None, description="when this was written")
-    gpus: list[GpuStatus] = Field(default_factory=list, description="one entry a GPU, by the driver's number")
+    updated_at: datetime | None = Field(None, description="Time at which the agent wrote this status.")
+    gpus: list[GpuStatus] = Field(
+        default_factory=list, description="GPUs of the node, ordered by the index in the driver."
+    )
 
-    @computed_field(description="the GPUs as one line, for `kubectl get gpunodes`")  # type: ignore[prop-decorator]
+    @computed_field(description="Summary of the GPUs for `kubectl get gpunodes`.")  # type: ignore[prop-decorator]
     @property
     def summary(self) -> GpuNodeSummary:
-        """Written with every dump of the status, never read back: it says nothing that `gpus` does not."""
+        """Return the summary. It is written with every status and never read back: it repeats what `gpus` holds."""
         sick = [f"{gpu.index}: {gpu.health_reason or gpu.health}" for gpu in self.gpus if gpu.health != "Healthy"]
         return GpuNodeSummary(
             gpus=len(self.gpus),
@@ -175,8 +205,12 @@ class GpuNodeStatus(StatusModel):
 
 
 class GPUNode(StatusModel):
-    """A node whose GPUs Podium shares: who gets each GPU, as the operator decided, and what the agent sees there."""
+    """A node whose GPUs Podium shares: the run queue of each GPU and the state that the agent observes."""
 
     metadata: ObjectMeta
-    spec: GpuNodeSpec = Field(default_factory=GpuNodeSpec, description="written by the operator only")
-    status: GpuNodeStatus = Field(default_factory=GpuNodeStatus, description="written by the node's agent only")
+    spec: GpuNodeSpec = Field(
+        default_factory=GpuNodeSpec, description="Decisions of the operator; written by the operator only."
+    )
+    status: GpuNodeStatus = Field(
+        default_factory=GpuNodeStatus, description="Observed state; written by the agent of the node only."
+    )

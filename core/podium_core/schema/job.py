@@ -23,7 +23,7 @@ Quantity = Annotated[
     ),
 ]
 Scalar = str | bool | int | float
-MOST_ADDITIONAL = 8  # metrics beside the objective
+MAX_ADDITIONAL_METRICS = 8  # metrics beside the objective
 MetricName = Annotated[
     str,
     Field(
@@ -57,7 +57,7 @@ class Objective(SpecModel):
     target: float | None = Field(None, description="the job succeeds as soon as a trial reports a value this good")
     additional_metrics: list[MetricName] = Field(
         default_factory=list,
-        max_length=MOST_ADDITIONAL,
+        max_length=MAX_ADDITIONAL_METRICS,
         description="further metrics to read from the same output; each trial's status.additionalMetrics shows them; "
         "trials are ranked by the objective alone",
         json_schema_extra={"x-kubernetes-list-type": "set"},

@@ -10,9 +10,9 @@ from podium_core.schema.metric_rules import METRIC_RULES
 from podium_core.schema.rules import Rule
 from podium_core.schema.template import GATE_CONTAINER, Container, PodSpec
 
-FREE_POLICIES = ("fifo", "round_robin", "slaq")  # nothing in their rank depends on how long a trial is
+POLICIES_WITHOUT_MAX_STEPS = ("fifo", "round_robin", "slaq")  # nothing in their rank depends on how long a trial is
 NAME_LIMIT = 52  # <job>-<number>-<attempt> must fit in a label of 63 characters
-LEAST_STEPS = 1e-9  # what a policy divides by a trial's length stays a number
+MIN_STEPS = 1e-9  # what a policy divides by a trial's length stays a number
 _PARAMETER = "spec.parameters[]"
 _POD = "spec.template.spec"
 
@@ -137,7 +137,9 @@ PARAMETER_RULES: tuple[Rule, ...] = (
 
 
 def _max_steps(spec: JobSpec) -> bool:
-    return spec.trials.max_steps is not None or spec.policy.name in FREE_POLICIES or spec.gpus.per_trial == 0
+    return (
+        spec.trials.max_steps is not None or spec.policy.name in POLICIES_WITHOUT_MAX_STEPS or spec.gpus.per_trial == 0
+    )
 
 
 def _gpu_wishes(gpus: Gpus) -> bool:
@@ -148,7 +150,8 @@ SPEC_RULES: tuple[Rule, ...] = (
     Rule(
         "MaxStepsMissing",
         "spec",
-        f"has(self.trials.maxSteps) || self.policy.name in {list(FREE_POLICIES)} || self.gpus.perTrial == 0",
+        f"has(self.trials.maxSteps) || self.policy.name in {list(POLICIES_WITHOUT_MAX_STEPS)} || self.gpus.perTrial "
+        f"== 0",
         "policy {policy.name} must know when a trial is complete: give trials.maxSteps, "
         "or choose policy fifo, round_robin or slaq",
         _max_steps,
@@ -157,9 +160,9 @@ SPEC_RULES: tuple[Rule, ...] = (
     Rule(
         "MaxStepsTooSmall",
         "spec.trials",
-        f"!has(self.maxSteps) || self.maxSteps >= {LEAST_STEPS:.9f}",
-        f"maxSteps is no length of a trial: give {LEAST_STEPS:.9f} or more, in the unit of metrics.stepKey",
-        lambda trials: trials.max_steps is None or trials.max_steps >= LEAST_STEPS,
+        f"!has(self.maxSteps) || self.maxSteps >= {MIN_STEPS:.9f}",
+        f"maxSteps is no length of a trial: give {MIN_STEPS:.9f} or more, in the unit of metrics.stepKey",
+        lambda trials: trials.max_steps is None or trials.max_steps >= MIN_STEPS,
         at="maxSteps",
         shows=("maxSteps",),
     ),

@@ -23,7 +23,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
 
 Manifest = dict[str, Any]
-MOST_VALUES = 10_000_000  # of a document, once its aliases are written out: one of a few lines can ask for any number
+MAX_VALUES = 10_000_000  # of a document, once its aliases are written out: one of a few lines can ask for any number
 _TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"}
 _FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"}
 
@@ -79,8 +79,8 @@ def _once(pairs: list[tuple[str, Any]]) -> Manifest:
 
 def _json(value: Any, seen: Iterator[int]) -> Any:
     """Keys as JSON has them: kubectl makes a key `on` the text "true". `seen` counts the values. Raises ValueError."""
-    if next(seen) > MOST_VALUES:
-        text = f"more than {MOST_VALUES} values once its aliases (*name) are written out"
+    if next(seen) > MAX_VALUES:
+        text = f"more than {MAX_VALUES} values once its aliases (*name) are written out"
         raise ValueError(f"{text}; name fewer, and none inside of another")
     if isinstance(value, dict):
         return {key if isinstance(key, str) else json.dumps(key): _json(one, seen) for key, one in value.items()}

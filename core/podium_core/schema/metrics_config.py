@@ -1,4 +1,4 @@
-"""How to read a trial's log: stamped on the pod by the operator as one annotation, parsed by the agent."""
+"""How to read the metrics from a trial's log: an annotation that the operator writes on the pod and the agent reads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Literal
 from podium_core.schema.base import StatusModel
 from podium_core.schema.job import Direction
 
-READING_ANNOTATION = "podium.dev/metrics"
+METRICS_ANNOTATION = "podium.dev/metrics"
 
 
-class MetricsReading(StatusModel):
+class MetricsConfig(StatusModel):
+    """What to read from the log of one trial, and how."""
+
     metric: str
     direction: Direction
     step_key: str = "step"

@@ -1,6 +1,6 @@
-"""What placement reads of a pod, in the API's own camelCase; Go's `null` for an empty list or map is taken as such.
+"""The parts of a pod that placement reads, in camelCase as in the Kubernetes API.
 
-Used by the extender (the pod in question, the pods that sit on nodes) and by `podium explain pod`.
+Go writes `null` for an empty list or map; it is read as absent. Used by the extender and by `podium explain pod`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 
 class ApiModel(BaseModel):
-    """A part of a Kubernetes object: unknown fields are ignored, null means absent."""
+    """A part of a Kubernetes object: unknown fields are ignored, and null means absent."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
@@ -23,6 +23,8 @@ class ApiModel(BaseModel):
 
 
 class PodMeta(ApiModel):
+    """Metadata of a pod."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -32,22 +34,26 @@ class PodMeta(ApiModel):
 
 
 class EnvVar(ApiModel):
+    """An environment variable of a container."""
+
     name: str
     value: str = ""
 
 
 class Resources(ApiModel):
-    """An extended resource with only a limit arrives with the request filled in, so requests are enough."""
+    """Resource requests. For an extended resource with only a limit, the API server sets the request."""
 
     requests: dict[str, str | int | float] = Field(default_factory=dict)
 
 
 class Port(ApiModel):
+    """A port of a container."""
+
     host_port: int = 0
 
 
 class ContainerRequests(ApiModel):
-    """What of a container decides what its pod requests."""
+    """The fields of a container that decide what its pod requests."""
 
     name: str = ""
     resources: Resources = Field(default_factory=Resources)
@@ -55,18 +61,22 @@ class ContainerRequests(ApiModel):
 
 
 class Container(ContainerRequests):
+    """A container with its environment and ports."""
+
     env: list[EnvVar] = Field(default_factory=list)
     ports: list[Port] = Field(default_factory=list)
 
 
 class Affinity(ApiModel):
+    """Affinities of a pod."""
+
     node_affinity: dict[str, Any] | None = None
     pod_affinity: dict[str, Any] | None = None
     pod_anti_affinity: dict[str, Any] | None = None
 
 
 class PodRequests(ApiModel):
-    """What of a pod's spec decides what it requests of its node. `resources`: of the pod as a whole."""
+    """The fields of a pod's spec that decide what it requests; `resources` belongs to the pod as a whole."""
 
     containers: tuple[ContainerRequests, ...] = ()
     init_containers: tuple[ContainerRequests, ...] = ()
@@ -75,6 +85,8 @@ class PodRequests(ApiModel):
 
 
 class PodSpec(PodRequests):
+    """Spec of a pod."""
+
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
@@ -88,24 +100,34 @@ class PodSpec(PodRequests):
 
 
 class Running(ApiModel):
+    """State of a running container."""
+
     started_at: AwareDatetime | None = None
 
 
 class ContainerState(ApiModel):
+    """State of a container."""
+
     running: Running | None = None
 
 
 class ContainerStatus(ApiModel):
+    """Status of a container."""
+
     name: str = ""
     state: ContainerState = Field(default_factory=ContainerState)
 
 
 class PodStatus(ApiModel):
+    """Status of a pod."""
+
     phase: str = "Pending"
     container_statuses: list[ContainerStatus] = Field(default_factory=list)
 
 
 class Pod(ApiModel):
+    """A pod."""
+
     metadata: PodMeta
     spec: PodSpec
     status: PodStatus = Field(default_factory=PodStatus)

@@ -14,7 +14,9 @@ from podium_core.schema.rules import Refusal
 
 ENV_PREFIX = "PODIUM_PARAM_"
 MAX_GRID_POINTS = 10_000  # the largest trials.max
-COUNTED = 10**12  # points of a grid; that there are more says nothing, and a quotient of floats may be infinite
+MAX_COUNTED_POINTS = (
+    10**12
+)  # points of a grid; that there are more says nothing, and a quotient of floats may be infinite
 
 
 def env_name(parameter: str) -> str:
@@ -28,7 +30,7 @@ def space_refusals(spec: JobSpec) -> Iterator[Refusal]:
         yield from _values(parameter, f"spec.parameters[{number}].values")
     points = grid_points(spec) if spec.search.algorithm == "grid" else None
     if points is not None and points > MAX_GRID_POINTS:
-        more = " or more" if points == COUNTED else ""
+        more = " or more" if points == MAX_COUNTED_POINTS else ""
         message = (
             f"the grid has {points} points{more}, more than {MAX_GRID_POINTS}: use larger steps or fewer values, "
             "or algorithm random"
@@ -39,7 +41,7 @@ def space_refusals(spec: JobSpec) -> Iterator[Refusal]:
 def grid_points(spec: JobSpec) -> int | None:
     """How many points a grid search would try, COUNTED at most; None where a range has no points to try."""
     sizes = [_points(parameter) for parameter in spec.parameters]
-    return None if None in sizes else min(math.prod(size for size in sizes if size is not None), COUNTED)
+    return None if None in sizes else min(math.prod(size for size in sizes if size is not None), MAX_COUNTED_POINTS)
 
 
 def _points(parameter: Parameter) -> int | None:
@@ -52,7 +54,7 @@ def _points(parameter: Parameter) -> int | None:
         return None
     # 0.1 * 3 > 0.3 in binary: the end of the range counts although it is missed by a rounding
     steps = (parameter.max - parameter.min) / step * (1 + 1e-12) + 1e-9
-    return math.floor(min(max(steps, 0.0), COUNTED)) + 1
+    return math.floor(min(max(steps, 0.0), MAX_COUNTED_POINTS)) + 1
 
 
 def _names(parameters: list[Parameter]) -> Iterator[Refusal]:

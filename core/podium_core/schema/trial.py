@@ -1,8 +1,8 @@
-"""HyperParamTrial: one point of the search and what became of it.
+"""HyperParamTrial: one point of the search and its progress.
 
-The operator writes phase, reason, rank and the pod; the agent writes the curve, its log cursor, suspensions, saves and
-losses.
-Each uses server-side apply with its own field manager, so neither can overwrite the other.
+The operator writes the phase, reason, rank and pod. The agent writes the curve, its log cursor, suspensions,
+checkpoints and lost work. Both use server-side apply with a field manager of their own, so that neither overwrites the
+other.
 """
 
 from __future__ import annotations
@@ -12,240 +12,298 @@ from typing import Literal
 
 from pydantic import Field
 
-from podium_core.domain.migration import CarryPhase
+from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
-from podium_core.schema.job import MOST_ADDITIONAL, Scalar
+from podium_core.schema.job import MAX_ADDITIONAL_METRICS, Scalar
 
 NonFinite = Literal["nan", "inf", "-inf"]
 
 
 class TrialSpec(SpecModel):
-    """Intent only: what to run, and what its owner wants of it."""
+    """What to run, and what its owner requests."""
 
-    job: str = Field(min_length=1, max_length=253, description="name of its HyperParamJob; cannot change")
-    number: int = Field(ge=0, description="of the trial in its job, from 0; cannot change")
-    parameters: dict[str, Scalar] = Field(description="what this trial tries; cannot change")
-    suspend: bool = Field(False, description="keep this trial off the GPU until unset")
-    pinned: bool = Field(False, description="rank this trial before all others of its job")
-    stopped: bool = Field(False, description="end this trial now and keep its result")
+    job: str = Field(min_length=1, max_length=253, description="Name of the HyperParamJob; immutable.")
+    number: int = Field(ge=0, description="Number of the trial in its job, counted from 0; immutable.")
+    parameters: dict[str, Scalar] = Field(description="Values of the parameters in this trial; immutable.")
+    suspend: bool = Field(False, description="If true, the trial gets no GPU until this is false again.")
+    pinned: bool = Field(
+        False, description="If true, the trial is ranked before all trials of its job that are not pinned."
+    )
+    stopped: bool = Field(False, description="If true, the trial ends now and keeps its result.")
 
 
 class CurvePoint(StatusModel):
     """One value that the trial printed."""
 
-    step: float = Field(description="in stepKey's unit")
-    value: float = Field(description="of the objective; the worst finite double stands for nan and infinity")
-    time: float = Field(description="when it was printed, seconds since the epoch")
+    step: float = Field(description="Step of the value, in the unit of metrics.stepKey.")
+    value: float = Field(description="Value of the objective. The worst finite number stands for NaN and infinity.")
+    time: float = Field(description="Time at which the value was printed, in seconds since the Unix epoch.")
 
 
 class CurveStatus(StatusModel):
     """The learning curve on a fixed geometric grid of steps, with the first, the last and the best point."""
 
-    points: list[CurvePoint] = Field(default_factory=list, max_length=256, description="by step")
+    points: list[CurvePoint] = Field(
+        default_factory=list, max_length=256, description="Points of the curve, ordered by step."
+    )
 
 
 class AdditionalMetric(StatusModel):
-    """What one of the job's additional metrics came to."""
+    """Values of one of the job's additional metrics."""
 
-    metric: str = Field(description="its name, as in objective.additionalMetrics")
-    step: float = Field(description="of the latest value, in stepKey's unit")
+    metric: str = Field(description="Name of the metric, as in objective.additionalMetrics.")
+    step: float = Field(description="Step of the latest value, in the unit of metrics.stepKey.")
     latest: float | NonFinite = Field(
-        description="the value printed last; nan, inf and -inf as texts: JSON has no such number"
+        description="Latest value. NaN and infinity are the strings nan, inf and -inf, since JSON has no such numbers."
     )
-    min: float | None = Field(None, description="the lowest finite value; missing: there was none")
-    min_step: float | None = Field(None, description="at which that was printed first")
-    max: float | None = Field(None, description="the highest finite value; missing: there was none")
-    max_step: float | None = Field(None, description="at which that was printed first")
+    min: float | None = Field(None, description="Lowest finite value; missing if there is none.")
+    min_step: float | None = Field(None, description="Step at which the lowest value was printed first.")
+    max: float | None = Field(None, description="Highest finite value; missing if there is none.")
+    max_step: float | None = Field(None, description="Step at which the highest value was printed first.")
 
 
 class LogCursor(StatusModel):
-    """How far the log has been read: in the same patch as the curve, so that nothing is lost or counted twice."""
+    """How far the log has been read.
 
-    pod_uid: str = Field("", description="of the pod whose log this is")
-    container: str = Field("", description="whose log this is")
-    file: str = Field("", description="name of the log file")
-    fingerprint: str = Field("", description="hash of the file's first bytes: tells a rotated file from a new one")
-    offset: int = Field(0, description="bytes of the file that were read")
-    lines: int = Field(0, description="lines that were read, over all files")
-    step_pending: bool = Field(False, description="a step was read whose value is still to come, on a later line")
+    The agent writes it in the same patch as the curve, so that no value is lost or counted twice.
+    """
+
+    pod_uid: str = Field("", description="UID of the pod that wrote the log.")
+    container: str = Field("", description="Name of the container that wrote the log.")
+    file: str = Field("", description="Name of the log file.")
+    fingerprint: str = Field(
+        "", description="Hash of the first bytes of the file. It distinguishes a rotated file from a new one."
+    )
+    offset: int = Field(0, description="Number of bytes of the file that have been read.")
+    lines: int = Field(0, description="Number of lines that have been read, over all files.")
+    step_pending: bool = Field(False, description="Whether a step was read whose value follows on a later line.")
     step: float | None = Field(
-        None, description="where this pod is: the step that it printed last, done before or not, or went on from"
+        None, description="Current step of this pod: the last step that it printed, or the step that it continued from."
     )
     awaiting_first_value: bool = Field(
-        False, description="this pod continued from a checkpoint, or started from step 0, and has printed no value yet"
+        False,
+        description="Whether this pod continued from a checkpoint or started from step 0, and has not printed a "
+        "value yet.",
     )
 
 
 class SuspensionRecord(StatusModel):
     """One suspension."""
 
-    method: str = Field(description="freeze, ...")
-    at: datetime = Field(description="when it was ordered")
-    suspend_seconds: float = Field(description="what it took to suspend")
-    resume_seconds: float | None = Field(None, description="what it took to resume; missing: not resumed yet")
-    bytes: int = Field(0, description="state that was moved")
+    method: str = Field(description="Suspension method, such as freeze.")
+    at: datetime = Field(description="Time at which the agent started the suspension.")
+    suspend_seconds: float = Field(description="Seconds that the suspension took.")
+    resume_seconds: float | None = Field(
+        None, description="Seconds that the resumption took; missing until the trial is resumed."
+    )
+    bytes: int = Field(0, description="Bytes of state that were moved.")
 
 
 class Suspensions(StatusModel):
     """All suspensions of this trial."""
 
-    count: int = Field(0, description="number of suspensions")
-    suspend_seconds: float = Field(0.0, description="what they took in all, to suspend")
-    resume_seconds: float = Field(0.0, description="what they took in all, to resume")
-    recent: list[SuspensionRecord] = Field(default_factory=list, max_length=32, description="the last ones")
+    count: int = Field(0, description="Number of suspensions.")
+    suspend_seconds: float = Field(0.0, description="Seconds that all suspensions took.")
+    resume_seconds: float = Field(0.0, description="Seconds that all resumptions took.")
+    recent: list[SuspensionRecord] = Field(default_factory=list, max_length=32, description="Most recent suspensions.")
 
 
 class CheckpointStatus(StatusModel):
-    """The newest save whose marker (`podium-checkpoint.json`, written last) was seen."""
+    """The newest complete checkpoint: its completion marker (`podium-checkpoint.json`, written last) was observed."""
 
-    step: float = Field(description="that it holds, in stepKey's unit")
-    at: datetime = Field(description="when its marker was seen")
-    path: str = Field(".", description="of the save, in the trial's folder on the checkpoint volume")
-    node: str = Field("", description="where it was written")
-    gpu_seconds: float = Field(0.0, description="of the trial when its marker was seen")
-    attempt: int = Field(0, description="that wrote it")
+    step: float = Field(description="Step of the checkpoint, in the unit of metrics.stepKey.")
+    at: datetime = Field(description="Time at which the completion marker was observed.")
+    path: str = Field(".", description="Path of the checkpoint in the trial's folder on the checkpoint volume.")
+    node: str = Field("", description="Node on which the checkpoint was written.")
+    gpu_seconds: float = Field(0.0, description="GPU-seconds of the trial when the completion marker was observed.")
+    attempt: int = Field(0, description="Attempt that wrote the checkpoint.")
 
 
 class LostWorkRecord(StatusModel):
-    """What one new attempt had to do again."""
+    """Work that one new attempt had to repeat."""
 
-    attempt: int = Field(description="that began further back; each is counted once")
-    at: datetime = Field(description="when that attempt passed its gate")
-    step: float = Field(description="the last that was printed before")
-    resumed_from: float = Field(0.0, description="where it went on: the step of its save; 0 without one")
-    steps: float = Field(description="to do again: step - resumedFrom")
+    attempt: int = Field(description="Attempt that had to repeat the work. Each attempt is counted once.")
+    at: datetime = Field(description="Time at which that attempt passed its gate.")
+    step: float = Field(description="Last step that was printed before that attempt.")
+    resumed_from: float = Field(0.0, description="Step from which the attempt continued; 0 if there was no checkpoint.")
+    steps: float = Field(description="Steps that had to be repeated: step - resumedFrom.")
     gpu_seconds: float = Field(
-        0.0, description="spent in vain since that save (pro rata where it went on from an older one than was seen)"
+        0.0,
+        description="GPU-seconds that had to be repeated. They are estimated in proportion if the attempt continued "
+        "from a "
+        "checkpoint older than the newest observed one.",
     )
 
 
 class LostWork(StatusModel):
-    """All that was lost because a pod ended before its trial could save."""
+    """All work that was lost because a pod ended before its trial could checkpoint."""
 
-    count: int = Field(0, description="number of attempts that lost something")
-    steps: float = Field(0.0, description="in all, to do again")
-    gpu_seconds: float = Field(0.0, description="in all, spent in vain")
+    count: int = Field(0, description="Number of attempts that lost work.")
+    steps: float = Field(0.0, description="Total number of steps that had to be repeated.")
+    gpu_seconds: float = Field(0.0, description="Total number of GPU-seconds that had to be repeated.")
     accounted_gpu_seconds: float = Field(
-        0.0, description="gpuSeconds of the trial when work was last lost, so that none is counted twice"
+        0.0, description="GPU-seconds of the trial when work was last lost, so that no second is counted twice."
     )
-    recent: list[LostWorkRecord] = Field(default_factory=list, max_length=16, description="the last ones")
+    recent: list[LostWorkRecord] = Field(default_factory=list, max_length=16, description="Most recent losses.")
 
 
 class Allocation(StatusModel):
-    """One turn on the GPUs, for the Gantt chart; `end` is missing while it lasts."""
+    """Interval during which the trial held its GPUs; `end` is missing while it lasts."""
 
-    gpus: list[str] = Field(description="uuids")
-    node: str = Field(description="name of the node")
-    start: datetime = Field(description="when the turn began")
-    end: datetime | None = Field(None, description="when it ended")
+    gpus: list[str] = Field(description="UUIDs of the GPUs.")
+    node: str = Field(description="Name of the node.")
+    start: datetime = Field(description="Time at which the trial got the GPUs.")
+    end: datetime | None = Field(None, description="Time at which the trial gave up the GPUs.")
 
 
 class BestPoint(StatusModel):
     """The best value so far."""
 
-    step: float = Field(description="at which it was reached")
-    value: float = Field(description="of the objective")
+    step: float = Field(description="Step of the best value.")
+    value: float = Field(description="Best value of the objective.")
 
 
 class Prediction(StatusModel):
-    """The final best value to expect, with the interval that holds it with a probability of 80 %."""
+    """The expected best value at the end, with an interval that contains it with a probability of 80 %."""
 
-    value: float = Field(description="the median")
-    low: float = Field(description="lower end of the interval")
-    high: float = Field(description="upper end of the interval")
+    value: float = Field(description="Median of the prediction.")
+    low: float = Field(description="Lower end of the interval.")
+    high: float = Field(description="Upper end of the interval.")
 
 
 class Disruptions(StatusModel):
-    """Pods that the cluster took away or refused, one after another, without a further step of the trial."""
+    """Consecutive pods that the cluster ended or rejected while the trial made no step."""
 
-    consecutive: int = Field(0, description="number of them")
-    step: float | None = Field(None, description="the trial's last step at the newest of them")
-    retry_at: datetime | None = Field(None, description="no new pod before: ever later, the more there are in a row")
+    consecutive: int = Field(0, description="Number of consecutive disruptions.")
+    step: float | None = Field(None, description="Last step of the trial at the newest disruption.")
+    retry_at: datetime | None = Field(
+        None,
+        description="Time before which no new pod is created. The delay grows with the number of consecutive "
+        "disruptions.",
+    )
 
 
 class Migration(StatusModel):
-    """The way of a live trial to another node (container-checkpoint, experimental)."""
+    """Live migration of the trial to another node (container-checkpoint, experimental)."""
 
-    phase: CarryPhase = Field(description="how far it is; Failed: it is not migrated, code and message say why")
-    since: datetime = Field(description="when that phase began, or that code was set")
-    pod_uid: str = Field(description="uid of the pod that it leaves")
-    attempt: int = Field(description="number of the pod that it goes on in")
-    source_node: str = Field(description="node that it leaves")
-    target_node: str = Field(description="node that it goes to")
-    reason: str = Field(
-        "NodeDraining", description="CamelCase word: why it goes; Rebalancing: fewer trials a GPU there"
+    phase: MigrationPhase = Field(
+        description="Phase of the migration. If it is Failed, code and message give the reason."
     )
-    image: str = Field("", description="of its memory, by digest; empty: not made yet")
-    gpu_state: str = Field("", description="what it held on GPUs, as its new pod's annotation podium.dev/gpu-state")
-    code: str = Field("", description="CamelCase word: why it failed; TargetDraining: what its image waits for")
-    message: str = Field("", description="the same as a sentence")
+    since: datetime = Field(description="Time at which the phase or the code was set.")
+    pod_uid: str = Field(description="UID of the pod on the source node.")
+    attempt: int = Field(description="Attempt that continues the trial on the target node.")
+    source_node: str = Field(description="Node that the trial leaves.")
+    target_node: str = Field(description="Node to which the trial moves.")
+    reason: str = Field(
+        "NodeDraining",
+        description="Reason of the migration, in CamelCase: NodeDraining, or Rebalancing if the target has fewer "
+        "trials on its "
+        "GPUs.",
+    )
+    image: str = Field("", description="Digest of the checkpoint image; empty until the image is pushed.")
+    gpu_state: str = Field(
+        "", description="GPU state of the trial, as in the annotation podium.dev/gpu-state of the new pod."
+    )
+    code: str = Field(
+        "", description="Reason of the failure, in CamelCase; TargetDraining while the image waits for a drained node."
+    )
+    message: str = Field("", description="Reason of the failure or of the wait, as a sentence.")
 
 
 class Rebalanced(StatusModel):
-    """A move of the trial to GPUs with fewer trials, by a requeue."""
+    """The last move of the trial, by a requeue, to GPUs with fewer trials."""
 
-    at: datetime = Field(description="when it was decided")
-    source_node: str = Field(description="node that it left")
-    target_node: str = Field(description="node that its new pod prefers; the same one: for another GPU of it")
-    attempt: int = Field(description="number of that pod")
-    count: int = Field(description="moves so far: the trial stays twice as long after each")
+    at: datetime = Field(description="Time of the decision.")
+    source_node: str = Field(description="Node that the trial left.")
+    target_node: str = Field(
+        description="Node that the new pod prefers; the same node if the trial moves to another GPU of it."
+    )
+    attempt: int = Field(description="Attempt of the new pod.")
+    count: int = Field(description="Number of moves so far. After each move the trial keeps its slot twice as long.")
 
 
 class ContainerCheckpoint(StatusModel):
-    """What the agent answers when it was asked to make a live trial an image."""
+    """Answer of the agent to the request for a checkpoint image of a running trial."""
 
-    pod_uid: str = Field(description="uid of the pod that was to leave")
-    image: str = Field("", description="in the registry, by digest; empty: it was refused")
-    gpu_state: str = Field("", description="what it held on GPUs, as JSON; empty: nothing")
-    code: str = Field("", description="CamelCase word: why not")
-    message: str = Field("", description="the same as a sentence")
+    pod_uid: str = Field(description="UID of the pod of which an image was requested.")
+    image: str = Field("", description="Digest of the image in the registry; empty if the request was refused.")
+    gpu_state: str = Field("", description="GPU state of the trial as JSON; empty if there is none.")
+    code: str = Field("", description="Reason of the refusal, in CamelCase.")
+    message: str = Field("", description="Reason of the refusal, as a sentence.")
 
 
 class TrialStatus(StatusModel):
-    """What became of it: the first part is written by the operator, the second by the agent of its node."""
+    """Progress of the trial. The operator writes the first part, the agent of its node the second."""
 
-    # by the operator
-    phase: TrialPhase = Field(TrialPhase.PENDING, description="where it stands")
-    reason: str = Field("", description="CamelCase word: why")
-    message: str = Field("", description="the same as a sentence")
-    rank: int | None = Field(None, description="among the trials of its job; 1 = first")
-    attempt: int = Field(0, description="number of its pod, from 0")
-    failures: int = Field(0, description="how often its own process failed")
-    disruptions: Disruptions | None = Field(None, description="of late, by the cluster; missing: none")
-    pod: str | None = Field(None, description="name of its pod")
-    node: str | None = Field(None, description="where the pod is")
-    gpus: list[str] = Field(default_factory=list, max_length=64, description="uuids of the GPUs that it has a share of")
-    best: BestPoint | None = Field(None, description="the best value so far")
-    predicted: Prediction | None = Field(None, description="the final value to expect; only where maxSteps is known")
-    started_at: datetime | None = Field(None, description="when its first pod started")
-    finished_at: datetime | None = Field(None, description="when it ended")
-    migration: Migration | None = Field(None, description="its last way to another node, alive; missing: none")
-    rebalanced: Rebalanced | None = Field(None, description="its last move to a GPU with fewer trials; missing: none")
+    # Written by the operator.
+    phase: TrialPhase = Field(TrialPhase.PENDING, description="Phase of the trial.")
+    reason: str = Field("", description="Reason of the phase, in CamelCase.")
+    message: str = Field("", description="Reason of the phase, as a sentence.")
+    rank: int | None = Field(None, description="Rank among the trials of the job; 1 is the best.")
+    attempt: int = Field(
+        0, description="Number of the current attempt, counted from 0. Each attempt has a pod of its own."
+    )
+    failures: int = Field(0, description="Number of failures of the trial's own process.")
+    disruptions: Disruptions | None = Field(
+        None, description="Consecutive disruptions by the cluster; missing if there are none."
+    )
+    pod: str | None = Field(None, description="Name of the trial's pod.")
+    node: str | None = Field(None, description="Node of the trial's pod.")
+    gpus: list[str] = Field(
+        default_factory=list, max_length=64, description="UUIDs of the GPUs on which the trial has a slot."
+    )
+    best: BestPoint | None = Field(None, description="Best value so far.")
+    predicted: Prediction | None = Field(None, description="Predicted final value; only if trials.maxSteps is set.")
+    started_at: datetime | None = Field(None, description="Time at which the first pod of the trial started.")
+    finished_at: datetime | None = Field(None, description="Time at which the trial ended.")
+    migration: Migration | None = Field(
+        None, description="Last live migration of the trial; missing if there was none."
+    )
+    rebalanced: Rebalanced | None = Field(
+        None, description="Last move of the trial to a GPU with fewer trials; missing if there was none."
+    )
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=32,
-        description="MetricsUnavailable and others, as in Kubernetes",
+        description="Conditions of the trial, such as MetricsUnavailable.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
-    # by the agent
-    curve: CurveStatus = Field(default_factory=CurveStatus, description="(agent) the learning curve")
-    last_step: float | None = Field(None, description="(agent) the last step that it printed")
-    last_value: float | None = Field(None, description="(agent) the value at that step")
+    # Written by the agent.
+    curve: CurveStatus = Field(default_factory=CurveStatus, description="Learning curve (written by the agent).")
+    last_step: float | None = Field(None, description="Last step that the trial printed (written by the agent).")
+    last_value: float | None = Field(
+        None, description="Value of the objective at the last step (written by the agent)."
+    )
     additional_metrics: list[AdditionalMetric] = Field(
         default_factory=list,
-        max_length=MOST_ADDITIONAL,
-        description="(agent) the job's additional metrics, as far as they were printed",
+        max_length=MAX_ADDITIONAL_METRICS,
+        description="Additional metrics of the job that the trial has printed (written by the agent).",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["metric"]},
     )
-    log_cursor: LogCursor | None = Field(None, description="(agent) how far its log has been read")
-    suspensions: Suspensions = Field(default_factory=Suspensions, description="(agent) number and cost of suspensions")
-    checkpoint: CheckpointStatus | None = Field(None, description="(agent) the newest save; missing: none was seen")
-    lost_work: LostWork = Field(default_factory=LostWork, description="(agent) what new attempts had to do again")
-    gpu_seconds: float = Field(0.0, description="(agent) seconds that it held GPUs, times their number")
-    allocations: list[Allocation] = Field(default_factory=list, max_length=512, description="(agent) its turns on GPUs")
+    log_cursor: LogCursor | None = Field(
+        None, description="How far the trial's log has been read (written by the agent)."
+    )
+    suspensions: Suspensions = Field(
+        default_factory=Suspensions, description="Number and cost of the suspensions (written by the agent)."
+    )
+    checkpoint: CheckpointStatus | None = Field(
+        None, description="Newest checkpoint; missing if none was observed (written by the agent)."
+    )
+    lost_work: LostWork = Field(
+        default_factory=LostWork, description="Work that new attempts had to repeat (written by the agent)."
+    )
+    gpu_seconds: float = Field(
+        0.0, description="Seconds for which the trial held GPUs, times the number of GPUs (written by the agent)."
+    )
+    allocations: list[Allocation] = Field(
+        default_factory=list,
+        max_length=512,
+        description="Intervals during which the trial held its GPUs (written by the agent).",
+    )
     container_checkpoint: ContainerCheckpoint | None = Field(
-        None, description="(agent) its pod was asked to leave alive: what came of it"
+        None,
+        description="Result of the last request for a checkpoint image of the running trial (written by the agent).",
     )
 
 
@@ -253,5 +311,5 @@ class HyperParamTrial(StatusModel):
     """One trial of a HyperParamJob: a point of the search space and its learning curve."""
 
     metadata: ObjectMeta
-    spec: TrialSpec = Field(description="what to run")
-    status: TrialStatus = Field(default_factory=TrialStatus, description="what became of it")
+    spec: TrialSpec = Field(description="What to run.")
+    status: TrialStatus = Field(default_factory=TrialStatus, description="Progress of the trial.")

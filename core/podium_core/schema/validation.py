@@ -130,12 +130,12 @@ def _metrics(spec: JobSpec) -> Iterator[Refusal]:
     pattern = spec.metrics.filter
     if pattern is None:
         return
-    wrong = filter_trouble(pattern)
+    wrong = filter_error(pattern)
     if wrong:
         yield Refusal("InvalidFilter", "spec.metrics.filter", wrong)
 
 
-def filter_trouble(pattern: str) -> str | None:
+def filter_error(pattern: str) -> str | None:
     """What is wrong with a filter for text logs; None where it will do."""
     try:
         groups = re.compile(pattern).groupindex

@@ -10,21 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from podium_core.placement.base import Policy, Question
-from podium_core.placement.scores import HIGHEST, MIDDLE, has_favourite, score_nodes
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
+from podium_core.placement.scores import HIGHEST, MIDDLE, has_single_best, score_nodes
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 NOW = 1000.0
 GIB = 2**30
 Nodes = tuple[NodeView, ...]
-Check = Callable[[Policy, Question, Nodes], None]
+Check = Callable[[PlacementPolicy, PlacementQuery, Nodes], None]
 
 
 def _node(name: str, *trials: int, age: float | None = 1.0, **changes: object) -> NodeView:
     """Return a node with one GPU per entry of `trials`, each with that number of trials."""
     gpus = tuple(
         replace(
-            GpuReading(f"{name}-{i}", "H100", 80 * GIB, count * 10 * GIB, health="Healthy", shares=4, trials=count),
+            GpuReading(f"{name}-{i}", "H100", 80 * GIB, count * 10 * GIB, health="Healthy", slots=4, trials=count),
             **changes,  # type: ignore[arg-type]
         )
         for i, count in enumerate(trials)
@@ -45,35 +45,37 @@ CLUSTERS: Mapping[str, Nodes] = MappingProxyType(
         "strange": (_node("a", 9, shares=0), _node("b", 1, memory_total=0), _node("c", 7), NodeView("d", (), NOW)),
     }
 )
-QUESTIONS: Mapping[str, Question] = MappingProxyType(
+QUESTIONS: Mapping[str, PlacementQuery] = MappingProxyType(
     {
-        "one GPU": Question(PodNeed(1), "pod-1"),
-        "two GPUs with memory": Question(PodNeed(2, 20 * GIB), "pod-2"),
-        "a mix of pods": Question(PodNeed(1, 10 * GIB), "pod-3", ((PodNeed(1, 10 * GIB), 0.7), (PodNeed(2), 0.3))),
-        "no GPU": Question(PodNeed(0), "pod-4"),
-        "a trial": Question(PodNeed(1), "pod-5", ((PodNeed(2), 1.0),), trial=True),
-        "whole GPUs": Question(PodNeed(1, exclusive=True), "pod-6"),
+        "one GPU": PlacementQuery(PodNeed(1), "pod-1"),
+        "two GPUs with memory": PlacementQuery(PodNeed(2, 20 * GIB), "pod-2"),
+        "a mix of pods": PlacementQuery(
+            PodNeed(1, 10 * GIB), "pod-3", ((PodNeed(1, 10 * GIB), 0.7), (PodNeed(2), 0.3))
+        ),
+        "no GPU": PlacementQuery(PodNeed(0), "pod-4"),
+        "a trial": PlacementQuery(PodNeed(1), "pod-5", ((PodNeed(2), 1.0),), is_trial=True),
+        "whole GPUs": PlacementQuery(PodNeed(1, exclusive=True), "pod-6"),
     }
 )
 
 
-def scores_each_node_once(policy: Policy, question: Question, nodes: Nodes) -> None:
+def scores_each_node_once(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
     scores = score_nodes(policy, question, nodes, NOW)
     assert [score.node for score in scores] == [node.name for node in nodes]
     assert all(0 <= score.value <= HIGHEST for score in scores)
     assert all(score.message.endswith(".") for score in scores)
 
 
-def is_deterministic(policy: Policy, question: Question, nodes: Nodes) -> None:
+def is_deterministic(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
     assert score_nodes(policy, question, nodes, NOW) == score_nodes(policy, question, nodes, NOW)
 
 
-def ignores_the_order_of_nodes(policy: Policy, question: Question, nodes: Nodes) -> None:
+def ignores_the_order_of_nodes(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
     turned = score_nodes(policy, question, tuple(reversed(nodes)), NOW)
     assert tuple(reversed(turned)) == score_nodes(policy, question, nodes, NOW)
 
 
-def judges_a_node_alone(policy: Policy, question: Question, nodes: Nodes) -> None:
+def judges_a_node_alone(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
     """A cost depends on neither other nodes nor the time, so the extender may cache it."""
     for node in nodes:
         found = policy.cost(question, node)
@@ -81,31 +83,31 @@ def judges_a_node_alone(policy: Policy, question: Question, nodes: Nodes) -> Non
         assert found == policy.cost(question, replace(node, reported_at=0.0))
 
 
-def takes_the_unknown_for_the_middle(policy: Policy, question: Question, nodes: Nodes) -> None:
-    if not policy.reads_telemetry:
+def takes_the_unknown_for_the_middle(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
+    if not policy.uses_telemetry:
         return
     for node, score in zip(nodes, score_nodes(policy, question, nodes, NOW), strict=True):
         if node.stale(NOW, 60.0):
             assert score.value == MIDDLE
 
 
-def has_one_favourite_where_it_says_so(policy: Policy, question: Question, nodes: Nodes) -> None:
+def has_one_favourite_where_it_says_so(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
     known = [score for score in score_nodes(policy, question, nodes, NOW) if "middle" not in score.message]
     highest = max((score.value for score in known), default=0)
     best = [score.node for score in known if score.value == highest]
-    assert not has_favourite(policy.of(question), question.need) or len(best) == (1 if known else 0)
+    assert not has_single_best(policy.resolve(question), question.need) or len(best) == (1 if known else 0)
 
 
-def reads_the_pod_only_if_it_says_so(policy: Policy, question: Question, nodes: Nodes) -> None:
+def reads_the_pod_only_if_it_says_so(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
     other = replace(question, pod="another")
     same = all(policy.cost(question, node) == policy.cost(other, node) for node in nodes)
-    assert same is not policy.reads_pod or not nodes
+    assert same is not policy.uses_pod_uid or not nodes
 
 
-def reads_what_is_typical_only_if_it_says_so(policy: Policy, question: Question, nodes: Nodes) -> None:
-    other = replace(question, typical=((PodNeed(3, 70 * GIB), 1.0),))
+def reads_what_is_typical_only_if_it_says_so(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
+    other = replace(question, typical_pods=((PodNeed(3, 70 * GIB), 1.0),))
     same = all(policy.cost(question, node) == policy.cost(other, node) for node in nodes)
-    assert same or policy.reads_typical
+    assert same or policy.uses_typical_pods
 
 
 CHECKS: tuple[Check, ...] = (

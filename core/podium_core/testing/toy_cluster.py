@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
+from podium_core.domain.actions import (
+    Action,
+    CreatePod,
+    CreateTrial,
+    DeletePod,
+    EndJob,
+    EndTrial,
+    Plan,
+    Requeue,
+    WriteRunQueues,
+)
 from podium_core.domain.phase import FINAL, TrialPhase, check
-from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import Costs, GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
@@ -32,7 +42,7 @@ class World:
     now: float = 0.0
     costs: Costs = field(default_factory=lambda: Costs(0.05, 0.05))
     trials: dict[TrialKey, TrialView] = field(default_factory=dict)
-    levelling: Levelling | None = None
+    levelling: RebalancingRules | None = None
     epochs: dict[str, int] = field(default_factory=dict)
     outcome: dict[JobKey, bool] = field(default_factory=dict)
     finished: list[str] = field(default_factory=list)  # names in the order in which the trials ended
@@ -48,7 +58,7 @@ class World:
             gpus=tuple(self.gpus.values()),
             costs=self.costs,
             epochs=dict(self.epochs),
-            levelling=self.levelling,
+            rebalancing=self.levelling,
         )
 
     def decide(self) -> Plan:
@@ -64,7 +74,7 @@ class World:
         """Place pods, switch GPUs as the run queues say, and let the holders train."""
         self.now += seconds
         for key, trial in sorted(self.trials.items()):
-            if trial.leaving:
+            if trial.terminating:
                 self.disrupt(key)  # it has saved a checkpoint
         for key in sorted(self.trials):
             self._place(key)
@@ -80,7 +90,7 @@ class World:
         """Remove the trial's pod; the trial continues later from where it was."""
         trial = self.trials[key]
         if trial.pod is not None and trial.phase not in FINAL:
-            gone = replace(trial, pod=None, node=None, gpus=(), leaving=False)
+            gone = replace(trial, pod=None, node=None, gpus=(), terminating=False)
             self._become(replace(gone, phase=TrialPhase.REQUEUED))
 
     def all_over(self) -> bool:
@@ -95,18 +105,18 @@ class World:
             self._become(replace(trial, phase=TrialPhase.PENDING, pod=name, attempt=action.attempt, pod_since=self.now))
         elif isinstance(action, Requeue):
             self.requeues.append((self.now, action.trial, action.reason))
-            self._become(replace(self.trials[action.trial], leaving=True))
+            self._become(replace(self.trials[action.trial], terminating=True))
         elif isinstance(action, DeletePod):
-            self._become(replace(self.trials[action.trial], pod=None, node=None, gpus=(), leaving=False))
+            self._become(replace(self.trials[action.trial], pod=None, node=None, gpus=(), terminating=False))
         elif isinstance(action, EndTrial):
             self._become(replace(self.trials[action.trial], phase=action.phase))
         elif isinstance(action, EndJob):
             self.jobs[action.job] = replace(self.jobs[action.job], finished=True)
             self.outcome[action.job] = action.succeeded
-        elif isinstance(action, Order):
+        elif isinstance(action, WriteRunQueues):
             self.epochs[action.node] = action.epoch
             for uuid, places in action.gpus:
-                self.gpus[uuid] = replace(self.gpus[uuid], order=tuple(place.trial for place in places))
+                self.gpus[uuid] = replace(self.gpus[uuid], run_queue=tuple(place.trial for place in places))
 
     def _become(self, trial: TrialView) -> None:
         old = self.trials[trial.key]
@@ -125,14 +135,14 @@ class World:
         load = {u: sum(u in t.gpus for t in self.trials.values()) for u in self.gpus}
         for node in sorted({g.node for g in self.gpus.values()}, key=lambda n: (self._node_load(n, load), n)):
             here = {u: g for u, g in self.gpus.items() if g.node == node and not g.draining and g.health == "Healthy"}
-            free = [u for u, g in here.items() if load[u] < g.shares]
+            free = [u for u, g in here.items() if load[u] < g.slots]
             if len(free) >= need:
                 chosen = tuple(sorted(sorted(free, key=lambda u: (load[u], u))[:need]))
                 self._become(replace(trial, phase=TrialPhase.GATED, node=node, gpus=chosen))
                 return
 
     def _node_load(self, node: str, load: dict[str, int]) -> float:
-        mine = [load[u] / g.shares for u, g in self.gpus.items() if g.node == node]
+        mine = [load[u] / g.slots for u, g in self.gpus.items() if g.node == node]
         return sum(mine) / len(mine)
 
     def _hand_over(self) -> None:
@@ -143,7 +153,7 @@ class World:
         kept = {uuid: gpu.holder for uuid, gpu in self.gpus.items() if self._stays(gpu)}
         for uuid, gpu in self.gpus.items():
             here = tuple(k for k, t in sorted(self.trials.items()) if uuid in t.gpus)
-            first = next((k for k in gpu.order if k in here), None)
+            first = next((k for k in gpu.run_queue if k in here), None)
             mine = self.trials[first].gpus if first is not None else ()
             if any(self._first(u) != first or kept.get(u, first) != first for u in mine):
                 first = None
@@ -151,14 +161,14 @@ class World:
             if first != gpu.holder:
                 self.switches += gpu.holder in here
                 gpu = replace(gpu, holder=first, holder_since=self.now)
-            self.gpus[uuid] = replace(gpu, trials=here, free_shares=gpu.shares - len(here))
+            self.gpus[uuid] = replace(gpu, trials=here, free_slots=gpu.slots - len(here))
 
     def _stays(self, gpu: GpuView) -> bool:
         trial = self.trials.get(gpu.holder) if gpu.holder is not None else None
-        return trial is not None and gpu.uuid in trial.gpus and not self.jobs[trial.job].freezes
+        return trial is not None and gpu.uuid in trial.gpus and not self.jobs[trial.job].suspendable
 
     def _first(self, uuid: str) -> TrialKey | None:
-        return next((k for k in self.gpus[uuid].order if uuid in self.trials[k].gpus), None)
+        return next((k for k in self.gpus[uuid].run_queue if uuid in self.trials[k].gpus), None)
 
     def _at_work(self, trial: TrialView) -> bool:
         if trial.phase in FINAL or trial.pod is None:

@@ -2,8 +2,8 @@
 
     python nvidia_plugin.py PLUGIN_FOLDER [UUID ...]
 
-Test equipment, of test_leases and of `make kind RESERVATIONS=1`.
-It knows nothing of Podium: of Podium's code it uses the
+Test equipment, of test_reservations and of `make kind RESERVATIONS=1`. It knows nothing of Podium: of Podium's code it
+uses the
 kubelet's own protocol alone (the generated stubs). Without UUIDs NVML is asked for them. Serves until it is ended.
 """
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from podium_core.placement.fit import refuse_believed
+from podium_core.placement.fit import refuse_with_freshness
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.views import Views
 
@@ -150,12 +150,12 @@ class WaitingRoom:
         """
         fresh = not node.stale(now, self._stale_after)
         working = [gpu for gpu in node.gpus if gpu.health != "Unhealthy"]
-        free = {False: sum(max(0, gpu.shares - gpu.trials) for gpu in working), True: len(working)}
+        free = {False: sum(max(0, gpu.slots - gpu.trials) for gpu in working), True: len(working)}
         # most often nobody: a thousand pods that want a GPU of another kind are not gone through for each change
         fit = {
             need
             for need in self._kinds
-            if need.gpus <= free[need.exclusive] and refuse_believed(need, node, fresh) is None
+            if need.gpus <= free[need.exclusive] and refuse_with_freshness(need, node, fresh) is None
         }
         chosen: list[Waiting] = []
         for waiting in self._pods.values() if fit else ():

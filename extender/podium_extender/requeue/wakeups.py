@@ -32,7 +32,7 @@ def follow_pods(telemetry: Telemetry, room: WaitingRoom, parking: ParkingLot | N
     pods = telemetry.caches["pods"]
 
     def pod_changed(key: PodName, before: PlacedPod | None, after: PlacedPod | None) -> None:
-        if after is None or not after.waits:
+        if after is None or not after.pending:
             room.leaves(key)
             if parking is not None:
                 parking.leaves(key)

@@ -43,7 +43,7 @@ class FiledTerms:
     def any_may_mean(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """O(labels + terms that are filed under one of them)."""
         return any(
-            term.may_mean(namespace, labels)
+            term.may_match(namespace, labels)
             for place in _places_of(namespace, labels)
             for term in self._filed.get(place, ())
         )

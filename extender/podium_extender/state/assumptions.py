@@ -57,7 +57,7 @@ class Assumed:
             changed += self._end(next(iter(self._pods)), "expired")
         self._pods[pod.uid] = _Assumption(key, pod, now)
         self._on_node[pod.node][key] = pod
-        for term in pod.terms:
+        for term in pod.affinity_terms:
             self.terms.add(term)
         return changed
 
@@ -90,7 +90,7 @@ class Assumed:
         assumption = self._pods.pop(uid, None)
         if assumption is None:
             return []
-        for term in assumption.pod.terms:
+        for term in assumption.pod.affinity_terms:
             self.terms.remove(term)
         node = assumption.pod.node
         if (there := self._on_node[node].get(assumption.key)) is not None and there.uid == uid:  # no later namesake

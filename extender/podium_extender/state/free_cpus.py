@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from podium_cluster.watch import Key, WatchCache
-from podium_core.placement.free_cpus import Machine, Seat
+from podium_core.placement.free_cpus import CpuRequest, NodeCpus
 from podium_core.placement.node_parser import PlacedPod
 
 # A watch that is whole is heard with every event, and with a bookmark of the API server's about once a minute.
@@ -23,7 +23,9 @@ LONGEST_SILENCE = 300.0
 class Room:
     """`silence`: seconds after which what was heard is not believed."""
 
-    def __init__(self, nodes: WatchCache[Machine], others: WatchCache[Seat], silence: float = LONGEST_SILENCE) -> None:
+    def __init__(
+        self, nodes: WatchCache[NodeCpus], others: WatchCache[CpuRequest], silence: float = LONGEST_SILENCE
+    ) -> None:
         self._nodes = nodes
         self._others = others
         self._silence = silence
@@ -51,11 +53,11 @@ class Room:
         found, self._changed = frozenset(self._changed), set()
         return found
 
-    def _node_changed(self, key: Key, before: Machine | None, after: Machine | None) -> None:
+    def _node_changed(self, key: Key, before: NodeCpus | None, after: NodeCpus | None) -> None:
         if before != after:  # a node's heartbeat is no news
             self._changed.add(key[1])
 
-    def _seat_changed(self, key: Key, before: Seat | None, after: Seat | None) -> None:
+    def _seat_changed(self, key: Key, before: CpuRequest | None, after: CpuRequest | None) -> None:
         if before == after:
             return
         for seat, sign in ((before, -1), (after, 1)):

@@ -18,15 +18,15 @@ from typing import Any
 from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.node_parser import (
     LEASE_PREFIX,
+    NodeReport,
     PlacedPod,
-    Reported,
     TrialName,
-    gpus_now,
-    placed,
-    reported,
-    view,
+    current_gpus,
+    node_report,
+    node_view,
+    placed_pod,
 )
-from podium_core.placement.typical_pods import Typical, moved, typical_needs
+from podium_core.placement.typical_pods import Typical, total_variation, typical_needs
 from podium_core.placement.victims import Occupant
 from podium_core.placement.views import PodNeed
 from podium_core.schema.gpunode import GPUNode
@@ -42,12 +42,12 @@ BACKLOG = 64  # changed nodes; more are not left to the next question, which wou
 OTHER_MIX = 0.05  # part of them that must be of another kind before the answer changes: all nodes are looked at then
 
 
-def parse_gpunode(payload: Mapping[str, Any]) -> Reported:
-    return reported(GPUNode.model_validate(payload))
+def parse_gpunode(payload: Mapping[str, Any]) -> NodeReport:
+    return node_report(GPUNode.model_validate(payload))
 
 
 def parse_pod(payload: Mapping[str, Any]) -> PlacedPod:
-    return placed(Pod.model_validate(payload))
+    return placed_pod(Pod.model_validate(payload))
 
 
 class Heartbeats:
@@ -83,7 +83,7 @@ class Telemetry:
 
     def __init__(
         self,
-        nodes: WatchCache[Reported],
+        nodes: WatchCache[NodeReport],
         pods: WatchCache[PlacedPod],
         beats: WatchCache[float],
         trials: WatchCache[SeenTrial],
@@ -196,7 +196,7 @@ class Telemetry:
         """
         if not self._typical or self._uncounted > NEW_PODS * self._needs.total():
             found, self._uncounted = typical_needs(self._needs), 0
-            if moved(self._typical, found) > OTHER_MIX:
+            if total_variation(self._typical, found) > OTHER_MIX:
                 self._typical = found
         return self._typical
 
@@ -207,9 +207,9 @@ class Telemetry:
             return
         # in one order, whether they are seen there or assumed: a binding that was expected changes nothing
         pods = self._there(name)
-        gpus = gpus_now(node, [pods[key] for key in sorted(pods)], self._ranks)
+        gpus = current_gpus(node, [pods[key] for key in sorted(pods)], self._ranks)
         cpu_free = self._cpu_free(name, pods)
-        self._views.put(view(name, gpus, node.written_at, self._heard(name), self.clock(), cpu_free))
+        self._views.put(node_view(name, gpus, node.written_at, self._heard(name), self.clock(), cpu_free))
 
     def _cpu_free(self, name: str, pods: Mapping[Key, PlacedPod]) -> int | None:
         return self._room.free(name, pods.values()) if self._room is not None and self.cpus_known else None
@@ -217,7 +217,7 @@ class Telemetry:
     def _heard(self, name: str) -> float | None:
         return self._beats.get(self._namespace, LEASE_PREFIX + name)
 
-    def _node_changed(self, key: Key, before: Reported | None, after: Reported | None) -> None:
+    def _node_changed(self, key: Key, before: NodeReport | None, after: NodeReport | None) -> None:
         if before == after:  # all were listed anew
             return
         name = key[1]
@@ -240,7 +240,7 @@ class Telemetry:
                 self._changed.update(self._assumed.gone(before.uid))
         if after is not None:
             self._needs[self._wanted(after)] += 1
-            over = not after.node and not after.waits
+            over = not after.node and not after.pending
             moved = self._assumed.gone(after.uid) if over else self._assumed.seen_on(after.uid, after.node)
             self._changed.update(node for node in moved if not counted or node != after.node)
             if after.node:
@@ -250,7 +250,7 @@ class Telemetry:
 
     def _wanted(self, pod: PlacedPod) -> PodNeed:
         """As it is counted for what is typical: with its CPUs, where those of the nodes are watched."""
-        return pod.need if self._room is None else pod.thirst
+        return pod.need if self._room is None else pod.need_with_cpus
 
     def _counted(self, key: Key, before: PlacedPod | None, after: PlacedPod | None) -> bool:
         """It counts on its node just as it did before, seen or assumed there: most events of pods change nothing."""
@@ -266,7 +266,7 @@ class Telemetry:
         node = self._nodes.get("", name)
         if node is not None and self._views.known(name):
             seen = self._views.get(name)
-            self._views.put(view(name, seen.gpus, node.written_at, after, self.clock(), seen.cpu_free))
+            self._views.put(node_view(name, seen.gpus, node.written_at, after, self.clock(), seen.cpu_free))
 
     def _trial_changed(self, key: Key, before: SeenTrial | None, after: SeenTrial | None) -> None:
         """A curve grows every few seconds and moves nothing; a rank does."""
@@ -280,5 +280,5 @@ class Telemetry:
         self._changed.update(self._seats.get(key, ()))
 
 
-def _trials_of(node: Reported | None) -> frozenset[TrialName]:
+def _trials_of(node: NodeReport | None) -> frozenset[TrialName]:
     return frozenset(name for names in node.trials for name in names) if node else frozenset()

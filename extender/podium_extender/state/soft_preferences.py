@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.affinity import AffinityTerm
-from podium_core.placement.free_cpus import Machine
+from podium_core.placement.free_cpus import NodeCpus
 from podium_core.schema.pod import Pod
 from podium_extender.state.affinity_index import FiledTerms
 
@@ -31,7 +31,7 @@ class OnNode(Protocol):
 class Preferences:
     """`nodes` and `pods` as they are watched for free CPUs, too; what is not watched is not weighed."""
 
-    def __init__(self, nodes: WatchCache[Machine] | None = None, pods: Sequence[WatchCache[Any]] = ()) -> None:
+    def __init__(self, nodes: WatchCache[NodeCpus] | None = None, pods: Sequence[WatchCache[Any]] = ()) -> None:
         self._caches = [*([nodes] if nodes is not None else ()), *pods]
         self._nodes = nodes
         self._shunned: set[str] = set()
@@ -58,8 +58,8 @@ class Preferences:
         meta = pod.metadata
         return self._terms.any_may_mean(meta.namespace, meta.labels)
 
-    def _node_changed(self, key: Key, before: Machine | None, after: Machine | None) -> None:
-        if after is not None and after.shunned:
+    def _node_changed(self, key: Key, before: NodeCpus | None, after: NodeCpus | None) -> None:
+        if after is not None and after.prefer_no_schedule:
             self._shunned.add(key[1])
         else:
             self._shunned.discard(key[1])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podium_core.domain.unsaved_work import Unsaved, unsaved
+from podium_core.domain.unsaved_work import UnsavedWork, unsaved_work
 from podium_core.schema.base import StatusModel
 
 
@@ -15,7 +15,7 @@ class SeenTrial:
     """`unsaved`: what it did since its last save, so what it would do again."""
 
     rank: int | None
-    unsaved: Unsaved
+    unsaved: UnsavedWork
     uid: str = ""
 
 
@@ -41,11 +41,11 @@ class _Status(StatusModel):
 def parse_trial(payload: Mapping[str, Any]) -> SeenTrial:
     status = _Status.model_validate(payload.get("status") or {})
     saved = status.checkpoint or _Saved(step=0.0)
-    lost = unsaved(
+    lost = unsaved_work(
         last_step=status.last_step,
-        saved_step=saved.step,
+        checkpoint_step=saved.step,
         gpu_seconds=status.gpu_seconds,
-        saved_gpu_seconds=saved.gpu_seconds,
+        checkpoint_gpu_seconds=saved.gpu_seconds,
         accounted_gpu_seconds=status.lost_work.accounted_gpu_seconds,
     )
     return SeenTrial(status.rank, lost, payload["metadata"].get("uid", ""))

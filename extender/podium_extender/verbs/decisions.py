@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TypeVar
 
-from podium_core.placement.base import Policy, Question
-from podium_core.placement.fit import FULL, refuse_believed
-from podium_core.placement.scores import Ranking, costs_of, favoured, rank
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
+from podium_core.placement.fit import FULL, refuse_with_freshness
+from podium_core.placement.scores import Ranking, costs_of, rank, tie_break
 from podium_core.placement.views import NodeView, PodNeed
 from podium_extender.state.views import Views
 from podium_extender.verbs.node_results import Findings
@@ -50,14 +50,14 @@ class Filtered:
 class Judge:
     """One policy and one limit of age for a process; `stale_after` in seconds."""
 
-    def __init__(self, policy: Policy, stale_after: float, kinds: int = KINDS_OF_PODS) -> None:
+    def __init__(self, policy: PlacementPolicy, stale_after: float, kinds: int = KINDS_OF_PODS) -> None:
         self.policy = policy
         self._kinds = kinds
         self.stale_after = stale_after
         self._refusals: OrderedDict[PodNeed, Findings[Refused | None]] = OrderedDict()
         self._costs: OrderedDict[_Kind, Findings[float]] = OrderedDict()
 
-    def filter(self, question: Question, names: Sequence[str], views: Views, now: float) -> Filtered:
+    def filter(self, question: PlacementQuery, names: Sequence[str], views: Views, now: float) -> Filtered:
         """Health, product, memory, and for several GPUs whether as many different ones have a free share.
 
         The number of shares is counted by the scheduler itself, and a filter is no waiting room.
@@ -65,7 +65,7 @@ class Judge:
         need = question.need
 
         def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[Refused | None]:
-            told = (refuse_believed(need, node, believed) for node, believed in zip(nodes, fresh, strict=True))
+            told = (refuse_with_freshness(need, node, believed) for node, believed in zip(nodes, fresh, strict=True))
             return [None if refusal is None else refused(refusal.code, refusal.message) for refusal in told]
 
         findings = _kept(self._refusals, self._kinds, need, lambda: Findings(look, _is_one, self.stale_after))
@@ -76,10 +76,10 @@ class Judge:
         found = {name: findings.of(name, views) for name in compress(names, marks.tolist())}
         return Filtered(passed, {name: why for name, why in found.items() if why is not None})
 
-    def prioritize(self, question: Question, names: Sequence[str], views: Views, now: float) -> Ranking:
+    def prioritize(self, question: PlacementQuery, names: Sequence[str], views: Views, now: float) -> Ranking:
         """A score from 0 to 10 for each node, in the order given, and which of them is to have the pod."""
-        policy = self.policy.of(question)
-        if question.need.cpu and not policy.reads_cpu:
+        policy = self.policy.resolve(question)
+        if question.need.cpu and not policy.uses_cpus:
             question = replace(question, need=replace(question.need, cpu=0))
 
         def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[float]:
@@ -87,12 +87,12 @@ class Judge:
             return [math.nan if cost is None else cost for cost in costs]
 
         # pods that are alike to the policy
-        typical = question.typical if policy.reads_typical else ()
-        kind = policy.name, question.need, typical, question.pod if policy.reads_pod else ""
+        typical = question.typical_pods if policy.uses_typical_pods else ()
+        kind = policy.name, question.need, typical, question.pod if policy.uses_pod_uid else ""
         findings = _kept(
-            self._costs, self._kinds, kind, lambda: Findings(look, float, self.stale_after, policy.reads_cpu)
+            self._costs, self._kinds, kind, lambda: Findings(look, float, self.stale_after, policy.uses_cpus)
         )
-        return rank(names, findings.marks(names, views, now), *favoured(policy, question))
+        return rank(names, findings.marks(names, views, now), *tie_break(policy, question))
 
     def get_ready(self, views: Views, now: float) -> None:
         """For one more pod of the last kind: nodes that changed are looked at before it comes."""

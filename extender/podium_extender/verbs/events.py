@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from podium_cluster.client import Api
 from podium_cluster.events import emit
 from podium_cluster.resources import TRIALS
-from podium_core.domain.unsaved_work import WILL_LOSE_WORK, Unsaved
+from podium_core.domain.unsaved_work import WILL_LOSE_WORK, UnsavedWork
 from podium_core.placement.victims import Eviction
 
 COMPONENT = "podium-extender"
@@ -37,7 +37,7 @@ class Announcements:
         """`preemptor`: namespace/name of the pod that gets the room. A trial whose object is not known is left out."""
         for victim in eviction.victims:
             if victim.pod.trial is not None and victim.trial_uid:
-                cost = Unsaved(victim.steps, victim.unsaved).sentence
+                cost = UnsavedWork(victim.steps, victim.unsaved).sentence
                 why = f"Pod {preemptor} of priority {priority} gets its share of {eviction.node}. {cost}"
                 self._due.put_nowait(Announcement(*victim.pod.trial, victim.trial_uid, why))
 

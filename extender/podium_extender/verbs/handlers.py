@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from podium_core.placement.base import Question
+from podium_core.placement.base import PlacementQuery
 from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, need_of
-from podium_core.placement.node_parser import PlacedPod, placed
+from podium_core.placement.node_parser import PlacedPod, placed_pod
 from podium_core.placement.scores import MIDDLE
 from podium_core.placement.views import PodNeed
 from podium_core.schema.pod import Pod
@@ -117,7 +117,7 @@ class Verbs:
         return decided
 
     def _handed_on(
-        self, args: Asked, question: Question, passed: Sequence[str], views: Views, now: float
+        self, args: Asked, question: PlacementQuery, passed: Sequence[str], views: Views, now: float
     ) -> Sequence[str]:
         """The best of those that may take it, of which prioritize will be asked, or all of them."""
         found: Handed | None = None
@@ -190,21 +190,21 @@ class Verbs:
         self._tried.named(meta.uid, node, self._telemetry.clock())
         self._telemetry.expect((meta.namespace, meta.name), replace(seen, node=node))
 
-    def _question(self, args: Asked) -> Question:
+    def _question(self, args: Asked) -> PlacementQuery:
         meta = args.pod.metadata
         self._telemetry.asked_about(meta.uid)
         need, _ = self._of(args.pod)
-        return Question(need, meta.uid, self._telemetry.typical(), trial=bool(meta.labels.get(TRIAL_LABEL)))
+        return PlacementQuery(need, meta.uid, self._telemetry.typical(), is_trial=bool(meta.labels.get(TRIAL_LABEL)))
 
-    def _with_cpus(self, question: Question, pod: Pod) -> Question:
+    def _with_cpus(self, question: PlacementQuery, pod: Pod) -> PlacementQuery:
         """The same to a policy that counts CPUs, where those of the nodes are known (as of the last `views`)."""
         if not self._telemetry.cpus_known:
             return question
-        question = replace(question, cpus=True)
-        if not self._judge.policy.of(question).reads_cpu:
+        question = replace(question, cpus_known=True)
+        if not self._judge.policy.resolve(question).uses_cpus:
             return question
         _, seen = self._of(pod)
-        return replace(question, need=seen.thirst)
+        return replace(question, need=seen.need_with_cpus)
 
     def _of(self, pod: Pod) -> tuple[PodNeed, PlacedPod]:
         """What it needs, and what the watch will show of it but for the node; both verbs ask of one pod, so it is kept.
@@ -212,7 +212,7 @@ class Verbs:
         """
         if self._read is None or self._read[0] is not pod:
             need = need_of(pod)
-            self._read = pod, need, placed(pod, need)
+            self._read = pod, need, placed_pod(pod, need)
         return self._read[1:]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.placement.needs import prefers
+from podium_core.placement.needs import has_preferences
 from podium_core.placement.scores import Ranking
 from podium_core.schema.pod import Pod
 from podium_extender.state.node_cache import Telemetry
@@ -35,7 +35,7 @@ def others_say(pod: Pod, telemetry: Telemetry) -> bool:
     """Not our scores alone are to decide: a node that is not among our best could be the one that the pod would rather
     have, or that other pods would rather have it on.
     """
-    return prefers(pod) or telemetry.others_mean(pod)
+    return has_preferences(pod) or telemetry.others_mean(pod)
 
 
 def narrowed(

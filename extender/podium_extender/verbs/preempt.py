@@ -13,8 +13,8 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from podium_core.placement.needs import InvalidPodError, need_of, place_matters
-from podium_core.placement.node_parser import placed
+from podium_core.placement.needs import InvalidPodError, has_placement_constraints, need_of
+from podium_core.placement.node_parser import placed_pod
 from podium_core.placement.victims import Occupant, Preemptor, Proposal, choose
 from podium_extender.metrics import Metrics
 from podium_extender.requeue.backoff_queue import Chance, Parked, ParkingLot, Proposed
@@ -130,7 +130,7 @@ class Evictor:
 
 
 def _preemptor(args: PreemptArgs) -> Preemptor:
-    return Preemptor(need_of(args.pod), args.pod.spec.priority, not place_matters(args.pod))
+    return Preemptor(need_of(args.pod), args.pod.spec.priority, not has_placement_constraints(args.pod))
 
 
 def _proposed(args: PreemptArgs) -> dict[str, Proposed]:
@@ -149,7 +149,7 @@ def _told(args: PreemptArgs) -> dict[str, dict[str, Occupant]]:
     own = args.pod.spec.scheduler_name
     found: dict[str, dict[str, Occupant]] = {}
     for name, victims in (args.node_name_to_victims or {}).items():
-        pods = [(placed(pod), pod.spec.scheduler_name == own) for pod in victims.pods]
+        pods = [(placed_pod(pod), pod.spec.scheduler_name == own) for pod in victims.pods]
         found[name] = {pod.uid: Occupant(pod if ours else replace(pod, trial=None)) for pod, ours in pods}
     return found
 
@@ -163,5 +163,5 @@ def _loss(victim: Occupant) -> str:
     """What the agent will count if the trial cannot save before it ends."""
     trial = "/".join(victim.pod.trial or ("", victim.pod.uid))
     rank = "not ranked" if victim.rank is None else f"rank {victim.rank}"
-    young = ", just begun" if victim.young else ""
+    young = ", just begun" if victim.just_started else ""
     return f"{trial} ({rank}{young}) goes, {victim.unsaved:.0f} GPU-seconds since its last save"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from podium_core.placement.victims import Eviction, Occupant
-from podium_core.placement.views import CLOCK_SKEW, Refusal
+from podium_core.placement.views import CLOCK_SKEW, NodeRefusal
 
 MINUTE = 60.0
 LONGEST_GRACE = 3600.0  # who takes longer to end is not waited for
@@ -58,9 +58,9 @@ class Guard:
 
 def spare(occupant: Occupant, now: float, limits: Limits) -> Occupant:
     """Marked as young if it has only just begun; one that waits at its gate has not, and loses nothing."""
-    began = occupant.pod.began
+    began = occupant.pod.started_at
     young = began is not None and -CLOCK_SKEW <= now - began < limits.minimum_run
-    return replace(occupant, young=young) if young else occupant
+    return replace(occupant, just_started=young) if young else occupant
 
 
 def standing(
@@ -84,17 +84,17 @@ def standing(
 
 def _going(victim: Occupant, now: float) -> bool:
     pod = victim.pod
-    return pod.leaving and (pod.gone_by is None or now < pod.gone_by + OVERDUE_SECONDS)
+    return pod.terminating and (pod.deletion_deadline is None or now < pod.deletion_deadline + OVERDUE_SECONDS)
 
 
-def over_budget(history: History, eviction: Eviction, now: float, limits: Limits) -> Refusal | None:
+def over_budget(history: History, eviction: Eviction, now: float, limits: Limits) -> NodeRefusal | None:
     """A set that is larger than the limit may go when nobody went in the last minute."""
     wanted = len(eviction.victims)
     free_at = budget_free_at(history, wanted, now, limits)
     if free_at <= now:
         return None
     used = sum(count for at, count in history.told if now - at < MINUTE)
-    return Refusal(
+    return NodeRefusal(
         "EvictionLimitReached",
         f"{used} trials were told to go in the last minute, and {wanted} more would be over the limit of "
         f"{limits.per_minute} (PODIUM_EVICTIONS_PER_MINUTE); again in {free_at - now:.0f} s.",

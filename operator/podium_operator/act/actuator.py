@@ -14,7 +14,7 @@ from types import UnionType
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order, Requeue
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Requeue, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue, RunQueueEntry
@@ -79,14 +79,14 @@ class Actuator:
         await asyncio.gather(*(self._ask(pod, target) for pod, target in asks(world)))
         await asyncio.gather(*(self._end(pod) for pod in _superseded(world)))
         await self._all(world, actions, DeletePod | Requeue)
-        await self._all(world, actions, Order)
+        await self._all(world, actions, WriteRunQueues)
 
     async def order_alone(self, world: World, actions: Iterable[Action]) -> None:
         """Between two cycles. Nothing where a pod is to go, or an agent to be asked, first: that is a cycle's."""
         actions = tuple(actions)
         pods_go = any(isinstance(action, DeletePod | Requeue) for action in actions) or any(_superseded(world))
         if not (pods_go or any(asks(world))):
-            await self._all(world, actions, Order)
+            await self._all(world, actions, WriteRunQueues)
 
     async def create(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
         """The second half of a cycle. Returns trials that ended because they cannot be started."""
@@ -125,7 +125,7 @@ class Actuator:
     async def _guarded(self, world: World, action: Action) -> EndTrial | None:
         kind = type(action).__name__
         try:
-            async with self._order_slots if isinstance(action, Order) else self._slots:
+            async with self._order_slots if isinstance(action, WriteRunQueues) else self._slots:
                 end = await self._do(world, action)
         except HeldBackError:
             return None
@@ -145,7 +145,7 @@ class Actuator:
 
     async def _do(self, world: World, action: Action) -> EndTrial | None:
         match action:
-            case Order():
+            case WriteRunQueues():
                 await self._order(action)
             case CreateTrial():
                 await self._create_trial(world, action)
@@ -176,7 +176,7 @@ class Actuator:
         except ApiError as error:
             log.warning("pod %s/%s not deleted: %s", pod.namespace, pod.name, error)
 
-    async def _order(self, order: Order) -> None:
+    async def _order(self, order: WriteRunQueues) -> None:
         gpus = [
             GpuRunQueue(
                 uuid=uuid,
@@ -187,7 +187,7 @@ class Actuator:
                         uid=place.trial.uid,
                         reason=place.reason,
                         message=place.message[:LONGEST_MESSAGE],
-                        preempts=True if position == 0 and uuid in order.taken_over else None,
+                        preempts=True if position == 0 and uuid in order.preempting else None,
                     )
                     for position, place in enumerate(places)
                 ],

@@ -8,7 +8,7 @@ in the same patch, so a hold that is still open means that more is to come. Neve
 
 from __future__ import annotations
 
-from podium_core.domain.observe import LAST_WORDS_SECONDS
+from podium_core.domain.observe import FINAL_REPORT_SECONDS
 from podium_operator.observe.cluster_state import World
 from podium_operator.observe.trial_state import SeenTrial
 
@@ -25,7 +25,7 @@ class Settling:
         if not self._more_to_come(world, trial):
             self._since.pop(uid, None)
             return True
-        return now - self._since.setdefault(uid, now) >= LAST_WORDS_SECONDS
+        return now - self._since.setdefault(uid, now) >= FINAL_REPORT_SECONDS
 
     def forget(self, world: World) -> None:
         there = {trial.metadata.uid for trial in world.trials}

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from podium_core.schema.base import ObjectMeta
-from podium_core.schema.checkpointing import outlives_pod
+from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.job import Checkpoint, CheckpointVolume, HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 from podium_operator.act.substitution import Substitution
@@ -36,7 +36,7 @@ def resume_of(job: HyperParamJob, trial: HyperParamTrial, attempt: int, nodes: C
     A save in a folder of a node that is gone is lost with it.
     """
     saved, checkpoint = trial.status.checkpoint, job.spec.checkpoint
-    if attempt == 0 or saved is None or checkpoint is None or not outlives_pod(job.spec):
+    if attempt == 0 or saved is None or checkpoint is None or not checkpoint_outlives_pod(job.spec):
         return None
     pinned = checkpoint.volume.host_path is not None
     if pinned and saved.node not in nodes:

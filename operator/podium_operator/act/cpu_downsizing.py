@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from podium_core.schema.cpu_downsizing import PARKED
+from podium_core.schema.cpu_downsizing import DOWNSIZED_MILLICPUS
 from podium_core.schema.quantity import to_thousandths
 
 
@@ -27,7 +27,7 @@ def park(containers: Iterable[dict[str, Any]]) -> dict[str, int]:
         if limit is not None and to_thousandths(str(limit)) == thousandths:
             # raised to its limit the pod could become Guaranteed, and a resize may not change the QoS class
             thousandths -= 1
-        if thousandths > PARKED:
+        if thousandths > DOWNSIZED_MILLICPUS:
             taken[container["name"]] = thousandths
-            container["resources"] = {**resources, "requests": {**requests, "cpu": f"{PARKED}m"}}
+            container["resources"] = {**resources, "requests": {**requests, "cpu": f"{DOWNSIZED_MILLICPUS}m"}}
     return taken

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from podium_core.domain.gpu_memory import EXCEEDED
+from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
 from podium_core.domain.observe import classify_end
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import Gpus
@@ -25,9 +25,9 @@ def exceeded(trial: HyperParamTrial, latest: SeenPod | None) -> bool:
     """Whether it ever ran out of GPU memory: its status says so, or its dead pod does and that is not written yet (an
     operator that was away may see the failure and make the retry in one cycle).
     """
-    if any(condition.type == EXCEEDED for condition in trial.status.conditions):
+    if any(condition.type == GPU_MEMORY_EXCEEDED for condition in trial.status.conditions):
         return True
-    return latest is not None and classify_end(latest.facts).reason == EXCEEDED
+    return latest is not None and classify_end(latest.facts).reason == GPU_MEMORY_EXCEEDED
 
 
 def whole_gpu(gpus: Gpus, nodes: Iterable[GPUNode]) -> WholeGpu | None:

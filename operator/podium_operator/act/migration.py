@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
-from podium_core.domain.actions import Carry
+from podium_core.domain.actions import Migrate
 from podium_core.domain.migration import (
-    LEVELS_AGAIN_SECONDS,
-    OPEN,
-    PASSING,
-    REST_SECONDS,
+    DRAIN_CANCELLED_MESSAGE,
+    IN_PROGRESS,
+    REBALANCING_RETRY_SECONDS,
+    RETRIABLE_CODES,
+    RETRY_SECONDS,
     TARGET_DRAINING,
-    UNDONE,
-    CarryFacts,
-    CarryPhase,
-    follow,
+    MigrationFacts,
+    MigrationPhase,
+    next_step,
 )
 from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import REBALANCING
@@ -38,7 +38,7 @@ GOES_ON = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows 
 def carryings(
     world: World,
     sights: Mapping[TrialKey, Sight],
-    asked: Mapping[TrialKey, Carry],
+    asked: Mapping[TrialKey, Migrate],
     refused: Mapping[TrialKey, str],
     sent: Collection[TrialKey] = (),
     crowded_out: Collection[TrialKey] = (),
@@ -52,7 +52,7 @@ def carryings(
         stored = trial.status.migration
         if (
             stored is not None
-            and stored.phase is CarryPhase.IMAGE_PUSHED
+            and stored.phase is MigrationPhase.IMAGE_PUSHED
             and key in sent
             and _new(world, trial) is None
         ):
@@ -71,7 +71,7 @@ def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
     for trial in world.trials:
         stored = trial.status.migration
         for pod in world.pods_of.get(trial.metadata.uid, ()):
-            leaves = stored is not None and stored.pod_uid == pod.uid and stored.phase is not CarryPhase.FAILED
+            leaves = stored is not None and stored.pod_uid == pod.uid and stored.phase is not MigrationPhase.FAILED
             wanted = stored.target_node if stored is not None and leaves else ""
             if pod.carry != wanted and (_lives(pod) or (not wanted and pod.facts.phase not in ENDED)):
                 yield pod, wanted
@@ -80,7 +80,7 @@ def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
 def arrival(world: World, trial: SeenTrial, attempt: int) -> Migration | None:
     """The image that this attempt goes on from; None: it begins from its save, or anew."""
     stored = trial.status.migration
-    if stored is None or stored.phase not in OPEN:
+    if stored is None or stored.phase not in IN_PROGRESS:
         return None
     new = _new(world, trial)
     if attempt == stored.attempt + 1 and new is not None and _rejected(new):
@@ -88,9 +88,9 @@ def arrival(world: World, trial: SeenTrial, attempt: int) -> Migration | None:
     if attempt != stored.attempt:
         return None
     answer = _answer(trial, stored)
-    if stored.phase is CarryPhase.REQUESTED and answer is not None and answer.image:  # and its old pod is gone
+    if stored.phase is MigrationPhase.REQUESTED and answer is not None and answer.image:  # and its old pod is gone
         return stored.model_copy(update={"image": answer.image, "gpu_state": answer.gpu_state})
-    return stored if stored.phase is CarryPhase.IMAGE_PUSHED else None
+    return stored if stored.phase is MigrationPhase.IMAGE_PUSHED else None
 
 
 def takes(world: World, node: str) -> bool:
@@ -98,7 +98,7 @@ def takes(world: World, node: str) -> bool:
     return any(one.metadata.name == node and not one.spec.draining for one in world.nodes)
 
 
-def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[CarryPhase | None, bool]:
+def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[MigrationPhase | None, bool]:
     """How far the trial's present pod is, and whether that is the one it was carried to."""
     stored = trial.status.migration
     if stored is None or pod is None:
@@ -106,18 +106,18 @@ def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[CarryPhase | None, 
     if pod.uid == stored.pod_uid:
         return stored.phase, False
     # one that is later by one: the first was rejected, which is not stored yet
-    if pod.carried and pod.attempt >= stored.attempt and stored.phase is not CarryPhase.RESTORED:
+    if pod.carried and pod.attempt >= stored.attempt and stored.phase is not MigrationPhase.RESTORED:
         return stored.phase, True
     return None, False
 
 
 def _after(
-    world: World, trial: SeenTrial, sight: Sight, asked: Carry | None, refused: str | None, *, room: bool
+    world: World, trial: SeenTrial, sight: Sight, asked: Migrate | None, refused: str | None, *, room: bool
 ) -> Migration | None:
     stored, pod = trial.status.migration, sight.pod
     if asked is not None and pod is not None:
         return Migration(
-            phase=CarryPhase.REQUESTED,
+            phase=MigrationPhase.REQUESTED,
             since=_moment(world.now),
             pod_uid=pod.uid,
             attempt=sight.attempt + 1,
@@ -128,35 +128,43 @@ def _after(
     if stored is None:
         return None
     draining = _wanted(world, stored)
-    if stored.phase not in OPEN:
-        if stored.phase is not CarryPhase.FAILED or pod is None or pod.uid != stored.pod_uid:
+    if stored.phase not in IN_PROGRESS:
+        if stored.phase is not MigrationPhase.FAILED or pod is None or pod.uid != stored.pod_uid:
             return stored
         drained = stored.reason != REBALANCING
-        rested = world.now - stored.since.timestamp() >= REST_SECONDS
-        anew = not draining or (drained and stored.code in PASSING and rested)
+        rested = world.now - stored.since.timestamp() >= RETRY_SECONDS
+        anew = not draining or (drained and stored.code in RETRIABLE_CODES and rested)
         # it is tried another time once nothing is left of this one: the agent's answer may name an image of what the
         # trial was then
         if anew and not pod.carry and _answer(trial, stored) is None:
             return None
-        undone = drained and not draining and stored.code not in PASSING
+        undone = drained and not draining and stored.code not in RETRIABLE_CODES
         # noted: it may drain again before all is cleared away, and is to be tried then
-        return stored.model_copy(update={"code": "DrainCancelled", "message": UNDONE}) if undone else stored
+        return (
+            stored.model_copy(update={"code": "DrainCancelled", "message": DRAIN_CANCELLED_MESSAGE})
+            if undone
+            else stored
+        )
     facts = _facts(world, trial, sight, stored, draining=draining, refused=refused, room=room)
-    moved = follow(stored.phase, facts)
+    moved = next_step(stored.phase, facts)
     if moved is None:
         return stored
     departure = trial.status.container_checkpoint
     said = {"code": moved.code, "message": moved.message}
-    if stored.phase is CarryPhase.REQUESTED and moved.phase is CarryPhase.IMAGE_PUSHED and departure is not None:
+    if (
+        stored.phase is MigrationPhase.REQUESTED
+        and moved.phase is MigrationPhase.IMAGE_PUSHED
+        and departure is not None
+    ):
         said |= {"image": departure.image, "gpu_state": departure.gpu_state}
-    again = stored.phase is CarryPhase.POD_CREATED and moved.phase is CarryPhase.IMAGE_PUSHED
+    again = stored.phase is MigrationPhase.POD_CREATED and moved.phase is MigrationPhase.IMAGE_PUSHED
     attempt = stored.attempt + 1 if again else stored.attempt
     return stored.model_copy(update={"phase": moved.phase, "since": _moment(world.now), "attempt": attempt, **said})
 
 
 def _facts(
     world: World, trial: SeenTrial, sight: Sight, stored: Migration, *, draining: bool, refused: str | None, room: bool
-) -> CarryFacts:
+) -> MigrationFacts:
     pods = world.pods_of.get(trial.metadata.uid, ())
     old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
     new = _new(world, trial)
@@ -167,27 +175,27 @@ def _facts(
     broken = ""
     if new is not None and new.facts.waiting_reason not in GOES_ON:
         broken = f"{new.facts.waiting_reason}: {new.facts.message}"
-    return CarryFacts(
+    return MigrationFacts(
         age=world.now - stored.since.timestamp(),
-        over=sight.phase in FINAL,
+        trial_ended=sight.phase in FINAL,
         draining=draining,
         old_pod=old is not None and _lives(old),
-        made=new is not None,
+        pod_created=new is not None,
         new_pod=new is not None and new.facts.phase != "Failed" and not new.facts.deleting,
         rejected=new is not None and _rejected(new),
         refusal=refusal,
-        pushed=answer is not None and bool(answer.image),
-        printed=new is not None
+        image_pushed=answer is not None and bool(answer.image),
+        value_printed=new is not None
         and reader is not None
         and reader.pod_uid == new.uid
         and not reader.awaiting_first_value,
-        broken=broken,
-        trying=world.now - max(stored.since.timestamp(), new.tries_since if new is not None else 0.0),
-        target=any(one.metadata.name == stored.target_node for one in world.nodes),
-        takes=takes(world, stored.target_node),
-        waits=stored.code == TARGET_DRAINING,
-        room=room,
-        bound=new is not None and new.facts.node is not None,
+        start_problem=broken,
+        starting_seconds=world.now - max(stored.since.timestamp(), new.tries_since if new is not None else 0.0),
+        target_exists=any(one.metadata.name == stored.target_node for one in world.nodes),
+        target_accepts=takes(world, stored.target_node),
+        waiting_for_drain=stored.code == TARGET_DRAINING,
+        slots_free=room,
+        pod_bound=new is not None and new.facts.node is not None,
     )
 
 
@@ -218,9 +226,9 @@ def _wanted(world: World, stored: Migration) -> bool:
     drains = _drains(world, stored.source_node)
     if stored.reason != REBALANCING:
         return drains
-    if stored.phase in OPEN:
+    if stored.phase in IN_PROGRESS:
         return True
-    return not drains and world.now - stored.since.timestamp() < LEVELS_AGAIN_SECONDS
+    return not drains and world.now - stored.since.timestamp() < REBALANCING_RETRY_SECONDS
 
 
 def _drains(world: World, node: str) -> bool:

@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podium_core.schema.checkpointing import outlives_pod
+from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
+from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_bytes
 from podium_core.schema.template import GATE_CONTAINER
 from podium_core.schema.trial import HyperParamTrial, Migration
@@ -116,7 +116,7 @@ def make_pod(
             parked = parking.park(pod["containers"])
         # last, so that the user's own preparation (downloads, say) is done before the trial waits for its turn
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
-        if outlives_pod(spec):
+        if checkpoint_outlives_pod(spec):
             checkpoints.add_hook(main)
     metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, alone)
     if arrival is not None:
@@ -136,10 +136,10 @@ def _goes_on(pod: Manifest, main: Manifest, metadata: Manifest, arrival: Migrati
         metadata["annotations"][ARRIVES_ANNOTATION] = arrival.gpu_state
 
 
-def reading_of(job: HyperParamJob) -> MetricsReading:
+def reading_of(job: HyperParamJob) -> MetricsConfig:
     """How a trial's log is to be read; the log is that of the template's first container."""
     spec = job.spec
-    return MetricsReading(
+    return MetricsConfig(
         metric=spec.objective.metric,
         direction=spec.objective.direction,
         step_key=spec.metrics.step_key,
@@ -163,7 +163,7 @@ def _metadata(
 ) -> Manifest:
     spec = job.spec
     reading = reading_of(job)
-    annotations = {**(given.get("annotations") or {}), READING_ANNOTATION: reading.model_dump_json(by_alias=True)}
+    annotations = {**(given.get("annotations") or {}), METRICS_ANNOTATION: reading.model_dump_json(by_alias=True)}
     memory = _declared(job, alone)
     if memory is not None:
         annotations[MEMORY_ANNOTATION] = str(memory)

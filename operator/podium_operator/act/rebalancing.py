@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import NODES, PODS
-from podium_core.domain.actions import Action, Carry, Requeue
-from podium_core.domain.migration import OPEN
+from podium_core.domain.actions import Action, Migrate, Requeue
+from podium_core.domain.migration import IN_PROGRESS
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.rebalancing import REBALANCING, Levelling
+from podium_core.domain.rebalancing import REBALANCING, RebalancingRules
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.pod import Pod
 from podium_core.schema.trial import Rebalanced
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def bound_for(trial: SeenTrial, sight: Sight) -> str | None:
     """The node that Podium has chosen for it, until its pod is there."""
     carrying, levelled = trial.status.migration, trial.status.rebalanced
-    if carrying is not None and carrying.phase in OPEN:
+    if carrying is not None and carrying.phase in IN_PROGRESS:
         return carrying.target_node
     if levelled is None:
         return None
@@ -49,7 +49,7 @@ class Leveller:
 
     def __init__(self, api: Api, settings: OperatorSettings) -> None:
         self._api = api
-        self.rules = Levelling(settings.rebalancing_min_stay_seconds) if settings.rebalancing else None
+        self.rules = RebalancingRules(settings.rebalancing_min_stay_seconds) if settings.rebalancing else None
         self._full: dict[tuple[JobKey, str], float] = {}
         self._noted: dict[TrialKey, Rebalanced] = {}
         self._told: dict[TrialKey, float] = {}
@@ -72,7 +72,7 @@ class Leveller:
         self._told = {key: at for key, at in self._told.items() if at <= world.now < at + ECHO_SECONDS}
         told = frozenset(self._told)
         for action in actions:
-            if not isinstance(action, Requeue | Carry) or action.reason != REBALANCING or action.target is None:
+            if not isinstance(action, Requeue | Migrate) or action.reason != REBALANCING or action.target is None:
                 kept.append(action)
                 continue
             if told and action.trial not in told:

@@ -16,7 +16,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, TRIALS
 from podium_core.domain.snapshot import JobKey
 from podium_core.schema.base import ObjectMeta, StatusModel
-from podium_core.schema.checkpointing import saves_at
+from podium_core.schema.checkpointing import checkpoint_scope
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.act.pod_manifest import JOB_UID_LABEL
@@ -167,7 +167,7 @@ def _pods(world: World, trials: Iterable[SeenTrial], job: HyperParamJob) -> list
 
 def _nodes(world: World, job: HyperParamJob) -> tuple[str | None, ...]:
     """Where its folders are; (None,): on a volume that every node can mount."""
-    if saves_at(job.spec) != "node":
+    if checkpoint_scope(job.spec) != "node":
         return (None,)
     found: set[str] = set()
     for trial in _trials(world, job):

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from podium_core.policies.registry import PolicyError, create
 from podium_core.schema.base import StatusModel
-from podium_core.schema.checkpointing import SAVES_ITSELF, can_save
+from podium_core.schema.checkpointing import APP_CHECKPOINT, can_checkpoint
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, check, notes, parse_job
 
@@ -118,12 +118,12 @@ def _policy(job: HyperParamJob) -> tuple[Refusal, ...]:
 def _leaves(job: HyperParamJob) -> tuple[Refusal, ...]:
     """A trial that is frozen keeps its memory on the GPU, which is somebody else's once the lease has ended."""
     spec = job.spec
-    if spec.gpus.per_trial == 0 or MOVES in spec.suspension.methods or can_save(spec):
+    if spec.gpus.per_trial == 0 or MOVES in spec.suspension.methods or can_checkpoint(spec):
         return ()
     methods = ", ".join(spec.suspension.methods)
     message = (
         f"{methods}: Podium's GPUs are leased here, and none of these takes a trial's memory off a GPU when its lease "
-        f"ends. Name {MOVES}, or {SAVES_ITSELF} together with a checkpoint volume that outlives the pod"
+        f"ends. Name {MOVES}, or {APP_CHECKPOINT} together with a checkpoint volume that outlives the pod"
     )
     return (Refusal("GPUMemoryNotMovable", "spec.suspension.methods", message),)
 

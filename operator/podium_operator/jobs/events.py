@@ -12,7 +12,7 @@ from typing import Any, Literal
 from podium_cluster import events
 from podium_cluster.client import Api
 from podium_cluster.resources import JOBS, TRIALS, Resource
-from podium_core.domain.migration import NO_TROUBLE, CarryPhase
+from podium_core.domain.migration import CANCELLED_CODES, MigrationPhase
 from podium_core.domain.phase import REQUEUES, TrialPhase
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
@@ -75,15 +75,15 @@ class Announcements:
         if now is None or (before is not None and before.phase == now["phase"]):
             return
         way = f"from {now['sourceNode']} to {now['targetNode']}"
-        match CarryPhase(now["phase"]):
-            case CarryPhase.REQUESTED:
+        match MigrationPhase(now["phase"]):
+            case MigrationPhase.REQUESTED:
                 text = f"{now['reason']}: the trial is carried {way}, alive."
                 await emit(self._api, TRIALS, trial.metadata, "MigrationStarted", text)
-            case CarryPhase.RESTORED:
+            case MigrationPhase.RESTORED:
                 await emit(self._api, TRIALS, trial.metadata, "Migrated", f"The trial was carried {way}.")
-            case CarryPhase.FAILED:
+            case MigrationPhase.FAILED:
                 text = f"The trial is not carried {way}: {now['code']}: {now['message']}"
-                kind: Literal["Normal", "Warning"] = "Normal" if now["code"] in NO_TROUBLE else "Warning"
+                kind: Literal["Normal", "Warning"] = "Normal" if now["code"] in CANCELLED_CODES else "Warning"
                 await emit(self._api, TRIALS, trial.metadata, "MigrationFailed", text, kind)
 
     async def best(self, job: HyperParamJob, status: Status) -> None:

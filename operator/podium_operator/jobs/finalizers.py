@@ -15,7 +15,7 @@ from podium_cluster.resources import JOBS
 from podium_cluster.settings import ClusterSettings
 from podium_cluster.startup import read_settings
 from podium_core.schema.base import ObjectMeta
-from podium_core.schema.checkpointing import outlives_pod
+from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.job import JobSpec
 
 FINALIZER = "podium.dev/checkpoints"
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 def wanted(spec: JobSpec) -> bool:
     """Whether something is left of this job that has to be removed."""
-    return outlives_pod(spec) and spec.checkpoint is not None and not spec.checkpoint.retain
+    return checkpoint_outlives_pod(spec) and spec.checkpoint is not None and not spec.checkpoint.retain
 
 
 def waits(meta: ObjectMeta) -> bool:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from podium_core.domain.observe import PodFacts
 from podium_core.placement.fit import FULL
-from podium_core.placement.needs import others_matter
+from podium_core.placement.needs import depends_on_other_pods
 from podium_core.placement.requests import requests_of
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.pod import ApiModel, Pod
@@ -82,7 +82,7 @@ def no_room(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, A
             return f"nodeSelector wants {key}={value}, which node {name} is not"
     affinity = (template.get("affinity") or {}).get("nodeAffinity") or {}
     # claims do not matter: those of trials are shared among nodes
-    if "requiredDuringSchedulingIgnoredDuringExecution" in affinity or others_matter(pod):
+    if "requiredDuringSchedulingIgnoredDuringExecution" in affinity or depends_on_other_pods(pod):
         return "its template says where it may be by required affinity, other pods, or a port of the node"
     tolerations = [Toleration.model_validate(one) for one in template.get("tolerations") or []]
     for taint in node.spec.taints:

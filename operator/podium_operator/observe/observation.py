@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from podium_core.domain.observe import LAST_WORDS_SECONDS, PodEnd, TrialFacts, derive_phase, next_phase, retry_delay
+from podium_core.domain.observe import FINAL_REPORT_SECONDS, PodEnd, TrialFacts, derive_phase, next_phase, retry_delay
 from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.job import HyperParamJob
@@ -105,7 +105,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         agent_fresh=node not in world.silent,
         complete=_complete(trial, job, current_pod),
         reason=status.reason,
-        taken=last.facts.disruption if last is not None and last.attempt == attempt else "",
+        disruption=last.facts.disruption if last is not None and last.attempt == attempt else "",
     )
     seen = derive_phase(facts)
     phase = next_phase(current, seen)
@@ -123,7 +123,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
     if waits and current is not phase and not seen.own_failure and seen.reason not in REQUEUES:
         disruptions = _once_more(disruptions, status.last_step, world.now)
     deleting = current_pod is not None and current_pod.facts.deleting
-    stuck = phase is TrialPhase.PENDING and seen.trouble and not deleting and seen.reason != "ContainerCreating"
+    stuck = phase is TrialPhase.PENDING and seen.problem and not deleting and seen.reason != "ContainerCreating"
     return Sight(
         phase=phase,
         reason=seen.reason,
@@ -139,7 +139,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         gpus=tuple(gpu for _, gpu, _ in places),
         started=phase not in (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED) and phase not in FINAL,
         ended_at=ended,
-        trouble=seen.trouble,
+        trouble=seen.problem,
         stuck=stuck and current_pod is not None and world.now - current_pod.created > STUCK_SECONDS,
         leaving=deleting and not waits,
         overdue=deleting and not waits and _overdue(world, current_pod),
@@ -190,7 +190,7 @@ def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> boo
     age = world.now - world.end_seen.get(pod.uid, pod.ended_at)
     if job.spec.gpus.per_trial == 0:
         return waits_for_log(world, trial, job, pod) and age < LOG_SECONDS
-    return not _complete(trial, job, pod) and not _was_read(trial, pod, pod.ended_at) and age < LAST_WORDS_SECONDS
+    return not _complete(trial, job, pod) and not _was_read(trial, pod, pod.ended_at) and age < FINAL_REPORT_SECONDS
 
 
 def _was_read(trial: SeenTrial, pod: SeenPod, ended_at: float) -> bool:

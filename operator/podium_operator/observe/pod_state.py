@@ -180,13 +180,13 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
         exit_code=end.exit_code if end else None,
         exit_reason=end.reason if end else "",
         exit_message=end.message if end else "",
-        alone=pod.metadata.annotations.get(ALONE_ANNOTATION) == "true",
+        whole_gpus=pod.metadata.annotations.get(ALONE_ANNOTATION) == "true",
         failed_init=failed_init,
         disruption=disrupted.reason if disrupted is not None and disrupted.status == "True" else "",
         waiting_reason=telling[0].reason if telling else "",
-        short=holds.message if holds is not None and holds.reason == INSUFFICIENT_GPU_MEMORY else "",
+        waits_for_memory=holds.message if holds is not None and holds.reason == INSUFFICIENT_GPU_MEMORY else "",
         requeue=pod.metadata.annotations.get(REQUEUE_ANNOTATION, ""),
-        carried=CARRIED_ANNOTATION in pod.metadata.annotations,
+        migrated=CARRIED_ANNOTATION in pod.metadata.annotations,
         unschedulable=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )
 

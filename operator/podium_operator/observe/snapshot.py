@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from podium_core.domain.migration import HELD, METHOD
+from podium_core.domain.migration import CONTAINER_CHECKPOINT, NOT_RESUMABLE
 from podium_core.domain.phase import FINAL
-from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
-from podium_core.domain.switch_costs import Ways, mean_costs, mean_switch
+from podium_core.domain.switch_costs import SwitchTotals, mean_costs, mean_switch
 from podium_core.planning.job_view import job_view
 from podium_core.schema.gpunode import GPUNode, GpuRunQueue
 from podium_core.schema.job import HyperParamJob
@@ -32,7 +32,7 @@ def build_snapshot(
     world: World,
     sights: Mapping[TrialKey, Sight],
     requeue: float | None = None,
-    levelling: Levelling | None = None,
+    levelling: RebalancingRules | None = None,
     no_room: Collection[tuple[JobKey, str]] = (),
 ) -> Snapshot:
     """`requeue`: measured seconds of one; None: none was measured yet. `levelling`: None: it is off."""
@@ -48,8 +48,8 @@ def build_snapshot(
         gpus=tuple(gpu for node in world.nodes for gpu in _gpus(world, node)),
         costs=mean_costs([_ways(trial.status.suspensions) for trial in world.trials], requeue),
         epochs={node.metadata.name: node.spec.epoch for node in world.nodes},
-        levelling=levelling,
-        no_room=frozenset(no_room),
+        rebalancing=levelling,
+        full_nodes=frozenset(no_room),
     )
 
 
@@ -79,7 +79,7 @@ def _in_place(nodes: Sequence[GPUNode], places: Collection[str]) -> frozenset[st
     """
     there = [node for node in nodes if node.metadata.name in places] or [node for node in nodes if node.status.gpus]
     carried_out = [
-        (frozenset(node.status.methods) - {METHOD})
+        (frozenset(node.status.methods) - {CONTAINER_CHECKPOINT})
         | (frozenset({FREEZE}) if node.status.mode == "dedicated" else frozenset())
         for node in there
     ]
@@ -104,7 +104,7 @@ def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
         points=SEARCHERS[job.spec.search.algorithm].size(job.spec),
         accepted=is_accepted(job),
         finished=is_finished(job),
-        freezes=not in_place.isdisjoint(job.spec.suspension.methods),
+        suspendable=not in_place.isdisjoint(job.spec.suspension.methods),
     )
 
 
@@ -127,22 +127,22 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         gpus=() if sight.phase in FINAL else sight.gpus,
         gpu_seconds=trial.status.gpu_seconds,
         retry_at=sight.retry_at,
-        suspend=trial.spec.suspend or (carrying in HELD and not carried),
+        suspend=trial.spec.suspend or (carrying in NOT_RESUMABLE and not carried),
         pinned=trial.spec.pinned,
         stopped=trial.spec.stopped,
         stuck=sight.stuck,
-        wants_room=sight.stuck and sight.pod is not None and wants_room(sight.pod.facts),
-        leaving=sight.leaving,
-        overdue=sight.overdue,
+        waits_for_capacity=sight.stuck and sight.pod is not None and wants_room(sight.pod.facts),
+        terminating=sight.leaving,
+        termination_overdue=sight.overdue,
         pod_since=sight.pod.created if sight.pod else 0.0,
-        saved=trial.status.checkpoint.step if trial.status.checkpoint else None,
-        switch=_switch(trial.status.suspensions.recent),
-        carrying=carrying,
-        carried=carried,
-        carried_to=trial.status.migration.target_node if trial.status.migration and carrying else None,
-        moves=trial.status.rebalanced.count if trial.status.rebalanced else 0,
-        bound_for=bound_for(trial, sight),
-        ended=trial.status.finished_at.timestamp() if trial.status.finished_at else None,
+        checkpoint_step=trial.status.checkpoint.step if trial.status.checkpoint else None,
+        switch_seconds=_switch(trial.status.suspensions.recent),
+        migration=carrying,
+        migrated=carried,
+        migration_target=trial.status.migration.target_node if trial.status.migration and carrying else None,
+        rebalance_count=trial.status.rebalanced.count if trial.status.rebalanced else 0,
+        destination=bound_for(trial, sight),
+        finished_at=trial.status.finished_at.timestamp() if trial.status.finished_at else None,
         parameters=tuple(trial.spec.parameters.items()),
     )
 
@@ -158,23 +158,23 @@ def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
             uuid=gpu.uuid,
             # an agent that says nothing can start nothing: what it reported last may be old
             health="Unknown" if silent else gpu.health,
-            shares=shares,
+            slots=shares,
             holder=TrialKey(holder.namespace, holder.trial, holder.uid) if holder else None,
             # its agent's clock may be another
             holder_since=world.turns.get((node.metadata.name, gpu.uuid), holder.since.timestamp()) if holder else None,
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
-            order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in order.run_queue),
+            run_queue=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in order.run_queue),
             in_effect=gpu.epoch == node.spec.epoch,
-            ousts_nobody=not order.preempts and node.status.observed_epoch == node.spec.epoch,
-            free_shares=max(0, shares - len(gpu.trials)),
+            no_preemption=not order.preempts and node.status.observed_epoch == node.spec.epoch,
+            free_slots=max(0, shares - len(gpu.trials)),
             product=gpu.product,
             memory_total=gpu.memory_total,
             memory_reserved=gpu.memory_claimed,
             memory_movable=gpu.memory_movable,
             draining=node.spec.draining,
-            exclusive=gpu.exclusive_pod,
-            leased_by=None if node.status.mode == "dedicated" else (gpu.reservation or "").partition("/")[0],
-            carries=METHOD in node.status.methods,
+            exclusive_pod=gpu.exclusive_pod,
+            reserved_for=None if node.status.mode == "dedicated" else (gpu.reservation or "").partition("/")[0],
+            supports_migration=CONTAINER_CHECKPOINT in node.status.methods,
         )
 
 
@@ -183,7 +183,7 @@ def _switch(recent: Sequence[SuspensionRecord]) -> float | None:
     return mean_switch([(one.suspend_seconds, one.resume_seconds) for one in recent if one.method == recent[-1].method])
 
 
-def _ways(past: Suspensions) -> Ways:
+def _ways(past: Suspensions) -> SwitchTotals:
     """One that has not come back, because it is suspended now or its pod ended so, is among the last ones."""
     away = sum(one.resume_seconds is None for one in past.recent)
-    return Ways(past.count, past.suspend_seconds, past.count - away, past.resume_seconds)
+    return SwitchTotals(past.count, past.suspend_seconds, past.count - away, past.resume_seconds)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from podium_core.curves.best_value import best_point
 from podium_core.domain.snapshot import Point
-from podium_core.domain.unsaved_work import Unsaved, unsaved
+from podium_core.domain.unsaved_work import UnsavedWork, unsaved_work
 from podium_core.schema.trial import HyperParamTrial
 
 
@@ -21,14 +21,14 @@ class SeenTrial(HyperParamTrial):
         return self._highest if maximize else self._lowest
 
     @property
-    def unsaved(self) -> Unsaved:
+    def unsaved(self) -> UnsavedWork:
         """What it would do again if its pod ended now."""
         status = self.status
-        return unsaved(
+        return unsaved_work(
             last_step=status.last_step,
-            saved_step=status.checkpoint.step if status.checkpoint else 0.0,
+            checkpoint_step=status.checkpoint.step if status.checkpoint else 0.0,
             gpu_seconds=status.gpu_seconds,
-            saved_gpu_seconds=status.checkpoint.gpu_seconds if status.checkpoint else 0.0,
+            checkpoint_gpu_seconds=status.checkpoint.gpu_seconds if status.checkpoint else 0.0,
             accounted_gpu_seconds=status.lost_work.accounted_gpu_seconds,
         )
 

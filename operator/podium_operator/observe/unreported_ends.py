@@ -7,7 +7,7 @@ the end is then counted and told from what is left of the dead pod.
 
 from __future__ import annotations
 
-from podium_core.domain.observe import PodEnd, classify_end, vanished
+from podium_core.domain.observe import PodEnd, classify_end, classify_missing_pod
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_operator.observe.cluster_state import World
 from podium_operator.observe.pod_state import SeenPod
@@ -20,7 +20,7 @@ def unwritten(world: World, trial: SeenTrial, attempt: int) -> tuple[PodEnd, ...
     if attempt <= status.attempt or status.phase in FINAL:
         return ()
     pods = {pod.attempt: pod for pod in world.pods_of.get(trial.metadata.uid, ())}
-    if attempt in pods and pods[attempt].facts.carried:
+    if attempt in pods and pods[attempt].facts.migrated:
         return ()  # the attempt before it goes on there
     gone = world.gone.get(trial.metadata.uid)
     written = status.attempt + (status.phase is TrialPhase.REQUEUED)
@@ -35,6 +35,6 @@ def unwritten(world: World, trial: SeenTrial, attempt: int) -> tuple[PodEnd, ...
 def _gone(last: SeenPod | None, reason: str) -> PodEnd:
     """`last`: the pod as it was when it was last seen, None: nobody knows; `reason`: stored with its trial's phase."""
     if last is None:
-        return vanished(reason, "")
+        return classify_missing_pod(reason, "")
     end = classify_end(last.facts)
-    return end if end.kind != "NotEnded" else vanished(last.facts.requeue or reason, last.facts.disruption)
+    return end if end.kind != "NotEnded" else classify_missing_pod(last.facts.requeue or reason, last.facts.disruption)

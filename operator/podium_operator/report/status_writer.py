@@ -14,7 +14,7 @@ from typing import Any
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_core.curves.final_value import Forecast
-from podium_core.domain.actions import EndJob, EndTrial, Place
+from podium_core.domain.actions import EndJob, EndTrial, TrialRank
 from podium_core.domain.phase import REQUEUES, TrialPhase
 from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
 from podium_core.planning.eta import estimate
@@ -51,7 +51,7 @@ class Statuses:
         world: World,
         sights: Mapping[TrialKey, Sight],
         snapshot: Snapshot,
-        places: Mapping[TrialKey, Place],
+        places: Mapping[TrialKey, TrialRank],
         ends: Mapping[TrialKey, EndTrial],
         job_ends: Mapping[JobKey, EndJob],
         predicted: Mapping[TrialKey, Forecast],

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from podium_core.curves.final_value import Forecast
-from podium_core.domain.actions import EndTrial, Place
-from podium_core.domain.gpu_memory import EXCEEDED
+from podium_core.domain.actions import EndTrial, TrialRank
+from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_core.schema.job import Direction, HyperParamJob
@@ -32,7 +32,7 @@ def trial_status(
     sight: Sight,
     *,
     now: float,
-    place: Place | None = None,
+    place: TrialRank | None = None,
     end: EndTrial | None = None,
     predicted: Forecast | None = None,
     carrying: Migration | None = None,
@@ -92,12 +92,12 @@ def trial_status(
 
 def _exceeded(trial: SeenTrial, sight: Sight, now: float) -> list[Manifest]:
     """It ran out of GPU memory once: that stays, since the next attempt gets a GPU to itself for it."""
-    stored = [one for one in trial.status.conditions if one.type == EXCEEDED]
+    stored = [one for one in trial.status.conditions if one.type == GPU_MEMORY_EXCEEDED]
     if stored:
         return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in stored]
-    if sight.reason != EXCEEDED or sight.phase not in (TrialPhase.REQUEUED, TrialPhase.FAILED):
+    if sight.reason != GPU_MEMORY_EXCEEDED or sight.phase not in (TrialPhase.REQUEUED, TrialPhase.FAILED):
         return []
-    return [_condition(EXCEEDED, "OutOfMemory", sight.message, timestamp(now))]
+    return [_condition(GPU_MEMORY_EXCEEDED, "OutOfMemory", sight.message, timestamp(now))]
 
 
 def _unavailable(trial: SeenTrial, job: HyperParamJob, since: str) -> list[Manifest]:
@@ -124,7 +124,7 @@ def _condition(kind: str, reason: str, message: str, since: str) -> Manifest:
     return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}
 
 
-def _unranked(place: Place | None) -> Place | None:
+def _unranked(place: TrialRank | None) -> TrialRank | None:
     """A trial without a GPU competes with nobody. Why it has no pod yet (back-off, parallel) still counts."""
     if place is None or place.reason != "NoGPUAssigned":
         return None if place is None else replace(place, rank=0)
@@ -132,7 +132,7 @@ def _unranked(place: Place | None) -> Place | None:
     return replace(place, rank=0, reason="NotRanked", message=message)
 
 
-def _why(trial: SeenTrial, sight: Sight, place: Place | None, end: EndTrial | None) -> tuple[str, str]:
+def _why(trial: SeenTrial, sight: Sight, place: TrialRank | None, end: EndTrial | None) -> tuple[str, str]:
     if end is not None:
         return end.reason, end.message
     stored = trial.status

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from podium_core.domain.gpu_reservation import LeaseState
-from podium_core.planning.gpu_reservations import Demand, Lease
+from podium_core.domain.gpu_reservation import ReservationState
+from podium_core.planning.gpu_reservations import Demand, Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +20,24 @@ class Leased:
 
 
 def leased(
-    demand: Demand, leases: Sequence[Lease], refusal: str = "", evicted: str = "", unscheduled: str = ""
+    demand: Demand, leases: Sequence[Reservation], refusal: str = "", evicted: str = "", unscheduled: str = ""
 ) -> Leased:
     """Of one pool. `refusal`: the API server's, of the last placeholder; `evicted`: who took the last one;
     `unscheduled`: the scheduler's word on one that waits.
     """
     states = Counter(lease.state for lease in leases)
-    wanted, held = min(demand.gpus, demand.most), states[LeaseState.HELD]
+    wanted, held = min(demand.gpus, demand.max_gpus), states[ReservationState.HELD]
     text = f"{held} of {wanted} GPUs that the trials can use are held"
-    if demand.gpus > demand.most:
-        text += f" ({demand.gpus} could be used, {demand.most} are allowed)"
+    if demand.gpus > demand.max_gpus:
+        text += f" ({demand.gpus} could be used, {demand.max_gpus} are allowed)"
     if held >= wanted:
         return Leased(True, "Held" if wanted else "NoDemand", f"{text}.")
     more = f" The API server refuses another for now: {refusal}" if refusal else ""
-    if states[LeaseState.ASKED]:
-        waits = f"{text}, {states[LeaseState.ASKED]} asked for. {unscheduled}".strip()
+    if states[ReservationState.ASKED]:
+        waits = f"{text}, {states[ReservationState.ASKED]} asked for. {unscheduled}".strip()
         return Leased(False, "WaitingForGPU", f"{waits}{more}")
-    if states[LeaseState.STARTING]:
-        return Leased(False, "Starting", f"{text}, {states[LeaseState.STARTING]} starting.{more}")
+    if states[ReservationState.STARTING]:
+        return Leased(False, "Starting", f"{text}, {states[ReservationState.STARTING]} starting.{more}")
     if refusal:
         return Leased(False, "QuotaExceeded" if "exceeded quota" in refusal else "ReservationRefused", f"{text}.{more}")
     if evicted:

@@ -15,10 +15,18 @@ from datetime import UTC, datetime
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, PRIORITY_CLASSES
-from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.domain.observe import retry_delay
 from podium_core.domain.snapshot import JobKey, Snapshot
-from podium_core.planning.gpu_reservations import Ask, Evicted, GiveBack, Lease, Mark, Pool, plan_leases
+from podium_core.planning.gpu_reservations import (
+    MarkUnneeded,
+    Pool,
+    PoolPreemptions,
+    ReleaseReservation,
+    RequestReservation,
+    Reservation,
+    plan_reservations,
+)
 from podium_operator.jobs.events import emit
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import World
@@ -46,7 +54,7 @@ class _Refused:
 class _Taken:
     """The last lease that a pool lost to others; `steps`: how many its trials had made by then, in all."""
 
-    evicted: Evicted
+    evicted: PoolPreemptions
     steps: float
     by: str
 
@@ -79,12 +87,12 @@ class Leasing:
         # of a namespace that asks for nothing any more nothing is remembered once its pause is over
         self._taken = {pool: one for pool, one in self._taken.items() if pool in demand or world.now < one.again_at}
         evicted = {pool: taken.evicted for pool, taken in self._taken.items()}
-        planned = plan_leases(demand, leases, evicted, world.now)
-        asked = {action.pool for action in planned.actions if isinstance(action, Ask)}
+        planned = plan_reservations(demand, leases, evicted, world.now)
+        asked = {action.pool for action in planned.actions if isinstance(action, RequestReservation)}
         self._refused = {pool: refused for pool, refused in self._refused.items() if pool in asked}
         by_name = {(one.pool.namespace, one.name): one for one in world.leases}
         for action in planned.actions:
-            if isinstance(action, Ask):
+            if isinstance(action, RequestReservation):
                 await self._ask(world, action, wished[action.pool])
             else:
                 await self._change(by_name[action.lease.pool.namespace, action.lease.name], action)
@@ -134,7 +142,7 @@ class Leasing:
             # none was asked for within the pause: this one was lost together with the last one, not after it
             consecutive = before.evicted.consecutive + (world.now >= before.again_at)
         by = one.taken or ("it has ended" if one.over else "it was deleted")
-        self._taken[one.pool] = _Taken(Evicted(consecutive, world.now), steps, by)
+        self._taken[one.pool] = _Taken(PoolPreemptions(consecutive, world.now), steps, by)
         self._metrics.lease_events.labels("preempted").inc()
         again = retry_delay(consecutive)
         text = (
@@ -145,7 +153,7 @@ class Leasing:
             if job.metadata.namespace == one.pool.namespace and job.status.phase in ("Pending", "Running"):
                 await emit(self._api, JOBS, job.metadata, "ReservationPreempted", text, "Warning")
 
-    async def _ask(self, world: World, ask: Ask, wish: Wish) -> None:
+    async def _ask(self, world: World, ask: RequestReservation, wish: Wish) -> None:
         refused = self._refused.get(ask.pool)
         if refused is not None and world.now < refused.again_at:
             return
@@ -166,7 +174,7 @@ class Leasing:
         self._metrics.lease_events.labels("requested").inc()
         log.info("lease %s/%s is asked for: %s", ask.pool.namespace, ask.name, ask.message)
 
-    async def _create(self, ask: Ask, grace: int, wish: Wish) -> None:
+    async def _create(self, ask: RequestReservation, grace: int, wish: Wish) -> None:
         """Owned by the chart's PriorityClass: with `helm uninstall` the placeholders go, whoever is there to see it."""
         name = self._settings.reservation_priority_class
         owner = await self._api.get(PRIORITY_CLASSES, name)
@@ -183,8 +191,8 @@ class Leasing:
         )
         await self._api.create(PODS, manifest, manager=MANAGER)
 
-    async def _change(self, seen: SeenLease, action: GiveBack | Mark) -> None:
-        if isinstance(action, GiveBack):
+    async def _change(self, seen: SeenLease, action: ReleaseReservation | MarkUnneeded) -> None:
+        if isinstance(action, ReleaseReservation):
             self._given_back.add(seen.uid)
             self._metrics.lease_events.labels("released").inc()
             log.info("lease %s is given back: %s: %s", seen.path, action.reason, action.message)
@@ -205,7 +213,7 @@ class Leasing:
             if not (error.not_found or error.conflict):
                 log.warning("lease %s is not deleted: %s", seen.path, error)
 
-    def _count(self, leases: Iterable[Lease]) -> None:
+    def _count(self, leases: Iterable[Reservation]) -> None:
         states = Counter(lease.state for lease in leases)
-        for state in LeaseState:
+        for state in ReservationState:
             self._metrics.leases.labels(state.value).set(states[state])

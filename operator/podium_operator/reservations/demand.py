@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from podium_core.domain.gpu_reservation import LeaseFacts, LeaseState, derive
+from podium_core.domain.gpu_reservation import ReservationFacts, ReservationState, derive_state
 from podium_core.domain.phase import FINAL
-from podium_core.domain.relocation import begun
+from podium_core.domain.relocation import is_started
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
-from podium_core.planning.gpu_reservations import Demand, Lease, Pool
+from podium_core.planning.gpu_reservations import Demand, Pool, Reservation
 from podium_core.schema.gpunode import GPUNode, GpuStatus
 from podium_operator.observe.reservation_state import SeenLease
 
@@ -63,7 +63,7 @@ def wishes(snapshot: Snapshot, most: int) -> Mapping[Pool, Wish]:
     for job in snapshot.jobs:
         if asks_for_gpus(job):
             _add(needs.setdefault(pool_of(job), _Need()), job, trials.get(job.key, ()), gpus)
-    idle = Counter(gpu.leased_by for gpu in snapshot.gpus if gpu.leased_by and not gpu.trials)
+    idle = Counter(gpu.reserved_for for gpu in snapshot.gpus if gpu.reserved_for and not gpu.trials)
     return {pool: _wish(need, idle[pool.namespace], gpus, most) for pool, need in needs.items()}
 
 
@@ -74,10 +74,10 @@ def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[s
     left = max(0, job.max_trials - sum(trial.phase in FINAL for trial in trials))
     wanted = left if job.parallel is None else min(job.parallel, left)
     for trial in trials:
-        lost = any(uuid in gpus and gpus[uuid].lost for uuid in trial.gpus)
-        if trial.phase in FINAL or not trial.gpus or trial.leaving:
+        lost = any(uuid in gpus and gpus[uuid].reservation_ended for uuid in trial.gpus)
+        if trial.phase in FINAL or not trial.gpus or trial.terminating:
             continue
-        if lost and not begun(trial.phase, carried=trial.carried):
+        if lost and not is_started(trial.phase, migrated=trial.migrated):
             continue
         need.placed.update(trial.gpus)
         need.lost.update(trial.gpus if lost else ())
@@ -93,7 +93,7 @@ def _wish(need: _Need, idle: int, gpus: Mapping[str, GpuView], most: int) -> Wis
 
 def leases_of(
     seen: Iterable[SeenLease], nodes: Iterable[GPUNode], now: float, silent: Collection[str] = ()
-) -> tuple[Lease, ...]:
+) -> tuple[Reservation, ...]:
     """Held are those whose GPU the agent of their node names: names come again, and a node that is silent or left may
     still speak of an older placeholder. What a lease would cost is the number of trials that it moves. What a
     `silent` node's agent said of trials that end may never change.
@@ -108,9 +108,9 @@ def leases_of(
     return tuple(_lease(one, *held.get((one.node, one.path), nothing), now=now) for one in seen)
 
 
-def _lease(seen: SeenLease, gpu: GpuStatus | None, silent: bool, *, now: float) -> Lease:
+def _lease(seen: SeenLease, gpu: GpuStatus | None, silent: bool, *, now: float) -> Reservation:
     trials = gpu.trials if gpu is not None else []
-    return Lease(
+    return Reservation(
         name=seen.name,
         pool=seen.pool,
         state=state_of(seen, gpu),
@@ -122,5 +122,5 @@ def _lease(seen: SeenLease, gpu: GpuStatus | None, silent: bool, *, now: float) 
     )
 
 
-def state_of(seen: SeenLease, gpu: GpuStatus | None) -> LeaseState:
-    return derive(LeaseFacts(True, seen.bound, gpu is not None, seen.deleting, seen.over))
+def state_of(seen: SeenLease, gpu: GpuStatus | None) -> ReservationState:
+    return derive_state(ReservationFacts(True, seen.bound, gpu is not None, seen.deleting, seen.over))

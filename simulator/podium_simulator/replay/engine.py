@@ -17,7 +17,7 @@ from podium_core.curves.non_finite import diverged
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_core.planning.ranking import Standing
-from podium_core.planning.switching import Incumbent, judge
+from podium_core.planning.switching import CurrentHolder, judge_switch
 from podium_core.policies.base import Admission, Policy, Ranked
 from podium_core.policies.best_so_far import BestSoFar
 from podium_simulator.replay.history import History, Reached
@@ -200,9 +200,9 @@ def _choose(world: World, gpu: SimGpu) -> SimTrial | None:
     if world.rules.bare_rank:
         return chosen if (best.level, -best.score) < (own.level, -own.score) else holder
     held = world.now - gpu.since if world.rules.minimum_turns else math.inf
-    incumbent = Incumbent(Standing(holder.view, world.job, policy, own), held)
+    incumbent = CurrentHolder(Standing(holder.view, world.job, policy, own), held)
     rival = Standing(chosen.view, world.job, policy, best)
-    return chosen if judge(rival, incumbent, costs, {JOB: len(world.gpus)}, lambda: 1.0).switch else holder
+    return chosen if judge_switch(rival, incumbent, costs, {JOB: len(world.gpus)}, lambda: 1.0).switch else holder
 
 
 def _may_come(trial: SimTrial, gpu: SimGpu) -> bool:

@@ -84,7 +84,7 @@ class SimTrial:
             pod=old.pod,
             node=old.node,
             gpu_seconds=self.trained,
-            switch=self.switch,
+            switch_seconds=self.switch,
             parameters=old.parameters,
         )
 

@@ -53,7 +53,7 @@ def _node(spec: NodeSpec, *, carries: bool) -> Node:
     for index in range(spec.gpus):
         uuid = f"{spec.name}-gpu{index}"
         view = GpuView(
-            spec.name, uuid, "Healthy", shares, free_shares=shares, memory_total=spec.memory, carries=carries
+            spec.name, uuid, "Healthy", shares, free_slots=shares, memory_total=spec.memory, supports_migration=carries
         )
         node.gpus.append(Gpu(uuid, node, view))
     return node

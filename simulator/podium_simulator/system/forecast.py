@@ -106,7 +106,7 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
     ]
     if view.products:
         found.append(f"the GPUs are of a product that the job takes ({', '.join(view.products)})")
-    if view.carries:
+    if view.migratable:
         found.append(_carried(method, place))
     if view.max_trials > count:
         found.append(f"{view.max_trials} trials share {count} curves: some are the same")
@@ -130,10 +130,10 @@ def _accidents(faults: Faults) -> list[str]:
 
 def _room(view: JobView, method: Method) -> str:
     """How a trial lets another one have its GPU."""
-    if view.freezes:
+    if view.suspendable:
         taken = f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s"
         return f"{taken} ({method.name}, on every node{f': {method.basis}' if method.basis else ''})"
-    if view.saves:
+    if view.checkpointable:
         return (
             f"a trial that gives its GPU away saves ({method.suspend:g} s) and goes on in another pod: never suspended"
         )

@@ -11,18 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from podium_core.domain.actions import Carry
+from podium_core.domain.actions import Migrate
 from podium_core.domain.migration import (
-    ASKED_SECONDS,
-    DRAINED_SECONDS,
-    LEVELS_AGAIN_SECONDS,
-    OPEN,
-    PASSING,
-    REST_SECONDS,
+    IN_PROGRESS,
+    REBALANCING_RETRY_SECONDS,
+    REQUEST_TIMEOUT_SECONDS,
+    RETRIABLE_CODES,
+    RETRY_SECONDS,
     TARGET_DRAINING,
-    CarryFacts,
-    CarryPhase,
-    follow,
+    TARGET_DRAINING_SECONDS,
+    MigrationFacts,
+    MigrationPhase,
+    next_step,
 )
 from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import REBALANCING
@@ -49,7 +49,7 @@ class Carrying:
     def __bool__(self) -> bool:
         return bool(self._on_way)
 
-    def ask(self, trial: Trial, carry: Carry) -> None:
+    def ask(self, trial: Trial, carry: Migrate) -> None:
         """Its node's agent is told, and it gets no turn from then on."""
         if trial.node is None:
             return  # it was lost in this very moment
@@ -66,14 +66,14 @@ class Carrying:
         for key, trial in list(self._on_way.items()):
             way = trial.way
             assert way is not None
-            if way.phase in OPEN:
-                moved = follow(way.phase, self._facts(trial, way, room=key not in crowded_out))
+            if way.phase in IN_PROGRESS:
+                moved = next_step(way.phase, self._facts(trial, way, room=key not in crowded_out))
                 if moved is not None:
                     steps = True
                     way.phase, way.code, way.since = moved.phase, moved.code, self._queue.now
-                    if way.phase is CarryPhase.FAILED:
+                    if way.phase is MigrationPhase.FAILED:
                         self._pods.fell_back(trial, way)
-            if way.phase not in OPEN and self._done(trial, way):
+            if way.phase not in IN_PROGRESS and self._done(trial, way):
                 trial.way = None
                 del self._on_way[key]
             trial.see(trial.view.phase)
@@ -87,43 +87,43 @@ class Carrying:
         """When time alone makes a difference."""
         return min([self._due(trial.way) for trial in self._on_way.values() if trial.way is not None], default=math.inf)
 
-    def _facts(self, trial: Trial, way: Way, *, room: bool) -> CarryFacts:
+    def _facts(self, trial: Trial, way: Way, *, room: bool) -> MigrationFacts:
         old, new = trial.attempt < way.attempt, trial.attempt == way.attempt
         there = trial.state is not None and not trial.leaving
         target = self._nodes[way.target]
-        return CarryFacts(
+        return MigrationFacts(
             age=self._queue.now - way.since,
-            over=trial.view.phase in FINAL,
+            trial_ended=trial.view.phase in FINAL,
             draining=way.reason == REBALANCING or self._nodes[way.node].draining,
             old_pod=old and there,
-            made=new,
+            pod_created=new,
             new_pod=new and there,
             refusal=None if trial.job.spec.method.carries else HOLDS_GPU,
-            pushed=way.pushed and not self._nodes[way.node].silent,
-            printed=new and len(trial.written.curve) > way.known,
-            takes=not target.draining,
-            waits=way.code == TARGET_DRAINING,
-            room=room,
-            bound=new and trial.node is not None,
+            image_pushed=way.pushed and not self._nodes[way.node].silent,
+            value_printed=new and len(trial.written.curve) > way.known,
+            target_accepts=not target.draining,
+            waiting_for_drain=way.code == TARGET_DRAINING,
+            slots_free=room,
+            pod_bound=new and trial.node is not None,
         )
 
     def _done(self, trial: Trial, way: Way) -> bool:
         """Whether it may be carried anew. One that fell back is not at once, as long as it is to leave."""
-        if way.phase is CarryPhase.RESTORED or trial.attempt >= way.attempt or trial.state is None:
+        if way.phase is MigrationPhase.RESTORED or trial.attempt >= way.attempt or trial.state is None:
             return True
         drains = self._nodes[way.node].draining
         rested = self._queue.now >= self._due(way)
         if way.reason == REBALANCING:
             return drains or rested
-        return not drains or (way.code in PASSING and rested)
+        return not drains or (way.code in RETRIABLE_CODES and rested)
 
     def _due(self, way: Way) -> float:
-        if way.phase is CarryPhase.REQUESTED:
-            return way.since + ASKED_SECONDS
-        if way.phase is CarryPhase.IMAGE_PUSHED and way.code == TARGET_DRAINING:
-            return way.since + DRAINED_SECONDS
-        if way.phase is not CarryPhase.FAILED:
+        if way.phase is MigrationPhase.REQUESTED:
+            return way.since + REQUEST_TIMEOUT_SECONDS
+        if way.phase is MigrationPhase.IMAGE_PUSHED and way.code == TARGET_DRAINING:
+            return way.since + TARGET_DRAINING_SECONDS
+        if way.phase is not MigrationPhase.FAILED:
             return math.inf
         if way.reason == REBALANCING:
-            return way.since + LEVELS_AGAIN_SECONDS
-        return way.since + REST_SECONDS if way.code in PASSING else math.inf
+            return way.since + REBALANCING_RETRY_SECONDS
+        return way.since + RETRY_SECONDS if way.code in RETRIABLE_CODES else math.inf

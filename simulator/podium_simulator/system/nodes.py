@@ -78,7 +78,7 @@ class Nodes:
     def _read_orders(self, node: Node) -> None:
         """Its agent begins anew, with what is written."""
         for gpu in node.gpus:
-            gpu.order, gpu.known = gpu.view.order, gpu.ordered
+            gpu.order, gpu.known = gpu.view.run_queue, gpu.ordered
 
     def _falls_silent(self, node: Node) -> None:
         if node.up:  # else it is silent already

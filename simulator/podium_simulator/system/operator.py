@@ -15,17 +15,17 @@ from types import MappingProxyType
 from podium_core.curves.best_value import best_point, reached
 from podium_core.domain.actions import (
     Action,
-    Carry,
     CreatePod,
     CreateTrial,
     DeletePod,
     EndJob,
     EndTrial,
-    Order,
+    Migrate,
     Requeue,
+    WriteRunQueues,
 )
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
 from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.invariants import violations
@@ -53,7 +53,7 @@ class Operator:
     act = 0  # of the next cycle
 
     def __init__(
-        self, queue: Queue, timing: Timing, nodes: Sequence[Node], levelling: Levelling | None, checked: bool
+        self, queue: Queue, timing: Timing, nodes: Sequence[Node], levelling: RebalancingRules | None, checked: bool
     ) -> None:
         self._queue = queue
         self._timing = timing
@@ -96,7 +96,7 @@ class Operator:
     def _may_wait(self, mine: Job, trials: Iterable[Trial]) -> float:
         """Seconds that news of a job's progress may: none where it may end something or lead to a move."""
         job, policy = mine.view, mine.policy
-        if not job.freezes or job.budget_gpu_seconds is not None or self._levelling is not None:
+        if not job.suspendable or job.budget_gpu_seconds is not None or self._levelling is not None:
             return 0.0
         if policy.cuts or (job.target is not None and any(_at_target(t, job.target) for t in trials if t.job is mine)):
             return 0.0
@@ -122,7 +122,7 @@ class Operator:
         actions = [action for action in decided.actions if not self._held_back(action)]
         for action in actions:
             self._carry_out(action)
-        if any(not isinstance(action, Order) for action in actions):
+        if any(not isinstance(action, WriteRunQueues) for action in actions):
             self.changed()  # it sees its own writes
         wake = min(self._queue.now + self._timing.cycle, self._carrying.wake_at())
         if decided.wake_at is not None:
@@ -141,7 +141,7 @@ class Operator:
             gpus=tuple([gpu.view for gpu in self._gpus.values()]),
             costs=self._costs(),
             epochs=MappingProxyType(dict(self._epochs)),
-            levelling=self._levelling,
+            rebalancing=self._levelling,
         )
 
     def _costs(self) -> Costs:
@@ -171,7 +171,7 @@ class Operator:
                 trial = self.trials[key]
                 self._pods.leave(trial)
                 self._reports.pod(trial, trial.view.phase)
-            case Carry(key):
+            case Migrate(key):
                 self._carrying.ask(self.trials[key], action)
             case DeletePod(key):
                 trial = self.trials[key]
@@ -186,7 +186,7 @@ class Operator:
                 ended.view = replace(ended.view, finished=True)
                 ended.ended, ended.succeeded, ended.reason = self._queue.now, succeeded, reason
                 self.ended += 1
-            case Order():
+            case WriteRunQueues():
                 self._order(action)
 
     def _create_trial(self, job: Job, number: int) -> None:
@@ -198,17 +198,17 @@ class Operator:
         self.trials[key] = Trial(key, job, number, curve, steps_of(curve), view)
         insort(self._by_key, self.trials[key], key=attrgetter("key"))
 
-    def _order(self, order: Order) -> None:
+    def _order(self, order: WriteRunQueues) -> None:
         self._epochs[order.node] = order.epoch
         told: dict[str, tuple[TrialKey, ...]] = {}
         for uuid, places in order.gpus:
             keys, gpu = tuple([place.trial for place in places]), self._gpus[uuid]
-            if keys and keys[0] != next(iter(gpu.view.order), None):
+            if keys and keys[0] != next(iter(gpu.view.run_queue), None):
                 first = places[0]
                 number = self.trials[first.trial].number
                 self.decisions.append(Decision(self._queue.now, uuid, first.trial, number, first.reason))
-            gpu.view = replace(gpu.view, order=keys, in_effect=False, ousts_nobody=False)
-            gpu.ordered, gpu.ousts = order.epoch, uuid in order.taken_over
+            gpu.view = replace(gpu.view, run_queue=keys, in_effect=False, no_preemption=False)
+            gpu.ordered, gpu.ousts = order.epoch, uuid in order.preempting
             told[uuid] = keys
         self._queue.after(self._timing.order, self._arrived, self._nodes[order.node], order.epoch, told)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from podium_core.domain.migration import CarryPhase
-from podium_core.domain.observe import LAST_WORDS_SECONDS, retry_delay
+from podium_core.domain.migration import MigrationPhase
+from podium_core.domain.observe import FINAL_REPORT_SECONDS, retry_delay
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_simulator.system.agent import Step, decide, unsettled
@@ -76,7 +76,7 @@ class Pods:
 
     def asked(self, trial: Trial, way: Way) -> None:
         """Its agent is asked to make an image of it."""
-        if trial.way is way and way.phase is CarryPhase.REQUESTED and trial.node is not None:
+        if trial.way is way and way.phase is MigrationPhase.REQUESTED and trial.node is not None:
             trial.asked = trial.attempt < way.attempt
             self._act_on(trial)
 
@@ -248,7 +248,7 @@ class Pods:
         known = trial.job.spec.fact(trial.number).ended
         seen = self._timing.ended if known is None else known
         if trial.node is not None and trial.node.silent:
-            seen += LAST_WORDS_SECONDS
+            seen += FINAL_REPORT_SECONDS
         self._then(trial, State.ENDED, seen, self._succeeded)
         self._writer.end(trial)
         self._act_on(trial)  # the GPU goes to the next without a round trip

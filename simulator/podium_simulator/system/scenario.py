@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import JobKey, JobView
 from podium_simulator.traces.trace import RecordedTrial
 
@@ -159,7 +159,7 @@ class Scenario:
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
     longest: float = 1e9  # virtual seconds after which a run that has not ended is given up
-    levelling: Levelling | None = None  # as the operator's configuration has it
+    levelling: RebalancingRules | None = None  # as the operator's configuration has it
     drains: tuple[Drain, ...] = ()
 
     def __post_init__(self) -> None:

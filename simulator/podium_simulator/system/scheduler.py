@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from podium_core.placement.base import Question
+from podium_core.placement.base import PlacementQuery
 from podium_core.placement.fit import STALE_AFTER, refuse, usable
 from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
@@ -52,19 +52,19 @@ def _cost(need: PodNeed, node: Node) -> float | None:
     view = _view(node)
     if refuse(need, view, 0.0) is not None or len(_open(need, view)) < need.gpus:
         return None
-    return math.inf if node.stale else LOAD_BALANCE.cost(Question(need), view) or 0.0
+    return math.inf if node.stale else LOAD_BALANCE.cost(PlacementQuery(need), view) or 0.0
 
 
 def _open(need: PodNeed, view: NodeView) -> list[GpuReading]:
     """Shares are the kubelet's own count, and always known."""
     fresh = not view.stale(0.0, STALE_AFTER)
-    return [gpu for gpu in usable(need, view, fresh) if gpu.trials < gpu.shares]
+    return [gpu for gpu in usable(need, view, fresh) if gpu.trials < gpu.slots]
 
 
 def _need(job: Job) -> PodNeed:
     """Simulated GPUs have no product: whoever asks for one gets it."""
     view = job.view
-    return PodNeed(view.gpus_per_trial, view.memory, together=job.spec.method.keeps_memory)
+    return PodNeed(view.gpus_per_trial, view.memory, memory_stays=job.spec.method.keeps_memory)
 
 
 def _view(node: Node) -> NodeView:
@@ -83,6 +83,6 @@ def _reading(gpu: Gpu, node: Node) -> GpuReading:
         memory_used=reserved if shown is None else shown.memory,
         sm_utilization=work(here) if shown is None else shown.work,
         health="Healthy",
-        shares=node.spec.shares,
+        slots=node.spec.shares,
         trials=len(here),
     )

@@ -43,10 +43,10 @@ def search(
         suspended=False,
         memory=memory,
         moves_memory=not method.keeps_memory,
-        freezes=method.stays,
-        saves=saves,
-        saves_at="anywhere" if saves else "nowhere",
-        carries=method.carries,
+        suspendable=method.stays,
+        checkpointable=saves,
+        checkpoint_scope="anywhere" if saves else "nowhere",
+        migratable=method.carries,
     )
     return SimJob(view, pool.trials, method)
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from podium_core.domain.migration import HELD, OPEN, CarryPhase
+from podium_core.domain.migration import IN_PROGRESS, NOT_RESUMABLE, MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobView, Point, TrialKey, TrialView
-from podium_core.domain.switch_costs import Ways, mean_switch
+from podium_core.domain.switch_costs import SwitchTotals, mean_switch
 from podium_core.policies.base import Policy
 from podium_simulator.system.outcome import TRAINING
 from podium_simulator.system.scenario import NodeSpec, SimJob
@@ -141,7 +141,7 @@ class Written:
     at: float = -math.inf
     curve: tuple[Point, ...] = ()
     gpu_seconds: float = 0.0
-    ways: Ways = field(default_factory=Ways)
+    ways: SwitchTotals = field(default_factory=SwitchTotals)
     switch: float | None = None
 
 
@@ -156,7 +156,7 @@ class Way:
     reason: str
     attempt: int
     since: float
-    phase: CarryPhase = CarryPhase.REQUESTED
+    phase: MigrationPhase = MigrationPhase.REQUESTED
     code: str = ""
     known: int = 0
     pushed: bool = False
@@ -212,7 +212,7 @@ class Trial:
 
     @property
     def freezes(self) -> bool:
-        return self.job.view.freezes
+        return self.job.view.suspendable
 
     @property
     def switch(self) -> float | None:
@@ -223,13 +223,13 @@ class Trial:
     def arrives(self) -> bool:
         """Its pod goes on from an image, and has not shown yet that it does."""
         way = self.way
-        return way is not None and way.phase in OPEN and self.attempt >= way.attempt
+        return way is not None and way.phase in IN_PROGRESS and self.attempt >= way.attempt
 
     @property
     def in_image(self) -> bool:
         """All that it did is in an image that its next pod goes on from."""
         way = self.way
-        return way is not None and way.phase in HELD and way.pushed and self.attempt < way.attempt
+        return way is not None and way.phase in NOT_RESUMABLE and way.pushed and self.attempt < way.attempt
 
     def charged(self, now: float) -> float:
         """GPU seconds until now."""
@@ -239,7 +239,7 @@ class Trial:
     def record(self, now: float) -> Written:
         """What its agent would write now."""
         points = self.written.curve if len(self.written.curve) == len(self.points) else tuple(self.points)
-        ways = Ways(self.suspensions, self.out, self.resumptions, self.back)
+        ways = SwitchTotals(self.suspensions, self.out, self.resumptions, self.back)
         return Written(now, points, self.charged(now), ways, self.switch)
 
     def see(self, phase: TrialPhase) -> None:
@@ -266,12 +266,12 @@ class Trial:
             gpu_seconds=self.written.gpu_seconds,
             retry_at=self.retry_at,
             stuck=self.stuck,
-            wants_room=self.stuck,
-            leaving=self.leaving,
+            waits_for_capacity=self.stuck,
+            terminating=self.leaving,
             pod_since=self.pod_since,
-            saved=saved,
-            switch=self.written.switch,
-            ended=self.ended,
+            checkpoint_step=saved,
+            switch_seconds=self.written.switch,
+            finished_at=self.ended,
             parameters=old.parameters,
         )
         if self.way is not None:
@@ -279,12 +279,12 @@ class Trial:
 
     def _on_its_way(self, view: TrialView, way: Way) -> TrialView:
         new = self.attempt >= way.attempt
-        carrying = None if view.pod is None or (new and way.phase is CarryPhase.RESTORED) else way.phase
+        carrying = None if view.pod is None or (new and way.phase is MigrationPhase.RESTORED) else way.phase
         return replace(
             view,
-            suspend=carrying in HELD and not new,
-            carrying=carrying,
-            carried=carrying is not None and new,
-            carried_to=None if carrying is None else way.target,
-            bound_for=way.target if way.phase in OPEN else None,
+            suspend=carrying in NOT_RESUMABLE and not new,
+            migration=carrying,
+            migrated=carrying is not None and new,
+            migration_target=None if carrying is None else way.target,
+            destination=way.target if way.phase in IN_PROGRESS else None,
         )

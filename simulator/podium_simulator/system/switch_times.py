@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from podium_core.domain.migration import METHOD as CARRIES
-from podium_core.planning.rebalancing import carry_seconds
-from podium_core.schema.checkpointing import SAVES_ITSELF
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
+from podium_core.planning.rebalancing import migration_seconds
+from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_simulator.system.scenario import Method, Timing
 
 # what keeps a trial where it is, and whether its memory stays on the GPU
 KEEPS_MEMORY: Mapping[str, bool] = MappingProxyType({"freeze": True, "cuda-checkpoint": False})
 MOVES_MEMORY = "cuda-checkpoint"  # of these the one that lets a trial be carried
-NAMES = (*KEEPS_MEMORY, CARRIES, SAVES_ITSELF)
+NAMES = (*KEEPS_MEMORY, CONTAINER_CHECKPOINT, APP_CHECKPOINT)
 OUT, BACK = 2.0e9, 4.9e9  # bytes a second
 LEAST = 0.39  # seconds of one way of a trial that holds next to nothing
 
@@ -30,9 +30,9 @@ def method(name: str, memory: int | None, suspend: float | None, resume: float |
     seconds where nothing is moved, or nobody said how much. Of SAVES_ITSELF `suspend` is the save; a new pod's start is
     in the timing (`timed`). By CARRIES a trial is suspended as by MOVES_MEMORY, and may be carried.
     """
-    if name == CARRIES:
+    if name == CONTAINER_CHECKPOINT:
         return replace(carrying(method(MOVES_MEMORY, memory, suspend, resume, usual), memory or 0), name=name)
-    if name == SAVES_ITSELF:
+    if name == APP_CHECKPOINT:
         save = Timing().save if suspend is None else suspend
         return Method(name, save, stays=False, basis="a save, then a new pod up to its first step")
     keeps = KEEPS_MEMORY[name]
@@ -51,19 +51,23 @@ def method(name: str, memory: int | None, suspend: float | None, resume: float |
 
 def carrying(method: Method, memory: int) -> Method:
     """The same on nodes that carry trials to one another alive."""
-    return replace(method, carries=True, carry=carry_seconds(memory))
+    return replace(method, carries=True, carry=migration_seconds(memory))
 
 
 def keeps_memory(name: str) -> bool:
     """Of a suspended trial, on its GPU; of one that is never suspended, as long as it is there."""
-    return KEEPS_MEMORY.get(name, name != CARRIES)
+    return KEEPS_MEMORY.get(name, name != CONTAINER_CHECKPOINT)
 
 
 def untold(name: str, memory: int | None, suspend: float | None, resume: float | None) -> bool:
     """Whether nothing says what a switch takes: memory is moved, nobody said how much, nor both ways' seconds. Of one
     that is carried its memory alone says it.
     """
-    return not keeps_memory(name) and memory is None and (name == CARRIES or suspend is None or resume is None)
+    return (
+        not keeps_memory(name)
+        and memory is None
+        and (name == CONTAINER_CHECKPOINT or suspend is None or resume is None)
+    )
 
 
 def timed(method: Method, timing: Timing) -> tuple[Method, Timing]:

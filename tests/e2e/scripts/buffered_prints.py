@@ -1,4 +1,4 @@
-"""Prints without a flush; and again through a stream of its own that nobody told to be unbuffered."""
+"""Prints metrics without a flush, and again through a buffered stream of its own."""
 
 import atexit
 import json

@@ -1,4 +1,7 @@
-"""Batches made ahead by worker processes, as data loaders do; the result depends on each batch and their order."""
+"""Prefetches batches in worker processes, as data loaders do.
+
+The result depends on each batch and their order.
+"""
 
 import json
 import multiprocessing
@@ -17,7 +20,7 @@ def batch(step: int) -> float:
 if __name__ == "__main__":
     from podium import trial
 
-    trial.stopping()  # before the workers are forked: they inherit how SIGTERM is taken
+    trial.stopping()  # before the fork: the workers inherit the handling of SIGTERM
     saved = trial.load()
     with multiprocessing.get_context("fork").Pool(2) as pool:
         batches = pool.imap(batch, range(int(saved.step) + 1 if saved else 1, steps.LAST + 1))

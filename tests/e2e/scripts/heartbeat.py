@@ -1,4 +1,4 @@
-"""A thread that tells a server it is alive, as experiment trackers have one; its run is named after the trial."""
+"""Sends heartbeats from a thread, as experiment trackers do. The run has the name of the trial."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Saves every 5 steps in the plainest way and hears nothing: neither requests nor SIGTERM."""
+"""Writes a checkpoint every 5 steps and ignores both requests and SIGTERM."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""The other end of the scripts' connections: echoes lines, and prints who said what on which connection, when.
+"""Echo the lines of the scripts' connections, and print each line with its connection and time.
 
-On port 7001 it waits for ever; on 7002 it hangs up on who says nothing for two seconds, as servers and proxies do.
+On port 7001 it has no timeout. On port 7002 it closes a connection after two idle seconds, as servers and proxies do.
 """
 
 import json
@@ -8,13 +8,13 @@ import socketserver
 import threading
 import time
 
-PATIENCE = {7001: None, 7002: 2.0}
+TIMEOUTS = {7001: None, 7002: 2.0}
 
 
 class Echo(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         port = self.server.server_address[1]
-        self.request.settimeout(PATIENCE[port])
+        self.request.settimeout(TIMEOUTS[port])
         connection = self.client_address[1]
         try:
             for line in self.rfile:
@@ -26,7 +26,7 @@ class Echo(socketserver.StreamRequestHandler):
             print(json.dumps({**ended, "at": time.monotonic()}), flush=True)
 
 
-for port in PATIENCE:
+for port in TIMEOUTS:
     server = socketserver.ThreadingTCPServer(("", port), Echo)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever).start()

@@ -1,4 +1,4 @@
-"""A progress bar as tqdm draws it, on the same stream as the metrics: carriage returns, and seldom a new line."""
+"""Draw a progress bar like tqdm on the stream of the metrics: carriage returns and few newlines."""
 
 import json
 import sys

@@ -1,10 +1,13 @@
-"""A trial of the fault suite: one step after another, saved every 5th, when asked, and on SIGTERM.
+"""A trial of the fault tests. It writes a checkpoint every 5 steps, on request and on SIGTERM.
 
-`hog` takes more memory than its limit at step 10; `torn` dies half-way through writing a save; `hangs` never ends
-a save that it was asked for; `full` writes saves that do not fit on the volume; `held` goes no further than step 53
-until the file `go` is in its folder: however slow the machine is, what the test does meets trials at work. What is left
-then is done without rests. `deaf` is held too, and its first attempt neither saves when asked nor ends when told: it
-has to be killed.
+The first argument is the mode:
+  hog    exceeds its memory limit at step 10
+  torn   dies while it writes a checkpoint
+  hangs  never completes a checkpoint that was requested
+  full   writes checkpoints that do not fit on the volume
+  held   stops at step 53 until its folder has the file `go`, so that the test has running trials on any machine;
+         it makes the remaining steps without pauses
+  deaf   is held too, and its first attempt ignores requests and SIGTERM, so it must be killed
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pathlib import Path
 
 import steps
 
-mode, seconds = sys.argv[1], float(sys.argv[2])  # of a step
+mode, seconds = sys.argv[1], float(sys.argv[2])  # seconds of a step
 first_attempt = os.environ["PODIUM_ATTEMPT"] == "0"
 
 
@@ -29,7 +32,7 @@ def write(step: int, value: int) -> None:
         text = str(value)
         if mode == "torn" and first_attempt and step == 20:
             (folder / "value").write_text(text[:1])
-            os._exit(137)  # nothing is tidied up; as pid 1 it cannot kill itself
+            os._exit(137)  # without any cleanup; as PID 1 the process cannot kill itself
         if mode == "hangs" and trial.stopping():
             time.sleep(3600)
         if mode == "full" and step >= 10:
@@ -39,48 +42,51 @@ def write(step: int, value: int) -> None:
     trial.save(step, body)
 
 
-def let_go() -> bool:
+def released() -> bool:
     return mode in ("held", "deaf") and Path(os.environ["PODIUM_CHECKPOINT"], "go").exists()
 
 
-def rest(value: int) -> int:
-    time.sleep(0 if let_go() else seconds)
+def pause(value: int) -> int:
+    time.sleep(0 if released() else seconds)
     return value
 
 
-def resting_place() -> Callable[[int], int]:
-    """Where a value is for the length of a step: on the GPU, if the job declares memory of it."""
+def make_pause() -> Callable[[int], int]:
+    """Return the pause of a step.
+
+    If the job declares GPU memory, the value is in GPU memory during the pause.
+    """
     if "PODIUM_GPU_MEMORY_BYTES" not in os.environ:
-        return rest
+        return pause
     sys.path.append("/app")
     import numpy as np
     from gpu import open_block
 
-    block, place = open_block(4), np.zeros(1, np.float32)  # holds each of the values exactly
+    block, buffer = open_block(4), np.zeros(1, np.float32)  # float32 represents each of the values exactly
     if block is None:
         sys.exit("no GPU")
 
-    def rest_there(value: int) -> int:
-        place[0] = value
-        block.store([place])
-        place[0] = rest(0)
-        block.load([place])
-        return int(place[0])
+    def pause_on_gpu(value: int) -> int:
+        buffer[0] = value
+        block.store([buffer])
+        buffer[0] = pause(0)
+        block.load([buffer])
+        return int(buffer[0])
 
-    return rest_there
+    return pause_on_gpu
 
 
 def main() -> int:
     from podium import trial
 
-    rested = resting_place()
+    pause_step = make_pause()
     deaf = mode == "deaf" and first_attempt
     trial.stopping()
     saved = trial.load()
     step, value = (int(saved.step), int((saved.path / "value").read_text())) if saved else (0, 1)
     while step < steps.LAST:
-        held = mode in ("held", "deaf") and step >= steps.HELD_AT and not let_go()
-        value = rested(value)
+        held = mode in ("held", "deaf") and step >= steps.HELD_AT and not released()
+        value = pause_step(value)
         if not held:
             step += 1
             value = steps.following(step, value)
@@ -93,7 +99,7 @@ def main() -> int:
             try:
                 write(step, value)
             except OSError as error:
-                print(f"step {step} is not saved: {error}", file=sys.stderr)
+                print(f"no checkpoint of step {step}: {error}", file=sys.stderr)
         if trial.stopping() and not deaf:
             return trial.STOPPED
     return 0

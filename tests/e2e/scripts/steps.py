@@ -1,6 +1,6 @@
-"""What the scripts of this folder share: steps of which each needs the one before, saved by podium.trial.
+"""The steps of these scripts: each one needs the previous one; podium.trial saves checkpoints.
 
-Beside the saves it keeps a record that the test reads from the node: who did which step, when, with what result.
+Beside the checkpoints it keeps a record of all steps with attempt, time and value, which the test reads on the node.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ sys.path.append(os.environ.get("PODIUM_PYTHON", "/podium/python"))
 
 LAST = 60
 SECONDS = 0.1
-EVERY = 5  # steps between saves that nobody asked for
-HELD_AT = 53  # no step of a save
+EVERY = 5  # steps between checkpoints without a request
+HELD_AT = 53  # not a multiple of EVERY
 
 
 def following(step: int, value: int) -> int:
@@ -30,12 +30,15 @@ def record(step: int, value: int) -> None:
 
 
 def held(step: int) -> bool:
-    """The first attempt goes no further: its pod is to be deleted, and on a slow machine it would end before that."""
+    """Return whether the first attempt stops here.
+
+    On a slow machine it would end before the test deletes its pod.
+    """
     return os.environ["PODIUM_ATTEMPT"] == "0" and step >= HELD_AT
 
 
 def run() -> Iterator[tuple[int, int]]:
-    """Each step and its value, from the save on; what the caller does with them belongs to the step."""
+    """Yield each step and its value, from the checkpoint on. The work of the caller is a part of the step."""
     from podium import trial
 
     trial.stopping()

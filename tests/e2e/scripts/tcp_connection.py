@@ -1,4 +1,4 @@
-"""Two connections that stay open from step to step: one peer waits for ever, the other hangs up on who is silent."""
+"""Keep two connections open across steps: to a peer without a timeout and to one with a timeout."""
 
 import json
 import os
@@ -7,8 +7,8 @@ import socket
 import steps
 
 
-class Talk:
-    """Says a line and waits for its echo; connects anew when the peer has hung up."""
+class Connection:
+    """Sends lines and waits for their echo. Reconnects when the peer has closed the connection."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -17,7 +17,7 @@ class Talk:
     def open(self) -> None:
         self.stream = socket.create_connection((os.environ["PEER"], self.port)).makefile("rw")
 
-    def say(self, text: str) -> None:
+    def send(self, text: str) -> None:
         while True:
             try:
                 self.stream.write(text + "\n")
@@ -29,8 +29,8 @@ class Talk:
             self.open()
 
 
-talks = [Talk(7001), Talk(7002)]
+connections = [Connection(7001), Connection(7002)]
 for step, value in steps.run():
-    for talk in talks:
-        talk.say(f"{os.environ['PODIUM_ATTEMPT']} {step}")
+    for connection in connections:
+        connection.send(f"{os.environ['PODIUM_ATTEMPT']} {step}")
     print(json.dumps({"epoch": step, "loss": value}))

@@ -1,4 +1,4 @@
-"""What Hugging Face's Trainer prints: Python's dicts, no JSON, with a nan where there is none."""
+"""Prints metrics as Hugging Face's Trainer does: Python dicts, not JSON, with nan for missing values."""
 
 import steps
 

@@ -13,11 +13,11 @@ from podium_agent.report.trial_status import MINE
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import ApiError
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.trial import TrialStatus
 
 FIRST_PID = 5_000_000  # beyond what a kernel gives: no process of this machine is watched by mistake
-READING = MetricsReading.model_validate({"metric": "acc", "direction": "maximize", "container": "train"})
+READING = MetricsConfig.model_validate({"metric": "acc", "direction": "maximize", "container": "train"})
 
 
 def key(name: str = "a") -> TrialKey:

@@ -83,7 +83,7 @@ class Trial:
 
     def all_work(self) -> bool:
         """All go on, and none has lost or repeated a step."""
-        return all(program.goes_on() and program.steps() for program in self.programs)
+        return all(program.continues() and program.steps() for program in self.programs)
 
 
 @contextmanager

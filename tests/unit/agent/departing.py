@@ -29,7 +29,7 @@ from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
-from podium_core.domain.migration import METHOD
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.trial import ContainerCheckpoint
 
@@ -71,7 +71,9 @@ class Scene:
         (self.root / "token").write_text("t")
         self.parked = Parked(self.root / "parked")
         self.parked.note("c1", {"GPU-1": 64})
-        self.pod = pod(carry=self.there, methods=("cuda-checkpoint", METHOD), main="c1", running=frozenset({"c1"}))
+        self.pod = pod(
+            carry=self.there, methods=("cuda-checkpoint", CONTAINER_CHECKPOINT), main="c1", running=frozenset({"c1"})
+        )
         self.record = Record(self.pod, containers={"c1": Container("c1", FIRST_PID, self.freezer)})
         self.book = Book(self.pod, "n", state=TrialState.SUSPENDED, account=Account())
         self.port = 0

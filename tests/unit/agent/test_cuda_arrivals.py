@@ -129,7 +129,7 @@ def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.
     assert trial.resume().ok
     trial.programs[1].end()
     full = read_memory().free[new]
-    trial.node.crowd(1, full)
+    trial.node.overcommit_memory(1, full)
     after = Parked(trial.folder / "parked")
     for target in trial.targets:
         after.arrives(target.path.name, Arrival(gpus={old: SIZE}, processes=1), (new,))
@@ -137,16 +137,16 @@ def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.
     assert trial.standing is Standing.PARTLY_SUSPENDED
     assert trial.resume().ok
     assert trial.standing is Standing.WORKING
-    assert trial.programs[0].goes_on()
-    trial.node.no_stranger(1)
+    assert trial.programs[0].continues()
+    trial.node.release_memory(1)
 
 
 def test_what_came_waits_for_room(trial: Trial) -> None:
     held = trial.held()
     carried(trial)
-    trial.node.stranger(1, held - 1)
+    trial.node.occupy_memory(1, held - 1)
     assert trial.resume().code == "InsufficientGPUMemory"
-    trial.node.no_stranger(1)
+    trial.node.release_memory(1)
     assert trial.resume().ok
     assert trial.all_work()
 
@@ -237,7 +237,7 @@ def test_one_that_died_on_the_way_is_not_waited_for_for_ever(together: Trial, mo
     outcome = together.resume()
     assert outcome.ok, outcome
     assert gpus(together) == {new}
-    assert all(program.goes_on() for program in together.programs)
+    assert all(program.continues() for program in together.programs)
 
 
 def gpus(trial: Trial) -> set[str]:

@@ -52,7 +52,7 @@ def test_a_suspension_that_fails_is_undone(trial: Trial, fault: str, code: str) 
         trial.gives_up_soon(fault)
     outcome = trial.suspend()
     assert (outcome.ok, outcome.code) == (False, code), outcome
-    assert trial.programs[0].goes_on(), "the one without a fault works again at once"
+    assert trial.programs[0].continues(), "the one without a fault works again at once"
     trial.node.clear_faults()
     if trial.standing is Standing.PARTLY_SUSPENDED:  # a call that hung: the arbiter has it resumed until that is done
         until(lambda: trial.resume().ok, "made whole")
@@ -90,13 +90,13 @@ def test_a_resumption_that_fails_can_be_tried_again(trial: Trial, fault: str, co
 def test_a_stranger_who_took_the_memory_costs_nothing_but_time(trial: Trial) -> None:
     """The driver would lose the process for good: it is not asked."""
     assert trial.suspend().ok
-    trial.node.stranger(0, SIZE)
+    trial.node.occupy_memory(0, SIZE)
     trial.method = trial.fresh()
     for _ in range(2):
         outcome = trial.resume()
         assert (outcome.ok, outcome.code) == (False, "InsufficientGPUMemory"), outcome
         assert trial.standing is Standing.PARKED
-    trial.node.no_stranger(0)
+    trial.node.release_memory(0)
     assert trial.resume().ok
     assert trial.all_work()
 
@@ -117,14 +117,14 @@ def test_a_process_that_the_driver_has_lost_is_killed(trial: Trial, when: str) -
 def test_one_that_a_dead_agent_lost_is_given_up_after_a_minute(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restore ran out of memory, and the agent died before the kill: the driver calls it CHECKPOINTED, no more."""
     assert trial.suspend().ok
-    trial.node.stranger(0, SIZE)
+    trial.node.occupy_memory(0, SIZE)
     driver, lost = CudaDriver(trial.node.library), trial.programs[1].pid
     for target in trial.targets:
         target.ask(False)
     with pytest.raises(CudaError) as short:
         driver.restore(lost)
     assert (short.value.code, driver.state(lost)) == (OUT_OF_MEMORY, ProcessState.CHECKPOINTED)
-    trial.node.no_stranger(0)
+    trial.node.release_memory(0)
     trial.method = trial.fresh()
     assert trial.standing is Standing.PARTLY_SUSPENDED
     for _ in range(6):
@@ -173,7 +173,7 @@ def test_a_process_that_dies_over_a_step_keeps_nobody(trial: Trial, step: str) -
     assert trial.standing is (Standing.PARKED if out else Standing.WORKING)
     if out:
         assert trial.resume().ok
-    assert trial.programs[0].goes_on()
+    assert trial.programs[0].continues()
 
 
 @pytest.mark.parametrize("steps", [("lock",), ("lock", "checkpoint")])

@@ -47,12 +47,12 @@ def test_a_trial_of_one_process_comes_back_on_another_gpu(trial: Trial) -> None:
     moved = asyncio.run(trial.method.resume(targets, {home: away}))
     assert (moved.ok, moved.code) == (True, "Moved"), moved
     assert on() == {away}
-    assert program.goes_on()
+    assert program.continues()
     assert asyncio.run(trial.method.suspend(targets)).ok, "and from there as from anywhere"
     assert on() == set()
     assert asyncio.run(trial.method.resume(targets)).ok
     assert on() == {away}
-    assert program.goes_on()
+    assert program.continues()
     assert program.steps()
 
 
@@ -60,12 +60,12 @@ def test_no_memory_on_the_other_gpu_costs_nothing_but_time(trial: Trial) -> None
     targets = trial.targets[:1]
     home, away = trial.two_gpus()
     assert asyncio.run(trial.method.suspend(targets)).ok
-    trial.node.stranger(1, SIZE - 1)
+    trial.node.occupy_memory(1, SIZE - 1)
     outcome = asyncio.run(trial.method.resume(targets, {home: away}))
     assert (outcome.ok, outcome.code) == (False, "InsufficientGPUMemory"), outcome
     assert f"GPU {away} has " in outcome.message
     assert trial.method.standing(targets) is Standing.PARKED
-    trial.node.no_stranger(1)
+    trial.node.release_memory(1)
     assert asyncio.run(trial.method.resume(targets)).ok
     assert trial.all_work()
 

@@ -22,14 +22,14 @@ from podium_agent.observe.telemetry import Telemetry
 from podium_agent.report.node_status import build, decisive
 from podium_agent.schedule.exclusive_allocations import parse_pod
 from podium_cluster.watch import Key, WatchCache
-from podium_core.placement.gpu_choice import fullest, places
-from podium_core.placement.node_parser import reading
+from podium_core.placement.gpu_choice import chosen_gpus, fullest
+from podium_core.placement.node_parser import gpu_reading
 from podium_core.placement.views import GpuReading, PodNeed
 from podium_core.schema.gpunode import OtherPod
 
 NEED = PodNeed(1, memory=30, packed=True)
 READINGS = tuple(
-    GpuReading(uuid, memory_total=80, memory_reserved=used, health="Healthy", shares=4, trials=n)
+    GpuReading(uuid, memory_total=80, memory_reserved=used, health="Healthy", slots=4, trials=n)
     for uuid, used, n in (("A", 0, 0), ("B", 40, 1), ("C", 60, 1), ("D", 40, 2))
 )
 
@@ -64,11 +64,11 @@ def test_how_many_shares_are_free_is_the_kubelets_word() -> None:
 
 
 def test_the_extender_expects_a_pod_where_the_device_plugin_puts_it() -> None:
-    free = tuple(f"{gpu.uuid}::{i}" for gpu in READINGS for i in range(gpu.trials, gpu.shares))
-    (place,) = places(READINGS, NEED)
+    free = tuple(f"{gpu.uuid}::{i}" for gpu in READINGS for i in range(gpu.trials, gpu.slots))
+    (place,) = chosen_gpus(READINGS, NEED)
     assert pack(free, 1, READINGS, NEED) == (f"{READINGS[place].uuid}::{READINGS[place].trials}",)
-    assert (fullest(READINGS, replace(NEED, memory=81)), places(READINGS, replace(NEED, memory=81))) == ((), (0,))
-    assert places(READINGS, replace(NEED, packed=False)) == (0,)
+    assert (fullest(READINGS, replace(NEED, memory=81)), chosen_gpus(READINGS, replace(NEED, memory=81))) == ((), (0,))
+    assert chosen_gpus(READINGS, replace(NEED, packed=False)) == (0,)
 
 
 def pod(name: str, gpus: int, *, trial: bool = False, memory: int | None = None, phase: str = "Pending") -> Any:
@@ -193,7 +193,7 @@ def test_guests_are_told_at_once_and_count_in_the_extenders_reading() -> None:
         [OtherPod(namespace="lab", pod="a", pod_uid="u", memory=30)],
     ]
     assert [gpu.memory_reserved for gpu in status.gpus] == [0, 0]  # what the arbiter shares out is the trials'
-    seen = reading(status.gpus[1])
+    seen = gpu_reading(status.gpus[1])
     assert (seen.trials, seen.memory_reserved, seen.pods) == (1, 30, ("u",))
 
 

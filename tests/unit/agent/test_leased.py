@@ -32,7 +32,7 @@ from podium_agent.suspension.freeze import Freeze
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS
 from podium_cluster.watch import WatchCache
-from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.schema.gpunode import TrialState
 
 GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED
@@ -47,16 +47,16 @@ def trial(state: TrialState, gpu: str = "A", method: str = "cuda-checkpoint") ->
 
 STATES = {
     "the kubelet has not named its GPU": ({}, Placeholder(NAME, "u"), {}),
-    "named": ({NAME: {"A"}}, Placeholder(NAME, "u"), {"A": LeaseState.HELD}),
-    "told to end": ({NAME: {"A"}}, Placeholder(NAME, "u", leaving=True), {"A": LeaseState.LEAVING}),
-    "over": ({NAME: {"A"}}, Placeholder(NAME, "u", over=True), {"A": LeaseState.ENDED}),
-    "another pod's GPU": ({("lab", "train"): {"B"}, NAME: {"A"}}, Placeholder(NAME, "u"), {"A": LeaseState.HELD}),
+    "named": ({NAME: {"A"}}, Placeholder(NAME, "u"), {"A": ReservationState.HELD}),
+    "told to end": ({NAME: {"A"}}, Placeholder(NAME, "u", leaving=True), {"A": ReservationState.LEAVING}),
+    "over": ({NAME: {"A"}}, Placeholder(NAME, "u", over=True), {"A": ReservationState.ENDED}),
+    "another pod's GPU": ({("lab", "train"): {"B"}, NAME: {"A"}}, Placeholder(NAME, "u"), {"A": ReservationState.HELD}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("listed", "placeholder", "expected"), STATES.values(), ids=STATES.keys())
 def test_the_state_of_a_gpu(
-    listed: Mapping[PodName, Collection[str]], placeholder: Placeholder, expected: Mapping[str, LeaseState]
+    listed: Mapping[PodName, Collection[str]], placeholder: Placeholder, expected: Mapping[str, ReservationState]
 ) -> None:
     assert {uuid: one.state for uuid, one in leased_gpus(listed, [placeholder]).items()} == expected
 

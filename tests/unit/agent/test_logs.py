@@ -16,13 +16,13 @@ from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.line_readers import AdditionalValue, ParsedLine, line_reader
 from podium_core.curves.non_finite import diverged
 from podium_core.curves.thinning import Grid
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 
 GRID = Grid(maximize=True)
 
 
-def reading(form: str = "json", **more: object) -> MetricsReading:
-    return MetricsReading.model_validate(
+def reading(form: str = "json", **more: object) -> MetricsConfig:
+    return MetricsConfig.model_validate(
         {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "format": form, "container": "train", **more}
     )
 
@@ -88,7 +88,11 @@ OTHERS = [
     ("text", "loss=2 then loss=1", [ParsedLine(None, None, (AdditionalValue("loss", None, 1),))]),
     ("text", "gloss=2 loss_2=1 loss=high", []),
     ("huggingface", "{'loss': 1.5, 'epoch': 0.25}", [ParsedLine(None, None, (AdditionalValue("loss", 0.25, 1.5),))]),
-    ("huggingface", "9%{'eval.f1': nan, 'acc': 1, 'epoch': 2}", [ParsedLine(2, 1, (AdditionalValue("eval.f1", 2, NAN),))]),
+    (
+        "huggingface",
+        "9%{'eval.f1': nan, 'acc': 1, 'epoch': 2}",
+        [ParsedLine(2, 1, (AdditionalValue("eval.f1", 2, NAN),))],
+    ),
 ]
 
 
@@ -100,7 +104,9 @@ def test_what_a_line_says_of_additional_metrics(form: str, line: str, expected: 
 
 def floats(seen: ParsedLine) -> ParsedLine:
     """As a reader gives them: no whole numbers."""
-    others = tuple(AdditionalValue(o.metric, None if o.step is None else float(o.step), float(o.value)) for o in seen.additional)
+    others = tuple(
+        AdditionalValue(o.metric, None if o.step is None else float(o.step), float(o.value)) for o in seen.additional
+    )
     return ParsedLine(
         None if seen.step is None else float(seen.step), None if seen.value is None else float(seen.value), others
     )
@@ -115,7 +121,9 @@ def test_a_filter_of_the_users_own() -> None:
     read = line_reader(reading("text", filter=r"(?P<name>\w+) is (?P<value>[\d.]+)"))
     assert read("epoch is 2 and acc is 0.75") == [ParsedLine(2.0, 0.75)]
     both = line_reader(reading("text", filter=r"(?P<name>\w+) is (?P<value>[\d.]+)", additional=["loss"]))
-    assert both("epoch is 2, loss is 3 and acc is 0.75") == [ParsedLine(2.0, 0.75, (AdditionalValue("loss", 2.0, 3.0),))]
+    assert both("epoch is 2, loss is 3 and acc is 0.75") == [
+        ParsedLine(2.0, 0.75, (AdditionalValue("loss", 2.0, 3.0),))
+    ]
 
 
 def test_pieces_are_put_together_per_stream_and_a_restart_begins_before_them() -> None:
@@ -314,6 +322,8 @@ def test_a_value_without_a_step_is_one_step_after_the_last_of_its_attempt(
 ) -> None:
     lines = [LogLine(0.0, "stdout", "acc=0.1", 0, 0)] * 3
     before = extend(Curve(), lines, line_reader(reading("text")), GRID)
-    curve = extend(replace(before, current_step=saved, awaiting_first_value=True), lines, line_reader(reading("text")), GRID)
+    curve = extend(
+        replace(before, current_step=saved, awaiting_first_value=True), lines, line_reader(reading("text")), GRID
+    )
     assert [point.step for point in curve.points] == steps
     assert curve.repeated == repeated

@@ -170,7 +170,7 @@ def test_what_a_trial_holds_is_counted_by_gpu() -> None:
 
 def test_a_lost_gpu_does_not_hide_the_others(cuda_node: Any) -> None:
     program = cuda_node.start(SIZE, gpu=0)
-    cuda_node.lose(1)
+    cuda_node.lose_gpu(1)
     memory = read_memory()
     assert len(memory.free) == 1
     assert sum(memory.of(frozenset({program.pid})).values()) == SIZE

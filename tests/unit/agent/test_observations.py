@@ -20,9 +20,9 @@ from podium_agent.report.trial_status import curve_from, position_from, to_statu
 from podium_agent.report.usage_ledger import Account
 from podium_core.curves.additional_metrics import Extreme, MetricSummary, from_status
 from podium_core.curves.growing_curve import Curve, extend
-from podium_core.curves.line_readers import Reader, line_reader
+from podium_core.curves.line_readers import Reader
 from podium_core.curves.thinning import Grid
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.trial import TrialStatus
 
 GRID = Grid(maximize=True)
@@ -32,7 +32,7 @@ NAN = math.nan
 
 def reads(form: str, additional: Sequence[str] = NAMES) -> Reader:
     about = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "container": "train"}
-    return line_reader(MetricsReading.model_validate(about | {"format": form, "additional": additional}))
+    return line_reader(MetricsConfig.model_validate(about | {"format": form, "additional": additional}))
 
 
 def lines_of(texts: Sequence[str]) -> list[LogLine]:
@@ -101,7 +101,9 @@ def test_an_agent_that_dies_anywhere_changes_nothing(log: tuple[str, list[str]],
         written = json.dumps(to_status(book, Account(), "train", 0.0), allow_nan=False)
         status = TrialStatus.model_validate(json.loads(written))
     whole = extend(Curve(), lines, reads(form), GRID)
-    assert repr(sorted(from_status(status.additional_metrics), key=repr)) == repr(sorted(whole.additional_metrics, key=repr))
+    assert repr(sorted(from_status(status.additional_metrics), key=repr)) == repr(
+        sorted(whole.additional_metrics, key=repr)
+    )
     assert [point.step for point in status.curve.points] == [point.step for point in whole.points]
 
 

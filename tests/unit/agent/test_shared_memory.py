@@ -180,7 +180,7 @@ def site(cuda_node: Any, tmp_path: Path) -> Iterator[Site]:
         if trial.process is not None:
             trial.process.kill()
             trial.process.wait(20)
-    cuda_node.no_stranger(0)
+    cuda_node.release_memory(0)
     places = [trial.place for trial in trials.values()]
     for place in (*places, *(place.parent for place in places), root):
         for _ in range(500):  # the kernel lets go of a cgroup a moment after its last process
@@ -219,14 +219,14 @@ def test_two_that_do_not_fit_together_share_a_gpu_and_wait_for_a_stranger(site: 
         for _ in range(3):  # the one works on, the other's memory is off the GPU
             await turn("a", "b")
             await turn("b", "a")
-        site.node.crowd(0, site.total // 2)  # just before a is brought back
+        site.node.overcommit_memory(0, site.total // 2)  # just before a is brought back
         site.command("a", "b")
         await site.until(lambda: all(map(waits, SEEDS)), "both wait for memory")
         assert f"GPU {site.gpu} has " in site.record("a").short
         for trial in site.trials.values():
             assert trial.process is not None
             assert driver.state(trial.process.pid) is ProcessState.CHECKPOINTED, "waiting, not FAILED"
-        site.node.no_stranger(0)
+        site.node.release_memory(0)
         await turn("a", "b")
         await turn("b", "a")
 

@@ -19,9 +19,9 @@ from podium_agent.report.trial_record import Book
 from podium_agent.report.usage_ledger import Cost
 from podium_core.curves.line_readers import ParsedLine
 from podium_core.schema.gpunode import TrialState
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 
-TEXT = MetricsReading.model_validate(
+TEXT = MetricsConfig.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}
 )
 RUNNING = TrialState.RUNNING
@@ -95,7 +95,7 @@ def test_a_script_that_goes_on_from_further_back_than_its_save_has_lost_that_too
     write: Callable[..., TrialServer], begins: int, lost: float, killed: bool
 ) -> None:
     """Also where the agent dies after it has read the first lines, in which there is no value."""
-    reading = MetricsReading.model_validate(
+    reading = MetricsConfig.model_validate(
         {"metric": "acc", "direction": "maximize", "container": "train", "format": "json", "stepKey": "epoch"}
     )
     second, said = pod(attempt=1, reading=reading), Said(Mark(20.0))

@@ -24,7 +24,7 @@ from podium_cli.exit_codes import Exit
 from podium_cli.main import parser, run
 from podium_cli.objects import picture_of
 from podium_cluster import kubeconfig
-from podium_core.domain.migration import CarryPhase
+from podium_core.domain.migration import MigrationPhase
 from podium_core.schema.trial import Migration
 
 JOB = """
@@ -343,7 +343,7 @@ def test_explain_says_how_far_a_live_trial_is_on_its_way_and_why_it_fell_back() 
     assert "carried  " not in "\n".join(explanation(picture, trial))
     began = picture.now - timedelta(seconds=3)
     names = {"sourceNode": "node-1", "targetNode": "node-2", "reason": "Rebalancing", "pod_uid": "u", "attempt": 1}
-    way = Migration(phase=CarryPhase.FAILED, since=began, code="TargetFull", message="none\x1b is free", **names)
+    way = Migration(phase=MigrationPhase.FAILED, since=began, code="TargetFull", message="none\x1b is free", **names)
     told = trial.model_copy(update={"status": trial.status.model_copy(update={"migration": way})})
     line = "carried      Failed for 3 s, from node-1 to node-2 (Rebalancing)  TargetFull: none  is free"
     assert line in explanation(picture, told)

@@ -11,7 +11,7 @@ from rich.console import Console
 from podium_cli.commands.explain_pod import explanation, parse, views_of
 from podium_cli.exit_codes import CliError
 from podium_cli.views import formatting as texts
-from podium_core.placement.node_parser import placed
+from podium_core.placement.node_parser import placed_pod
 from podium_core.placement.registry import POLICIES, placement_policy
 
 NOW = 1_800_000_000.0
@@ -61,7 +61,7 @@ def rows(
     pods: tuple[Json, ...] = (),
     room: Mapping[str, int] | None = None,
 ) -> dict[str, list[str]]:
-    sitting = [placed(parse(one)) for one in pods]
+    sitting = [placed_pod(parse(one)) for one in pods]
     views = views_of(NODES, sitting, [trial("first", 1)], LEASES, NOW, room)
     console = Console(width=400)
     with console.capture() as capture:

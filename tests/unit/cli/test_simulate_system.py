@@ -236,7 +236,7 @@ NOS = [
         ["--memory", "0", "--gpu-memory", "4Gi"],
         "InvalidSize: --memory: 0 is no memory; give more than 0, or leave it out",
     ),
-    (["--memory", "lots", "--gpu-memory", "4Gi"], "InvalidSize: --memory: 'lots' is no quantity"),
+    (["--memory", "lots", "--gpu-memory", "4Gi"], "InvalidSize: --memory: 'lots' is not a quantity"),
     (["--report", "/nowhere/x.html", "--trials", "2", "--seeds", "1", "--policy", "fifo"], "FileNotWritten"),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, Order, Plan
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, Plan, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Snapshot, TrialView
 from podium_core.planning.invariants import violations
@@ -27,7 +27,7 @@ def sound(snapshot: Snapshot) -> Plan:
 
 def orders(made: Plan) -> dict[str, list[str]]:
     """uuid -> names, of all nodes that are written."""
-    found = [a for a in made.actions if isinstance(a, Order)]
+    found = [a for a in made.actions if isinstance(a, WriteRunQueues)]
     return {uuid: [p.trial.name for p in places] for order in found for uuid, places in order.gpus}
 
 
@@ -55,5 +55,5 @@ SLOW, FAST = [0.1, 0.2, 0.3], [0.1, 0.6, 0.9]
 def holding(trials: list[TrialView], since: float = 900.0, holder: int = 0) -> Snapshot:
     key = trials[holder].key
     rest = [t.key for t in trials if t.key != key]
-    gpu = make_gpu(holder=key, holder_since=since, trials=[t.key for t in trials], order=[key, *rest])
+    gpu = make_gpu(holder=key, holder_since=since, trials=[t.key for t in trials], run_queue=[key, *rest])
     return make_snapshot(jobs=[make_job(parallel=len(trials), max_trials=8)], trials=trials, gpus=[gpu])

@@ -136,7 +136,7 @@ def test_whoever_looks_at_one_job_goes_through_its_own_trials_alone(look: Callab
             make_trial(number, job=names[number % jobs], phase=TrialPhase.SUSPENDED, values=[0.1, 0.2], gpus=["gpu-0"])
             for number in range(40)
         ]
-        gpu = make_gpu(shares=40, trials=[trial.key for trial in trials])
+        gpu = make_gpu(slots=40, trials=[trial.key for trial in trials])
         snapshot = make_snapshot(jobs=[make_job(name) for name in names], gpus=[gpu])
         look(replace(snapshot, trials=Walked(trials)))
         Walked.walks = 0

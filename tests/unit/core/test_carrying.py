@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 from plans import RUN, SLOW, P, of, sound, why
 
-from podium_core.domain.actions import Carry, CreatePod, Plan, Requeue
+from podium_core.domain.actions import CreatePod, Migrate, Plan, Requeue
 from podium_core.domain.migration import (
-    ASKED_SECONDS,
-    BROKEN_SECONDS,
-    DRAINED_SECONDS,
-    OPEN,
+    IN_PROGRESS,
+    REQUEST_TIMEOUT_SECONDS,
+    START_TIMEOUT_SECONDS,
     TABLE,
     TARGET_DRAINING,
-    CarryFacts,
-    CarryPhase,
-    follow,
+    TARGET_DRAINING_SECONDS,
+    MigrationFacts,
+    MigrationPhase,
+    next_step,
 )
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Snapshot
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-ASKED, PUSHED, CREATED = CarryPhase.REQUESTED, CarryPhase.IMAGE_PUSHED, CarryPhase.POD_CREATED
-ARRIVED, BACK = CarryPhase.RESTORED, CarryPhase.FAILED
-CARRIES = make_job(max_trials=2, carries=True)
+ASKED, PUSHED, CREATED = MigrationPhase.REQUESTED, MigrationPhase.IMAGE_PUSHED, MigrationPhase.POD_CREATED
+ARRIVED, BACK = MigrationPhase.RESTORED, MigrationPhase.FAILED
+CARRIES = make_job(max_trials=2, migratable=True)
 
 
 def asked(made: Plan) -> list[tuple[str, str]]:
-    return [(a.trial.name, a.target) for a in of(made, Carry) if isinstance(a, Carry)]
+    return [(a.trial.name, a.target) for a in of(made, Migrate) if isinstance(a, Migrate)]
 
 
 def drained(
@@ -38,12 +38,12 @@ def drained(
 ) -> Snapshot:
     """One trial on node-a, which drains; node-b has a GPU that is free."""
     there = make_trial(0, gpus=["gpu-0"], node="node-a", phase=phase, values=SLOW, **trial)
-    mine = make_gpu(trials=[there.key], **{"draining": True, "carries": True, **(gpu or {})})
+    mine = make_gpu(trials=[there.key], **{"draining": True, "supports_migration": True, **(gpu or {})})
     return make_snapshot(jobs=[job], trials=[there], gpus=[mine, free(**(other or {}))])
 
 
 def free(uuid: str = "gpu-1", **gpu: Any) -> GpuView:
-    return make_gpu(uuid, **{"node": "node-b", "carries": True, **gpu})
+    return make_gpu(uuid, **{"node": "node-b", "supports_migration": True, **gpu})
 
 
 CASES: list[tuple[str, Snapshot, bool]] = [
@@ -51,20 +51,24 @@ CASES: list[tuple[str, Snapshot, bool]] = [
     ("suspended", drained(P.SUSPENDED), True),
     ("at its gate", drained(P.GATED), False),
     ("its job does not ask for it", drained(job=make_job(max_trials=2)), False),
-    ("it saves", drained(job=make_job(max_trials=2, saves=True, carries=True)), False),
-    ("its saves stay here", drained(job=make_job(max_trials=2, saves=True, saves_at="node", carries=True)), True),
+    ("it saves", drained(job=make_job(max_trials=2, checkpointable=True, migratable=True)), False),
+    (
+        "its saves stay here",
+        drained(job=make_job(max_trials=2, checkpointable=True, checkpoint_scope="node", migratable=True)),
+        True,
+    ),
     ("the node does not drain", drained(gpu={"draining": False}), False),
-    ("its agent cannot", drained(gpu={"carries": False}), False),
-    ("the other's agent cannot", drained(other={"carries": False}), False),
+    ("its agent cannot", drained(gpu={"supports_migration": False}), False),
+    ("the other's agent cannot", drained(other={"supports_migration": False}), False),
     ("the other drains too", drained(other={"draining": True}), False),
     ("the other is not heard", drained(other={"health": "Unknown"}), False),
-    ("the other is full", drained(other={"shares": 0}), False),
+    ("the other is full", drained(other={"slots": 0}), False),
     ("the other is of another product", drained(other={"product": "H200"}), False),
     ("the other is this node's", drained(other={"node": "node-a"}), False),
-    ("too few GPUs there", drained(job=make_job(max_trials=2, carries=True, gpus_per_trial=2)), False),
-    ("its pod goes", drained(leaving=True), False),
-    ("it fell back", drained(carrying=BACK), False),
-    ("it is asked", drained(P.SUSPENDED, carrying=ASKED, suspend=True), False),
+    ("too few GPUs there", drained(job=make_job(max_trials=2, migratable=True, gpus_per_trial=2)), False),
+    ("its pod goes", drained(terminating=True), False),
+    ("it fell back", drained(migration=BACK), False),
+    ("it is asked", drained(P.SUSPENDED, migration=ASKED, suspend=True), False),
 ]
 
 
@@ -76,82 +80,97 @@ def test_who_is_carried(snapshot: Snapshot, carried: bool) -> None:
 def test_one_at_a_time_leaves_a_node_for_the_one_with_most_room() -> None:
     snapshot = drained()
     second = replace(make_trial(1, gpus=["gpu-0"], node="node-a", phase=P.SUSPENDED, values=SLOW))
-    roomy = free("gpu-2", node="node-c", shares=9)
+    roomy = free("gpu-2", node="node-c", slots=9)
     both = replace(snapshot, trials=(*snapshot.trials, second), gpus=(*snapshot.gpus, roomy))
     assert [target for _, target in asked(sound(both))] == ["node-c"]
-    first = replace(snapshot.trials[0], phase=P.SUSPENDED, carrying=ASKED, suspend=True)
+    first = replace(snapshot.trials[0], phase=P.SUSPENDED, migration=ASKED, suspend=True)
     assert asked(sound(replace(both, trials=(first, second)))) == []
-    assert asked(sound(replace(both, trials=(replace(first, carrying=CREATED, suspend=False), second)))) != []
+    assert asked(sound(replace(both, trials=(replace(first, migration=CREATED, suspend=False), second)))) != []
 
 
 def test_its_new_pod_is_made_when_its_image_is_there_and_taken_away_if_it_cannot_go_on() -> None:
-    pushed = sound(drained(P.SUSPENDED, carrying=PUSHED, suspend=True))
+    pushed = sound(drained(P.SUSPENDED, migration=PUSHED, suspend=True))
     assert [(a.attempt, a.reason) for a in of(pushed, CreatePod) if isinstance(a, CreatePod)] == [(1, "Migrated")]
     assert why(pushed, "job-0") == "MigrationInProgress"
-    goes = sound(drained(P.SUSPENDED, carrying=PUSHED, suspend=True, leaving=True, overdue=True))
+    goes = sound(drained(P.SUSPENDED, migration=PUSHED, suspend=True, terminating=True, termination_overdue=True))
     assert of(goes, CreatePod) == of(pushed, CreatePod), "nobody waits for a kubelet that does not end the old one"
-    assert of(sound(drained(carrying=PUSHED, carried=True, attempt=1)), CreatePod) == [], "it is there already"
-    broken = sound(drained(carrying=BACK, carried=True, attempt=1))
+    assert of(sound(drained(migration=PUSHED, migrated=True, attempt=1)), CreatePod) == [], "it is there already"
+    broken = sound(drained(migration=BACK, migrated=True, attempt=1))
     assert [a.reason for a in of(broken, Requeue) if isinstance(a, Requeue)] == ["MigrationFailed"]
 
 
 NO = ("RegistryUnreachable", "nobody listens there")
-EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
-    (ASKED, CarryFacts(), None, ""),
-    (ASKED, CarryFacts(pushed=True), PUSHED, ""),
-    (ASKED, CarryFacts(refusal=NO), BACK, "RegistryUnreachable"),
-    (ASKED, CarryFacts(over=True, pushed=True), BACK, "TrialEnded"),
-    (ASKED, CarryFacts(draining=False), BACK, "DrainCancelled"),
-    (ASKED, CarryFacts(old_pod=False), BACK, "PodDeleted"),
-    (ASKED, CarryFacts(old_pod=False, draining=False), BACK, "PodDeleted"),
-    (ASKED, CarryFacts(old_pod=False, draining=False, pushed=True), PUSHED, ""),
-    (ASKED, CarryFacts(old_pod=False, pushed=True), PUSHED, ""),
-    (ASKED, CarryFacts(old_pod=False, pushed=True, refusal=NO), BACK, "RegistryUnreachable"),
-    (ASKED, CarryFacts(age=ASKED_SECONDS), BACK, "AgentTimeout"),
-    (PUSHED, CarryFacts(age=ASKED_SECONDS), None, ""),
-    (PUSHED, CarryFacts(old_pod=False), None, ""),
-    (PUSHED, CarryFacts(made=True, new_pod=True), CREATED, ""),
-    (PUSHED, CarryFacts(over=True), BACK, "TrialEnded"),
-    (PUSHED, CarryFacts(refusal=("PodRefused", "quota")), BACK, "PodRefused"),
-    (CREATED, CarryFacts(made=True, new_pod=True, age=ASKED_SECONDS), None, ""),
-    (CREATED, CarryFacts(made=True, new_pod=True, printed=True), ARRIVED, ""),
-    (CREATED, CarryFacts(made=True, new_pod=False, printed=True, over=True), ARRIVED, ""),
-    (CREATED, CarryFacts(made=True, new_pod=True, over=True), BACK, "TrialEnded"),
-    (CREATED, CarryFacts(made=True, new_pod=False), BACK, "RestoreFailed"),
-    (CREATED, CarryFacts(made=True, new_pod=False, rejected=True), PUSHED, ""),
-    (CREATED, CarryFacts(made=True, new_pod=False, rejected=True, over=True), BACK, "TrialEnded"),
-    (CREATED, CarryFacts(made=True, new_pod=True, broken="ImagePullBackOff"), None, ""),
-    (CREATED, CarryFacts(made=True, new_pod=True, broken="x", trying=BROKEN_SECONDS), BACK, "RestoreFailed"),
-    (CREATED, CarryFacts(made=True, new_pod=True, broken="x", age=ASKED_SECONDS), None, ""),
-    (CREATED, CarryFacts(made=True, new_pod=True, takes=False, bound=False), None, ""),
-    (CREATED, CarryFacts(made=True, new_pod=True, takes=False, target=False), None, ""),
-    (CREATED, CarryFacts(made=True, new_pod=True, takes=False, target=False, bound=False), BACK, "RestoreFailed"),
-    (PUSHED, CarryFacts(takes=False), BACK, "TargetUnavailable"),
-    (PUSHED, CarryFacts(made=True, new_pod=True, takes=False), CREATED, ""),
-    (ASKED, CarryFacts(takes=False, pushed=True), BACK, "TargetUnavailable"),
-    (ASKED, CarryFacts(takes=False, old_pod=False, pushed=True), PUSHED, ""),
-    (ASKED, CarryFacts(takes=False, old_pod=False), BACK, "PodDeleted"),
-    (PUSHED, CarryFacts(takes=False, old_pod=False), PUSHED, TARGET_DRAINING),
-    (PUSHED, CarryFacts(takes=False, old_pod=False, age=DRAINED_SECONDS), PUSHED, TARGET_DRAINING),
-    (PUSHED, CarryFacts(takes=False, old_pod=False, waits=True), None, ""),
-    (PUSHED, CarryFacts(takes=False, old_pod=False, waits=True, age=DRAINED_SECONDS), BACK, "TargetUnavailable"),
-    (PUSHED, CarryFacts(old_pod=False, waits=True, age=DRAINED_SECONDS), PUSHED, ""),
-    (PUSHED, CarryFacts(takes=False, old_pod=False, target=False), BACK, "TargetUnavailable"),
-    (ASKED, CarryFacts(room=False, pushed=True), BACK, "TargetFull"),
-    (PUSHED, CarryFacts(room=False), BACK, "TargetFull"),
-    (PUSHED, CarryFacts(room=False, old_pod=False), None, ""),
-    (PUSHED, CarryFacts(room=False, made=True, new_pod=True), CREATED, ""),
-    (CREATED, CarryFacts(room=False, made=True, new_pod=True, bound=False), None, ""),
+EDGES: list[tuple[MigrationPhase, MigrationFacts, MigrationPhase | None, str]] = [
+    (ASKED, MigrationFacts(), None, ""),
+    (ASKED, MigrationFacts(image_pushed=True), PUSHED, ""),
+    (ASKED, MigrationFacts(refusal=NO), BACK, "RegistryUnreachable"),
+    (ASKED, MigrationFacts(trial_ended=True, image_pushed=True), BACK, "TrialEnded"),
+    (ASKED, MigrationFacts(draining=False), BACK, "DrainCancelled"),
+    (ASKED, MigrationFacts(old_pod=False), BACK, "PodDeleted"),
+    (ASKED, MigrationFacts(old_pod=False, draining=False), BACK, "PodDeleted"),
+    (ASKED, MigrationFacts(old_pod=False, draining=False, image_pushed=True), PUSHED, ""),
+    (ASKED, MigrationFacts(old_pod=False, image_pushed=True), PUSHED, ""),
+    (ASKED, MigrationFacts(old_pod=False, image_pushed=True, refusal=NO), BACK, "RegistryUnreachable"),
+    (ASKED, MigrationFacts(age=REQUEST_TIMEOUT_SECONDS), BACK, "AgentTimeout"),
+    (PUSHED, MigrationFacts(age=REQUEST_TIMEOUT_SECONDS), None, ""),
+    (PUSHED, MigrationFacts(old_pod=False), None, ""),
+    (PUSHED, MigrationFacts(pod_created=True, new_pod=True), CREATED, ""),
+    (PUSHED, MigrationFacts(trial_ended=True), BACK, "TrialEnded"),
+    (PUSHED, MigrationFacts(refusal=("PodRefused", "quota")), BACK, "PodRefused"),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=True, age=REQUEST_TIMEOUT_SECONDS), None, ""),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=True, value_printed=True), ARRIVED, ""),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=False, value_printed=True, trial_ended=True), ARRIVED, ""),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=True, trial_ended=True), BACK, "TrialEnded"),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=False), BACK, "RestoreFailed"),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=False, rejected=True), PUSHED, ""),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=False, rejected=True, trial_ended=True), BACK, "TrialEnded"),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=True, start_problem="ImagePullBackOff"), None, ""),
+    (
+        CREATED,
+        MigrationFacts(pod_created=True, new_pod=True, start_problem="x", starting_seconds=START_TIMEOUT_SECONDS),
+        BACK,
+        "RestoreFailed",
+    ),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=True, start_problem="x", age=REQUEST_TIMEOUT_SECONDS), None, ""),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=True, target_accepts=False, pod_bound=False), None, ""),
+    (CREATED, MigrationFacts(pod_created=True, new_pod=True, target_accepts=False, target_exists=False), None, ""),
+    (
+        CREATED,
+        MigrationFacts(pod_created=True, new_pod=True, target_accepts=False, target_exists=False, pod_bound=False),
+        BACK,
+        "RestoreFailed",
+    ),
+    (PUSHED, MigrationFacts(target_accepts=False), BACK, "TargetUnavailable"),
+    (PUSHED, MigrationFacts(pod_created=True, new_pod=True, target_accepts=False), CREATED, ""),
+    (ASKED, MigrationFacts(target_accepts=False, image_pushed=True), BACK, "TargetUnavailable"),
+    (ASKED, MigrationFacts(target_accepts=False, old_pod=False, image_pushed=True), PUSHED, ""),
+    (ASKED, MigrationFacts(target_accepts=False, old_pod=False), BACK, "PodDeleted"),
+    (PUSHED, MigrationFacts(target_accepts=False, old_pod=False), PUSHED, TARGET_DRAINING),
+    (PUSHED, MigrationFacts(target_accepts=False, old_pod=False, age=TARGET_DRAINING_SECONDS), PUSHED, TARGET_DRAINING),
+    (PUSHED, MigrationFacts(target_accepts=False, old_pod=False, waiting_for_drain=True), None, ""),
+    (
+        PUSHED,
+        MigrationFacts(target_accepts=False, old_pod=False, waiting_for_drain=True, age=TARGET_DRAINING_SECONDS),
+        BACK,
+        "TargetUnavailable",
+    ),
+    (PUSHED, MigrationFacts(old_pod=False, waiting_for_drain=True, age=TARGET_DRAINING_SECONDS), PUSHED, ""),
+    (PUSHED, MigrationFacts(target_accepts=False, old_pod=False, target_exists=False), BACK, "TargetUnavailable"),
+    (ASKED, MigrationFacts(slots_free=False, image_pushed=True), BACK, "TargetFull"),
+    (PUSHED, MigrationFacts(slots_free=False), BACK, "TargetFull"),
+    (PUSHED, MigrationFacts(slots_free=False, old_pod=False), None, ""),
+    (PUSHED, MigrationFacts(slots_free=False, pod_created=True, new_pod=True), CREATED, ""),
+    (CREATED, MigrationFacts(slots_free=False, pod_created=True, new_pod=True, pod_bound=False), None, ""),
 ]
 
 
 @pytest.mark.parametrize(("phase", "facts", "after", "code"), EDGES)
-def test_each_edge(phase: CarryPhase, facts: CarryFacts, after: CarryPhase | None, code: str) -> None:
-    moved = follow(phase, facts)
+def test_each_edge(phase: MigrationPhase, facts: MigrationFacts, after: MigrationPhase | None, code: str) -> None:
+    moved = next_step(phase, facts)
     assert (moved and moved.phase, moved.code if moved else "") == (after, code)
     assert moved is None or bool(moved.message) == bool(code)
 
 
 def test_the_table_has_every_phase_and_those_that_are_over_stay() -> None:
-    assert set(TABLE) == set(CarryPhase)
-    assert {phase for phase in CarryPhase if TABLE[phase]} == OPEN
+    assert set(TABLE) == set(MigrationPhase)
+    assert {phase for phase in MigrationPhase if TABLE[phase]} == IN_PROGRESS

@@ -27,7 +27,7 @@ def search(
     settings: dict[str, Scalar] | None = None,
     max_trials: int = 4,
     phase: TrialPhase = P.SUSPENDED,
-    freezes: bool = True,
+    suspendable: bool = True,
     health: str = "Healthy",
     gpus_per_trial: int = 1,
 ) -> Snapshot:
@@ -38,8 +38,8 @@ def search(
         max_steps=4.0,
         max_trials=max_trials,
         parallel=len(curves),
-        freezes=freezes,
-        saves=not freezes,
+        suspendable=suspendable,
+        checkpointable=not suspendable,
         gpus_per_trial=gpus_per_trial,
     )
     places = ["gpu-0"] if gpus_per_trial else []
@@ -47,7 +47,7 @@ def search(
         make_trial(i, values=c, phase=phase if c else P.GATED, gpus=places, gpu_seconds=len(c))
         for i, c in enumerate(curves)
     ]
-    gpu = make_gpu(shares=len(curves), trials=[t.key for t in trials], health=health)
+    gpu = make_gpu(slots=len(curves), trials=[t.key for t in trials], health=health)
     return make_snapshot(jobs=[job], trials=trials, gpus=[gpu])
 
 
@@ -95,7 +95,7 @@ def test_who_is_trained_to_the_end_is_not_cut_while_it_saves(
     """The last of six, behind all others: a step before maxSteps it is cut, and no more once it has done them."""
     job = make_job(policy=policy, settings=settings, max_steps=20.0, max_trials=6, parallel=6)
     good = [[0.5 + 0.3 * (1 - 0.8**i) - 0.01 * k for i in range(1, 21)] for k in range(5)]
-    over = [make_trial(k, phase=P.SUCCEEDED, values=c, gpu_seconds=20.0, ended=500.0) for k, c in enumerate(good)]
+    over = [make_trial(k, phase=P.SUCCEEDED, values=c, gpu_seconds=20.0, finished_at=500.0) for k, c in enumerate(good)]
     for steps, expected in ((19, before), (20, {})):
         values = [0.2 + 0.02 * i for i in range(1, steps + 1)]
         last = make_trial(5, phase=P.RUNNING, values=values, gpus=["gpu-0"], gpu_seconds=float(steps))
@@ -150,9 +150,9 @@ def test_one_place_at_a_time_is_freed() -> None:
 
 HOMELESS = [
     ("nothing is known of why", {"stuck": True}, None, {}, None),
-    ("others have its room", {"stuck": True, "wants_room": True}, None, {"job-0": "SlotNeeded"}, None),
-    ("a place was left a moment ago", {"stuck": True, "wants_room": True}, -10.0, {}, PLACING_SECONDS - 10.0),
-    ("it did not help", {"stuck": True, "wants_room": True}, -PLACING_SECONDS, {"job-0": "SlotNeeded"}, None),
+    ("others have its room", {"stuck": True, "waits_for_capacity": True}, None, {"job-0": "SlotNeeded"}, None),
+    ("a place was left a moment ago", {"stuck": True, "waits_for_capacity": True}, -10.0, {}, PLACING_SECONDS - 10.0),
+    ("it did not help", {"stuck": True, "waits_for_capacity": True}, -PLACING_SECONDS, {"job-0": "SlotNeeded"}, None),
 ]
 
 
@@ -167,7 +167,7 @@ def test_who_waits_leaves_its_place_to_a_pod_that_has_no_node(
     new = make_trial(4, pod="job-4-0", **pod)
     if left is not None:
         left += snapshot.now
-    before = make_trial(5, values=[0.1], phase=P.EARLY_STOPPED, gpu_seconds=1.0, ended=left)
+    before = make_trial(5, values=[0.1], phase=P.EARLY_STOPPED, gpu_seconds=1.0, finished_at=left)
     trials = (*snapshot.trials, new, *([before] if left is not None else []))
     made = sound(replace(snapshot, trials=trials))
     assert ended(made) == expected
@@ -175,7 +175,7 @@ def test_who_waits_leaves_its_place_to_a_pod_that_has_no_node(
 
 
 def test_who_cannot_be_frozen_works_on_until_somebody_wants_its_gpu() -> None:
-    snapshot = search([[0.1, 0.2]], settings={"eta": 2}, phase=P.RUNNING, freezes=False)
+    snapshot = search([[0.1, 0.2]], settings={"eta": 2}, phase=P.RUNNING, suspendable=False)
     assert orders(sound(snapshot)) == {"gpu-0": ["job-0"]}
 
 

@@ -15,8 +15,8 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
 from podium_core.planning.planner import plan
-from podium_core.policies.min_time_slice import MIN_JOB_TIME_SLICE, MAX_SWITCH_SHARE
-from podium_core.policies.starvation_guard import seconds_between_values, starved_rows, concurrent_trials
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, MIN_JOB_TIME_SLICE
+from podium_core.policies.starvation_guard import concurrent_trials, seconds_between_values, starved_rows
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
@@ -145,7 +145,7 @@ def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
         trials.append(replace(trial, created=0.0, curve=points))
     trials[3] = replace(trials[3], **of_last)
     keys = tuple(trial.key for trial in trials)
-    gpu = make_gpu("gpu-0", holder=keys[0], holder_since=0.0, trials=keys, order=keys, shares=8)
+    gpu = make_gpu("gpu-0", holder=keys[0], holder_since=0.0, trials=keys, run_queue=keys, slots=8)
     return make_job(policy="envelope", max_steps=64.0, max_trials=4), trials, [gpu]
 
 
@@ -188,7 +188,7 @@ def test_overdue_after_what_serving_the_slowest_takes(seconds: tuple[float, ...]
 def test_a_turn_may_be_longer_than_it_takes_until_a_value() -> None:
     """One trial keeps a GPU for 40 s, whatever it shows; the others have shown one a second."""
     job, trials, gpus = scene()
-    trials[2] = replace(trials[2], switch=40.0 * MAX_SWITCH_SHARE)
+    trials[2] = replace(trials[2], switch_seconds=40.0 * MAX_SWITCH_SHARE)
     for waited, row in ((419.99, None), (420.01, 3)):
         heard = (NOW, NOW, NOW, NOW - waited)
         shown = [
@@ -196,7 +196,7 @@ def test_a_turn_may_be_longer_than_it_takes_until_a_value() -> None:
             for trial, at in zip(trials, heard, strict=True)
         ]
         assert row_due(job, shown, gpus) == row
-    requeued = replace(job, freezes=False, saves=True)
+    requeued = replace(job, suspendable=False, checkpointable=True)
     assert row_due(requeued, shown, gpus) is None, "turns of ten requeues"
 
 
@@ -248,7 +248,7 @@ def test_who_has_ended_says_nothing_of_those_that_have_not_begun() -> None:
 
 UNSERVABLE = [
     ("suspended by its owner", {"suspend": True}),
-    ("told to go", {"leaving": True}),
+    ("told to go", {"terminating": True}),
     ("to be stopped", {"stopped": True}),
     ("without a pod", {"pod": None}),
     ("whose pod is not there yet", {"phase": TrialPhase.PENDING, "gpus": ()}),
@@ -264,7 +264,7 @@ def test_who_cannot_be_served_keeps_nobody_waiting(of_last: dict[str, Any]) -> N
 @pytest.mark.parametrize("share", [0.0, MIN_SHARE], ids=["no floor", "floor"])
 def test_nobody_waits_longer_for_a_place_than_the_bound(share: float) -> None:
     """Ten trials give three places on one GPU to each other: nine have none at the most, seven of them no pod."""
-    one = search("job", 10, saves=True, saves_at="anywhere")
+    one = search("job", 10, checkpointable=True, checkpoint_scope="anywhere")
     view = replace(one.view, settings={**one.view.settings, "minShare": share})
     there = replace(one, view=view, method=Method(suspend=0.0, resume=0.0, saves=True))
     outcome = simulate(Scenario((NodeSpec("a", 1, 3),), (there,), Timing(progress=0.0, cycle=2.0)), checked=True)
@@ -279,7 +279,7 @@ def test_who_has_no_place_is_given_one_beside_the_one_that_is_served() -> None:
     so it is overdue after (1 + 1 + 1 + 20) s / 0.1 instead of 30 s.
     """
     job, trials, gpus = scene(pod=None, gpus=(), phase=TrialPhase.REQUEUED)
-    giving = replace(job, saves=True, saves_at="anywhere")
+    giving = replace(job, checkpointable=True, checkpoint_scope="anywhere")
     assert rows_due(job, trials, gpus) == (2,)
     assert rows_due(giving, trials, gpus) == (3, 2)
     for kept in ({"retry_at": NOW + 1.0}, {"suspend": True}, {"stopped": True}):
@@ -293,17 +293,17 @@ def test_who_has_no_place_is_given_one_beside_the_one_that_is_served() -> None:
         assert rows_due(giving, shown, gpus) == rows
 
 
-@pytest.mark.parametrize("of_gpu", [{"leased_by": ""}, {"exclusive": "urgent"}], ids=["lost", "exclusive"])
+@pytest.mark.parametrize("of_gpu", [{"reserved_for": ""}, {"exclusive_pod": "urgent"}], ids=["lost", "exclusive"])
 def test_nor_does_one_whose_gpu_is_not_to_be_had(of_gpu: dict[str, Any]) -> None:
     job, trials, (gpu,) = scene(gpus=("gpu-1",))
-    there = replace(gpu, uuid="gpu-1", holder=None, trials=(trials[3].key,), order=())
+    there = replace(gpu, uuid="gpu-1", holder=None, trials=(trials[3].key,), run_queue=())
     assert row_due(job, trials, [gpu, there]) == 3
     assert row_due(job, trials, [gpu, replace(there, **of_gpu)]) == 2
 
 
 BEHIND = [
     ("a pinned trial", {"pinned": True}, {}),
-    ("one that can neither be frozen nor save", {}, {"freezes": False, "saves": False}),
+    ("one that can neither be frozen nor save", {}, {"suspendable": False, "checkpointable": False}),
 ]
 
 
@@ -312,7 +312,7 @@ def test_nor_does_one_behind_a_holder_that_does_not_give_way(of_holder: dict[str
     job, trials, (gpu,) = scene(gpus=("gpu-1",))
     other = replace(make_job("other"), **of_job)
     holder = replace(make_trial(0, job="other", gpus=["gpu-1"], phase=TrialPhase.RUNNING), **of_holder)
-    there = replace(gpu, uuid="gpu-1", holder=holder.key, trials=(holder.key, trials[3].key), order=())
+    there = replace(gpu, uuid="gpu-1", holder=holder.key, trials=(holder.key, trials[3].key), run_queue=())
     snapshot = make_snapshot(now=NOW, jobs=[job, other], trials=[*trials, holder], gpus=[gpu, there])
     seen = curves_of_job(job, trials, snapshot)
     assert starved_rows(seen, np.ones(4, dtype=bool), job, snapshot, MIN_SHARE, 2.0) == (2,)
@@ -351,7 +351,7 @@ COUNTS: list[tuple[str, dict[str, Any], list[dict[str, Any]], list[GpuView], flo
     ("another of other products", {"products": ("A",)}, [{"products": ("B",)}], FOUR, 4.0),
     ("one GPU of its product", {"products": ("A",)}, [], [replace(FOUR[0], product=p) for p in "AB"], 1.0),
     ("one that is ill", {}, [], [FOUR[0], replace(FOUR[1], health="Unhealthy")], 1.0),
-    ("leased for another namespace", {}, [], [FOUR[0], replace(FOUR[1], leased_by="elsewhere")], 1.0),
+    ("leased for another namespace", {}, [], [FOUR[0], replace(FOUR[1], reserved_for="elsewhere")], 1.0),
 ]  # fmt: skip
 
 

@@ -12,21 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.domain.gpu_reservation import EDGES, LeaseFacts, LeaseState, derive
+from podium_core.domain.gpu_reservation import EDGES, ReservationFacts, ReservationState, derive_state
 from podium_core.planning.gpu_reservations import (
     LINGER,
-    Ask,
     Demand,
-    Evicted,
-    GiveBack,
-    Lease,
-    LeasePlan,
-    Mark,
+    MarkUnneeded,
     Pool,
-    plan_leases,
+    PoolPreemptions,
+    ReleaseReservation,
+    RequestReservation,
+    Reservation,
+    ReservationPlan,
+    plan_reservations,
 )
 
-S = LeaseState
+S = ReservationState
 POOL = Pool("lab")
 NOW = 1000.0
 
@@ -34,17 +34,17 @@ NOW = 1000.0
 @pytest.mark.parametrize(
     ("facts", "state"),
     [
-        (LeaseFacts(False), S.ENDED),
-        (LeaseFacts(True), S.ASKED),
-        (LeaseFacts(True, bound=True), S.STARTING),
-        (LeaseFacts(True, bound=True, device_known=True), S.HELD),
-        (LeaseFacts(True, bound=True, device_known=True, deleting=True), S.LEAVING),
-        (LeaseFacts(True, deleting=True), S.LEAVING),
-        (LeaseFacts(True, bound=True, over=True), S.ENDED),
+        (ReservationFacts(False), S.ENDED),
+        (ReservationFacts(True), S.ASKED),
+        (ReservationFacts(True, bound=True), S.STARTING),
+        (ReservationFacts(True, bound=True, device_known=True), S.HELD),
+        (ReservationFacts(True, bound=True, device_known=True, deleting=True), S.LEAVING),
+        (ReservationFacts(True, deleting=True), S.LEAVING),
+        (ReservationFacts(True, bound=True, ended=True), S.ENDED),
     ],
 )
-def test_states_from_facts(facts: LeaseFacts, state: LeaseState) -> None:
-    assert derive(facts) is state
+def test_states_from_facts(facts: ReservationFacts, state: ReservationState) -> None:
+    assert derive_state(facts) is state
 
 
 def test_the_rules_of_the_table() -> None:
@@ -56,30 +56,30 @@ def test_the_rules_of_the_table() -> None:
 
 
 def test_every_jump_between_two_looks_is_in_the_table() -> None:
-    seen = {derive(LeaseFacts(*bits)) for bits in product((False, True), repeat=5)}
+    seen = {derive_state(ReservationFacts(*bits)) for bits in product((False, True), repeat=5)}
     assert seen == set(S)
     assert {start for start, _ in EDGES} == set(S) - {S.ENDED}
 
 
-def lease(number: int, state: LeaseState = S.HELD, **changes: object) -> Lease:
-    return replace(Lease(f"l{number}", POOL, state, 0.0), **changes)  # type: ignore[arg-type]
+def lease(number: int, state: ReservationState = S.HELD, **changes: object) -> Reservation:
+    return replace(Reservation(f"l{number}", POOL, state, 0.0), **changes)  # type: ignore[arg-type]
 
 
 def plan(
-    gpus: int, leases: Sequence[Lease], most: int = 9, evicted: Evicted | None = None, now: float = NOW
-) -> LeasePlan:
-    return plan_leases({POOL: Demand(gpus, most)}, leases, {POOL: evicted} if evicted else {}, now)
+    gpus: int, leases: Sequence[Reservation], most: int = 9, evicted: PoolPreemptions | None = None, now: float = NOW
+) -> ReservationPlan:
+    return plan_reservations({POOL: Demand(gpus, most)}, leases, {POOL: evicted} if evicted else {}, now)
 
 
-def said(made: LeasePlan) -> list[str]:
+def said(made: ReservationPlan) -> list[str]:
     words = []
     for action in made.actions:
         match action:
-            case Ask():
+            case RequestReservation():
                 words.append("ask")
-            case GiveBack():
+            case ReleaseReservation():
                 words.append(f"back {action.lease.name} {action.reason}")
-            case Mark():
+            case MarkUnneeded():
                 words.append(
                     f"mark {action.lease.name} {'-' if action.unneeded_since is None else action.unneeded_since:}"
                 )
@@ -99,32 +99,32 @@ CASES = {
     "then the idle one": (plan(1, [lease(0, unneeded_since=LONG_AGO), lease(1, unneeded_since=LONG_AGO, idle_since=5.0)]), ["back l1 NotNeeded", "mark l0 -"]),
     "then the one that costs least": (plan(1, [lease(0, loss=9.0, unneeded_since=LONG_AGO), lease(1, loss=2.0, unneeded_since=LONG_AGO)]), ["back l1 NotNeeded", "mark l0 -"]),
     "the limit was lowered: at once": (plan(2, [lease(0, loss=1.0), lease(1)], most=1), ["back l1 LimitExceeded"]),
-    "evicted a moment ago": (plan(1, [], evicted=Evicted(1, NOW - 1.0)), []),
-    "evicted before that": (plan(1, [], evicted=Evicted(1, NOW - 2.0)), ["ask"]),
-    "evicted again and again": (plan(1, [], evicted=Evicted(6, NOW - 30.0)), []),
-    "the last search of the pool has ended: at once": (plan_leases({}, [lease(0)], {}, NOW), ["back l0 NoActiveJob"]),
-    "but not under pods of it that are still there": (plan_leases({}, [lease(0, in_use=True), lease(1, S.ASKED)], {}, NOW), ["back l1 NoActiveJob"]),
+    "evicted a moment ago": (plan(1, [], evicted=PoolPreemptions(1, NOW - 1.0)), []),
+    "evicted before that": (plan(1, [], evicted=PoolPreemptions(1, NOW - 2.0)), ["ask"]),
+    "evicted again and again": (plan(1, [], evicted=PoolPreemptions(6, NOW - 30.0)), []),
+    "the last search of the pool has ended: at once": (plan_reservations({}, [lease(0)], {}, NOW), ["back l0 NoActiveJob"]),
+    "but not under pods of it that are still there": (plan_reservations({}, [lease(0, in_use=True), lease(1, S.ASKED)], {}, NOW), ["back l1 NoActiveJob"]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("made", "expected"), CASES.values(), ids=CASES.keys())
-def test_when_one_is_asked_for_and_given_back(made: LeasePlan, expected: list[str]) -> None:
+def test_when_one_is_asked_for_and_given_back(made: ReservationPlan, expected: list[str]) -> None:
     assert said(made) == expected
-    assert all(action.message for action in made.actions if not isinstance(action, Mark))
+    assert all(action.message for action in made.actions if not isinstance(action, MarkUnneeded))
 
 
 def test_a_plan_says_when_it_is_to_be_made_again() -> None:
     assert plan(0, [lease(0, unneeded_since=NOW - 20.0)]).wake_at == NOW - 20.0 + LINGER
-    assert plan(1, [], evicted=Evicted(1, NOW - 1.5)).wake_at == NOW + 0.5
+    assert plan(1, [], evicted=PoolPreemptions(1, NOW - 1.5)).wake_at == NOW + 0.5
     assert plan(1, [lease(0)]).wake_at is None
 
 
 def test_names_are_the_same_for_the_next_operator_and_differ_by_pool() -> None:
     pools = [POOL, Pool("lab", "research"), Pool("lab", products=("NVIDIA-H100",))]
-    made = plan_leases({pool: Demand(2, 9) for pool in pools}, [], {}, NOW)
-    names = [action.name for action in made.actions if isinstance(action, Ask)]
+    made = plan_reservations({pool: Demand(2, 9) for pool in pools}, [], {}, NOW)
+    names = [action.name for action in made.actions if isinstance(action, RequestReservation)]
     assert len(set(names)) == 6
-    assert made == plan_leases({pool: Demand(2, 9) for pool in pools}, [], {}, NOW)
+    assert made == plan_reservations({pool: Demand(2, 9) for pool in pools}, [], {}, NOW)
     assert all(len(name) <= 63 and name == name.lower() for name in names)
 
 
@@ -132,23 +132,23 @@ class World:
     """Carries plans out: a GPU is had at once where one is free."""
 
     def __init__(self, free: int) -> None:
-        self.leases: dict[str, Lease] = {}
+        self.leases: dict[str, Reservation] = {}
         self.now, self.free = NOW, free
         self.changes = 0
 
     def turn(self, gpus: int, most: int) -> None:
-        made = plan_leases({POOL: Demand(gpus, most)}, list(self.leases.values()), {}, self.now)
+        made = plan_reservations({POOL: Demand(gpus, most)}, list(self.leases.values()), {}, self.now)
         kinds = {type(action) for action in made.actions}
-        assert not {Ask, GiveBack} <= kinds, "what is given back was not to be asked for"
+        assert not {RequestReservation, ReleaseReservation} <= kinds, "what is given back was not to be asked for"
         for action in made.actions:
-            if isinstance(action, Ask):
+            if isinstance(action, RequestReservation):
                 assert action.name not in self.leases
-                self.leases[action.name] = Lease(action.name, POOL, S.ASKED, self.now)
-            elif isinstance(action, GiveBack):
+                self.leases[action.name] = Reservation(action.name, POOL, S.ASKED, self.now)
+            elif isinstance(action, ReleaseReservation):
                 self.free += self.leases.pop(action.lease.name).state is S.HELD
             else:
                 self.leases[action.lease.name] = replace(action.lease, unneeded_since=action.unneeded_since)
-            self.changes += not isinstance(action, Mark)
+            self.changes += not isinstance(action, MarkUnneeded)
         for name, one in sorted(self.leases.items()):
             if one.state is S.ASKED and self.free:
                 self.free -= 1

@@ -170,7 +170,7 @@ def test_who_cannot_be_suspended_trains_on_though_nobody_let_it() -> None:
     points = tuple(Point(step, 0.5, 40.0 * step) for step in (4.0, 5.0, 6.0))
     trials = [make_trial(0, curve=points, gpu_seconds=9.0), *(make_trial(i) for i in range(1, 16))]
     for freezes, reason in ((True, "AdvancingToRung"), (False, "RungIncomplete")):
-        job = make_job(policy="hyperband", max_trials=16, max_steps=16.0, freezes=freezes)
+        job = make_job(policy="hyperband", max_trials=16, max_steps=16.0, suspendable=freezes)
         policy = create("hyperband", {"eta": 4, "rungs": 1})
         ranked = {r.trial: r for r in policy.rank(job, trials, make_snapshot(jobs=[job], trials=trials))}
         assert ranked[trials[0].key].reason == reason

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from plans import FAST, RUN, SLOW, P, holding, of, on_gpu, orders, sound, why
 
-from podium_core.domain.actions import Order
+from podium_core.domain.actions import WriteRunQueues
 from podium_core.domain.snapshot import Costs, Snapshot
 
 OLD, NEW = 0, 1
@@ -33,7 +33,7 @@ def moment(policy: str, name: str, now: float = 1000.5) -> Snapshot:
     base = holding(trials)
     key = None if holder is None else trials[holder].key
     order = (trials[NEW].key, trials[OLD].key)
-    gpu = replace(base.gpus[0], holder=key, holder_since=since, order=order, in_effect=in_effect)
+    gpu = replace(base.gpus[0], holder=key, holder_since=since, run_queue=order, in_effect=in_effect)
     settings = {"minShare": 0} if policy == "envelope" else {}  # their values are old: a floor would be due
     return replace(base, now=now, gpus=(gpu,), jobs=(replace(base.jobs[0], policy=policy, settings=settings),))
 
@@ -49,11 +49,11 @@ def test_who_was_given_its_turn_keeps_it(policy: str, name: str) -> None:
 def test_an_order_says_what_it_takes_from_whom() -> None:
     """From a trial that works there; a GPU that is free is taken from nobody."""
     base = moment("hermes", "new in", now=1010.0)
-    (order,) = of(sound(base), Order)
-    assert order.taken_over == ("gpu-0",)
-    free = replace(base, gpus=(replace(base.gpus[0], holder=None, holder_since=None, order=()),))
-    (order,) = of(sound(free), Order)
-    assert order.taken_over == ()
+    (order,) = of(sound(base), WriteRunQueues)
+    assert order.preempting == ("gpu-0",)
+    free = replace(base, gpus=(replace(base.gpus[0], holder=None, holder_since=None, run_queue=()),))
+    (order,) = of(sound(free), WriteRunQueues)
+    assert order.preempting == ()
 
 
 @pytest.mark.parametrize("name", [name for name, (*_, holder, _, _) in MOMENTS.items() if holder == NEW])
@@ -64,7 +64,7 @@ def test_until_it_has_had_it(name: str) -> None:
 @pytest.mark.parametrize("measured", [0.0, 0.2])
 def test_a_rival_with_nothing_left_is_weighed_where_turns_have_no_least_length(measured: float) -> None:
     """It has done maxSteps and its process is there still; what hand-overs of the holder took may be nothing."""
-    trials = [replace(trial, switch=0.0) for trial in on_gpu([0.1] * 4, [0.1 * k for k in range(1, 11)])]
+    trials = [replace(trial, switch_seconds=0.0) for trial in on_gpu([0.1] * 4, [0.1 * k for k in range(1, 11)])]
     base = holding([replace(trials[0], phase=RUN), trials[1]])
     job = replace(base.jobs[0], policy="hermes", settings={"minRun": 0}, max_steps=10.0)
     made = sound(replace(base, jobs=(job,), costs=Costs(measured, measured)))

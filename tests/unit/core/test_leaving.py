@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from plans import FAST, RUN, SLOW, P, created, of, orders, sound, why
 
 from podium_core.domain.actions import Plan, Requeue
-from podium_core.domain.migration import CarryPhase
+from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Costs, Snapshot, TrialView
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
@@ -25,21 +25,21 @@ def told(made: Plan) -> list[tuple[str, str]]:
 def on_node(phase: TrialPhase = RUN, *, gpu: dict[str, Any] | None = None, job: Any = None, **trial: Any) -> Snapshot:
     """One trial that holds its GPU on node-a; node-b has one that is free."""
     there = make_trial(0, gpus=["gpu-0"], node="node-a", phase=phase, values=SLOW, **trial)
-    mine = make_gpu(holder=there.key, holder_since=900.0, trials=[there.key], order=[there.key], **(gpu or {}))
+    mine = make_gpu(holder=there.key, holder_since=900.0, trials=[there.key], run_queue=[there.key], **(gpu or {}))
     return make_snapshot(jobs=[job or SAVES], trials=[there], gpus=[mine, make_gpu("gpu-1", node="node-b")])
 
 
-SAVES = make_job(max_trials=1, saves=True)
-BOUND = make_job(max_trials=1, saves=True, saves_at="node")
+SAVES = make_job(max_trials=1, checkpointable=True)
+BOUND = make_job(max_trials=1, checkpointable=True, checkpoint_scope="node")
 FROZEN_ONLY = make_job(max_trials=1)
-READS_ONLY = make_job(max_trials=1, saves_at="anywhere")
+READS_ONLY = make_job(max_trials=1, checkpoint_scope="anywhere")
 TARGET_DRAINING, ILL = {"draining": True}, {"health": "Unhealthy"}
-TAKEN = {"exclusive": "prod/urgent"}
-LOST = {"leased_by": "", "shares": 0}
-NEITHER = make_job(max_trials=1, freezes=False)
-NEVER_FROZEN = make_job(max_trials=1, saves=True, freezes=False)
+TAKEN = {"exclusive_pod": "prod/urgent"}
+LOST = {"reserved_for": "", "slots": 0}
+NEITHER = make_job(max_trials=1, suspendable=False)
+NEVER_FROZEN = make_job(max_trials=1, checkpointable=True, suspendable=False)
 
-CAME: dict[str, Any] = {"carrying": CarryPhase.POD_CREATED, "carried": True}
+CAME: dict[str, Any] = {"migration": MigrationPhase.POD_CREATED, "migrated": True}
 
 CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("nothing is the matter", on_node(), []),
@@ -49,7 +49,11 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("drained, does not save when told", on_node(gpu=TARGET_DRAINING, job=READS_ONLY), []),
     ("drained, saves on this node", on_node(gpu=TARGET_DRAINING, job=BOUND), []),
     ("drained, at its gate", on_node(P.GATED, gpu=TARGET_DRAINING, job=FROZEN_ONLY), [("job-0", "NodeDraining")]),
-    ("drained, at its gate, has a save here", on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, saved=3.0), []),
+    (
+        "drained, at its gate, has a save here",
+        on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, checkpoint_step=3.0),
+        [],
+    ),
     (
         "drained, at its gate, has no save",
         on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND),
@@ -59,7 +63,7 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("drained, came alive, saves", on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, **CAME), []),
     ("ill, at its gate with all that it did", on_node(P.GATED, gpu=ILL, job=FROZEN_ONLY, **CAME), []),
     ("lost, at its gate with all that it did", on_node(P.GATED, gpu=LOST, job=FROZEN_ONLY, **CAME), []),
-    ("drained, goes already", on_node(gpu=TARGET_DRAINING, leaving=True), []),
+    ("drained, goes already", on_node(gpu=TARGET_DRAINING, terminating=True), []),
     ("ill", on_node(gpu=ILL), [("job-0", "GPUUnhealthy")]),
     ("ill, cannot save", on_node(gpu=ILL, job=FROZEN_ONLY), []),
     ("ill, saves on this node", on_node(gpu=ILL, job=BOUND), []),
@@ -68,16 +72,16 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("unknown", on_node(gpu={"health": "Unknown"}), []),
     ("an urgent pod comes, is frozen", on_node(gpu=TAKEN), []),
     ("an urgent pod comes, cannot be frozen", on_node(gpu=TAKEN, job=NEVER_FROZEN), [("job-0", "Preempted")]),
-    ("an urgent pod is being admitted", on_node(gpu={"exclusive": ""}, job=NEVER_FROZEN), [("job-0", "Preempted")]),
-    ("an urgent pod comes, can neither", on_node(gpu=TAKEN, job=make_job(max_trials=1, freezes=False)), []),
-    ("leased to its namespace", on_node(gpu={"leased_by": "lab"}), []),
+    ("an urgent pod is being admitted", on_node(gpu={"exclusive_pod": ""}, job=NEVER_FROZEN), [("job-0", "Preempted")]),
+    ("an urgent pod comes, can neither", on_node(gpu=TAKEN, job=make_job(max_trials=1, suspendable=False)), []),
+    ("leased to its namespace", on_node(gpu={"reserved_for": "lab"}), []),
     ("the lease has ended, is suspended in place", on_node(gpu=LOST), []),
     ("the lease has ended, is suspended", on_node(P.SUSPENDED, gpu=LOST, job=SAVES), []),
     ("the lease has ended, cannot be suspended", on_node(gpu=LOST, job=NEVER_FROZEN), [("job-0", "ReservationEnded")]),
     ("the lease has ended, can neither", on_node(gpu=LOST, job=NEITHER), [("job-0", "ReservationEnded")]),
     ("the lease has ended, at its gate", on_node(P.GATED, gpu=LOST), [("job-0", "ReservationEnded")]),
-    ("the lease has ended, goes already", on_node(gpu=LOST, job=NEVER_FROZEN, leaving=True), []),
-    ("an urgent pod comes, saves already", on_node(gpu=TAKEN, job=NEVER_FROZEN, leaving=True), []),
+    ("the lease has ended, goes already", on_node(gpu=LOST, job=NEVER_FROZEN, terminating=True), []),
+    ("an urgent pod comes, saves already", on_node(gpu=TAKEN, job=NEVER_FROZEN, terminating=True), []),
 ]
 
 
@@ -103,10 +107,12 @@ def test_the_trials_of_a_gpu_go_one_after_the_other_the_holder_first() -> None:
     trials = [make_trial(i, gpus=["gpu-0"], node="node-a", phase=RUN, values=SLOW) for i in range(2)]
     gated = make_trial(2, gpus=["gpu-0"], node="node-a", phase=P.GATED)
     keys = [t.key for t in (*trials, gated)]
-    gpu = make_gpu(holder=trials[1].key, holder_since=0.0, trials=keys, order=keys[::-1], draining=True)
-    snapshot = make_snapshot(jobs=[make_job(saves=True)], trials=[*trials, gated], gpus=[gpu])
+    gpu = make_gpu(holder=trials[1].key, holder_since=0.0, trials=keys, run_queue=keys[::-1], draining=True)
+    snapshot = make_snapshot(jobs=[make_job(checkpointable=True)], trials=[*trials, gated], gpus=[gpu])
     assert sorted(told(sound(snapshot))) == [("job-1", "NodeDraining"), ("job-2", "NodeDraining")]
-    going = replace(snapshot, trials=(trials[0], replace(trials[1], leaving=True), replace(gated, leaving=True)))
+    going = replace(
+        snapshot, trials=(trials[0], replace(trials[1], terminating=True), replace(gated, terminating=True))
+    )
     assert told(sound(going)) == []
     gone = replace(snapshot, trials=(trials[0],))
     assert told(sound(gone)) == [("job-0", "NodeDraining")]
@@ -126,7 +132,7 @@ def test_no_pod_is_made_for_a_node_that_drains() -> None:
 def test_pods_are_made_for_gpus_that_are_leased_for_their_namespace(
     leased_by: str | None, pods: int, reason: str | None
 ) -> None:
-    gpu = make_gpu(leased_by=leased_by)
+    gpu = make_gpu(reserved_for=leased_by)
     made = sound(make_snapshot(jobs=[make_job(max_trials=1)], trials=[make_trial(0)], gpus=[gpu]))
     assert len(created(made)) == pods
     assert reason is None or why(made, "job-0") == reason
@@ -146,8 +152,8 @@ def wanted(since: float, *, job: dict[str, Any] | None = None, **costs: float) -
     slow, fast = (
         make_trial(i, gpus=["gpu-0"], phase=RUN, values=v, gpu_seconds=3.0) for i, v in enumerate((SLOW, FAST))
     )
-    gpu = make_gpu(holder=slow.key, holder_since=since, trials=[slow.key, fast.key], order=[slow.key, fast.key])
-    how = {"freezes": False, "saves": True, **(job or {})}
+    gpu = make_gpu(holder=slow.key, holder_since=since, trials=[slow.key, fast.key], run_queue=[slow.key, fast.key])
+    how = {"suspendable": False, "checkpointable": True, **(job or {})}
     return make_snapshot(
         jobs=[make_job(parallel=2, max_trials=2, **how)], trials=[slow, fast], gpus=[gpu], costs=Costs(**costs)
     )
@@ -171,28 +177,28 @@ def test_the_measured_cost_of_a_requeue_decides() -> None:
 def test_it_is_told_again_if_that_was_not_carried_out() -> None:
     snapshot = wanted(since=700.0)
     slow, fast = snapshot.trials
-    ordered = replace(snapshot.gpus[0], order=(fast.key, slow.key))
+    ordered = replace(snapshot.gpus[0], run_queue=(fast.key, slow.key))
     assert told(sound(replace(snapshot, gpus=(ordered,)))) == [("job-0", "Preempted")]
 
 
 def test_one_that_was_let_in_before_the_order_was_there_keeps_its_turn() -> None:
     snapshot = wanted(since=900.0)
     slow, fast = snapshot.trials
-    ordered = replace(snapshot.gpus[0], order=(fast.key, slow.key))
+    ordered = replace(snapshot.gpus[0], run_queue=(fast.key, slow.key))
     made = sound(replace(snapshot, gpus=(ordered,)))
     assert (told(made), orders(made)) == ([], {"gpu-0": ["job-0", "job-1"]})
 
 
 def test_one_that_can_be_frozen_is_not_requeued_and_one_that_can_do_neither_keeps_its_gpu() -> None:
-    assert told(sound(wanted(since=700.0, job={"freezes": True}))) == []
-    neither = sound(wanted(since=700.0, job={"saves": False}))
+    assert told(sound(wanted(since=700.0, job={"suspendable": True}))) == []
+    neither = sound(wanted(since=700.0, job={"checkpointable": False}))
     assert (told(neither), orders(neither)) == ([], {})
     assert why(neither, "job-1") == "HolderNotPreemptible"
 
 
 @pytest.mark.parametrize("who", ["trial", "job"])
 def test_suspend_means_save_where_nothing_can_be_frozen(who: str) -> None:
-    snapshot = on_node(job=replace(SAVES, freezes=False, suspended=who == "job"), suspend=who == "trial")
+    snapshot = on_node(job=replace(SAVES, suspendable=False, suspended=who == "job"), suspend=who == "trial")
     assert told(sound(snapshot)) == [("job-0", "SuspendedByUser")]
 
 
@@ -201,8 +207,8 @@ def test_suspend_means_save_where_nothing_can_be_frozen(who: str) -> None:
 
 def world(seed: int, *, freezes: bool) -> World:
     slopes = [((seed * 31 + n * 7919) % 97 + 1) / 50 for n in range(16)]
-    job = make_job(max_trials=8, parallel=6, max_steps=20, freezes=freezes, saves=True)
-    gpus = {u: make_gpu(u, node=n, shares=3) for u, n in (("g0", "a"), ("g1", "a"), ("g2", "b"))}
+    job = make_job(max_trials=8, parallel=6, max_steps=20, suspendable=freezes, checkpointable=True)
+    gpus = {u: make_gpu(u, node=n, slots=3) for u, n in (("g0", "a"), ("g1", "a"), ("g2", "b"))}
     return World({job.key: job}, gpus, lambda n, s: 1 - 1 / (1 + s * slopes[n]), steps=20, costs=Costs(0.05, 0.05, 1.0))
 
 
@@ -270,10 +276,10 @@ def _rests(there: World) -> list[str]:
 
 def test_a_leaving_trial_is_ordered_nowhere_and_gets_no_second_pod() -> None:
     trials: list[TrialView] = [
-        make_trial(0, gpus=["gpu-0"], phase=RUN, values=FAST, leaving=True),
+        make_trial(0, gpus=["gpu-0"], phase=RUN, values=FAST, terminating=True),
         make_trial(1, gpus=["gpu-0"], phase=P.SUSPENDED, values=SLOW),
     ]
-    gpu = make_gpu(holder=trials[0].key, holder_since=999.0, order=[trials[0].key, trials[1].key])
+    gpu = make_gpu(holder=trials[0].key, holder_since=999.0, run_queue=[trials[0].key, trials[1].key])
     made = sound(make_snapshot(jobs=[make_job(max_trials=2)], trials=trials, gpus=[gpu]))
     assert orders(made) == {"gpu-0": ["job-1"]}
     assert created(made) == []

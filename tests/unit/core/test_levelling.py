@@ -12,24 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import RUN, SLOW, P, of, sound
 
-from podium_core.domain.actions import Action, Carry, Plan, Requeue
-from podium_core.domain.migration import CarryPhase
-from podium_core.domain.rebalancing import MARGIN, REBALANCING, Levelling
+from podium_core.domain.actions import Action, Migrate, Plan, Requeue
+from podium_core.domain.migration import MigrationPhase
+from podium_core.domain.rebalancing import MIN_DIFFERENCE, REBALANCING, RebalancingRules
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
 from podium_core.planning.planner import plan
-from podium_core.planning.rebalancing import level
+from podium_core.planning.rebalancing import rebalance
 from podium_core.testing.builders import job_key, make_gpu, make_job, make_snapshot, make_trial
 from podium_core.testing.toy_cluster import World
 
-RULES = Levelling(stay=120.0)
-SAVES: dict[str, Any] = {"saves": True}
-CARRIES: dict[str, Any] = {"carries": True, "memory": 2**28, "moves_memory": True}
-NODE_CARRIES = {"carries": True, "product": "H100"}
+RULES = RebalancingRules(min_stay=120.0)
+SAVES: dict[str, Any] = {"checkpointable": True}
+CARRIES: dict[str, Any] = {"migratable": True, "memory": 2**28, "moves_memory": True}
+NODE_CARRIES = {"supports_migration": True, "product": "H100"}
 
 
 def told(made: Plan) -> list[tuple[str, str, str]]:
     """(who, how, where to) of what is done to level."""
-    actions = [a for a in (*of(made, Requeue), *of(made, Carry)) if isinstance(a, Requeue | Carry)]
+    actions = [a for a in (*of(made, Requeue), *of(made, Migrate)) if isinstance(a, Requeue | Migrate)]
     return [(a.trial.name, type(a).__name__, a.target or "") for a in actions if a.reason == REBALANCING]
 
 
@@ -52,26 +52,30 @@ def crowd(
     more = [make_trial(9 - i, phase=RUN, node="node-b", gpus=["gpu-1"], **shown) for i in range(there)]
     ours, theirs = [t.key for t in (first, *rest)], [t.key for t in more]
     gpus = [
-        make_gpu(trials=ours, **{"holder": first.key, "holder_since": 999.0, "order": ours, **(mine or {})}),
-        make_gpu("gpu-1", trials=theirs, order=theirs, **{"node": "node-b", **(other or {})}),
+        make_gpu(trials=ours, **{"holder": first.key, "holder_since": 999.0, "run_queue": ours, **(mine or {})}),
+        make_gpu("gpu-1", trials=theirs, run_queue=theirs, **{"node": "node-b", **(other or {})}),
     ]
     wide = {"max_trials": count + there, "parallel": count + there, "policy": "fifo", "max_steps": 1000.0}
     made = make_job(**{**wide, **SAVES, **(job or {})})
-    return make_snapshot(**{"jobs": [made], "trials": [first, *rest, *more], "gpus": gpus, "levelling": RULES, **about})
+    return make_snapshot(
+        **{"jobs": [made], "trials": [first, *rest, *more], "gpus": gpus, "rebalancing": RULES, **about}
+    )
 
 
 def with_one_overdue(node: str) -> Snapshot:
     """A fourth trial, whose pod should have been gone for long from that node."""
     *others, last = crowd(count=4).trials
     gpus = last.gpus if node == "node-a" else ("gpu-9",)
-    return replace(crowd(), trials=(*others, replace(last, leaving=True, overdue=True, node=node, gpus=gpus)))
+    return replace(
+        crowd(), trials=(*others, replace(last, terminating=True, termination_overdue=True, node=node, gpus=gpus))
+    )
 
 
 GOES = [("job-1", "Requeue", "node-b")]
 ALIVE = [("job-1", "Carry", "node-b")]
 UNBEGUN = {"phase": P.GATED, "values": (), "gpu_seconds": 0.0}
-BOUND: dict[str, Any] = {"saves": True, "saves_at": "node"}
-FIXED: dict[str, Any] = {"saves": False}
+BOUND: dict[str, Any] = {"checkpointable": True, "checkpoint_scope": "node"}
+FIXED: dict[str, Any] = {"checkpointable": False}
 LIVE: dict[str, Any] = {
     "job": {**FIXED, **CARRIES},
     "mine": {**NODE_CARRIES, "memory_total": 2**30},
@@ -80,7 +84,7 @@ LIVE: dict[str, Any] = {
 
 CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
     ("three and none", crowd(), GOES),
-    ("not configured", crowd(levelling=None), []),
+    ("not configured", crowd(rebalancing=None), []),
     ("two and none", crowd(count=2), GOES),
     ("one and none", crowd(count=1), []),
     ("three and one", crowd(there=1), GOES),
@@ -98,24 +102,24 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
     ("carried alive, another product", crowd(**{**LIVE, "other": {**NODE_CARRIES, "product": "A100"}}), []),
     ("carried alive, memory not declared", crowd(**{**LIVE, "job": {**FIXED, **CARRIES, "memory": None}}), []),
     ("carried alive, soon over", crowd(**{**LIVE, "trial": {"gpu_seconds": 0.01}}), []),
-    ("fell back a moment ago", crowd(**LIVE, trial={"carrying": CarryPhase.FAILED}), []),
+    ("fell back a moment ago", crowd(**LIVE, trial={"migration": MigrationPhase.FAILED}), []),
     ("near its end", crowd(job={"max_steps": 90.0}), []),
     ("just far enough from it", crowd(job={"max_steps": 104.0}), GOES),
     ("moves were measured to be dear", crowd(costs=Costs(requeue=300.0)), []),
     ("nobody can say how long it takes", crowd(job={"max_steps": None}), []),
     ("came a moment ago", crowd(trial={"pod_since": 881.0}), []),
     ("came long enough ago", crowd(trial={"pod_since": 880.0}), GOES),
-    ("was moved before: stays twice as long", crowd(trial={"pod_since": 880.0, "moves": 1}), []),
+    ("was moved before: stays twice as long", crowd(trial={"pod_since": 880.0, "rebalance_count": 1}), []),
     ("the other node drains", crowd(other={"draining": True}), []),
     ("its own node drains", crowd(mine={"draining": True}, job=FIXED), []),
     ("the other GPU is ill", crowd(other={"health": "Unhealthy"}), []),
     ("the other node's agent is away", crowd(other={"health": "Unknown"}), []),
     ("its own agent is away", crowd(mine={"health": "Unknown"}), []),
-    ("the other GPU is an urgent pod's", crowd(other={"exclusive": "prod/urgent"}), []),
-    ("no share is free there", crowd(other={"shares": 0}), []),
+    ("the other GPU is an urgent pod's", crowd(other={"exclusive_pod": "prod/urgent"}), []),
+    ("no share is free there", crowd(other={"slots": 0}), []),
     ("another product is wanted", crowd(job={"products": ("H100",)}, other={"product": "A100"}), []),
-    ("leased to others", crowd(other={"leased_by": "prod"}), []),
-    ("leased no more", crowd(other={"leased_by": ""}), []),
+    ("leased to others", crowd(other={"reserved_for": "prod"}), []),
+    ("leased no more", crowd(other={"reserved_for": ""}), []),
     ("no memory there", crowd(job={"memory": 60}, other={"memory_total": 100, "memory_reserved": 50}), []),
     ("memory there", crowd(job={"memory": 50}, other={"memory_total": 100, "memory_reserved": 50}), GOES),
     (
@@ -126,13 +130,13 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
         ),
         GOES,
     ),
-    ("the node was found to have no room", crowd(no_room=[(job_key(), "node-b")]), []),
-    ("it had none for another job", crowd(no_room=[(job_key("other"), "node-b")]), GOES),
+    ("the node was found to have no room", crowd(full_nodes=[(job_key(), "node-b")]), []),
+    ("it had none for another job", crowd(full_nodes=[(job_key("other"), "node-b")]), GOES),
     ("the user suspends those that wait", crowd(trial={"suspend": True}), []),
     ("the job is suspended", crowd(job={"suspended": True}), []),
     ("one of the job starts", crowd(trial={"phase": P.PENDING}), []),
-    ("one of the job is moved", crowd(trial={"bound_for": "node-b"}), []),
-    ("one of the job leaves", crowd(trial={"leaving": True}), []),
+    ("one of the job is moved", crowd(trial={"destination": "node-b"}), []),
+    ("one of the job leaves", crowd(trial={"terminating": True}), []),
     ("one of the job left a third node long ago, whose kubelet does not end it", with_one_overdue("node-c"), GOES),
     ("it left this node", with_one_overdue("node-a"), []),
     ("it left the other node", with_one_overdue("node-b"), []),
@@ -180,7 +184,7 @@ def test_who_is_kept_off_the_gpu_by_its_user_stays() -> None:
 @pytest.mark.parametrize("by_job", [False, True])
 def test_nobody_waits_for_one_that_was_suspended_on_its_way(by_job: bool) -> None:
     snapshot = crowd()
-    on_its_way = make_trial(9, job="other" if by_job else "job", phase=P.REQUEUED, pod=None, bound_for="node-b")
+    on_its_way = make_trial(9, job="other" if by_job else "job", phase=P.REQUEUED, pod=None, destination="node-b")
     other = make_job("other", max_trials=1, suspended=True)
     there = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(*snapshot.trials, on_its_way))
     kept = replace(there, trials=(*snapshot.trials, replace(on_its_way, suspend=True)))
@@ -199,10 +203,10 @@ def test_several_gpus_go_together_and_each_has_to_be_better() -> None:
     names = ["a0", "a1"]
     trials = [make_trial(i, phase=P.GATED, node="node-a", gpus=names) for i in range(3)]
     keys = [t.key for t in trials]
-    here = [make_gpu(u, trials=keys, holder=keys[0], holder_since=0.0, order=keys) for u in names]
+    here = [make_gpu(u, trials=keys, holder=keys[0], holder_since=0.0, run_queue=keys) for u in names]
     there = [make_gpu(u, node="node-b") for u in ("b0", "b1")]
     job = make_job(gpus_per_trial=2, max_trials=3, policy="fifo")
-    made = make_snapshot(jobs=[job], trials=trials, gpus=[*here, *there], levelling=RULES)
+    made = make_snapshot(jobs=[job], trials=trials, gpus=[*here, *there], rebalancing=RULES)
     assert told(sound(made)) == GOES
     single = make_job("one", max_trials=2, policy="fifo")
     more = [make_trial(i, job="one", phase=RUN, node="node-b", gpus=["b1"]) for i in range(2)]
@@ -223,7 +227,7 @@ def test_two_jobs_do_not_meet_on_one_node() -> None:
     assert told(sound(replace(both, gpus=(*both.gpus, free)))) == [*GOES, ("other-1", "Requeue", "node-d")]
 
 
-@pytest.mark.parametrize("what", [{"leaving": True}, {"node": None, "gpus": (), "phase": P.PENDING}])
+@pytest.mark.parametrize("what", [{"terminating": True}, {"node": None, "gpus": (), "phase": P.PENDING}])
 def test_nobody_moves_while_a_trial_is_on_its_way_to_nobody_knows_where(what: dict[str, Any]) -> None:
     snapshot = crowd()
     stranger = replace(make_trial(0, job="other", gpus=["gpu-9"], phase=RUN), **what)
@@ -231,9 +235,9 @@ def test_nobody_moves_while_a_trial_is_on_its_way_to_nobody_knows_where(what: di
         snapshot, jobs=(*snapshot.jobs, make_job("other", max_trials=1)), trials=(*snapshot.trials, stranger)
     )
     assert told(plan(there)) == []
-    stays = replace(there, trials=(*snapshot.trials, replace(stranger, overdue=True)))
-    assert told(plan(stays)) == (GOES if stranger.leaving else []), "nobody waits for a dead kubelet"
-    settled = replace(stranger, leaving=False, node="node-z", gpus=("gpu-9",), phase=RUN)
+    stays = replace(there, trials=(*snapshot.trials, replace(stranger, termination_overdue=True)))
+    assert told(plan(stays)) == (GOES if stranger.terminating else []), "nobody waits for a dead kubelet"
+    settled = replace(stranger, terminating=False, node="node-z", gpus=("gpu-9",), phase=RUN)
     assert told(plan(replace(there, trials=(*snapshot.trials, settled)))) == GOES
 
 
@@ -243,7 +247,7 @@ def test_nobody_moves_while_a_trial_is_on_its_way_to_nobody_knows_where(what: di
 @st.composite
 def places(draw: st.DrawFn) -> tuple[list[GpuView], dict[int, tuple[JobView, list[list[str]]]]]:
     """GPUs of up to four nodes, and of each of two jobs (of one and of two GPUs a trial) where its trials are."""
-    gpus = [make_gpu(f"{node}{i}", node=node, shares=8) for node in "abcd"[: draw(st.integers(1, 4))] for i in range(2)]
+    gpus = [make_gpu(f"{node}{i}", node=node, slots=8) for node in "abcd"[: draw(st.integers(1, 4))] for i in range(2)]
     jobs = {}
     for width in (1, 2):
         mine: list[list[str]] = []
@@ -261,7 +265,7 @@ def lying(gpus: list[GpuView], jobs: dict[int, tuple[JobView, list[list[str]]]])
         for job, all_of_it in jobs.values()
         for number, mine in enumerate(all_of_it)
     ]
-    return settled(make_snapshot(jobs=[job for job, _ in jobs.values()], trials=trials, gpus=gpus, levelling=RULES))
+    return settled(make_snapshot(jobs=[job for job, _ in jobs.values()], trials=trials, gpus=gpus, rebalancing=RULES))
 
 
 def settled(snapshot: Snapshot) -> Snapshot:
@@ -270,7 +274,7 @@ def settled(snapshot: Snapshot) -> Snapshot:
     return replace(
         snapshot,
         gpus=tuple(
-            replace(g, trials=tuple(here[g.uuid]), free_shares=g.shares - len(here[g.uuid])) for g in snapshot.gpus
+            replace(g, trials=tuple(here[g.uuid]), free_slots=g.slots - len(here[g.uuid])) for g in snapshot.gpus
         ),
     )
 
@@ -301,7 +305,7 @@ def test_levelling_ends_and_never_makes_it_worse(
     homes: dict[TrialKey, set[tuple[str, ...]]] = {t.key: {t.gpus} for t in snapshot.trials}
     # each move takes two a GPU or more from the sum of squares
     for _ in range(sum(n * n for n in loads(snapshot).values()) // 2 + 1):
-        actions = [a for a in sound(snapshot).actions if isinstance(a, Requeue | Carry)]
+        actions = [a for a in sound(snapshot).actions if isinstance(a, Requeue | Migrate)]
         if not actions:
             break
         assert max(Counter(a.trial.name.partition("-")[0] for a in actions).values()) == 1, "one of a job at a time"
@@ -319,21 +323,26 @@ def test_levelling_ends_and_never_makes_it_worse(
         pytest.fail("it does not end")
     if not made[1][2][1]:  # else the only one that could go may be the holder
         left = [loads(snapshot)[gpu.uuid] for gpu in snapshot.gpus]
-        assert max(left) - min(left) < MARGIN
+        assert max(left) - min(left) < MIN_DIFFERENCE
 
 
 def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> None:
     """A node comes late: with levelling its GPU is used before the trials of the other one have ended."""
 
-    def run(rules: Levelling | None) -> tuple[float, int]:
+    def run(rules: RebalancingRules | None) -> tuple[float, int]:
         random = Random(5)
         job = make_job(
-            max_trials=4, parallel=4, max_steps=60.0, saves=True, policy="round_robin", settings={"quantum": 1.0}
+            max_trials=4,
+            parallel=4,
+            max_steps=60.0,
+            checkpointable=True,
+            policy="round_robin",
+            settings={"quantum": 1.0},
         )
-        late = make_gpu("g1", node="b", shares=4, draining=True)
+        late = make_gpu("g1", node="b", slots=4, draining=True)
         world = World(
             jobs={job.key: job},
-            gpus={"g0": make_gpu("g0", node="a", shares=4), "g1": late},
+            gpus={"g0": make_gpu("g0", node="a", slots=4), "g1": late},
             value=lambda number, step: step * (1.0 + number) + random.random(),
             steps=60,
             costs=Costs(0.05, 0.05, 1.0),
@@ -351,10 +360,10 @@ def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> 
         return world.now, sum(reason == REBALANCING for _, _, reason in world.requeues)
 
     alone, none = run(None)
-    levelled, moves = run(Levelling(stay=5.0))
+    levelled, moves = run(RebalancingRules(min_stay=5.0))
     assert (none, moves) == (0, 2)
     assert levelled < 0.75 * alone, "two GPUs work instead of one"
 
 
 def test_what_is_off_looks_at_nothing() -> None:
-    assert level(crowd(levelling=None), {}, (), ()).actions == ()
+    assert rebalance(crowd(rebalancing=None), {}, (), ()).actions == ()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.testing.builders import make_job
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
@@ -32,11 +32,11 @@ def search(**more: object) -> Scenario:
         max_trials=6,
         parallel=6,
         max_steps=400.0,
-        saves=True,
+        checkpointable=True,
         **more,  # type: ignore[arg-type]
     )
     job = SimJob(view, curves, Method(), checkpoints=True)
-    return Scenario(NODES, (job,), Timing(progress=0.0), levelling=Levelling(stay=30.0))
+    return Scenario(NODES, (job,), Timing(progress=0.0), levelling=RebalancingRules(min_stay=30.0))
 
 
 def nodes_of(outcome: Outcome, number: int) -> list[str]:
@@ -64,5 +64,5 @@ def test_a_trial_goes_to_the_gpu_that_is_free_and_the_search_is_over_sooner() ->
 
 def test_what_cannot_save_stays() -> None:
     """On nodes that carry nobody alive (those that do: `test_system_carrying`)."""
-    outcome = simulate(search(saves_at="nowhere"), checked=True)
+    outcome = simulate(search(checkpoint_scope="nowhere"), checked=True)
     assert [trial.attempts for trial in outcome.trials] == [1] * 6

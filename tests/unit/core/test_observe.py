@@ -83,8 +83,8 @@ GONE_IMAGE = replace(STARTS, waiting_reason="ErrImagePull")  # imagePullPolicy: 
 TOLD = replace(RUNNING, deleting=True, requeue="Preempted")
 FAIL1 = replace(FAILED, exit_code=1)
 EXCEEDS = replace(FAIL1, exit_message=TORCH)
-ALONE = replace(EXCEEDS, alone=True)
-SHORT = replace(RUNNING, short="it waits for GPU memory: GPU x has 1 bytes free; 2 are needed")
+ALONE = replace(EXCEEDS, whole_gpus=True)
+SHORT = replace(RUNNING, waits_for_memory="it waits for GPU memory: GPU x has 1 bytes free; 2 are needed")
 
 
 def facts(current: TrialPhase, pod: PodFacts | None, **more: object) -> TrialFacts:
@@ -114,7 +114,7 @@ PHASES = [
     ("no memory", facts(P.RUNNING, SHORT, agent_state="Suspended"), P.SUSPENDED, "InsufficientGPUMemory", False),
     (
         "no memory at the gate",
-        facts(P.GATED, replace(GATE, short="GPU x"), agent_state="Gated"),
+        facts(P.GATED, replace(GATE, waits_for_memory="GPU x"), agent_state="Gated"),
         P.GATED,
         "InsufficientGPUMemory",
         False,
@@ -137,7 +137,7 @@ PHASES = [
     ("alone as well", facts(P.RUNNING, ALONE, failures=1, retries=9), P.FAILED, "GPUMemoryExceeded", True),
     (
         "alone, another fault",
-        facts(P.RUNNING, replace(FAIL1, alone=True), retries=2),
+        facts(P.RUNNING, replace(FAIL1, whole_gpus=True), retries=2),
         P.REQUEUED,
         "ProcessFailed",
         True,
@@ -147,10 +147,10 @@ PHASES = [
     ("gone", facts(P.RUNNING, None, had_pod=True), P.REQUEUED, "PodDeleted", False),
     ("told to go", facts(P.RUNNING, TOLD), P.RUNNING, "Preempted", False),
     ("told to go, gone", facts(P.RUNNING, None, had_pod=True, reason="Preempted"), P.REQUEUED, "Preempted", False),
-    ("taken, gone", facts(P.RUNNING, None, had_pod=True, taken="Somebody"), P.REQUEUED, "PodDisrupted", False),
+    ("taken, gone", facts(P.RUNNING, None, had_pod=True, disruption="Somebody"), P.REQUEUED, "PodDisrupted", False),
     (
         "told to go, taken, gone",
-        facts(P.RUNNING, None, had_pod=True, reason="Preempted", taken="Somebody"),
+        facts(P.RUNNING, None, had_pod=True, reason="Preempted", disruption="Somebody"),
         P.REQUEUED,
         "Preempted",
         False,

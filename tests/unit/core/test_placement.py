@@ -10,7 +10,7 @@ from podium_core.placement.scores import load_balance, refuse
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 GIB = 2**30
-GPU = GpuReading("gpu-0", "H100", 80 * GIB, health="Healthy", shares=4)
+GPU = GpuReading("gpu-0", "H100", 80 * GIB, health="Healthy", slots=4)
 NOW = 1000.0
 
 
@@ -42,8 +42,8 @@ REFUSALS = [
     ("other product, stale", PodNeed(1, products=("A100",)), node(GPU, age=100.0), "GPUProductMismatch"),
     ("never fits", PodNeed(1, 90 * GIB), node(GPU), "GPUTooSmall"),
     ("does not fit beside the others", PodNeed(1, 20 * GIB), node(TIGHT), "GPUMemoryReserved"),
-    ("beside what stays", PodNeed(1, 20 * GIB, together=False), node(TIGHT), "GPUMemoryReserved"),
-    ("not beside what is moved", PodNeed(1, 20 * GIB, together=False), node(MOVED), None),
+    ("beside what stays", PodNeed(1, 20 * GIB, memory_stays=False), node(TIGHT), "GPUMemoryReserved"),
+    ("not beside what is moved", PodNeed(1, 20 * GIB, memory_stays=False), node(MOVED), None),
     ("that stays, beside what is moved", PodNeed(1, 20 * GIB), node(MOVED), "GPUMemoryReserved"),
     ("reserved long ago", PodNeed(1, 20 * GIB), node(TIGHT, age=100.0), None),
     ("the checks add up", PodNeed(1, 20 * GIB), node(TIGHT, SICK), "GPUMemoryReserved"),

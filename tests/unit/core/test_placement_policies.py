@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.placement.base import Question
+from podium_core.placement.base import PlacementQuery
 from podium_core.placement.fill import worth
 from podium_core.placement.fragmentation import fragments
-from podium_core.placement.gpu_fragments import Left, Mix, growths, mix_of, served
+from podium_core.placement.gpu_fragments import FreeCapacity, PodMix, loss_growths, pod_mix, served
 from podium_core.placement.registry import DEFAULT, placement_policy
-from podium_core.placement.scores import has_favourite, rank, score_nodes
+from podium_core.placement.scores import has_single_best, rank, score_nodes
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 NOW = 1000.0
@@ -24,27 +24,27 @@ GIB = 2**30
 
 
 def node(name: str, *trials: int, **changes: object) -> NodeView:
-    gpu = GpuReading("", "H100", 80 * GIB, health="Healthy", shares=4)
+    gpu = GpuReading("", "H100", 80 * GIB, health="Healthy", slots=4)
     gpus = tuple(replace(gpu, uuid=f"{name}{i}", trials=n, **changes) for i, n in enumerate(trials))  # type: ignore[arg-type]
     return NodeView(name, gpus, NOW)
 
 
-PAIRS = Question(PodNeed(1), "pod", ((PodNeed(2), 1.0),))
+PAIRS = PlacementQuery(PodNeed(1), "pod", ((PodNeed(2), 1.0),))
 WHOLE_GPU = replace(PAIRS, need=PodNeed(1, exclusive=True))
 PLACES = [
-    ("load_balance", Question(PodNeed(1)), [node("a", 1), node("b", 0), node("c", 3)], "b"),
-    ("load_balance sees work", Question(PodNeed(1)), [node("a", 0, sm_utilization=99.0), node("b", 0)], "b"),
-    ("spread does not", Question(PodNeed(1)), [node("a", 0, sm_utilization=99.0), node("b", 1)], "a"),
-    ("spread counts parts", Question(PodNeed(1)), [node("a", 1), node("b", 1, 0)], "b"),
-    ("binpack", Question(PodNeed(1)), [node("a", 1), node("b", 0), node("c", 3)], "c"),
-    ("binpack counts a whole node", Question(PodNeed(1)), [node("a", 3, 3), node("b", 3)], "b"),
-    ("binpack, ties by name", Question(PodNeed(1)), [node("c", 2), node("b", 2), node("a", 1)], "b"),
+    ("load_balance", PlacementQuery(PodNeed(1)), [node("a", 1), node("b", 0), node("c", 3)], "b"),
+    ("load_balance sees work", PlacementQuery(PodNeed(1)), [node("a", 0, sm_utilization=99.0), node("b", 0)], "b"),
+    ("spread does not", PlacementQuery(PodNeed(1)), [node("a", 0, sm_utilization=99.0), node("b", 1)], "a"),
+    ("spread counts parts", PlacementQuery(PodNeed(1)), [node("a", 1), node("b", 1, 0)], "b"),
+    ("binpack", PlacementQuery(PodNeed(1)), [node("a", 1), node("b", 0), node("c", 3)], "c"),
+    ("binpack counts a whole node", PlacementQuery(PodNeed(1)), [node("a", 3, 3), node("b", 3)], "b"),
+    ("binpack, ties by name", PlacementQuery(PodNeed(1)), [node("c", 2), node("b", 2), node("a", 1)], "b"),
     # on `a` the last free share of a GPU is taken, and the other's three can serve no pair any more
     ("fragmentation keeps pairs whole", PAIRS, [node("a", 3, 3), node("b", 4, 2), node("c", 0, 0)], "b"),
     ("fragmentation, ties by name", PAIRS, [node("c", 4, 2), node("b", 4, 2)], "b"),
     (
         "auto puts a trial behind the shortest queue",
-        replace(PAIRS, trial=True),
+        replace(PAIRS, is_trial=True),
         [node("b", 4, 2), node("c", 0, 0)],
         "c",
     ),
@@ -54,7 +54,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("why", "question", "nodes", "best"), PLACES, ids=[place[0] for place in PLACES])
-def test_places(why: str, question: Question, nodes: list[NodeView], best: str) -> None:
+def test_places(why: str, question: PlacementQuery, nodes: list[NodeView], best: str) -> None:
     scores = score_nodes(placement_policy(why.split()[0].strip(",")), question, nodes, NOW)
     top = max(score.value for score in scores)
     assert [score.node for score in scores if score.value == top] == [best]
@@ -79,17 +79,17 @@ def test_places(why: str, question: Question, nodes: list[NodeView], best: str) 
 def test_fragmentation_is_the_papers(
     pod: PodNeed, typical: tuple[tuple[PodNeed, float], ...], trials: tuple[int, ...], grows: float
 ) -> None:
-    question = Question(pod, "pod", typical)
-    assert growths(question, [node("a", *trials)], fragments) == pytest.approx([grows])
+    question = PlacementQuery(pod, "pod", typical)
+    assert loss_growths(question, [node("a", *trials)], fragments) == pytest.approx([grows])
     cost = placement_policy("fragmentation").cost(question, node("a", *trials))
     assert cost == -math.floor(100 / (1 + math.exp(grows)))
 
 
-def left(*gpus: int, cpus: float = math.inf) -> Left:
-    return Left(np.array([gpus]), np.array([cpus]))
+def left(*gpus: int, cpus: float = math.inf) -> FreeCapacity:
+    return FreeCapacity(np.array([gpus]), np.array([cpus]))
 
 
-def filled(mix: Mix, left: Left) -> list[float]:
+def filled(mix: PodMix, left: FreeCapacity) -> list[float]:
     found: list[float] = worth(mix, left, served(mix, left)).tolist()
     return found
 
@@ -97,13 +97,13 @@ def filled(mix: Mix, left: Left) -> list[float]:
 def test_fill_is_the_expected_filling() -> None:
     """A GPU of four shares for pods of one share and of three, equally frequent: 1 + V(3) or 3 + V(1), nearly."""
     small, large = PodNeed(1, 20 * GIB), PodNeed(1, 60 * GIB)
-    mix = mix_of(((small, 0.5), (large, 0.5)), node("a", 0).gpus[0])
+    mix = pod_mix(((small, 0.5), (large, 0.5)), node("a", 0).gpus[0])
     assert filled(mix, left(1000)) == pytest.approx([1.0], abs=1e-6)  # no crumb is left, in whatever order they come
-    only_large = mix_of(((large, 1.0),), node("a", 0).gpus[0])
+    only_large = pod_mix(((large, 1.0),), node("a", 0).gpus[0])
     assert filled(only_large, left(1000)) == pytest.approx([0.75], abs=1e-6)
     assert filled(only_large, left(740)) == [0.0]
     # the CPUs last for half of a pod that takes three quarters
-    thirsty = mix_of(((replace(large, cpu=4000), 1.0),), node("a", 0).gpus[0])
+    thirsty = pod_mix(((replace(large, cpu=4000), 1.0),), node("a", 0).gpus[0])
     assert filled(thirsty, left(1000, 1000, cpus=6000.0)) == pytest.approx([0.75 * 1.5])
     assert filled(thirsty, left(1000, cpus=3999.0)) == [0.0]
 
@@ -126,13 +126,13 @@ def test_many_nodes_cost_what_each_costs_alone(
     nodes = [
         NodeView(
             str(i),
-            tuple(GpuReading("", "X" * (i % 2), 80, used, health=h, shares=4, trials=n) for n, used, h in gpus),  # type: ignore[arg-type]
+            tuple(GpuReading("", "X" * (i % 2), 80, used, health=h, slots=4, trials=n) for n, used, h in gpus),  # type: ignore[arg-type]
             NOW,
             cpu_free=cpus,
         )
         for i, (gpus, cpus) in enumerate(clusters)
     ]
-    question = Question(need, "pod", tuple((one, 1 / len(typical)) for one in typical), cpus=True)
+    question = PlacementQuery(need, "pod", tuple((one, 1 / len(typical)) for one in typical), cpus_known=True)
     policy = placement_policy(name)
     assert policy.costs(question, nodes) == [policy.cost(question, one) for one in nodes]
 
@@ -143,7 +143,7 @@ def test_fill_takes_the_gpus_that_the_nodes_cpus_cannot_feed(known: bool) -> Non
     rich, poor = (
         replace(node(name, 0, 0), cpu_free=cpus if known else None) for name, cpus in (("a", 64000), ("b", 1000))
     )
-    question = Question(pod, "pod", ((thirsty, 1.0),), cpus=known)
+    question = PlacementQuery(pod, "pod", ((thirsty, 1.0),), cpus_known=known)
     scores = [one.value for one in score_nodes(placement_policy("fill"), question, [rich, poor], NOW)]
     assert scores == ([0, 10] if known else [6, 5])
 
@@ -166,7 +166,7 @@ def test_random_is_even_and_its_own_for_each_pod() -> None:
     nodes = [node(name, 0) for name in "abcd"]
 
     def winner(pod: str) -> str:
-        scores = score_nodes(policy, Question(PodNeed(1), pod), nodes, NOW)
+        scores = score_nodes(policy, PlacementQuery(PodNeed(1), pod), nodes, NOW)
         return max(scores, key=lambda score: score.value).node
 
     won = Counter(winner(f"pod-{i}") for i in range(400))
@@ -206,22 +206,22 @@ def test_rank(costs: list[float | None], favourite: bool, expected: list[int]) -
     ],
 )
 def test_one_node_stands_alone_where_the_pod_will_count(policy: str, need: PodNeed, one: bool) -> None:
-    assert has_favourite(placement_policy(policy), need) is one
+    assert has_single_best(placement_policy(policy), need) is one
 
 
 @pytest.mark.parametrize(
     ("question", "suited"),
     [
-        (Question(PodNeed(1), trial=True), "load_balance"),
-        (Question(PodNeed(1), trial=True, cpus=True), "load_balance"),
-        (Question(PodNeed(2, 10)), "fragmentation"),
-        (Question(PodNeed(2, 10), cpus=True), "fill"),
-        (Question(PodNeed(1, exclusive=True)), "load_balance"),
-        (Question(PodNeed(0)), "fragmentation"),
+        (PlacementQuery(PodNeed(1), is_trial=True), "load_balance"),
+        (PlacementQuery(PodNeed(1), is_trial=True, cpus_known=True), "load_balance"),
+        (PlacementQuery(PodNeed(2, 10)), "fragmentation"),
+        (PlacementQuery(PodNeed(2, 10), cpus_known=True), "fill"),
+        (PlacementQuery(PodNeed(1, exclusive=True)), "load_balance"),
+        (PlacementQuery(PodNeed(0)), "fragmentation"),
     ],
 )
-def test_auto_is_the_policy_that_suits_the_pod(question: Question, suited: str) -> None:
+def test_auto_is_the_policy_that_suits_the_pod(question: PlacementQuery, suited: str) -> None:
     auto, other = placement_policy(DEFAULT), placement_policy(suited)
-    assert auto.of(question) is other
+    assert auto.resolve(question) is other
     nodes = [node("a", 1, 3), node("b", 0, 4), node("c", 2, 2)]
     assert score_nodes(auto, question, nodes, NOW) == score_nodes(other, question, nodes, NOW)

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.placement.load_balance import table
-from podium_core.placement.load_terms import TERMS, load_of, turns_ahead
+from podium_core.placement.load_balance import term_means
+from podium_core.placement.load_terms import TERMS, load_of, slices_ahead
 from podium_core.placement.scores import HIGHEST, load_balance
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 NOW = 1000.0
 GIB = 2**30
-GPU = GpuReading("gpu", "H100", 80 * GIB, health="Healthy", shares=4, temperature=50.0)
+GPU = GpuReading("gpu", "H100", 80 * GIB, health="Healthy", slots=4, temperature=50.0)
 NEED = PodNeed(1)
 
 seeds = st.integers(0, 2**32)
@@ -32,7 +32,7 @@ def some_gpu(chance: random.Random, name: str) -> GpuReading:
         memory_used=chance.randrange(100) * GIB,
         sm_utilization=chance.choice([-10.0, 0.0, 35.0, 90.0, 1e9]),
         health=chance.choice(["Healthy", "Healthy", "Healthy", "Unhealthy", "Unknown"]),  # type: ignore[arg-type]
-        shares=chance.randrange(5),
+        slots=chance.randrange(5),
         trials=chance.randrange(7),
         throttled=chance.random() < 0.3,
         ranks=tuple(chance.choice([None, 1, 2, 40]) for _ in range(chance.randrange(6))),
@@ -117,7 +117,7 @@ def test_the_order_of_the_nodes_changes_nothing(seed: int) -> None:
         ("wait", {"trials": 2, "ranks": (1,)}, 0.625),
         ("wait", {"trials": 2, "ranks": (4, 4)}, 0.375),
         ("wait", {"trials": 99}, 1.0),
-        ("wait", {"shares": 0}, 1.0),
+        ("wait", {"slots": 0}, 1.0),
         ("work", {"sm_utilization": 40.0}, 0.4),
         ("memory", {"memory_used": 20 * GIB, "memory_reserved": 40 * GIB}, 0.5),
         ("memory", {"memory_total": 0}, 0.5),
@@ -136,15 +136,15 @@ def test_terms(term: str, changes: dict[str, object], expected: float) -> None:
 
 
 def test_a_newcomer_waits_longest_behind_the_first_of_a_job() -> None:
-    turns = [turns_ahead(rank) for rank in (1, 2, 3, 50)]
+    turns = [slices_ahead(rank) for rank in (1, 2, 3, 50)]
     assert turns == sorted(turns, reverse=True)
-    assert turns[0] > turns_ahead(None) > turns[-1] > 0.5
+    assert turns[0] > slices_ahead(None) > turns[-1] > 0.5
 
 
 def test_the_table_adds_up_to_the_cost_that_is_scored() -> None:
     busy = replace(GPU, uuid="busy", trials=2, sm_utilization=70.0)
     node = NodeView("a", (busy, GPU), NOW)
-    assert sum(term.weight * value for term, value in table(PodNeed(2), node)) == pytest.approx(
+    assert sum(term.weight * value for term, value in term_means(PodNeed(2), node)) == pytest.approx(
         (load_of(busy, PodNeed(2)) + load_of(GPU, PodNeed(2))) / 2
     )
-    assert table(NEED, NodeView("b", (replace(GPU, trials=4),), NOW)) == ()
+    assert term_means(NEED, NodeView("b", (replace(GPU, trials=4),), NOW)) == ()

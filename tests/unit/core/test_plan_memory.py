@@ -41,7 +41,7 @@ def test_a_plan_leaves_no_garbage(policy: str) -> None:
         for i in range(4)
     ]
     keys = [trial.key for trial in trials]
-    gpu = make_gpu("gpu-0", shares=4, holder=keys[0], holder_since=1e4, trials=keys, order=keys)
+    gpu = make_gpu("gpu-0", slots=4, holder=keys[0], holder_since=1e4, trials=keys, run_queue=keys)
     job = make_job(policy=policy, max_trials=4, parallel=4, max_steps=40.0)
     snapshot = make_snapshot(now=1e4, jobs=[job], trials=trials, gpus=[gpu])
     assert made_and_read(snapshot)

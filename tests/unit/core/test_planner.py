@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from plans import FAST, RUN, SLOW, P, created, holding, numbers, of, on_gpu, orders, sound, why
 
-from podium_core.domain.actions import CreatePod, Order
+from podium_core.domain.actions import CreatePod, WriteRunQueues
 from podium_core.domain.snapshot import Costs, GpuView
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
@@ -30,7 +30,7 @@ def test_at_most_as_many_pods_as_shares_and_parallel(
     parallel: int | None, shares: int, trials: int, expected: int
 ) -> None:
     job = make_job(parallel=parallel)
-    snapshot = make_snapshot(jobs=[job], trials=[make_trial(i) for i in range(trials)], gpus=[make_gpu(shares=shares)])
+    snapshot = make_snapshot(jobs=[job], trials=[make_trial(i) for i in range(trials)], gpus=[make_gpu(slots=shares)])
     made = sound(snapshot)
     assert created(made) == [f"job-{i}" for i in range(expected)]
     if expected < trials:
@@ -39,14 +39,14 @@ def test_at_most_as_many_pods_as_shares_and_parallel(
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_gpus_that_other_pods_have_wholly_are_said_to_be_theirs(width: int) -> None:
-    gpus = [make_gpu(shares=0), make_gpu("gpu-1", shares=0)]
+    gpus = [make_gpu(slots=0), make_gpu("gpu-1", slots=0)]
     made = sound(make_snapshot(jobs=[make_job(gpus_per_trial=width)], trials=[make_trial(0)], gpus=gpus))
     told = next(place.message for place in made.ranks if place.trial.name == "job-0")
     assert told.endswith("None of 2 fitting GPUs has a share for trials: other pods have them all.")
 
 
 def test_auto_creates_trials_only_for_shares() -> None:
-    snapshot = make_snapshot(jobs=[make_job(parallel=None)], gpus=[make_gpu(shares=2), make_gpu("gpu-1", shares=1)])
+    snapshot = make_snapshot(jobs=[make_job(parallel=None)], gpus=[make_gpu(slots=2), make_gpu("gpu-1", slots=1)])
     assert numbers(sound(snapshot)) == [0, 1, 2]
 
 
@@ -70,7 +70,7 @@ def test_a_searcher_that_learns_chooses_late(opened: int, unopened: int, holders
     ]
     new = [make_trial(opened + i, gpus=[uuids[i % 8]], phase=P.GATED) for i in range(unopened)]
     gpus = [
-        make_gpu(uuid, shares=16, holder=old[i].key if i < holders else None, trials=[t.key for t in old[i::8]])
+        make_gpu(uuid, slots=16, holder=old[i].key if i < holders else None, trials=[t.key for t in old[i::8]])
         for i, uuid in enumerate(uuids)
     ]
     for learns in (True, False):
@@ -82,7 +82,7 @@ def test_a_searcher_that_learns_chooses_late(opened: int, unopened: int, holders
 
 def test_a_trial_that_its_owner_keeps_off_the_gpu_does_not_keep_a_learning_search_from_going_on() -> None:
     kept = make_trial(0, gpus=["gpu-0"], phase=P.GATED, suspend=True)
-    gpu = make_gpu(shares=4, trials=[kept.key])
+    gpu = make_gpu(slots=4, trials=[kept.key])
     assert numbers(sound(make_snapshot(jobs=[make_job(learns=True)], trials=[kept], gpus=[gpu]))) == [1, 2]
 
 
@@ -96,7 +96,7 @@ def test_one_that_waits_where_others_work_leaves_no_gpu_idle(policy: str) -> Non
     over, reserve = make_trial(3, phase=P.SUCCEEDED, values=[0.5] * 100), make_trial(4, gpus=uuids[:1], phase=P.GATED)
     there = {"gpu-0": [at_work[0].key, reserve.key], "gpu-1": [at_work[1].key], "gpu-2": [at_work[2].key], "gpu-3": []}
     gpus = [
-        make_gpu(uuid, holder=next(iter(keys), None), holder_since=1000.0, trials=keys, order=keys)
+        make_gpu(uuid, holder=next(iter(keys), None), holder_since=1000.0, trials=keys, run_queue=keys)
         for uuid, keys in there.items()
     ]
     job = make_job(parallel=None, learns=True, policy=policy)
@@ -106,14 +106,16 @@ def test_one_that_waits_where_others_work_leaves_no_gpu_idle(policy: str) -> Non
     assert numbers(sound(replace(snapshot, trials=(*snapshot.trials, comes)))) == []
 
 
-@pytest.mark.parametrize("change", [{"health": "Unknown"}, {"exclusive": "urgent"}, {"shares": 0}, {"node": "node-b"}])
+@pytest.mark.parametrize(
+    "change", [{"health": "Unknown"}, {"exclusive_pod": "urgent"}, {"slots": 0}, {"node": "node-b"}]
+)
 def test_a_searcher_that_learns_makes_no_trial_for_a_gpu_that_none_could_use(change: dict[str, Any]) -> None:
     """Not now, or not two of its own node, as a trial with two GPUs needs."""
     old, reserve = (
         make_trial(0, gpus=["gpu-0", "gpu-1"], phase=RUN, values=[0.5]),
         make_trial(1, gpus=["gpu-0", "gpu-1"], phase=P.GATED),
     )
-    there = {"holder": old.key, "holder_since": 990.0, "trials": [old.key, reserve.key], "order": [old.key]}
+    there = {"holder": old.key, "holder_since": 990.0, "trials": [old.key, reserve.key], "run_queue": [old.key]}
     free = [make_gpu("gpu-2"), make_gpu("gpu-3", **change)]
     job = make_job(parallel=None, learns=True, policy="fifo", gpus_per_trial=2)
     gpus = [make_gpu("gpu-0", **there), make_gpu("gpu-1", **there), *free]
@@ -123,10 +125,10 @@ def test_a_searcher_that_learns_makes_no_trial_for_a_gpu_that_none_could_use(cha
 def test_two_jobs_get_equal_shares_and_the_younger_the_next_free_ones() -> None:
     jobs = [make_job("a", created=1.0), make_job("b", created=2.0)]
     trials = [make_trial(i, job=name) for name in ("a", "b") for i in range(8)]
-    even = sound(make_snapshot(jobs=jobs, trials=trials, gpus=[make_gpu(shares=5)]))
+    even = sound(make_snapshot(jobs=jobs, trials=trials, gpus=[make_gpu(slots=5)]))
     assert created(even) == ["a-0", "a-1", "a-2", "b-0", "b-1"]
     held = [make_trial(i, job="a", gpus=["gpu-0"], phase=RUN) for i in range(4)]
-    late = sound(make_snapshot(jobs=jobs, trials=[*held, *trials[4:]], gpus=[make_gpu(shares=6)]))
+    late = sound(make_snapshot(jobs=jobs, trials=[*held, *trials[4:]], gpus=[make_gpu(slots=6)]))
     assert created(late) == ["b-0", "b-1"]
 
 
@@ -134,7 +136,7 @@ def test_a_job_near_its_end_does_not_sit_on_shares() -> None:
     jobs = [make_job("a", created=1.0, max_trials=3), make_job("b", created=2.0)]
     over = [make_trial(i, job="a", phase=P.SUCCEEDED) for i in range(2)]
     rest = [make_trial(2, job="a"), *(make_trial(i, job="b") for i in range(8))]
-    made = sound(make_snapshot(jobs=jobs, trials=[*over, *rest], gpus=[make_gpu(shares=4)]))
+    made = sound(make_snapshot(jobs=jobs, trials=[*over, *rest], gpus=[make_gpu(slots=4)]))
     assert created(made) == ["a-2", "b-0", "b-1", "b-2"]
 
 
@@ -169,7 +171,7 @@ def test_a_trial_with_two_gpus_needs_two_on_one_node() -> None:
 )
 def test_a_trial_with_two_gpus_needs_a_free_share_of_each(free: tuple[int, ...], pods: int) -> None:
     """Two shares of one GPU would be refused by the device plugin, again and again."""
-    gpus = [make_gpu(f"g{i}", shares=shares) for i, shares in enumerate(free)]
+    gpus = [make_gpu(f"g{i}", slots=shares) for i, shares in enumerate(free)]
     trials = [make_trial(i) for i in range(8)]
     assert len(created(sound(make_snapshot(jobs=[make_job(gpus_per_trial=2)], trials=trials, gpus=gpus)))) == pods
 
@@ -178,7 +180,7 @@ def test_a_job_whose_pods_cannot_start_keeps_no_other_job_waiting() -> None:
     jobs = [make_job("bad", created=1.0, parallel=None), make_job("good", created=2.0, parallel=None)]
     unplaced = [make_trial(i, job="bad", pod=f"bad-{i}-0") for i in range(4)]
     rest = [make_trial(4, job="bad"), *(make_trial(i, job="good") for i in range(4))]
-    gpus = [make_gpu(shares=4)]
+    gpus = [make_gpu(slots=4)]
     assert created(sound(make_snapshot(jobs=jobs, trials=[*unplaced, *rest], gpus=gpus))) == []
     stuck = [replace(trial, stuck=True) for trial in unplaced]
     made = sound(make_snapshot(jobs=jobs, trials=[*stuck, *rest], gpus=gpus))
@@ -196,7 +198,7 @@ def test_a_cpu_only_job_needs_no_gpu() -> None:
 
 def test_back_off_then_the_next_attempt_before_new_trials() -> None:
     requeued = make_trial(3, phase=P.REQUEUED, attempt=1, failures=1, retry_at=1005.0)
-    snapshot = make_snapshot(jobs=[make_job()], trials=[requeued, make_trial(0)], gpus=[make_gpu(shares=1)])
+    snapshot = make_snapshot(jobs=[make_job()], trials=[requeued, make_trial(0)], gpus=[make_gpu(slots=1)])
     early = sound(snapshot)
     assert created(early) == ["job-0"]
     assert why(early, "job-3") == "BackOff"
@@ -247,7 +249,7 @@ def test_an_early_look_goes_before_the_best() -> None:
 def test_the_order_in_force_is_the_incumbent_while_the_agent_is_at_it() -> None:
     trials = on_gpu(FAST, FAST)
     base = holding(trials)
-    ordered = replace(base.gpus[0], order=(trials[1].key, trials[0].key))
+    ordered = replace(base.gpus[0], run_queue=(trials[1].key, trials[0].key))
     assert orders(sound(replace(base, gpus=(ordered,)))) == {}, "the old holder still has the GPU: no second thoughts"
 
 
@@ -267,14 +269,14 @@ def test_who_was_let_in_before_the_first_was_at_its_gate_keeps_its_turn(
     trials = [replace(t, phase=p) for t, p in zip(on_gpu([], [], []), (P.GATED, phase, P.PENDING), strict=True)]
     base = holding(trials, since=999.8, holder=1)
     keys = tuple(trial.key for trial in trials)
-    gpu = replace(base.gpus[0], order=keys, in_effect=in_effect, ousts_nobody=ousts_nobody)
+    gpu = replace(base.gpus[0], run_queue=keys, in_effect=in_effect, no_preemption=ousts_nobody)
     assert orders(sound(replace(base, gpus=(gpu,)))) == expected
 
 
 def test_a_better_one_takes_the_gpu_from_who_was_let_in_before_it() -> None:
     trials = [replace(t, phase=p) for t, p in zip(on_gpu(FAST, SLOW), (P.SUSPENDED, RUN), strict=True)]
     base = holding(trials, holder=1)
-    gpu = replace(base.gpus[0], order=tuple(trial.key for trial in trials), in_effect=True)
+    gpu = replace(base.gpus[0], run_queue=tuple(trial.key for trial in trials), in_effect=True)
     assert orders(sound(replace(base, gpus=(gpu,)))) == {}, "it is the first already"
 
 
@@ -283,7 +285,7 @@ def test_a_free_gpu_and_newcomers_are_ordered_at_once() -> None:
     base = holding(trials)
     bare = replace(base, gpus=(make_gpu(trials=[t.key for t in trials]),))
     assert orders(sound(bare)) == {"gpu-0": ["job-0", "job-1", "job-2"]}
-    known = replace(base.gpus[0], order=(trials[0].key, trials[1].key), holder_since=999.0)
+    known = replace(base.gpus[0], run_queue=(trials[0].key, trials[1].key), holder_since=999.0)
     assert orders(sound(replace(base, gpus=(known,)))) == {"gpu-0": ["job-0", "job-1", "job-2"]}
 
 
@@ -307,22 +309,22 @@ def test_a_suspended_job_leaves_the_order_and_keeps_its_pods() -> None:
     base = holding(on_gpu(FAST, SLOW))
     made = sound(replace(base, jobs=(replace(base.jobs[0], suspended=True),)))
     assert orders(made) == {"gpu-0": []}
-    assert [type(a) for a in made.actions] == [Order]
+    assert [type(a) for a in made.actions] == [WriteRunQueues]
     assert why(made, "job-0") == "JobSuspended"
 
 
 def test_only_nodes_that_change_are_written_with_the_next_epoch() -> None:
     trials = [*on_gpu(SLOW, FAST), make_trial(2, gpus=["gpu-1"], values=FAST, phase=RUN)]
     base = holding(trials[:2])
-    other = make_gpu("gpu-1", node="node-b", holder=trials[2].key, holder_since=0.0, order=[trials[2].key])
+    other = make_gpu("gpu-1", node="node-b", holder=trials[2].key, holder_since=0.0, run_queue=[trials[2].key])
     snapshot = replace(base, trials=tuple(trials), gpus=(*base.gpus, other), epochs={"node-a": 7, "node-b": 3})
-    written = of(sound(snapshot), Order)
-    assert [(a.node, a.epoch) for a in written if isinstance(a, Order)] == [("node-a", 8)]
+    written = of(sound(snapshot), WriteRunQueues)
+    assert [(a.node, a.epoch) for a in written if isinstance(a, WriteRunQueues)] == [("node-a", 8)]
 
 
 def test_a_trial_that_is_gone_leaves_the_order() -> None:
     base = holding(on_gpu(FAST))
-    stale = replace(base.gpus[0], order=(trial_key("ghost-0"), *base.gpus[0].order))
+    stale = replace(base.gpus[0], run_queue=(trial_key("ghost-0"), *base.gpus[0].run_queue))
     assert orders(sound(replace(base, gpus=(stale,)))) == {"gpu-0": ["job-0"]}
 
 
@@ -331,7 +333,7 @@ def test_a_gpu_neither_waits_for_a_pod_that_cannot_work_nor_is_protected_for_it(
     pulling = make_trial(0, job="bad", phase=P.PENDING, gpus=["gpu-0"])
     served = [make_trial(i, job="rr", phase=RUN, gpus=["gpu-0"], gpu_seconds=s) for i, s in enumerate((10.2, 10.1))]
     first, second = (trial.key for trial in served)
-    gpu = make_gpu(holder=first, holder_since=999.0, order=[pulling.key, first, second])
+    gpu = make_gpu(holder=first, holder_since=999.0, run_queue=[pulling.key, first, second])
     snapshot = make_snapshot(jobs=jobs, trials=[pulling, *served], gpus=[gpu])
     assert orders(sound(snapshot)) == {"gpu-0": ["rr-0", "rr-1", "bad-0"]}, "held for 1 s of a quantum of 10 s"
     at_its_gate = replace(snapshot, trials=(replace(pulling, phase=P.GATED), *served), now=1030.0)
@@ -346,8 +348,8 @@ def test_several_gpus_change_hands_together_or_not_at_all() -> None:
     both = make_trial(0, job="wide", gpus=["g0", "g1"], phase=P.GATED, pinned=True)
     left, right = (make_trial(i, job="slim", gpus=[f"g{i}"], values=SLOW, phase=RUN) for i in (0, 1))
     gpus = [
-        make_gpu("g0", holder=left.key, holder_since=0.0, order=[left.key, both.key]),
-        make_gpu("g1", holder=right.key, holder_since=0.0, order=[right.key, both.key]),
+        make_gpu("g0", holder=left.key, holder_since=0.0, run_queue=[left.key, both.key]),
+        make_gpu("g1", holder=right.key, holder_since=0.0, run_queue=[right.key, both.key]),
     ]
     snapshot = make_snapshot(jobs=[wide, slim], trials=[both, left, right], gpus=gpus)
     assert orders(sound(snapshot)) == {"g0": ["wide-0", "slim-0"], "g1": ["wide-0", "slim-1"]}
@@ -356,14 +358,14 @@ def test_several_gpus_change_hands_together_or_not_at_all() -> None:
     assert orders(sound(kept)) == {}, (
         "the holder of one GPU is pinned as well and has just begun: neither changes hands"
     )
-    freed = replace(kept, gpus=(gpus[0], replace(gpus[1], holder=None, order=())), trials=(both, left))
+    freed = replace(kept, gpus=(gpus[0], replace(gpus[1], holder=None, run_queue=())), trials=(both, left))
     assert orders(sound(freed)) == {"g0": ["wide-0", "slim-0"], "g1": ["wide-0"]}
 
 
 def test_jobs_that_share_a_gpu_take_turns() -> None:
     jobs = [make_job("a", created=0.0), make_job("b", created=1.0)]
     mine, yours = (make_trial(0, job=j, gpus=["gpu-0"], values=FAST, phase=RUN) for j in "ab")
-    gpu = make_gpu(holder=mine.key, holder_since=980.0, order=[mine.key, yours.key])
+    gpu = make_gpu(holder=mine.key, holder_since=980.0, run_queue=[mine.key, yours.key])
     snapshot = make_snapshot(jobs=jobs, trials=[mine, yours], gpus=[gpu])
     assert orders(sound(snapshot)) == {}
     assert orders(sound(replace(snapshot, now=1010.0))) == {"gpu-0": ["b-0", "a-0"]}
@@ -374,8 +376,8 @@ def test_jobs_that_hold_as_many_gpus_leave_each_other_alone() -> None:
     a0, b1 = (make_trial(n, job=j, gpus=[f"g{n}"], values=SLOW, phase=RUN) for n, j in enumerate("ab"))
     b2 = make_trial(2, job="b", gpus=["g0"], values=FAST, phase=RUN)
     gpus = [
-        make_gpu("g0", holder=a0.key, holder_since=0.0, order=[a0.key, b2.key]),
-        make_gpu("g1", holder=b1.key, holder_since=0.0, order=[b1.key]),
+        make_gpu("g0", holder=a0.key, holder_since=0.0, run_queue=[a0.key, b2.key]),
+        make_gpu("g1", holder=b1.key, holder_since=0.0, run_queue=[b1.key]),
     ]
     made = sound(make_snapshot(jobs=jobs, trials=[a0, b1, b2], gpus=gpus))
     assert orders(made) == {}

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from podium_core.domain.actions import Order
+from podium_core.domain.actions import WriteRunQueues
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
@@ -50,9 +50,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                 suspended=draw(st.sampled_from([False, False, True])),
                 finished=draw(st.sampled_from([False, False, False, True])),
                 deadline=draw(st.sampled_from([None, None, 999.0, 1001.0])),
-                freezes=draw(st.sampled_from([True, True, False])),
-                saves=draw(st.booleans()),
-                saves_at=draw(st.sampled_from(["nowhere", "node", "anywhere"])),
+                suspendable=draw(st.sampled_from([True, True, False])),
+                checkpointable=draw(st.booleans()),
+                checkpoint_scope=draw(st.sampled_from(["nowhere", "node", "anywhere"])),
             )
         )
         for number in range(draw(st.integers(0, 6))):
@@ -74,9 +74,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                     stopped=draw(st.sampled_from([False, False, False, True])),
                     stuck=draw(st.sampled_from([False, False, True])),
                     node=node if gpus else None,
-                    leaving=draw(st.sampled_from([False, False, False, True])),
+                    terminating=draw(st.sampled_from([False, False, False, True])),
                     pod_since=draw(st.floats(900, 1000)),
-                    saved=draw(st.sampled_from([None, 3.0])),
+                    checkpoint_step=draw(st.sampled_from([None, 3.0])),
                 )
             )
     keys = [*(t.key for t in trials), trial_key("ghost-0")]
@@ -87,31 +87,31 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
             make_gpu(
                 uuid,
                 node=node,
-                shares=draw(st.integers(0, 4)),
+                slots=draw(st.integers(0, 4)),
                 health=draw(st.sampled_from(["Healthy", "Healthy", "Unknown", "Unhealthy"])),
                 holder=holder,
                 holder_since=None if holder is None else draw(st.floats(900, 1000)),
-                order=draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)),
+                run_queue=draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)),
                 in_effect=draw(st.booleans()),
-                ousts_nobody=draw(st.booleans()),
+                no_preemption=draw(st.booleans()),
                 draining=draw(st.sampled_from([False, False, False, True])),
             )
         )
     costs = draw(st.sampled_from([Costs(), Costs(0.0, 0.0), Costs(30.0, 30.0)]))
-    rules = draw(st.sampled_from([None, Levelling(stay=1.0)]))
-    return make_snapshot(jobs=jobs, trials=trials, gpus=gpus, costs=costs, epochs={"a": 3}, levelling=rules)
+    rules = draw(st.sampled_from([None, RebalancingRules(min_stay=1.0)]))
+    return make_snapshot(jobs=jobs, trials=trials, gpus=gpus, costs=costs, epochs={"a": 3}, rebalancing=rules)
 
 
 def carried_out(snapshot: Snapshot) -> Snapshot:
     """The snapshot after its orders were written, with nothing else changed."""
     gpus, epochs = {g.uuid: g for g in snapshot.gpus}, dict(snapshot.epochs)
     for action in plan(snapshot).actions:
-        if isinstance(action, Order):
+        if isinstance(action, WriteRunQueues):
             epochs[action.node] = action.epoch
             for uuid, places in action.gpus:
                 order = tuple(p.trial for p in places)
-                ousts = uuid in action.taken_over
-                gpus[uuid] = replace(gpus[uuid], order=order, in_effect=False, ousts_nobody=not ousts)
+                ousts = uuid in action.preempting
+                gpus[uuid] = replace(gpus[uuid], run_queue=order, in_effect=False, no_preemption=not ousts)
     return replace(snapshot, gpus=tuple(gpus.values()), epochs=epochs)
 
 
@@ -133,7 +133,7 @@ def test_every_plan_is_sound(snapshot: Snapshot) -> None:
 @given(snapshots())
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_an_order_in_force_is_not_written_again(snapshot: Snapshot) -> None:
-    again = [a for a in plan(carried_out(snapshot)).actions if isinstance(a, Order)]
+    again = [a for a in plan(carried_out(snapshot)).actions if isinstance(a, WriteRunQueues)]
     assert again == []
 
 
@@ -154,15 +154,15 @@ def build(
             learns=random.random() < 0.5,
             max_steps=float(steps),
             gpus_per_trial=width,
-            freezes=freezes,
-            saves=not freezes,
+            suspendable=freezes,
+            checkpointable=not freezes,
         )
         for i in range(jobs)
     ]
     shares = random.randint(1, 4)
     world = World(
         {job.key: job for job in made},
-        {uuid: make_gpu(uuid, node=node, shares=shares) for uuid, node in GPUS},
+        {uuid: make_gpu(uuid, node=node, slots=shares) for uuid, node in GPUS},
         lambda number, step: 1.0 - 1.0 / (1.0 + step * slopes[number]),
         steps=steps,
     )

@@ -20,7 +20,7 @@ from podium_core.policies.registry import (
     create,
 )
 from podium_core.schema.job import Policy
-from podium_core.schema.job_rules import FREE_POLICIES
+from podium_core.schema.job_rules import POLICIES_WITHOUT_MAX_STEPS
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 
@@ -150,7 +150,7 @@ def test_a_bad_setting_is_named_with_its_cure(
 def test_the_table_of_policies() -> None:
     assert get_args(Policy.model_fields["name"].annotation) == NAMES  # what a job may ask for
     assert [create(name, {}).name for name in NAMES] == list(NAMES)
-    assert tuple(name for name in NAMES if not create(name, {}).needs_max_steps) == FREE_POLICIES
+    assert tuple(name for name in NAMES if not create(name, {}).needs_max_steps) == POLICIES_WITHOUT_MAX_STEPS
     assert create("hermes", {"minRun": 1}).time_slice(Costs(0.01, 0.01)) == 1.0
     assert create("round_robin", {"quantum": 5}).time_slice(Costs(1.0, 1.0)) == 20.0
 

@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import RUN, SLOW, P, created, of, sound, why
 
-from podium_core.domain.actions import Carry, CreatePod, Plan
-from podium_core.domain.migration import OPEN, CarryPhase
+from podium_core.domain.actions import CreatePod, Migrate, Plan
+from podium_core.domain.migration import IN_PROGRESS, MigrationPhase
 from podium_core.domain.snapshot import GpuView, Snapshot, TrialView
 from podium_core.planning.promised_slots import promises
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-ASKED, PUSHED, CREATED = CarryPhase.REQUESTED, CarryPhase.IMAGE_PUSHED, CarryPhase.POD_CREATED
-JOB = make_job(max_trials=9, parallel=9, carries=True)
+ASKED, PUSHED, CREATED = MigrationPhase.REQUESTED, MigrationPhase.IMAGE_PUSHED, MigrationPhase.POD_CREATED
+JOB = make_job(max_trials=9, parallel=9, migratable=True)
 
 
-def on_way(number: int, phase: CarryPhase = ASKED, node: str = "node-a", **trial: Any) -> TrialView:
+def on_way(number: int, phase: MigrationPhase = ASKED, node: str = "node-a", **trial: Any) -> TrialView:
     """Its old pod is on the GPU of `node`; or, if it is `carried`, its new one on the way to node-c."""
-    about: dict[str, Any] = {"carrying": phase, "carried_to": "node-c", "values": SLOW, "phase": P.SUSPENDED}
+    about: dict[str, Any] = {"migration": phase, "migration_target": "node-c", "values": SLOW, "phase": P.SUSPENDED}
     old = {"gpus": [f"gpu-{node[-1]}"], "node": node, "suspend": True}
-    new = {"carried": True, "attempt": 1, "pod": f"job-{number}-1", "phase": P.PENDING}
-    return make_trial(number, **(about | (new if trial.get("carried") else old) | trial))
+    new = {"migrated": True, "attempt": 1, "pod": f"job-{number}-1", "phase": P.PENDING}
+    return make_trial(number, **(about | (new if trial.get("migrated") else old) | trial))
 
 
 def works(number: int, node: str = "node-a") -> TrialView:
@@ -37,14 +37,14 @@ def cluster(*trials: TrialView, free: int = 1, strangers: int = 0, job: Any = JO
     gpus: list[GpuView] = []
     for node in "ab":
         mine = [trial.key for trial in trials if f"gpu-{node}" in trial.gpus]
-        gpus.append(make_gpu(f"gpu-{node}", node=f"node-{node}", trials=mine, draining=True, carries=True))
+        gpus.append(make_gpu(f"gpu-{node}", node=f"node-{node}", trials=mine, draining=True, supports_migration=True))
     taken = [make_trial(90 + i).key for i in range(strangers)]
-    gpus.append(make_gpu("gpu-c", node="node-c", carries=True, shares=free, **{"trials": taken, **there}))
+    gpus.append(make_gpu("gpu-c", node="node-c", supports_migration=True, slots=free, **{"trials": taken, **there}))
     return make_snapshot(jobs=[job], trials=trials, gpus=gpus)
 
 
 def targets(made: Plan) -> list[str]:
-    return [action.trial.name for action in of(made, Carry) if isinstance(action, Carry)]
+    return [action.trial.name for action in of(made, Migrate) if isinstance(action, Migrate)]
 
 
 @pytest.mark.parametrize(("free", "asked"), [(1, ["job-0"]), (2, ["job-0", "job-1"])])
@@ -57,9 +57,9 @@ def test_two_nodes_that_drain_at_once_send_to_one_share_one_trial(free: int, ask
     [
         on_way(1, ASKED, "node-b"),
         on_way(1, PUSHED, "node-b"),
-        on_way(1, CREATED, carried=True),
-        on_way(1, CREATED, carried=True, stuck=True),
-        on_way(1, CREATED, carried=True, node="node-c"),
+        on_way(1, CREATED, migrated=True),
+        on_way(1, CREATED, migrated=True, stuck=True),
+        on_way(1, CREATED, migrated=True, node="node-c"),
     ],
 )
 def test_a_share_that_is_promised_is_nobody_elses(other: TrialView) -> None:
@@ -68,7 +68,7 @@ def test_a_share_that_is_promised_is_nobody_elses(other: TrialView) -> None:
     assert (targets(sound(one)), targets(sound(two))) == ([], ["job-0"])
     no_pod = make_trial(2)
     waits = sound(replace(one, trials=(other, no_pod)))
-    assert created(waits) == ([] if other.carrying is not PUSHED else ["job-1"])
+    assert created(waits) == ([] if other.migration is not PUSHED else ["job-1"])
     if not other.stuck:
         assert why(waits, "job-2") == "NoFreeSlot"
         assert "job-2" in created(sound(replace(two, trials=(other, no_pod))))
@@ -99,9 +99,9 @@ BROKEN: list[tuple[str, Snapshot, list[str]]] = [
     ("the image is there", cluster(on_way(0, PUSHED), strangers=1), ["job-0"]),
     ("its new pod has it", cluster(on_way(0, PUSHED), trials=[on_way(0).key]), []),
     ("who is furthest is served first", cluster(on_way(0), on_way(1, PUSHED, "node-b")), ["job-0"]),
-    ("a new pod before an image", cluster(on_way(0, PUSHED), on_way(1, PUSHED, carried=True)), ["job-0"]),
+    ("a new pod before an image", cluster(on_way(0, PUSHED), on_way(1, PUSHED, migrated=True)), ["job-0"]),
     ("its GPU is ill", cluster(on_way(0), health="Unhealthy"), ["job-0"]),
-    ("its lease has ended", cluster(on_way(0), leased_by=""), ["job-0"]),
+    ("its lease has ended", cluster(on_way(0), reserved_for=""), ["job-0"]),
     ("nothing is heard of the node", replace(cluster(on_way(0)), gpus=cluster().gpus[:2]), []),
     ("the node drains as well", cluster(on_way(0), strangers=1, draining=True), []),
     ("two GPUs, one of them free", cluster(on_way(0), job=replace(JOB, gpus_per_trial=2)), []),
@@ -119,17 +119,17 @@ def test_no_pod_is_made_of_an_image_whose_share_is_gone() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(sorted(OPEN)), st.booleans(), st.sampled_from("ab")), max_size=6),
+    st.lists(st.tuples(st.sampled_from(sorted(IN_PROGRESS)), st.booleans(), st.sampled_from("ab")), max_size=6),
     st.integers(0, 5),
     st.integers(0, 3),
     st.integers(0, 3),
 )
 def test_never_more_is_promised_than_there_is(
-    ways: list[tuple[CarryPhase, bool, str]], free: int, strangers: int, fresh: int
+    ways: list[tuple[MigrationPhase, bool, str]], free: int, strangers: int, fresh: int
 ) -> None:
     """Promises, what is asked and what is made in one plan fit into what is free, together."""
     trials = [
-        on_way(i, phase, f"node-{where}", carried=phase is CREATED or carried)
+        on_way(i, phase, f"node-{where}", migrated=phase is CREATED or carried)
         for i, (phase, carried, where) in enumerate(ways)
     ]
     more = [make_trial(20 + i) for i in range(fresh)]

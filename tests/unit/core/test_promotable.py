@@ -34,7 +34,7 @@ def ever(look: Look, rule: Rule) -> tuple[NDArray[np.bool_], RungArrivals, NDArr
     job = make_job(maximize=False, max_trials=9)
     seen = curves_of_job(job, trials, make_snapshot(jobs=[job], trials=trials))
     bracket = np.array(seen.numbers, dtype=np.intp) // (3 if rule.brackets else 99)
-    found = rung_arrivals(seen, STEPS, freezes=True)
+    found = rung_arrivals(seen, STEPS, suspendable=True)
     return ever_promotable(seen, found, STEPS, rule.eta, rule.least, bracket).copy(), found, bracket
 
 

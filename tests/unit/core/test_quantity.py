@@ -35,5 +35,5 @@ def test_every_form_that_a_pod_may_have(text: str, thousandths: int) -> None:
 
 @pytest.mark.parametrize("text", ["", ".", "1 Gi", "1gi", "-1", "1e999999999", "1e3m", "Gi", "1mi", "nan"])
 def test_what_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a quantity"):
         to_thousandths(text)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 
 from podium_core.domain.snapshot import Costs, Snapshot
-from podium_core.domain.switch_costs import Ways, mean_costs, mean_switch
+from podium_core.domain.switch_costs import SwitchTotals, mean_costs, mean_switch
 from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, smallest_time_slice
 
 HELD = 100.0  # seconds, of `holding`
@@ -27,14 +27,14 @@ def test_switches_take_at_most_their_part_and_the_floor_stands(switch: float, fl
     ("trials", "costs"),
     [
         ([], Costs()),
-        ([Ways()], Costs()),
-        ([Ways(1, 30.0)], Costs(suspend=30.0)),
-        ([Ways(1, 30.0, 1, 30.0), *[Ways(1, 30.0)] * 9], Costs(30.0, 30.0)),
-        ([Ways(3, 6.0, 2, 8.0), Ways(1, 6.0, 1, 1.0)], Costs(3.0, 3.0)),
+        ([SwitchTotals()], Costs()),
+        ([SwitchTotals(1, 30.0)], Costs(suspend=30.0)),
+        ([SwitchTotals(1, 30.0, 1, 30.0), *[SwitchTotals(1, 30.0)] * 9], Costs(30.0, 30.0)),
+        ([SwitchTotals(3, 6.0, 2, 8.0), SwitchTotals(1, 6.0, 1, 1.0)], Costs(3.0, 3.0)),
     ],
     ids=["no trials", "none suspended", "none back", "one of ten back", "by how often each went"],
 )
-def test_a_way_back_is_counted_once_it_was_gone(trials: list[Ways], costs: Costs) -> None:
+def test_a_way_back_is_counted_once_it_was_gone(trials: list[SwitchTotals], costs: Costs) -> None:
     assert mean_costs(trials) == costs
     assert mean_costs(trials, 7.5) == replace(costs, requeue=7.5)
 
@@ -51,7 +51,9 @@ def test_a_trials_own_switch_is_known_once_it_came_back(
 
 def scene(switch: float | None) -> Snapshot:
     """The rival is far better, the holder had its GPU for HELD seconds."""
-    return holding([replace(trial, switch=switch if trial.number == 0 else None) for trial in on_gpu(SLOW, FAST)])
+    return holding(
+        [replace(trial, switch_seconds=switch if trial.number == 0 else None) for trial in on_gpu(SLOW, FAST)]
+    )
 
 
 @pytest.mark.parametrize("switch", [None, 0.004, 2.0, HELD * MAX_SWITCH_SHARE])
@@ -74,12 +76,12 @@ def test_between_jobs_as_well() -> None:
     rival = replace(second, job=other.key)
     two = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(first, rival))
     assert why(sound(two), rival.key.name) == "MinTimeSlice"
-    cheap = replace(two, trials=(replace(first, switch=None), rival))
+    cheap = replace(two, trials=(replace(first, switch_seconds=None), rival))
     assert why(sound(cheap), rival.key.name) == "FairShare"
 
 
 def test_what_a_suspension_took_says_nothing_of_a_requeue() -> None:
     snapshot = scene(1e6)
-    job = replace(snapshot.jobs[0], freezes=False, saves=True, saves_at="anywhere")
+    job = replace(snapshot.jobs[0], suspendable=False, checkpointable=True, checkpoint_scope="anywhere")
     saving = replace(snapshot, jobs=(job,), now=snapshot.now + 1000.0)
     assert "MinTimeSlice" not in {place.reason for place in sound(saving).ranks}

@@ -256,7 +256,7 @@ def test_envelope_charges_what_it_costs_to_begin_again() -> None:
     snapshot = replace(snapshot, costs=Costs(0.5, 0.5, 3.0))
 
     def score(freezes: bool) -> float:
-        asked = replace(job, freezes=freezes, saves=True, saves_at="anywhere")
+        asked = replace(job, suspendable=freezes, checkpointable=True, checkpoint_scope="anywhere")
         return next(one.score for one in Envelope().rank(asked, trials, snapshot) if one.trial == trials[1].key)
 
     assert score(True) - score(False) == pytest.approx(math.log((12 + 3) / (12 + 1)))

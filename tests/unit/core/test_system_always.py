@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from simulated import curve, job
 
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.rebalancing import Levelling
-from podium_core.domain.snapshot import SavesAt
+from podium_core.domain.rebalancing import RebalancingRules
+from podium_core.domain.snapshot import CheckpointScope
 from podium_core.policies.registry import NAMES
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import TRAINING, Span
@@ -35,7 +35,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         gap = draw(st.sampled_from([0.7, 3.0, 20.0]))
         curves = tuple(curve(*v, gap=gap) for v in draw(st.lists(values, min_size=1, max_size=8)))
         freezes = draw(st.booleans())
-        saves_at: SavesAt = draw(st.sampled_from(["nowhere", "anywhere"])) if freezes else "anywhere"
+        saves_at: CheckpointScope = draw(st.sampled_from(["nowhere", "anywhere"])) if freezes else "anywhere"
         of = job(
             *curves,
             policy=draw(st.sampled_from(NAMES)),
@@ -44,9 +44,9 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             max_failed=9,
             retries=draw(st.integers(0, 2)),
             gpus_per_trial=draw(st.integers(1, min(2, max(n.gpus for n in nodes)))),
-            freezes=freezes,
-            saves=saves_at != "nowhere",
-            saves_at=saves_at,
+            suspendable=freezes,
+            checkpointable=saves_at != "nowhere",
+            checkpoint_scope=saves_at,
             memory=draw(st.sampled_from([None, 4, 6])),
         )
         method = Method(suspend=draw(st.sampled_from([0.0, 0.5])), resume=0.5, jitter=0.3)
@@ -56,7 +56,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     if draw(st.booleans()):
         lasts = draw(st.sampled_from([5.0, 90.0]))
         faults = replace(faults, silence=draw(st.sampled_from([20.0, 200.0])), silent=lasts)
-    rules = draw(st.sampled_from([None, Levelling(stay=2.0)]))
+    rules = draw(st.sampled_from([None, RebalancingRules(min_stay=2.0)]))
     timing = Timing(telemetry=draw(st.sampled_from([0.0, 2.0])))
     drains = tuple(
         Drain(draw(st.sampled_from(nodes)).name, at, at + draw(st.sampled_from([1.0, 30.0, 300.0])))
@@ -94,7 +94,7 @@ def journeys(draw: st.DrawFn) -> Scenario:
     faults = Faults()
     if draw(st.booleans()):
         faults = Faults(node=200.0, repair=20.0, pod=200.0, crash=300.0, silence=100.0, silent=30.0)
-    rules = draw(st.sampled_from([None, Levelling(stay=2.0)]))
+    rules = draw(st.sampled_from([None, RebalancingRules(min_stay=2.0)]))
     seed = draw(st.integers(0, 99))
     return Scenario(nodes, tuple(jobs), Timing(), faults, seed, longest=1e6, levelling=rules, drains=tuple(drains))
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from simulated import AT_ONCE, curve
 
-from podium_core.domain.migration import CarryFacts, CarryPhase, Moved, follow
+from podium_core.domain.migration import MigrationFacts, MigrationPhase, MigrationStep, next_step
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.testing.builders import make_job
 from podium_simulator.system import migration as carrying
 from podium_simulator.system.engine import simulate
@@ -34,7 +34,7 @@ from podium_simulator.system.scenario import (
 TWO = (NodeSpec("a", 1), NodeSpec("b", 1))
 THREE = (*TWO, NodeSpec("c", 1))
 CARRIED = Method("container-checkpoint", 4.0, 3.0, keeps_memory=False, carries=True, carry=20.0)
-ALIVE = {"carries": True, "memory": 1, "moves_memory": True}
+ALIVE = {"migratable": True, "memory": 1, "moves_memory": True}
 NEVER = math.inf
 
 
@@ -67,13 +67,19 @@ def test_a_trial_is_carried_to_the_step() -> None:
 
 
 KEPT = Method(suspend=4.0, resume=3.0)
-SAVES: dict[str, Any] = {"saves": True, "saves_at": "anywhere"}
+SAVES: dict[str, Any] = {"checkpointable": True, "checkpoint_scope": "anywhere"}
 SAVED = [("a", TRAINING, 4.0, 30.0), ("a", "saving", 30.0, 31.0), ("b", "starting", 33.0, 35.0)]
 LEFT = [
     ("can neither save nor be carried: it stays, and finishes", KEPT, {}, [("a", TRAINING, 4.0, 54.0)], 54.0),
     ("saves: it goes on in a new pod", KEPT, SAVES, [*SAVED, ("b", TRAINING, 35.0, 59.0)], 59.0),
     ("saves, where it could be carried as well", CARRIED, ALIVE | SAVES, [*SAVED, ("b", TRAINING, 35.0, 59.0)], 59.0),
-    ("has its saves on that node: it stays", KEPT, SAVES | {"saves_at": "node"}, [("a", TRAINING, 4.0, 54.0)], 54.0),
+    (
+        "has its saves on that node: it stays",
+        KEPT,
+        SAVES | {"checkpoint_scope": "node"},
+        [("a", TRAINING, 4.0, 54.0)],
+        54.0,
+    ),
     ("is frozen, so its agent refuses to carry it", KEPT, ALIVE, [("a", TRAINING, 4.0, 54.0)], 54.0),
 ]
 
@@ -121,8 +127,8 @@ def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Steps that are made by the table."""
     found: list[str] = []
 
-    def spy(phase: CarryPhase, facts: CarryFacts) -> Moved | None:
-        moved = follow(phase, facts)
+    def spy(phase: MigrationPhase, facts: MigrationFacts) -> MigrationStep | None:
+        moved = next_step(phase, facts)
         if moved is not None:
             found.append(f"{moved.phase} {moved.code}".strip())
         return moved
@@ -247,7 +253,7 @@ def test_a_trial_is_carried_to_level_the_gpus() -> None:
     """As by a save (`test_levelling_simulated`), where it cannot: those on one node are over early."""
     lengths = [40 if number % 2 == 0 else 2 for number in range(6)]
     of = job(*lengths, policy="round_robin", settings={"quantum": 20.0}, parallel=6, **ALIVE)
-    scenario = Scenario(TWO, (of,), Timing(progress=0.0), levelling=Levelling(stay=30.0))
+    scenario = Scenario(TWO, (of,), Timing(progress=0.0), levelling=RebalancingRules(min_stay=30.0))
     levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, levelling=None), checked=True)
     assert levelled.broken == left.broken == ()
     assert (sum(t.carries for t in levelled.trials), sum(t.carries for t in left.trials)) == (2, 0)

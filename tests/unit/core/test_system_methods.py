@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_core.planning.rebalancing import CARRY_SECONDS, CARRY_SECONDS_PER_GIB
+from podium_core.planning.rebalancing import MIGRATION_SECONDS, MIGRATION_SECONDS_PER_GIB
 from podium_simulator.system.scenario import Method
 from podium_simulator.system.switch_times import LEAST, method
 
@@ -38,5 +38,5 @@ def test_who_is_carried_is_suspended_by_cuda_checkpoint_and_stands_still_as_the_
         method(name, 3 * 2**30, None, None, 0.2) for name in ("container-checkpoint", "cuda-checkpoint")
     )
     assert (found.suspend, found.resume, found.keeps_memory) == (suspended.suspend, suspended.resume, False)
-    assert (found.carries, found.carry) == (True, CARRY_SECONDS + 3 * CARRY_SECONDS_PER_GIB)
+    assert (found.carries, found.carry) == (True, MIGRATION_SECONDS + 3 * MIGRATION_SECONDS_PER_GIB)
     assert (suspended.carries, suspended.carry) == (False, 0.0)

@@ -77,7 +77,7 @@ def test_who_gives_trials_up_is_told_of_each_value_at_once(policy: str) -> None:
 
 AT_ONCE = [
     ("a budget", {"budget_gpu_seconds": 300.0}),
-    ("no suspension", {"freezes": False, "saves": True}),
+    ("no suspension", {"suspendable": False, "checkpointable": True}),
 ]
 
 

@@ -14,9 +14,9 @@ import pytest
 from trial_process import SOURCE, end, names, run, whole, write
 
 from podium import trial
-from podium_core.curves.line_readers import ParsedLine, line_reader
+from podium_core.curves.line_readers import ParsedLine
 from podium_core.schema.job import Direction
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -94,7 +94,7 @@ def test_what_it_reports_is_read_to_the_last_digit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PODIUM_STEP_KEY", "epoch")
-    read = line_reader(MetricsReading(metric="acc", direction=Direction.MAXIMIZE, step_key="epoch", container="main"))
+    read = line_reader(MetricsConfig(metric="acc", direction=Direction.MAXIMIZE, step_key="epoch", container="main"))
     for step, value in enumerate([0.1 + 0.2, Scalar(), math.inf, -math.inf, 1]):
         trial.report(step=step, acc=value, note="fine")
     trial.report(step=5, acc=math.nan)

@@ -12,21 +12,21 @@ from simulated import curve, job
 from podium_core.domain.actions import EndTrial, Plan, Requeue
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Snapshot
-from podium_core.planning.slot_reclaim import STAYS
+from podium_core.planning.slot_reclaim import MIN_STAY_REQUEUES
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.scenario import NodeSpec, Scenario
 
 REQUEUE = 20.0  # seconds, until something is measured
-LONG_AGO = 1000.0 - STAYS * REQUEUE
-SEARCH: dict[str, Any] = {"policy": "round_robin", "parallel": None, "max_trials": 5, "saves": True}
+LONG_AGO = 1000.0 - MIN_STAY_REQUEUES * REQUEUE
+SEARCH: dict[str, Any] = {"policy": "round_robin", "parallel": None, "max_trials": 5, "checkpointable": True}
 OPENED: dict[str, Any] = {"values": [0.1, 0.2, 0.3], "gpu_seconds": 30.0}
 
 
 def full(
     phases: tuple[TrialPhase, TrialPhase] = (P.SUSPENDED, P.GATED),
     *,
-    shares: int = 3,
+    slots: int = 3,
     since: float = LONG_AGO,
     costs: Any = None,
     waiting: dict[str, Any] | None = None,
@@ -44,7 +44,7 @@ def full(
     without = [make_trial(3, **(given or {})), make_trial(4)]
     trials = [held, *there, *without]
     keys = [trial.key for trial in trials[:3]]
-    gpu = make_gpu(holder=held.key, holder_since=999.0, trials=keys, order=keys, shares=shares)
+    gpu = make_gpu(holder=held.key, holder_since=999.0, trials=keys, run_queue=keys, slots=slots)
     return make_snapshot(jobs=[make_job(**{**SEARCH, **more})], trials=trials, gpus=[gpu])
 
 
@@ -57,11 +57,11 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("the last by rank that has not begun", full(), GIVES),
     ("the last by rank that is suspended", full((P.GATED, P.SUSPENDED)), GIVES),
     ("one that works keeps its place", full((P.SUSPENDED, P.RESUMING)), [("job-1", "SlotReclaimed")]),
-    ("a free share goes first", full(shares=4), []),
-    ("cannot save", full(saves=False), []),
-    ("saves where no other node finds it", full(saves_at="node"), []),
+    ("a free share goes first", full(slots=4), []),
+    ("cannot save", full(checkpointable=False), []),
+    ("saves where no other node finds it", full(checkpoint_scope="node"), []),
     ("pinned", full(waiting={"pinned": True}), []),
-    ("goes already", full(waiting={"leaving": True}), []),
+    ("goes already", full(waiting={"terminating": True}), []),
     ("came there a moment ago", full(since=999.0), []),
     ("at its gate, not for long", full((P.GATED, P.GATED), since=1000.0 - REQUEUE), GIVES),
     ("suspended, not for long", full((P.SUSPENDED, P.SUSPENDED), since=1000.0 - REQUEUE), []),
@@ -77,7 +77,7 @@ def test_who_gives_its_place(snapshot: Snapshot, expected: list[tuple[str, str]]
 
 
 def test_the_plan_wakes_when_a_place_has_been_kept_for_long_enough() -> None:
-    assert sound(full((P.SUSPENDED, P.SUSPENDED), since=990.0)).wake_at == 990.0 + STAYS * REQUEUE
+    assert sound(full((P.SUSPENDED, P.SUSPENDED), since=990.0)).wake_at == 990.0 + MIN_STAY_REQUEUES * REQUEUE
 
 
 def test_a_place_that_is_left_goes_to_the_next_by_rank() -> None:
@@ -85,42 +85,57 @@ def test_a_place_that_is_left_goes_to_the_next_by_rank() -> None:
     snapshot = full()
     gave = make_trial(2, phase=P.REQUEUED, attempt=0, **OPENED)
     trials = [gave if trial.number == 2 else trial for trial in snapshot.trials]
-    gpu = replace(snapshot.gpus[0], trials=snapshot.gpus[0].trials[:2], order=snapshot.gpus[0].order[:2], free_shares=1)
+    gpu = replace(
+        snapshot.gpus[0], trials=snapshot.gpus[0].trials[:2], run_queue=snapshot.gpus[0].run_queue[:2], free_slots=1
+    )
     left = replace(snapshot, trials=tuple(trials), gpus=(gpu,))
     assert created(sound(left)) == ["job-3"]
-    frozen_only = replace(left, jobs=(make_job(**{**SEARCH, "saves": False}),))
+    frozen_only = replace(left, jobs=(make_job(**{**SEARCH, "checkpointable": False}),))
     assert created(sound(frozen_only)) == ["job-2"]
 
 
 @pytest.mark.parametrize(("saves", "made"), [(True, [0, 1, 2, 3]), (False, [0, 1])])
 def test_trials_are_made_that_have_no_place_yet(saves: bool, made: list[int]) -> None:
     """`parallel: auto`: as many again as there are places."""
-    snapshot = make_snapshot(jobs=[make_job(**{**SEARCH, "saves": saves})], gpus=[make_gpu(shares=2)])
+    snapshot = make_snapshot(jobs=[make_job(**{**SEARCH, "checkpointable": saves})], gpus=[make_gpu(slots=2)])
     assert numbers(sound(snapshot)) == made
 
 
-def searched(policy: str, *, saves: bool, saves_at: Any = None, freezes: bool = True, **settings: Any) -> Any:
+def searched(
+    policy: str, *, checkpointable: bool, checkpoint_scope: Any = None, suspendable: bool = True, **settings: Any
+) -> Any:
     """Eight trials on one GPU with two shares; the third is the best one."""
     curves = [curve(*[0.1 * n + 0.01 * k for k in range(1, 9)], gap=60.0) for n in (4, 3, 8, 1, 7, 2, 6, 5)]
-    mine = job(*curves, policy=policy, settings=settings, saves=saves, saves_at=saves_at, freezes=freezes)
+    mine = job(
+        *curves,
+        policy=policy,
+        settings=settings,
+        checkpointable=checkpointable,
+        checkpoint_scope=checkpoint_scope,
+        suspendable=suspendable,
+    )
     return simulate(Scenario((NodeSpec("a", 1, 2),), (mine,)), checked=True)
 
 
 @pytest.mark.parametrize("freezes", [True, False])
 def test_all_trials_of_a_search_have_their_turns_on_two_places(freezes: bool) -> None:
-    outcome = searched("round_robin", saves=True, freezes=freezes)
+    outcome = searched("round_robin", checkpointable=True, suspendable=freezes)
     assert outcome.broken == ()
     opened = sorted(t.started for t in outcome.trials)
     first_end = min(t.ended for t in outcome.trials)
     assert opened[-1] < first_end, "all were opened before the first one ended"
     assert all(t.phase is P.SUCCEEDED for t in outcome.trials)
-    alone = searched("round_robin", saves=False)
+    alone = searched("round_robin", checkpointable=False)
     assert sorted(t.started for t in alone.trials)[2] > min(t.ended for t in alone.trials), "two at a time"
 
 
 @pytest.mark.parametrize(
     ("two", "expected"),
-    [({}, ["SlotReclaimed"]), ({"leaving": True}, []), ({"leaving": True, "overdue": True}, ["SlotNeeded"])],
+    [
+        ({}, ["SlotReclaimed"]),
+        ({"terminating": True}, []),
+        ({"terminating": True, "termination_overdue": True}, ["SlotNeeded"]),
+    ],
     ids=["all wait", "one goes already", "one should be gone for long"],
 )
 def test_where_all_wait_at_a_rung_one_gives_its_place_and_nobody_is_ended(
@@ -130,17 +145,17 @@ def test_where_all_wait_at_a_rung_one_gives_its_place_and_nobody_is_ended(
     came: dict[str, Any] = {"gpus": ["gpu-0"], "phase": P.SUSPENDED, "values": [0.1] * 20, "gpu_seconds": 20.0}
     trials = [make_trial(0, **came), make_trial(1, **came), make_trial(2, **came, **two), make_trial(3), make_trial(4)]
     keys = [trial.key for trial in trials[:3]]
-    asha = make_job(policy="asha", settings={"eta": 5, "rungs": 1}, max_trials=5, parallel=None, saves=True)
-    gpu = make_gpu(trials=keys, order=keys, shares=3)
+    asha = make_job(policy="asha", settings={"eta": 5, "rungs": 1}, max_trials=5, parallel=None, checkpointable=True)
+    gpu = make_gpu(trials=keys, run_queue=keys, slots=3)
     made = sound(make_snapshot(jobs=[asha], trials=trials, gpus=[gpu]))
     assert [a.reason for a in made.actions if isinstance(a, Requeue | EndTrial)] == expected
 
 
 def test_asha_gives_nobody_up_for_a_place() -> None:
     """Who waits at a rung gives its place and stays in the search; without saves it must end, or work to its end."""
-    outcome = searched("asha", saves=True, freezes=False, eta=2)
+    outcome = searched("asha", checkpointable=True, suspendable=False, eta=2)
     assert outcome.broken == ()
     assert next(t.phase for t in outcome.trials if t.number == 2) is P.SUCCEEDED
-    alone = searched("asha", saves=True, saves_at="node", freezes=False, eta=2)
+    alone = searched("asha", checkpointable=True, checkpoint_scope="node", suspendable=False, eta=2)
     used, used_alone = (sum(t.gpu_seconds for t in found.trials) for found in (outcome, alone))
     assert used < 0.6 * used_alone

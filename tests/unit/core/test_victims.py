@@ -39,7 +39,7 @@ def node(name: str, *gpus: str, gib: int = 20, **changes: object) -> NodeView:
     """A GPU for each word, whose letters are the trials on it, each with `gib` declared of 80."""
     readings = tuple(
         replace(
-            GpuReading(f"{name}{i}", "H100", 80 * GIB, len(word) * gib * GIB, health="Healthy", shares=4),
+            GpuReading(f"{name}{i}", "H100", 80 * GIB, len(word) * gib * GIB, health="Healthy", slots=4),
             trials=len(word),
             pods=tuple(word),
             **changes,  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def proposal(
 def moved(victims: str, *, stranger: bool = False, **gib: int) -> Proposal:
     """One GPU of 80 GiB with these trials, all moved off when they are suspended; the first would lose least."""
     known = [occupant(uid, unsaved=float(number), gib=size) for number, (uid, size) in enumerate(gib.items())]
-    known = [replace(one, pod=replace(one.pod, need=replace(one.pod.need, together=False))) for one in known]
+    known = [replace(one, pod=replace(one.pod, need=replace(one.pod.need, memory_stays=False))) for one in known]
     largest = max(gib.values()) * GIB
     sitting = "".join(gib) + ("X" if stranger else "")
     return proposal("a", victims, known, view=node("a", sitting, memory_reserved=largest, memory_movable=largest))
@@ -123,7 +123,7 @@ CASES = [
     (
         "who leaves already makes no room",
         URGENT,
-        [proposal("a", "A", [A, replace(B, pod=replace(B.pod, leaving=True))])],
+        [proposal("a", "A", [A, replace(B, pod=replace(B.pod, terminating=True))])],
         ("a", "A"),
     ),
     ("several", Preemptor(PodNeed(2), 100), [proposal("a", "AC", [A, B, C])], ("a", "BC")),
@@ -218,7 +218,7 @@ def test_any_proposal(seed: int) -> None:
                 gpus=chance.choice([1, 1, 2]),
                 trial=chance.choice([("default", "t"), ("default", "t"), None]),
                 exchangeable=chance.random() < 0.9,
-                leaving=chance.random() < 0.1,
+                terminating=chance.random() < 0.1,
             )
             for i in range(chance.randrange(7))
         ]

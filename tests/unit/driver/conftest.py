@@ -1,4 +1,4 @@
-"""The C programs, built once and run for real: the gate, and the fake driver (a daemon on the test's own folder)."""
+"""Fixtures that build and run the C programs: the gate helper and the fake driver."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `cuda_node`, shared by several folders of tests
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for `cuda_node`, which several folders of tests share
 
 from cuda_calls import cuda
-from cuda_node import cuda_machine, cuda_node, driver, own_name
+from cuda_node import cuda_machine, cuda_node, driver, unique_node_name
 
 __all__ = ["cuda", "cuda_machine", "cuda_node", "driver"]
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = 300.0) -> None:
-    """Waits for a condition and says what did not come."""
+    """Wait for a condition; fail with `what` after the timeout."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
@@ -35,7 +35,7 @@ def until(condition: Callable[[], object], what: str, seconds: float = 300.0) ->
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One line of work.log; where the work lasted one sample only, `sure_start` is after `sure_end`."""
+    """A line of work.log. If the work lasted only one sample, `certain_start` is after `certain_end`."""
 
     start: float
     end: float
@@ -43,12 +43,13 @@ class Interval:
     pid: int
     container: str
     nanoseconds: int
-    sure_start: float
-    sure_end: float
+    certain_start: float
+    certain_end: float
     name: str
 
 
 def parse_log(text: str) -> list[Interval]:
+    """Return the intervals of a work.log."""
     rows = [line.split(" ", 10) for line in text.splitlines() if not line.startswith("#")]
     return [
         Interval(float(r[0]), float(r[1]), r[2], int(r[3]), r[4], int(r[5]), float(r[6]), float(r[7]), r[10])
@@ -57,13 +58,13 @@ def parse_log(text: str) -> list[Interval]:
 
 
 class Gpud:
-    """A running daemon and what can be asked of it."""
+    """A running daemon, and the processes that work on its GPUs."""
 
     def __init__(self, build: Path, folder: Path, **settings: str) -> None:
         self.build = build
         self.folder = folder
         self.program = str(build / "podium-fake-gpud")
-        self.node = own_name("node-a")
+        self.node = unique_node_name("node-a")
         self.environment = {"FAKE_GPU_DIR": str(folder), "FAKE_GPU_NODE": self.node, **settings}
         self.workers: list[subprocess.Popen[bytes]] = []
         self.process: subprocess.Popen[str] | None = None
@@ -95,7 +96,7 @@ class Gpud:
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=300, check=False)
 
     def nvml(self, body: str) -> object:
-        """Runs `body` under the real pynvml, GPUs as `h`; what it assigns to `answer` comes back."""
+        """Run `body` with the real pynvml and the GPUs as `h`; return the value that it assigns to `answer`."""
         script = (
             "import json, pynvml as n\nn.nvmlInit()\n"
             "h = [n.nvmlDeviceGetHandleByIndex(i) for i in range(n.nvmlDeviceGetCount())]\n"
@@ -115,7 +116,7 @@ class Gpud:
         return answer
 
     def work(self, gpus: str | None, memory: int = 0, program: str = "/bin/sh") -> subprocess.Popen[bytes]:
-        """A process that does nothing but work; gpus None: of no container of ours."""
+        """Start a process that uses CPU time all the while; without `gpus` it belongs to no trial."""
         environment = {"PODIUM_GPU_MEMORY_BYTES": str(memory)}
         if gpus is not None:
             environment["NVIDIA_VISIBLE_DEVICES"] = gpus
@@ -145,7 +146,7 @@ def gpud(driver: Path, tmp_path: Path) -> Iterator[Gpud]:
 
 @pytest.fixture
 def mixed_gpud(driver: Path, tmp_path: Path) -> Iterator[Gpud]:
-    """Three GPUs: one A, two B."""
+    """A daemon with three GPUs: one of product A, two of product B."""
     daemon = Gpud(driver, tmp_path / "node", FAKE_GPUS="3", FAKE_GPU_PRODUCT="A,B")
     yield daemon
     daemon.stop()
@@ -153,7 +154,7 @@ def mixed_gpud(driver: Path, tmp_path: Path) -> Iterator[Gpud]:
 
 @pytest.fixture(scope="module")
 def idle_gpud(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
-    """One daemon for the tests that put no work on it."""
+    """A daemon for the tests that use its GPUs for no work."""
     daemon = Gpud(driver, tmp_path_factory.mktemp("node") / "fake", FAKE_GPUS="2", FAKE_GPU_MEMORY="16Gi")
     yield daemon
     daemon.stop()

@@ -1,4 +1,4 @@
-"""libcuda.so.1 as a caller of its checkpoint functions has it: their codes, states and arguments, through ctypes."""
+"""The checkpoint functions of libcuda.so.1 through ctypes: result codes, states and arguments."""
 
 from __future__ import annotations
 
@@ -9,47 +9,33 @@ import pynvml
 import pytest
 
 RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
-
-
 CALLS = ("Lock", "Checkpoint", "Restore", "Unlock")
-
-
-LEGAL = {
+TRANSITIONS = {
     (RUNNING, "Lock"): LOCKED,
     (LOCKED, "Checkpoint"): CHECKPOINTED,
     (CHECKPOINTED, "Restore"): LOCKED,
     (LOCKED, "Unlock"): RUNNING,
 }
-
-
-WAY = {
+CALLS_TO_REACH = {
     RUNNING: (),
     LOCKED: ("Lock",),
     CHECKPOINTED: ("Lock", "Checkpoint"),
     FAILED: ("Lock", "Checkpoint", "Restore"),
 }
-
-
 OK, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE = 0, 1, 2, 3, 100
-
-
 OPERATING_SYSTEM, ILLEGAL_STATE, NOT_FOUND, NOT_READY, UNKNOWN = 304, 401, 500, 600, 999
-
-
 MI = 1 << 20
-
-
 SIZE = 64 * MI
 
 
 class Pair(ctypes.Structure):
-    """CUcheckpointGpuPair."""
+    """The type CUcheckpointGpuPair."""
 
     _fields_ = (("old", ctypes.c_ubyte * 16), ("new", ctypes.c_ubyte * 16))
 
 
 class RestoreArguments(ctypes.Structure):
-    """CUcheckpointRestoreArgs of CUDA 13.0."""
+    """The type CUcheckpointRestoreArgs of CUDA 13.0."""
 
     _fields_ = (
         ("pairs", ctypes.POINTER(Pair)),
@@ -60,7 +46,7 @@ class RestoreArguments(ctypes.Structure):
 
 
 class Cuda:
-    """The library, its functions looked up as cuda-bindings do: through cuGetProcAddress_v2 only."""
+    """The library. It looks up functions as cuda-bindings do, through cuGetProcAddress_v2 only."""
 
     def __init__(self, library: str) -> None:
         self._library = ctypes.CDLL(library)
@@ -70,19 +56,19 @@ class Cuda:
         code = self._library.cuGetProcAddress_v2(name.encode(), ctypes.byref(pointer), 13000, ctypes.c_uint64(0), None)
         return code, ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)(pointer.value or 0)
 
-    def move(self, name: str, pid: int, arguments: Any = None) -> int:
+    def call(self, name: str, pid: int, arguments: Any = None) -> int:
         code, function = self.function(f"cuCheckpointProcess{name}")
         assert code == OK
         if name == "Lock" and arguments is None:
-            arguments = (ctypes.c_uint * 16)(5000)  # never without a time limit
+            arguments = (ctypes.c_uint * 16)(5000)  # a lock must have a time limit
         return int(function(pid, None if arguments is None else ctypes.addressof(arguments)))
 
-    def asked(self, name: str, pid: int) -> tuple[int, int]:
+    def query(self, name: str, pid: int) -> tuple[int, int]:
         out = ctypes.c_int(-1)
         return self.function(f"cuCheckpointProcess{name}")[1](pid, ctypes.addressof(out)), out.value
 
     def state(self, pid: int) -> int:
-        return self.asked("GetState", pid)[1]
+        return self.query("GetState", pid)[1]
 
     def init(self) -> int:
         return int(self._library.cuInit(0))
@@ -95,8 +81,8 @@ def cuda(cuda_node: Any) -> Cuda:
     return cuda
 
 
-def held(gpu: int = 0) -> dict[int, int]:
-    """Bytes by process, as NVML lists them."""
+def memory_by_pid(gpu: int = 0) -> dict[int, int]:
+    """Return the used bytes of each process on a GPU, as NVML lists them."""
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(gpu)
     listed = {one.pid: one.usedGpuMemory for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
@@ -104,10 +90,11 @@ def held(gpu: int = 0) -> dict[int, int]:
     return listed
 
 
-def uuid(gpu: int) -> Any:
+def gpu_uuid(gpu: int) -> Any:
+    """Return the UUID of a GPU as sixteen bytes; skip the test if there is no such GPU."""
     pynvml.nvmlInit()
     if gpu >= pynvml.nvmlDeviceGetCount():
-        pytest.skip("one GPU")
+        pytest.skip("needs two GPUs")
     text = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(gpu))
     pynvml.nvmlShutdown()
     return (ctypes.c_ubyte * 16)(*bytes.fromhex(text.removeprefix("GPU-").replace("-", "")))

@@ -1,4 +1,4 @@
-"""The gate helper against a real unix-socket server: it must outlive every way in which an agent can fail."""
+"""The gate helper with a real server on a unix socket: it must survive every failure of an agent."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pathlib import Path
 
 import pytest
 
-Talk = Callable[[socket.socket, "Agent"], None]
+Conversation = Callable[[socket.socket, "Agent"], None]
 
 
 class Agent:
-    """A server that holds the given talks, one a connection, and tells when each has begun."""
+    """A server that runs the given conversations, one for each connection."""
 
-    def __init__(self, path: Path, talks: list[Talk]) -> None:
+    def __init__(self, path: Path, conversations: list[Conversation]) -> None:
         self.path = path
         self.begun = threading.Semaphore(0)
-        self.questions: list[bytes] = []
+        self.hellos: list[bytes] = []
         self._stop = threading.Event()
-        self._talks = talks
+        self._conversations = conversations
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
         self._listener.listen(8)
@@ -35,12 +35,12 @@ class Agent:
         self._thread.start()
 
     def _serve(self) -> None:
-        for talk in self._talks:
+        for converse in self._conversations:
             connection, _ = self._listener.accept()
             with connection:
-                self.questions.append(connection.recv(8192))
+                self.hellos.append(connection.recv(8192))
                 self.begun.release()
-                talk(connection, self)
+                converse(connection, self)
 
     def close(self) -> None:
         self._stop.set()
@@ -48,17 +48,19 @@ class Agent:
         self._listener.close()
 
     def hold(self) -> None:
-        """Keeps the connection open and silent until the test ends."""
+        """Keep the connection open and silent until the test ends."""
         self._stop.wait(20)
 
 
-def say(*parts: bytes) -> Talk:
-    def talk(connection: socket.socket, _: Agent) -> None:
+def send(*parts: bytes) -> Conversation:
+    """Return a conversation in which the agent sends these parts and closes."""
+
+    def converse(connection: socket.socket, _: Agent) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         for part in parts:
             connection.sendall(part)
 
-    return talk
+    return converse
 
 
 def wait_silently(connection: socket.socket, agent: Agent) -> None:
@@ -66,17 +68,17 @@ def wait_silently(connection: socket.socket, agent: Agent) -> None:
     agent.hold()
 
 
-def silent_until_it_leaves(connection: socket.socket, _: Agent) -> None:
+def silent_until_the_gate_closes(connection: socket.socket, _: Agent) -> None:
     connection.settimeout(300)
-    connection.recv(1)  # ends when the helper has had enough and closes
+    connection.recv(1)  # returns when the helper closes the connection
 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
     agents: list[Agent] = []
 
-    def start(*talks: Talk) -> Agent:
-        agents.append(Agent(tmp_path / "agent.sock", list(talks)))
+    def start(*conversations: Conversation) -> Agent:
+        agents.append(Agent(tmp_path / "agent.sock", list(conversations)))
         return agents[-1]
 
     yield start
@@ -95,105 +97,111 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
     return process.returncode, out.splitlines()
 
 
-GO = "go: it is this trial's turn"
+GO = "go: this trial's first time slice starts"
 
 
 @pytest.mark.parametrize(
-    ("talks", "printed"),
+    ("conversations", "printed"),
     [
-        pytest.param([say(b"go\n")], [GO], id="at once"),
-        pytest.param([say(b"wait a b\nwait a b\nwait c\ngo\n")], ["wait: a b", "wait: c", GO], id="reasons once"),
-        pytest.param([say(b"wai", b"t a", b"\ng", b"o", b"\n")], ["wait: a", GO], id="lines in pieces"),
-        pytest.param([say(b"wait a\ngo"), say(b"go\n")], ["wait: a", GO], id="dies in the middle of go"),
-        pytest.param([say(b"wait a\nwait b"), say(b"wait a\ngo\n")], ["wait: a", GO], id="dies in mid-line"),
-        pytest.param([say(), say(), say(b"go\n")], [GO], id="closes twice"),
-        pytest.param([say(b"x" * 5000), say(b"go\n")], [GO], id="endless line"),
-        pytest.param([say(b"going\ngo \n news\ngo\n")], [GO], id="unknown lines are passed over"),
-        pytest.param([say(b"wait a\r\ngo\r\n")], ["wait: a", GO], id="carriage returns"),
+        pytest.param([send(b"go\n")], [GO], id="at once"),
+        pytest.param([send(b"wait a b\nwait a b\nwait c\ngo\n")], ["wait: a b", "wait: c", GO], id="each reason once"),
+        pytest.param([send(b"wai", b"t a", b"\ng", b"o", b"\n")], ["wait: a", GO], id="lines in pieces"),
+        pytest.param([send(b"wait a\ngo"), send(b"go\n")], ["wait: a", GO], id="agent dies within go"),
+        pytest.param([send(b"wait a\nwait b"), send(b"wait a\ngo\n")], ["wait: a", GO], id="agent dies within a line"),
+        pytest.param([send(), send(), send(b"go\n")], [GO], id="closes twice"),
+        pytest.param([send(b"x" * 5000), send(b"go\n")], [GO], id="endless line"),
+        pytest.param([send(b"going\ngo \n news\ngo\n")], [GO], id="unknown lines are ignored"),
+        pytest.param([send(b"wait a\r\ngo\r\n")], ["wait: a", GO], id="carriage returns"),
     ],
 )
-def test_talks(gate: Path, serve: Callable[..., Agent], talks: list[Talk], printed: list[str]) -> None:
-    agent = serve(*talks)
+def test_conversations(
+    gate: Path, serve: Callable[..., Agent], conversations: list[Conversation], printed: list[str]
+) -> None:
+    agent = serve(*conversations)
     assert finish(start_gate(gate, agent.path)) == (0, printed)
-    assert agent.questions == [b"gate\n"] * len(talks)
+    assert agent.hellos == [b"gate\n"] * len(conversations)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reported"),
     [
-        pytest.param(None, b"null", id="no save"),
+        pytest.param(None, b"null", id="no checkpoint"),
         pytest.param(b'{"step": 12, "path": "step-12", "onRequest": true}', None, id="one line"),
         pytest.param(b'{\n\t"step": 3\r\n}\n', b'{  "step": 3  } ', id="several lines"),
         pytest.param(b"7", None, id="a number"),
         pytest.param(b"null", None, id="null"),
-        pytest.param(b'{"step": 3', None, id="torn: the agent judges"),
-        pytest.param(b"x" * 4096, None, id="as long as may be"),
+        pytest.param(b'{"step": 3', None, id="incomplete: the agent validates it"),
+        pytest.param(b"x" * 4096, None, id="maximum length"),
         pytest.param(b"x" * 4097, b"null", id="too long"),
         pytest.param(b"", b"null", id="empty"),
         pytest.param(b"1\x002", b"null", id="binary"),
     ],
 )
-def test_it_says_which_save_is_there(
-    gate: Path, serve: Callable[..., Agent], tmp_path: Path, content: bytes | None, said: bytes | None
+def test_the_gate_reports_the_marker(
+    gate: Path, serve: Callable[..., Agent], tmp_path: Path, content: bytes | None, reported: bytes | None
 ) -> None:
     if content is not None:
         (tmp_path / "podium-checkpoint.json").write_bytes(content)
     (tmp_path / "podium-checkpoint-request").touch()
-    said = content if said is None else said
-    assert said is not None
-    agent = serve(say(), say(b"go\n"))
+    reported = content if reported is None else reported
+    assert reported is not None
+    agent = serve(send(), send(b"go\n"))
     ended = finish(start_gate(gate, agent.path, PODIUM_CHECKPOINT=str(tmp_path)))
-    assert agent.questions == [b'gate {"checkpoint": ' + said + b"}\n"] * 2, "said again to an agent that comes anew"
-    assert ended == (0, ["saved: " + said.decode(), GO])
-    assert not (tmp_path / "podium-checkpoint-request").exists(), "it was a request to the attempt before"
+    assert agent.hellos == [b'gate {"checkpoint": ' + reported + b"}\n"] * 2, "also to the next agent"
+    assert ended == (0, ["saved: " + reported.decode(), GO])
+    assert not (tmp_path / "podium-checkpoint-request").exists(), "the request was for the previous attempt"
 
 
-def test_a_save_that_is_made_while_it_waits_is_said_before_it_goes(
+def test_a_checkpoint_that_completes_during_the_wait_is_reported_before_the_trial_starts(
     gate: Path, serve: Callable[..., Agent], tmp_path: Path
 ) -> None:
-    """The pod of the attempt before was on its way out, and saved."""
+    """The pod of the previous attempt completes a checkpoint while it terminates."""
 
-    def save_and_go(connection: socket.socket, _: Agent) -> None:
+    def checkpoint_and_go(connection: socket.socket, _: Agent) -> None:
         (tmp_path / "aside").write_text("13")
         os.replace(tmp_path / "aside", tmp_path / "podium-checkpoint.json")
         connection.sendall(b"wait a\ngo\n")
 
-    agent = serve(save_and_go, save_and_go, say(b"go\n"))
+    agent = serve(checkpoint_and_go, checkpoint_and_go, send(b"go\n"))
     ended = finish(start_gate(gate, agent.path, PODIUM_CHECKPOINT=str(tmp_path)))
-    assert agent.questions == [b'gate {"checkpoint": ' + said + b"}\n" for said in (b"null", b"13", b"13")]
+    assert agent.hellos == [b'gate {"checkpoint": ' + marker + b"}\n" for marker in (b"null", b"13", b"13")]
     assert ended == (0, ["wait: a", "saved: 13", GO])
 
 
 @pytest.mark.parametrize("folder", ["", "relative", "/none/there", "/etc/hostname"])
-def test_no_checkpoint_folder(gate: Path, serve: Callable[..., Agent], folder: str) -> None:
-    agent = serve(say(b"go\n"))
+def test_without_a_checkpoint_folder_the_gate_reports_none(
+    gate: Path, serve: Callable[..., Agent], folder: str
+) -> None:
+    agent = serve(send(b"go\n"))
     assert finish(start_gate(gate, agent.path, PODIUM_CHECKPOINT=folder)) == (0, [GO])
-    assert agent.questions == [b"gate\n"]
+    assert agent.hellos == [b"gate\n"]
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
-def test_what_is_no_file_is_no_save(gate: Path, serve: Callable[..., Agent], tmp_path: Path, kind: str) -> None:
-    place = tmp_path / "podium-checkpoint.json"
+def test_only_a_regular_file_is_a_marker(gate: Path, serve: Callable[..., Agent], tmp_path: Path, kind: str) -> None:
+    marker = tmp_path / "podium-checkpoint.json"
     (tmp_path / "elsewhere").write_text("1")
     if kind == "link":
-        place.symlink_to(tmp_path / "elsewhere")
+        marker.symlink_to(tmp_path / "elsewhere")
     elif kind == "fifo":
-        os.mkfifo(place)
+        os.mkfifo(marker)
     else:
-        place.mkdir()
-    agent = serve(say(b"go\n"))
+        marker.mkdir()
+    agent = serve(send(b"go\n"))
     assert finish(start_gate(gate, agent.path, PODIUM_CHECKPOINT=str(tmp_path))) == (0, ["saved: null", GO])
 
 
-def test_waits_for_an_agent_that_comes_later(gate: Path, tmp_path: Path, serve: Callable[..., Agent]) -> None:
+def test_the_gate_waits_for_an_agent_that_starts_later(gate: Path, tmp_path: Path, serve: Callable[..., Agent]) -> None:
     process = start_gate(gate, tmp_path / "agent.sock")
     assert process.stdout is not None
     assert process.stdout.readline().startswith("wait: the node's agent does not answer: No such file")
-    serve(say(b"go\n"))
+    serve(send(b"go\n"))
     assert finish(process) == (0, [GO])
 
 
-def test_a_stale_socket_file_of_a_dead_agent_is_no_end(gate: Path, tmp_path: Path, serve: Callable[..., Agent]) -> None:
+def test_the_gate_survives_the_socket_file_of_a_dead_agent(
+    gate: Path, tmp_path: Path, serve: Callable[..., Agent]
+) -> None:
     path = tmp_path / "agent.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(path))
@@ -201,18 +209,18 @@ def test_a_stale_socket_file_of_a_dead_agent_is_no_end(gate: Path, tmp_path: Pat
     assert process.stdout is not None
     assert "Connection refused" in process.stdout.readline()
     path.unlink()
-    serve(say(b"go\n"))
+    serve(send(b"go\n"))
     assert finish(process) == (0, [GO])
 
 
-def test_silence_is_a_break(gate: Path, serve: Callable[..., Agent]) -> None:
-    agent = serve(silent_until_it_leaves, say(b"go\n"))
+def test_the_gate_reconnects_after_silence(gate: Path, serve: Callable[..., Agent]) -> None:
+    agent = serve(silent_until_the_gate_closes, send(b"go\n"))
     code, lines = finish(start_gate(gate, agent.path, "--silence", "300"))
-    assert (code, lines) == (0, ["wait: the agent is silent; asking again", GO])
+    assert (code, lines) == (0, ["wait: the agent sends nothing; reconnecting", GO])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_waiting_ends_it_with_143(
+def test_a_signal_during_the_wait_exits_with_143(
     gate: Path, serve: Callable[..., Agent], number: signal.Signals
 ) -> None:
     agent = serve(wait_silently)
@@ -223,7 +231,7 @@ def test_a_signal_while_waiting_ends_it_with_143(
     assert finish(process) == (143, [])
 
 
-def test_a_signal_between_two_connections_ends_it_with_143(gate: Path, tmp_path: Path) -> None:
+def test_a_signal_between_two_connections_exits_with_143(gate: Path, tmp_path: Path) -> None:
     process = start_gate(gate, tmp_path / "none.sock")
     assert process.stdout is not None
     process.stdout.readline()
@@ -232,26 +240,26 @@ def test_a_signal_between_two_connections_ends_it_with_143(gate: Path, tmp_path:
 
 
 def test_the_environment_names_the_socket(gate: Path, serve: Callable[..., Agent]) -> None:
-    agent = serve(say(b"go\n"))
+    agent = serve(send(b"go\n"))
     done = subprocess.run([str(gate), "gate"], env={"PODIUM_SOCKET": str(agent.path)}, timeout=300, check=False)
     assert done.returncode == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_any_user(gate: Path) -> None:
-    """Restricted Pod Security runs it as some uid that owns nothing."""
+def test_the_gate_runs_as_any_user(gate: Path) -> None:
+    """The restricted Pod Security Standard runs it as a user that owns no file."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         copy = shutil.copy(gate, folder)
-        agent = Agent(Path(folder) / "agent.sock", [say(b"go\n")])
+        agent = Agent(Path(folder) / "agent.sock", [send(b"go\n")])
         agent.path.chmod(0o666)
         process = subprocess.Popen([copy, "gate", "--socket", str(agent.path)], user=64321, group=64321, env={})
         assert process.wait(timeout=300) == 0
         agent.close()
 
 
-def test_nobody_reads_its_output(gate: Path, serve: Callable[..., Agent]) -> None:
-    agent = serve(say(b"wait a\ngo\n"))
+def test_a_closed_output_does_not_block_the_gate(gate: Path, serve: Callable[..., Agent]) -> None:
+    agent = serve(send(b"wait a\ngo\n"))
     reader, writer = os.pipe()
     os.close(reader)
     process = subprocess.Popen([str(gate), "gate", "--socket", str(agent.path)], stdout=writer, env={})
@@ -266,9 +274,9 @@ def test_nobody_reads_its_output(gate: Path, serve: Callable[..., Agent]) -> Non
         (["--help"], 0, "usage: podium-gate gate"),
         (["gaet"], 2, "unknown command: gaet"),
         (["hook", "now"], 2, "hook takes no arguments"),
-        (["gate", "--socket"], 2, "option without its value: --socket"),
+        (["gate", "--socket"], 2, "option without a value: --socket"),
         (["gate", "--sock", "x"], 2, "unknown option: --sock"),
-        (["gate", "--silence", "0"], 2, "not a number of milliseconds above 0"),
+        (["gate", "--silence", "0"], 2, "not a number of milliseconds greater than 0"),
         (["gate", "--socket", "/" + "x" * 120], 2, "too long for a unix socket"),
     ],
 )
@@ -278,8 +286,8 @@ def test_arguments(gate: Path, arguments: list[str], code: int, text: str) -> No
     assert text in done.stdout + done.stderr
 
 
-def test_it_is_static(gate: Path) -> None:
-    """No program header asks for an interpreter (PT_INTERP, 3): nothing of the image is needed."""
+def test_the_gate_is_static(gate: Path) -> None:
+    """It has no PT_INTERP program header (3), so it needs no file of the image."""
     image = gate.read_bytes()
     (offset,) = struct.unpack_from("<Q", image, 32)
     size, count = struct.unpack_from("<HH", image, 54)

@@ -1,4 +1,4 @@
-"""The fake driver's daemon: whose work and memory it counts, what its log proves, and what survives its death."""
+"""The fake driver's daemon: counted work and memory, work.log, and restarts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="reads other processes
 
 
 def readings(gpud: Any) -> list[list[int]]:
-    """Utilisation, memory used (Gi) and number of processes of each GPU."""
+    """Return the utilisation, the used memory (Gi) and the number of processes of each GPU."""
     answer: list[list[int]] = gpud.nvml(
         "answer = [[n.nvmlDeviceGetUtilizationRates(x).gpu, n.nvmlDeviceGetMemoryInfo(x).used >> 30,"
         " len(n.nvmlDeviceGetComputeRunningProcesses(x))] for x in h]"
@@ -29,11 +29,15 @@ def readings(gpud: Any) -> list[list[int]]:
 
 
 def worked(gpud: Any, pid: int) -> bool:
+    """Return whether the log has work of a process."""
     return any(interval.pid == pid for interval in gpud.log())
 
 
 def test_utilisation_and_memory_follow_the_container_that_works(gpud: Any, until: Until) -> None:
-    """Two processes of one container (here: one cgroup) hold its declared memory once."""
+    """The declared memory of a container counts once, for all its processes.
+
+    Here the container is a cgroup.
+    """
     gpud.work(gpud.uuid(0), memory=3 * GI)
     gpud.work(gpud.uuid(0), memory=3 * GI)
 
@@ -41,11 +45,11 @@ def test_utilisation_and_memory_follow_the_container_that_works(gpud: Any, until
         busy, memory, processes = readings(gpud)[0]
         return 30 < busy <= 100 and (memory, processes) == (3, 2)
 
-    until(both_seen, "utilisation, and the memory once")
+    until(both_seen, "utilisation, and the memory counted once")
     assert readings(gpud)[1] == [0, 0, 0]
 
 
-def test_everything_is_given_back_when_the_process_ends(gpud: Any, until: Until) -> None:
+def test_a_gpu_is_idle_after_its_process_has_ended(gpud: Any, until: Until) -> None:
     worker = gpud.work(gpud.uuid(1), memory=GI)
     until(lambda: readings(gpud)[1][1] == 1, "memory in use")
     worker.kill()
@@ -59,62 +63,62 @@ def test_a_process_on_two_gpus_counts_on_both(gpud: Any, until: Until) -> None:
     assert [r[1:] for r in readings(gpud)] == [[1, 1], [1, 1]]
 
 
-def test_strangers_and_the_gate_are_not_work(gpud: Any, tmp_path: Path, until: Until) -> None:
+def test_other_processes_and_the_gate_are_not_work(gpud: Any, tmp_path: Path, until: Until) -> None:
     gate = shutil.copy(os.path.realpath("/bin/sh"), tmp_path / "podium-gate")
     others = [gpud.work(None), gpud.work("all"), gpud.work("GPU-of-another-node"), gpud.work(gpud.uuid(0), GI, gate)]
     witness = gpud.work(gpud.uuid(1))
-    until(lambda: worked(gpud, witness.pid), "the witness's work")
+    until(lambda: worked(gpud, witness.pid), "work of a trial's process")
     assert not any(worked(gpud, other.pid) for other in others)
     assert readings(gpud)[0] == [0, 0, 0]
 
 
-def test_a_process_that_execs_into_a_container_is_found(gpud: Any, until: Until) -> None:
-    """As runc does: it lives for a while without the container's environment, then execs."""
+def test_a_process_that_execs_into_a_container_is_measured(gpud: Any, until: Until) -> None:
+    """runc runs for a while without the container's environment and then execs."""
     command = ["/bin/sh", "-c", f"read go; exec env NVIDIA_VISIBLE_DEVICES={gpud.uuid(0)} sh -c 'while :; do :; done'"]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, env={"PATH": os.environ["PATH"]})
     gpud.workers.append(worker)
     witness = gpud.work(gpud.uuid(1))
-    until(lambda: worked(gpud, witness.pid), "the witness's work")
+    until(lambda: worked(gpud, witness.pid), "work of a trial's process")
     assert not worked(gpud, worker.pid)
     assert worker.stdin is not None
     worker.stdin.write(b"\n")
     worker.stdin.close()
-    until(lambda: worked(gpud, worker.pid), "its work after exec")
+    until(lambda: worked(gpud, worker.pid), "work after exec")
 
 
 def stop(process: subprocess.Popen[bytes]) -> float:
-    """Stops it as the freezer would, and says from when on it surely stood still."""
+    """Stop a process as the freezer does; return the time from which on it certainly does not run."""
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
     return time.monotonic()
 
 
-def sure_overlap(gpud: Any, one: int, other: int, since: float = 0.0) -> float:
-    """Seconds in which both surely worked: what a test of `never two at once` counts."""
+def certain_overlap(gpud: Any, one: int, other: int, since: float = 0.0) -> float:
+    """Return the seconds in which both processes certainly worked."""
     mine = [i for i in gpud.log() if i.pid == one and i.start >= since]
     theirs = [i for i in gpud.log() if i.pid == other and i.start >= since]
-    both = [min(a.sure_end, b.sure_end) - max(a.sure_start, b.sure_start) for a in mine for b in theirs]
+    both = [min(a.certain_end, b.certain_end) - max(a.certain_start, b.certain_start) for a in mine for b in theirs]
     return float(sum(seconds for seconds in both if seconds > 0))
 
 
-def test_two_at_work_at_once_are_seen(gpud: Any, until: Until) -> None:
+def test_two_processes_that_work_at_once_overlap(gpud: Any, until: Until) -> None:
     one, other = gpud.work(gpud.uuid(0)), gpud.work(gpud.uuid(0))
-    until(lambda: sure_overlap(gpud, one.pid, other.pid) > 0.1, "overlap")
+    until(lambda: certain_overlap(gpud, one.pid, other.pid) > 0.1, "overlap")
 
 
-def test_two_that_take_turns_are_never_seen_at_once(gpud: Any, until: Until) -> None:
+def test_two_processes_that_alternate_never_overlap(gpud: Any, until: Until) -> None:
     working, waiting = gpud.work(gpud.uuid(0)), gpud.work(gpud.uuid(0))
-    begun = stop(waiting)
+    begin = stop(waiting)
 
     def works_since(pid: int, moment: float) -> bool:
         return any(i.pid == pid and i.end > moment for i in gpud.log())
 
-    for turn in range(8):
+    for switch in range(8):
         stopped = stop(working)
         working, waiting = waiting, working
         working.send_signal(signal.SIGCONT)
-        until(lambda p=working.pid, t=stopped: works_since(p, t), f"turn {turn}")
-    assert sure_overlap(gpud, working.pid, waiting.pid, since=begun) == 0
+        until(lambda p=working.pid, t=stopped: works_since(p, t), f"work after switch {switch}")
+    assert certain_overlap(gpud, working.pid, waiting.pid, since=begin) == 0
 
 
 def test_an_interval_covers_no_pause(gpud: Any, until: Until) -> None:
@@ -123,17 +127,17 @@ def test_an_interval_covers_no_pause(gpud: Any, until: Until) -> None:
     stopped = stop(worker)
     witness = gpud.work(gpud.uuid(1))
     until(lambda: any(i.pid == witness.pid and i.start > stopped + 0.5 for i in gpud.log()), "half a second")
-    goes_on = time.monotonic()
+    resumed = time.monotonic()
     worker.send_signal(signal.SIGCONT)
-    until(lambda: any(i.pid == worker.pid and i.end > goes_on for i in gpud.log()), "work after the pause")
+    until(lambda: any(i.pid == worker.pid and i.end > resumed for i in gpud.log()), "work after the pause")
     mine = [i for i in gpud.log() if i.pid == worker.pid]
-    # its last sample before began before the stop, its first after ended after it went on; nothing lies between
-    assert [i for i in mine if i.sure_end > stopped and i.sure_start < goes_on] == []
-    # the kernel counts CPU time at its ticks: a short interval may have that of up to two from before
+    # the last sample before the pause began before the stop, and the first one after it ended after the resume
+    assert [i for i in mine if i.certain_end > stopped and i.certain_start < resumed] == []
+    # the kernel counts CPU time in ticks: a short interval may include up to two earlier ticks
     assert all(i.nanoseconds <= (i.end - i.start) * 1.1e9 + 20e6 for i in mine)
 
 
-def test_what_is_open_is_written_at_the_end(gpud: Any, until: Until) -> None:
+def test_open_intervals_are_written_at_the_end(gpud: Any, until: Until) -> None:
     worker = gpud.work(gpud.uuid(0))
     until(lambda: readings(gpud)[0][0] > 0, "utilisation")
     gpud.process.terminate()
@@ -152,8 +156,8 @@ def test_faults_and_uuids_survive_a_killed_daemon(gpud: Any) -> None:
     assert gpud.nvml("answer = n.nvmlDeviceGetTotalEccErrors(h[0], 1, 0)") == 5
 
 
-def test_a_writer_killed_midway_blocks_nobody(gpud: Any) -> None:
-    """The sequence stays odd: readers take what is there, and the next writer makes it even again."""
+def test_a_killed_writer_blocks_no_reader_and_no_writer(gpud: Any) -> None:
+    """The sequence remains odd. Readers use what they have; the next writer makes it even again."""
     gpud.process.kill()
     gpud.process.wait(timeout=300)
     state = gpud.folder / "state"
@@ -171,7 +175,7 @@ def test_a_writer_killed_midway_blocks_nobody(gpud: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("FAKE_GPUS", "17"), ("FAKE_GPU_MEMORY", "lots"), ("FAKE_GPU_SAMPLE_MS", "0")]
 )
-def test_wrong_settings_are_named(driver: Path, tmp_path: Path, name: str, value: str) -> None:
+def test_invalid_settings_are_named(driver: Path, tmp_path: Path, name: str, value: str) -> None:
     done = subprocess.run(
         [str(driver / "podium-fake-gpud")],
         env={"FAKE_GPU_DIR": str(tmp_path), name: value},
@@ -181,10 +185,10 @@ def test_wrong_settings_are_named(driver: Path, tmp_path: Path, name: str, value
         check=False,
     )
     assert done.returncode == 2
-    assert f"{name}={value}: give a number" in done.stderr
+    assert f"{name}={value}: must be a number" in done.stderr
 
 
-def test_the_entrypoint_places_the_libraries_and_is_the_daemon(driver: Path, tmp_path: Path, until: Until) -> None:
+def test_the_entrypoint_installs_the_libraries_and_runs_the_daemon(driver: Path, tmp_path: Path, until: Until) -> None:
     image, node = tmp_path / "image", tmp_path / "node"
     shutil.copytree(driver, image)
     shutil.copy(Path(__file__).resolve().parents[3] / "agent/driver/install.sh", image)

@@ -1,4 +1,4 @@
-"""libnvidia-ml.so.1 of the fake driver as the real pynvml sees it: readings, faults, and the codes of what fails."""
+"""libnvidia-ml.so.1 of the fake driver through the real pynvml: readings, faults and error codes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def failing(call: str) -> str:
         ("n.nvmlShutdown(); n.nvmlDeviceGetCount()", "NVMLError_Uninitialized"),
     ],
 )
-def test_the_codes_of_what_fails(idle_gpud: Any, call: str, error: str) -> None:
+def test_error_codes(idle_gpud: Any, call: str, error: str) -> None:
     assert idle_gpud.nvml(failing(call)) == error
 
 
@@ -99,7 +99,7 @@ def test_faults(idle_gpud: Any, faults: list[str], body: str, answer: object) ->
     idle_gpud.set("all", "health=ok")
 
 
-def test_a_lost_gpu_answers_nothing_and_its_neighbour_goes_on(idle_gpud: Any) -> None:
+def test_a_lost_gpu_returns_gpu_is_lost_and_the_other_gpu_still_answers(idle_gpud: Any) -> None:
     idle_gpud.set("1", "health=lost")
     assert idle_gpud.nvml(failing("n.nvmlDeviceGetUtilizationRates(h[1])")) == "NVMLError_GpuIsLost"
     assert idle_gpud.nvml("answer = n.nvmlDeviceGetTemperature(h[0], 0)") == 34
@@ -110,21 +110,21 @@ def test_a_lost_gpu_answers_nothing_and_its_neighbour_goes_on(idle_gpud: Any) ->
     ("gpu", "assignments", "message"),
     [
         ("0", [], "give a GPU"),
-        ("0", ["temperature"], "not field=value"),
-        ("0", ["warmth=3"], "no such field"),
-        ("0", ["temperature=hot"], "not a value of this field"),
-        ("0", ["throttle=lazy"], "not a value of this field"),
-        ("0", ["health=so-so"], "health is lost or ok"),
-        ("GPU-none", ["ecc=1"], "no GPU GPU-none here"),
+        ("0", ["temperature"], "must have the form field=value"),
+        ("0", ["warmth=3"], "unknown field"),
+        ("0", ["temperature=hot"], "invalid value for this field"),
+        ("0", ["throttle=lazy"], "invalid value for this field"),
+        ("0", ["health=so-so"], "health must be lost or ok"),
+        ("GPU-none", ["ecc=1"], "no GPU GPU-none on this node"),
     ],
 )
-def test_wrong_faults_change_nothing(idle_gpud: Any, gpu: str, assignments: list[str], message: str) -> None:
+def test_invalid_faults_change_nothing(idle_gpud: Any, gpu: str, assignments: list[str], message: str) -> None:
     done = idle_gpud.set(gpu, *assignments)
     assert done.returncode == 2
     assert message in done.stderr
 
 
-def test_an_xid_is_an_event_once(idle_gpud: Any) -> None:
+def test_each_xid_is_one_event(idle_gpud: Any) -> None:
     answer = idle_gpud.nvml(
         f"""
         import os, subprocess
@@ -148,6 +148,7 @@ def test_an_xid_is_an_event_once(idle_gpud: Any) -> None:
 
 
 def initialise(driver: Path, state: Path) -> str:
+    """Return "ok", or the name of the error of nvmlInit."""
     script = "import pynvml as n\ntry:\n n.nvmlInit(); print('ok')\nexcept n.NVMLError as e: print(type(e).__name__)"
     environment = {"LD_LIBRARY_PATH": str(driver), "PODIUM_FAKE_DRIVER_STATE": str(state)}
     done = subprocess.run(
@@ -157,7 +158,7 @@ def initialise(driver: Path, state: Path) -> str:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"x" * 400_000])
-def test_no_state_or_a_foreign_one_is_a_driver_that_is_not_loaded(
+def test_a_missing_or_invalid_state_means_that_the_driver_is_not_loaded(
     driver: Path, tmp_path: Path, content: bytes | None
 ) -> None:
     if content is not None:
@@ -165,8 +166,8 @@ def test_no_state_or_a_foreign_one_is_a_driver_that_is_not_loaded(
     assert initialise(driver, tmp_path / "state") == "NVMLError_DriverNotLoaded"
 
 
-def test_a_driver_that_goes_and_comes_back(idle_gpud: Any, tmp_path: Path) -> None:
-    """An agent that has it open sees DRIVER_NOT_LOADED while there is no state, and goes on when there is one again."""
+def test_a_driver_that_is_removed_and_returns(idle_gpud: Any, tmp_path: Path) -> None:
+    """An open NVML returns DRIVER_NOT_LOADED without a state, and readings once it is there again."""
     copy = tmp_path / "state"
     shutil.copy(idle_gpud.folder / "state", copy)
     answer = idle_gpud.nvml(

@@ -12,7 +12,7 @@ from typing import Any, cast
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache, wait_all_synced
-from podium_core.placement.free_cpus import machine_of
+from podium_core.placement.free_cpus import node_cpus_of
 from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.state.soft_preferences import Preferences
 from podium_extender.state.trials import parse_trial
@@ -56,7 +56,7 @@ def caches_over(server: object, clock: Callable[[], float]) -> Telemetry:
         WatchCache(api, TRIALS, parse_trial),
         namespace="podium-system",
         clock=clock,
-        preferences=Preferences(WatchCache(api, NODES, machine_of), [own]),
+        preferences=Preferences(WatchCache(api, NODES, node_cpus_of), [own]),
     )
 
 

@@ -38,7 +38,7 @@ Json = Mapping[str, Any]
 
 
 def place(assumed: Assumed, node: str, at: float = 0.0, *, uid: str = "p", name: str = "") -> list[str]:
-    return assumed.place(("default", name or uid), PlacedPod(uid, node, PodNeed(1), terms=(ANY_POD,)), at)
+    return assumed.place(("default", name or uid), PlacedPod(uid, node, PodNeed(1), affinity_terms=(ANY_POD,)), at)
 
 
 ENDS: list[tuple[str, Callable[[Assumed], list[str]], str]] = [

@@ -8,14 +8,14 @@ import pytest
 
 from podium_core.placement.gpu_choice import charge
 from podium_core.placement.needs import InvalidPodError, need_of
-from podium_core.placement.node_parser import PlacedPod, Reported, gpus_now
+from podium_core.placement.node_parser import NodeReport, PlacedPod, current_gpus
 from podium_core.placement.views import GpuReading, PodNeed
 from podium_core.schema.pod import Pod
 from podium_extender.state.node_cache import Heartbeats
 
 
 def reading(trials: int = 0, reserved: int = 0, health: str = "Healthy") -> GpuReading:
-    return GpuReading(uuid="u", trials=trials, memory_reserved=reserved, health=health, shares=4)  # type: ignore[arg-type]
+    return GpuReading(uuid="u", trials=trials, memory_reserved=reserved, health=health, slots=4)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ def test_charge_adds_declared_memory() -> None:
 def test_who_has_a_gpu_for_itself_takes_no_share() -> None:
     urgent = PlacedPod("u", "n", PodNeed(1, memory=7, exclusive=True))
     trial = PlacedPod("t", "n", PodNeed(1, memory=5))
-    (gpu,) = gpus_now(Reported((reading(),), ((),), None), [urgent, trial], {})
+    (gpu,) = current_gpus(NodeReport((reading(),), ((),), None), [urgent, trial], {})
     assert (gpu.trials, gpu.memory_reserved) == (1, 5)
 
 
 def test_of_what_is_moved_off_only_the_largest_counts() -> None:
-    moved, stays = PodNeed(1, memory=60, together=False), PodNeed(1, memory=7)
+    moved, stays = PodNeed(1, memory=60, memory_stays=False), PodNeed(1, memory=7)
     (gpu,) = charge((reading(),), [moved, stays, replace(moved, memory=50), moved])
     assert (gpu.trials, gpu.memory_reserved, gpu.memory_movable) == (4, 67, 60)
-    assert (moved.beside(gpu), stays.beside(gpu)) == (7, 67)
+    assert (moved.memory_beside(gpu), stays.beside(gpu)) == (7, 67)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_of_what_is_moved_off_only_the_largest_counts() -> None:
 def test_whose_memory_may_stay_must_fit_beside_the_others(methods: str | None, together: bool) -> None:
     annotations = {} if methods is None else {"podium.dev/methods": methods}
     pod = Pod.model_validate({"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": []}})
-    assert need_of(pod).together is together
+    assert need_of(pod).memory_stays is together
 
 
 def pod_with(init: list[str], main: list[str], resource: str = "podium.dev/gpu") -> Pod:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.placement.base import Question
+from podium_core.placement.base import PlacementQuery
 from podium_core.placement.fit import refuse
 from podium_core.placement.registry import POLICIES, placement_policy
 from podium_core.placement.scores import score_nodes
@@ -22,15 +22,15 @@ from podium_extender.verbs.node_results import Findings
 STALE = 60.0
 NOW = 1000.0
 QUESTIONS = (
-    Question(PodNeed(1), "a"),
-    Question(PodNeed(2, 10), "b"),
-    Question(PodNeed(1, 50), "c", ((PodNeed(2), 1.0),)),
+    PlacementQuery(PodNeed(1), "a"),
+    PlacementQuery(PodNeed(2, 10), "b"),
+    PlacementQuery(PodNeed(1, 50), "c", ((PodNeed(2), 1.0),)),
 )
 
 
 def _gpu(chance: random.Random, name: str) -> GpuReading:
     health = chance.choice(["Healthy", "Healthy", "Unhealthy", "Unknown"])
-    return GpuReading(name, "X", 80, chance.randrange(90), health=health, shares=4, trials=chance.randrange(6))  # type: ignore[arg-type]
+    return GpuReading(name, "X", 80, chance.randrange(90), health=health, slots=4, trials=chance.randrange(6))  # type: ignore[arg-type]
 
 
 def _node(chance: random.Random, name: str, now: float) -> NodeView:
@@ -75,15 +75,15 @@ def test_kinds_of_pods_are_forgotten() -> None:
     judge = Judge(placement_policy("random"), STALE)
     views = Views([NodeView("a", (), NOW)])
     for number in range(3 * KINDS_OF_PODS):
-        judge.prioritize(Question(PodNeed(1), f"pod-{number}"), ["a"], views, NOW)
-        judge.filter(Question(PodNeed(1, number)), ["a"], views, NOW)
+        judge.prioritize(PlacementQuery(PodNeed(1), f"pod-{number}"), ["a"], views, NOW)
+        judge.filter(PlacementQuery(PodNeed(1, number)), ["a"], views, NOW)
     assert len(judge._costs) == len(judge._refusals) == KINDS_OF_PODS
 
 
 def test_one_that_is_ready_looks_at_no_node_for_one_more_pod_of_the_last_kind() -> None:
     looked: list[str] = []
 
-    def cost(question: Question, node: NodeView) -> float:
+    def cost(question: PlacementQuery, node: NodeView) -> float:
         looked.append(node.name)
         return 0.0
 
@@ -91,15 +91,15 @@ def test_one_that_is_ready_looks_at_no_node_for_one_more_pod_of_the_last_kind() 
     judge.get_ready(Views(), NOW)  # nobody has asked yet
     views = Views(NodeView(name, (GpuReading(name),), NOW) for name in "ab")
     for need in (PodNeed(2), PodNeed(1)):
-        judge.filter(Question(need), "ab", views, NOW)
-        judge.prioritize(Question(need), "ab", views, NOW)
+        judge.filter(PlacementQuery(need), "ab", views, NOW)
+        judge.prioritize(PlacementQuery(need), "ab", views, NOW)
     views.put(NodeView("b", (GpuReading("c"),), NOW))
     looked.clear()
     judge.get_ready(views, NOW)
     assert looked == ["b"]
-    judge.prioritize(Question(PodNeed(1)), "ab", views, NOW)
+    judge.prioritize(PlacementQuery(PodNeed(1)), "ab", views, NOW)
     assert looked == ["b"]
-    judge.prioritize(Question(PodNeed(2)), "ab", views, NOW)
+    judge.prioritize(PlacementQuery(PodNeed(2)), "ab", views, NOW)
     assert looked == ["b", "b"]
 
 

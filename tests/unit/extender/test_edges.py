@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from podium_core.domain.unsaved_work import Unsaved
-from podium_core.placement.needs import place_matters
+from podium_core.domain.unsaved_work import UnsavedWork
+from podium_core.placement.needs import has_placement_constraints
 from podium_core.placement.node_parser import PlacedPod
-from podium_core.placement.typical_pods import Typical, moved, typical_needs
+from podium_core.placement.typical_pods import Typical, total_variation, typical_needs
 from podium_core.placement.views import PodNeed
 from podium_core.schema.pod import Pod
 from podium_extender.settings import ExtenderSettings
@@ -23,11 +23,11 @@ from podium_extender.state.trials import SeenTrial, parse_trial
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        ({}, SeenTrial(None, Unsaved(0.0, 0.0))),
-        ({"rank": 2, "lastStep": 9, "gpuSeconds": 90.0}, SeenTrial(2, Unsaved(9.0, 90.0))),
+        ({}, SeenTrial(None, UnsavedWork(0.0, 0.0))),
+        ({"rank": 2, "lastStep": 9, "gpuSeconds": 90.0}, SeenTrial(2, UnsavedWork(9.0, 90.0))),
         (
             {"lastStep": 9, "gpuSeconds": 90.0, "checkpoint": {"step": 7, "gpuSeconds": 80.0}},
-            SeenTrial(None, Unsaved(2.0, 10.0)),
+            SeenTrial(None, UnsavedWork(2.0, 10.0)),
         ),
         # a new attempt began at step 7 after it had reached 9: what it lost then is not lost again
         (
@@ -37,7 +37,7 @@ from podium_extender.state.trials import SeenTrial, parse_trial
                 "checkpoint": {"step": 7, "gpuSeconds": 80.0},
                 "lostWork": {"accountedGpuSeconds": 90.0},
             },
-            SeenTrial(None, Unsaved(0.0, 5.0)),
+            SeenTrial(None, UnsavedWork(0.0, 5.0)),
         ),
     ],
 )
@@ -84,8 +84,8 @@ def test_what_is_typical_stays_the_same_object_until_the_mix_is_another(caches: 
     ],
 )
 def test_how_far_the_mix_moved(before: Typical, after: Typical, part: float) -> None:
-    assert moved(before, after) == pytest.approx(part)
-    assert moved(after, before) == pytest.approx(part)
+    assert total_variation(before, after) == pytest.approx(part)
+    assert total_variation(after, before) == pytest.approx(part)
 
 
 def _pod(**spec: Any) -> Pod:
@@ -104,7 +104,7 @@ def _pod(**spec: Any) -> Pod:
     ],
 )
 def test_where_more_than_requests_decides(spec: dict[str, Any], matters: bool) -> None:
-    assert place_matters(_pod(**spec)) is matters
+    assert has_placement_constraints(_pod(**spec)) is matters
 
 
 def test_an_unknown_policy_is_refused_at_the_start() -> None:

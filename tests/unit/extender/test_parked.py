@@ -19,7 +19,7 @@ NOW = 1000.0
 
 
 def view(name: str, health: str = "Healthy", at: float = NOW) -> NodeView:
-    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, shares=1, trials=1),), at)  # type: ignore[arg-type]
+    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, slots=1, trials=1),), at)  # type: ignore[arg-type]
 
 
 def parked(name: str, *nodes: str, priority: int = 1000, again_at: float | None = None) -> Parked:

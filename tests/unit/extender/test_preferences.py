@@ -11,7 +11,7 @@ from live_caches import Live
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS
 from podium_cluster.watch import WatchCache, wait_all_synced
-from podium_core.placement.free_cpus import machine_of, seat_of
+from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
 from podium_core.schema.pod import Pod
 from podium_extender.main import watch_cluster
 from podium_extender.settings import ExtenderSettings
@@ -38,8 +38,8 @@ def node(*effects: str) -> Json:
 def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
     async def main() -> None:
         pods, nodes = Live(PODS, {"one": quiet("one")}), Live(NODES, {})
-        others = WatchCache(cast(Api, pods), PODS, seat_of)
-        machines = WatchCache(cast(Api, nodes), NODES, machine_of)
+        others = WatchCache(cast(Api, pods), PODS, cpu_request_of)
+        machines = WatchCache(cast(Api, nodes), NODES, node_cpus_of)
         preferences = Preferences(machines, [others])
         assert preferences.may_mean(ASKED), "nothing was seen yet"
         runs = [asyncio.create_task(cache.run()) for cache in (others, machines)]

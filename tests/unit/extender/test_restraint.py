@@ -39,7 +39,9 @@ NOW = 1000.0
 
 
 def trial(name: str, began: float | None = 0.0, unsaved: float = 0.0, **changes: object) -> Occupant:
-    pod = PlacedPod(name, "a", PodNeed(1), ("demo", name), -1, {"podium.dev/gpu": 1000}, exchangeable=True, began=began)
+    pod = PlacedPod(
+        name, "a", PodNeed(1), ("demo", name), -1, {"podium.dev/gpu": 1000}, exchangeable=True, started_at=began
+    )
     return Occupant(replace(pod, **changes), unsaved=unsaved)  # type: ignore[arg-type]
 
 
@@ -74,11 +76,11 @@ AGES = {"just begun": (10.0, True), "long ago": (60.0, False), "at its gate": (N
 
 @pytest.mark.parametrize(("age", "young"), AGES.values(), ids=AGES.keys())
 def test_who_has_only_just_begun(age: float | None, young: bool) -> None:
-    assert spare(trial("x", None if age is None else NOW - age), NOW, Limits()).young == young
+    assert spare(trial("x", None if age is None else NOW - age), NOW, Limits()).just_started == young
 
 
 def test_a_young_trial_goes_only_where_nobody_else_can() -> None:
-    young, old = replace(trial("young"), young=True), trial("old", unsaved=500.0)
+    young, old = replace(trial("young"), just_started=True), trial("old", unsaved=500.0)
     for there, gone in (((young, old), "old"), ((young,), "young")):
         known = {one.pod.uid: one for one in there}
         proposal = Proposal(NodeView("a", (), None), ("young",), 0, known)

@@ -12,7 +12,7 @@ from live_caches import Live
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
-from podium_core.placement.free_cpus import Machine, Seat, machine_of, others_selector, seat_of
+from podium_core.placement.free_cpus import CpuRequest, NodeCpus, cpu_request_of, node_cpus_of, others_selector
 from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.views import PodNeed
 from podium_extender.state.free_cpus import Room
@@ -56,17 +56,17 @@ def gpunode(name: str) -> Json:
     ],
 )
 def test_a_pod_is_a_node_and_a_number(spec: Json, cpu: int) -> None:
-    assert seat_of({"spec": {"nodeName": "a", **spec}}) == Seat("a", cpu)
+    assert cpu_request_of({"spec": {"nodeName": "a", **spec}}) == CpuRequest("a", cpu)
 
 
 def test_what_is_no_quantity_is_refused() -> None:
     with pytest.raises(ValueError, match="no quantity"):
-        seat_of({"spec": {"nodeName": "a", "containers": [container("much")]}})
+        cpu_request_of({"spec": {"nodeName": "a", "containers": [container("much")]}})
 
 
 def test_pods_that_are_alike_are_one_object() -> None:
-    assert seat_of(pod("x", "a", "1")) is seat_of(pod("y", "a", "1000m"))
-    assert machine_of(node("a", "7910m")) == Machine(7910)
+    assert cpu_request_of(pod("x", "a", "1")) is cpu_request_of(pod("y", "a", "1000m"))
+    assert node_cpus_of(node("a", "7910m")) == NodeCpus(7910)
     assert "spec.schedulerName!=podium," in others_selector("podium")
 
 
@@ -78,8 +78,8 @@ class World:
         self.gpunodes = Live(GPUNODES, {"a": gpunode("a"), "b": gpunode("b")})
         beats = WatchCache(cast(Api, Live(LEASES, {})), LEASES, Heartbeats(lambda: NOW).parse)
         self.room = Room(
-            WatchCache(cast(Api, self.nodes), NODES, machine_of),
-            WatchCache(cast(Api, self.others), PODS, seat_of, page=1),
+            WatchCache(cast(Api, self.nodes), NODES, node_cpus_of),
+            WatchCache(cast(Api, self.others), PODS, cpu_request_of, page=1),
             silence,
         )
         self.telemetry = Telemetry(
@@ -178,7 +178,7 @@ class Paged(Live):
 def test_a_long_list_is_read_in_pages(count: int) -> None:
     async def main() -> None:
         server = Paged(PODS, {str(i): pod(f"p{i}", "a", f"{i}") for i in range(count)})
-        cache = WatchCache(cast(Api, server), PODS, seat_of, page=2)
+        cache = WatchCache(cast(Api, server), PODS, cpu_request_of, page=2)
         run = asyncio.create_task(cache.run())
         async with asyncio.timeout(30):
             await cache.wait_synced()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.placement.fit import refuse_believed
-from podium_core.placement.views import GpuReading, NodeView, PodNeed, Refusal
+from podium_core.placement.fit import refuse_with_freshness
+from podium_core.placement.views import GpuReading, NodeRefusal, NodeView, PodNeed
 from podium_extender.requeue.unschedulable_queue import PAUSE, TRIED_AGAIN, Budget, Waiting, WaitingRoom
 from podium_extender.state.views import Views
 
@@ -19,7 +19,7 @@ NODES = ["a", "b"]
 
 
 def view(name: str, trials: int = 0, health: str = "Healthy", at: float = NOW) -> NodeView:
-    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, shares=4, trials=trials),), at)  # type: ignore[arg-type]
+    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, slots=4, trials=trials),), at)  # type: ignore[arg-type]
 
 
 def room(*pods: str, rate: float = 1.0, burst: int = 100) -> WaitingRoom:
@@ -80,9 +80,9 @@ def test_with_a_spent_budget_no_further_node_is_looked_at(monkeypatch: pytest.Mo
         waiting.refused(("default", str(number)), ONE, None, NOW)
     looked: list[str] = []
 
-    def look(need: PodNeed, node: NodeView, fresh: bool) -> Refusal | None:
+    def look(need: PodNeed, node: NodeView, fresh: bool) -> NodeRefusal | None:
         looked.append(node.name)
-        return refuse_believed(need, node, fresh)
+        return refuse_with_freshness(need, node, fresh)
 
     monkeypatch.setattr("podium_extender.requeue.unschedulable_queue.refuse_believed", look)
     views = Views(view(f"node-{number:02d}") for number in range(10))
@@ -152,9 +152,9 @@ def test_a_crowd_that_a_node_cannot_take_is_looked_at_once_a_kind(monkeypatch: p
         waiting.refused(("default", str(number)), kind, NODES, NOW)
     looks: list[PodNeed] = []
 
-    def look(need: PodNeed, node: NodeView, fresh: bool) -> Refusal | None:
+    def look(need: PodNeed, node: NodeView, fresh: bool) -> NodeRefusal | None:
         looks.append(need)
-        return refuse_believed(need, node, fresh)
+        return refuse_with_freshness(need, node, fresh)
 
     monkeypatch.setattr("podium_extender.requeue.unschedulable_queue.refuse_believed", look)
     views = Views([view("a")])

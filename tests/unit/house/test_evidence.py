@@ -51,7 +51,7 @@ def test_what_a_status_must_say_of_printed_values(evidence: ModuleType, values: 
 
 def test_a_container_that_comes_back_was_suspended(evidence: ModuleType) -> None:
     lines = [line(1, 2, "a"), line(3, 4, "b"), line(5, 6, "a"), line(7, 8, "a"), line(9, 10, "b")]
-    assert evidence.returns(evidence.work_of("\n".join(lines))) == 2
+    assert evidence.resumptions(evidence.work_of("\n".join(lines))) == 2
 
 
 def test_only_lines_with_the_metric_are_points(evidence: ModuleType) -> None:
@@ -83,7 +83,7 @@ def trial(tmp_path: Path) -> SimpleNamespace:
 
 @pytest.fixture
 def reached(trial: SimpleNamespace, load_script: Callable[[Path], ModuleType]) -> Callable[[str], Any]:
-    module = load_script(Path(__file__).parents[2] / "e2e" / "test_faults_of_the_agent.py")
+    module = load_script(Path(__file__).parents[2] / "e2e" / "test_agent_faults.py")
     pod = {"metadata": {"labels": {"podium.dev/trial": "a"}}}
     return lambda step: module.requeue_step(trial.scene, pod, step)
 

@@ -29,8 +29,8 @@ def test_the_longest_come_first_and_what_ends_a_cluster_is_the_last_on_it() -> N
     order = list(dict.fromkeys(files))
     on_e2e = [file for file in order if file.startswith("tests/e2e/")]
     assert order[: len(on_e2e)] == on_e2e, "then those on clusters of their own"
-    assert on_e2e[:3] == [f"tests/e2e/test_{name}.py" for name in ("faults", "carried", "digits")]
-    assert on_e2e[-2:] == ["tests/e2e/test_the_end_of_a_node.py", "tests/e2e/test_uninstall.py"]
+    assert on_e2e[:3] == [f"tests/e2e/test_{name}.py" for name in ("faults", "live_migration", "digits")]
+    assert on_e2e[-2:] == ["tests/e2e/test_node_loss.py", "tests/e2e/test_uninstall.py"]
     for layer in ("integration", "e2e"):
         files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / layer).glob("test_*.py")}
         assert files <= set(order)
@@ -45,7 +45,7 @@ def test_the_cluster_is_ended_as_soon_as_no_test_of_its_layer_follows(monkeypatc
     spec.loader.exec_module(layer)
     ended: list[str] = []
     layer.UP.append(SimpleNamespace(down=lambda: ended.append("down")))
-    layer.pytest_runtest_teardown(SimpleNamespace(path=ROOT / "tests/e2e/test_urgent.py"))
+    layer.pytest_runtest_teardown(SimpleNamespace(path=ROOT / "tests/e2e/test_exclusive_pods.py"))
     layer.pytest_runtest_teardown(None)  # the session's end is the fixture's
     assert ended == []
     for _ in range(2):

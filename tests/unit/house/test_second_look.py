@@ -56,14 +56,17 @@ def test_only_tests_on_clusters(look: ModuleType) -> None:
 
 def test_a_story_is_told_from_its_beginning(look: ModuleType) -> None:
     """Its later tests fail with the first, and none of them can pass alone."""
-    failed = look.of_clusters({f"tests/integration/test_leases.py::test_{n}": True for n in range(5)} | {ONE: True})
-    assert failed == [ONE, "tests/integration/test_leases.py"]
+    failed = look.of_clusters(
+        {f"tests/integration/test_reservations.py::test_{n}": True for n in range(5)} | {ONE: True}
+    )
+    assert failed == [ONE, "tests/integration/test_reservations.py"]
     assert look.refusal(1, failed) is None
 
 
 def test_every_story_is_known(look: ModuleType) -> None:
     files = [path for layer in look.LAYERS for path in (ROOT / layer).glob("test_*.py")]
-    stories = {str(path.relative_to(ROOT)) for path in files if "are one story" in path.read_text().split('"""')[1]}
+    mark = "continues from the state of the previous one"
+    stories = {str(path.relative_to(ROOT)) for path in files if mark in path.read_text().split('"""')[1]}
     assert stories == set(look.STORIES)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment, pod_payload
 
-from podium_core.domain.actions import Carry
-from podium_core.domain.migration import METHOD
+from podium_core.domain.actions import Migrate
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.trial import Migration
 from podium_operator.act.migration import carryings
@@ -17,7 +17,7 @@ from podium_operator.observe.pod_state import SeenPod, parse_pod
 
 OLD, NEW = "uid-sweep-0-0", "uid-sweep-0-1"
 IMAGE, ARRIVES = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'
-ALIVE = {"suspension": {"methods": ["cuda-checkpoint", METHOD]}, "gpus": {"memory": "8Gi"}}
+ALIVE = {"suspension": {"methods": ["cuda-checkpoint", CONTAINER_CHECKPOINT]}, "gpus": {"memory": "8Gi"}}
 MADE = {"podUid": OLD, "image": IMAGE, "gpuState": ARRIVES}
 REFUSED = {"podUid": OLD, "code": "RegistryUnreachable", "message": "nobody listens"}
 WORKS: dict[str, Any] = {"phase": "Running", "gate": {"terminated": {"exitCode": 0}}, "main": {"running": {}}}
@@ -54,7 +54,7 @@ def pod(attempt: int = 0, *, carry: str = "", carried: bool = False, **how: Any)
 
 def node(draining: bool = True) -> GPUNode:
     made = make_node(trials={"sweep-0": "Suspended"})
-    about = {"methods": ["freeze", "cuda-checkpoint", METHOD]}
+    about = {"methods": ["freeze", "cuda-checkpoint", CONTAINER_CHECKPOINT]}
     return made.model_copy(
         update={
             "spec": made.spec.model_copy(update={"draining": draining}),
@@ -69,7 +69,7 @@ def world(*pods: SeenPod, draining: bool = True, target: bool = True, now: float
     return make_world(make_job(**ALIVE), trial, *nodes, *pods, now=now)
 
 
-def after(seen: World, *actions: Carry, refused: str | None = None) -> Migration | None:
+def after(seen: World, *actions: Migrate, refused: str | None = None) -> Migration | None:
     key = trial_key(seen.trials[0])
     said = {} if refused is None else {key: refused}
     return carryings(seen, observe(seen), {action.trial: action for action in actions}, said).get(key)

@@ -29,8 +29,8 @@ from carrying_builders import (
 )
 from operator_builders import NOW, make_job, make_node, make_world
 
-from podium_core.domain.actions import Carry, CreatePod
-from podium_core.domain.migration import METHOD, CarryPhase
+from podium_core.domain.actions import CreatePod, Migrate
+from podium_core.domain.migration import CONTAINER_CHECKPOINT, MigrationPhase
 from podium_core.planning.planner import plan
 from podium_core.planning.promised_slots import promises
 from podium_operator.act.migration import arrival, asks, carryings
@@ -204,13 +204,13 @@ def test_a_pod_that_its_kubelet_rejected_is_followed_by_another_from_the_same_im
     rejected = world(REJECTED, attempt=1, **created)
     stored = after(rejected)
     assert stored is not None
-    assert (stored.phase, stored.attempt, stored.image) == (CarryPhase.IMAGE_PUSHED, 2, IMAGE)
+    assert (stored.phase, stored.attempt, stored.image) == (MigrationPhase.IMAGE_PUSHED, 2, IMAGE)
     (made,) = (one for one in plan(build_snapshot(rejected, observe(rejected))).actions if isinstance(one, CreatePod))
     assert (came := arrival(rejected, rejected.trials[0], made.attempt)) is not None
     assert (came.attempt, came.image, came.gpu_state) == (2, IMAGE, ARRIVES)
     then = world(pod(2, carried=True), REJECTED, attempt=1, **created)
     (trial,) = build_snapshot(then, observe(then)).trials
-    assert (trial.carrying, trial.carried, trial.carried_to) == (CarryPhase.POD_CREATED, True, "node-2")
+    assert (trial.migration, trial.migrated, trial.migration_target) == (MigrationPhase.POD_CREATED, True, "node-2")
 
 
 def test_an_image_waits_for_half_an_hour_from_when_its_target_drains() -> None:
@@ -239,7 +239,7 @@ def test_its_old_pod_that_no_kubelet_ends_keeps_the_new_one_from_nothing() -> No
     assert (came := arrival(seen, seen.trials[0], made.attempt)) is not None
     assert (came.attempt, came.image) == (1, IMAGE)
     assert (stored := after(seen)) is not None
-    assert stored.phase is CarryPhase.IMAGE_PUSHED, "until the new one is there"
+    assert stored.phase is MigrationPhase.IMAGE_PUSHED, "until the new one is there"
 
 
 def test_with_its_share_given_to_another_it_goes_on_where_it_was() -> None:
@@ -266,7 +266,7 @@ def test_what_is_stored_next(seen: World, phase: str | None, code: str) -> None:
 def test_the_way_begins_with_the_pod_that_leaves_and_keeps_what_the_agent_says() -> None:
     seen = world(pod())
     key = trial_key(seen.trials[0])
-    begun = after(seen, Carry(key, "node-2", "NodeDraining", "it drains"))
+    begun = after(seen, Migrate(key, "node-2", "NodeDraining", "it drains"))
     assert begun is not None
     assert (begun.pod_uid, begun.attempt, begun.source_node, begun.target_node) == (OLD, 1, "node-1", "node-2")
     assert begun.reason == "NodeDraining"
@@ -295,31 +295,31 @@ def test_what_agents_are_asked(seen: World, expected: list[tuple[str, str]]) -> 
     assert [(one.name, target) for one, target in asks(seen)] == expected
 
 
-VIEWS: list[tuple[str, World, tuple[CarryPhase | None, bool, bool]]] = [
-    ("asked", world(pod(), **way("Requested")), (CarryPhase.REQUESTED, False, True)),
-    ("pushed", world(pod(), **PUSHED), (CarryPhase.IMAGE_PUSHED, False, True)),
-    ("created", world(pod(), NEW_POD, **PUSHED), (CarryPhase.IMAGE_PUSHED, True, False)),
-    ("fell back there", world(NEW_POD, **way("Failed")), (CarryPhase.FAILED, True, False)),
-    ("fell back here", world(pod(), **way("Failed")), (CarryPhase.FAILED, False, False)),
+VIEWS: list[tuple[str, World, tuple[MigrationPhase | None, bool, bool]]] = [
+    ("asked", world(pod(), **way("Requested")), (MigrationPhase.REQUESTED, False, True)),
+    ("pushed", world(pod(), **PUSHED), (MigrationPhase.IMAGE_PUSHED, False, True)),
+    ("created", world(pod(), NEW_POD, **PUSHED), (MigrationPhase.IMAGE_PUSHED, True, False)),
+    ("fell back there", world(NEW_POD, **way("Failed")), (MigrationPhase.FAILED, True, False)),
+    ("fell back here", world(pod(), **way("Failed")), (MigrationPhase.FAILED, False, False)),
     ("a pod like any other", world(pod(1), **way("Failed")), (None, False, False)),
     ("arrived", world(NEW_POD, **way("Restored")), (None, False, False)),
 ]
 
 
 @pytest.mark.parametrize(("seen", "expected"), [v[1:] for v in VIEWS], ids=[v[0] for v in VIEWS])
-def test_what_the_planner_sees(seen: World, expected: tuple[CarryPhase | None, bool, bool]) -> None:
+def test_what_the_planner_sees(seen: World, expected: tuple[MigrationPhase | None, bool, bool]) -> None:
     snapshot = build_snapshot(seen, observe(seen))
     (trial,) = snapshot.trials
-    assert (trial.carrying, trial.carried, trial.suspend) == expected
-    assert snapshot.jobs[0].carries
-    assert [gpu.carries for gpu in snapshot.gpus] == [True, False]
+    assert (trial.migration, trial.migrated, trial.suspend) == expected
+    assert snapshot.jobs[0].migratable
+    assert [gpu.supports_migration for gpu in snapshot.gpus] == [True, False]
 
 
 def test_a_node_that_only_carries_keeps_nobody_in_place() -> None:
     only = make_node()
-    status = only.status.model_copy(update={"methods": ["freeze", METHOD]})
+    status = only.status.model_copy(update={"methods": ["freeze", CONTAINER_CHECKPOINT]})
     seen = make_world(make_job(**ALIVE), only.model_copy(update={"status": status}))
-    assert not build_snapshot(seen, {}).jobs[0].freezes
+    assert not build_snapshot(seen, {}).jobs[0].suspendable
 
 
 def test_the_pod_that_it_goes_on_in() -> None:

@@ -18,8 +18,8 @@ from operator_builders import NOW, carry_out
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_core.domain.actions import CreatePod, Order
-from podium_core.domain.migration import CarryPhase
+from podium_core.domain.actions import CreatePod, WriteRunQueues
+from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import Migration
 from podium_operator.act.actuator import Actuator
@@ -79,7 +79,7 @@ def test_between_two_cycles_no_order_goes_before_what_is_to_come_first(pods: tup
     wire, seen = Wire(), world(*pods, **PUSHED)
     api = cast(Api, wire)
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.order_alone(seen, [Order("node-1", 2, ())]))
+    asyncio.run(actuator.order_alone(seen, [WriteRunQueues("node-1", 2, ())]))
     assert len(wire.calls) == orders
 
 
@@ -112,7 +112,7 @@ def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, mon
     nowhere = world(pod(), target=False, **PUSHED)
     stored = carryings(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
     assert stored is not None
-    assert stored.phase is CarryPhase.IMAGE_PUSHED, "it falls back when it is sure that the pod is not there"
+    assert stored.phase is MigrationPhase.IMAGE_PUSHED, "it falls back when it is sure that the pod is not there"
 
 
 def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:

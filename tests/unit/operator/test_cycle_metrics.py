@@ -10,7 +10,7 @@ from operator_builders import make_job, make_node, make_trial, make_world
 
 import podium_operator.guarded_plan
 from podium_cluster.client import Api
-from podium_core.domain.actions import Place, Places
+from podium_core.domain.actions import LazyRanks, TrialRank
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.rebalancing import Leveller
@@ -63,9 +63,9 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
         def ranks() -> Any:
             for place in decided.ranks:
                 read.append(under_way[-1])
-                yield Place(place.trial, place.rank, place.reason, place.message)
+                yield TrialRank(place.trial, place.rank, place.reason, place.message)
 
-        return type(decided)(decided.actions, Places(ranks), decided.wake_at)
+        return type(decided)(decided.actions, LazyRanks(ranks), decided.wake_at)
 
     monkeypatch.setattr(podium_operator.guarded_plan, "plan", plan)
     metrics.cycle = cast(Any, Parts())

@@ -38,7 +38,7 @@ def test_the_others_are_planned_for(monkeypatch: pytest.MonkeyPatch, caplog: pyt
 
     jobs = [make_job("broken", policy="slaq"), make_job("other"), make_job("broken-too", policy="slaq")]
     trials = [make_trial(0, job="broken"), make_trial(0, job="broken-too")]
-    snapshot = make_snapshot(jobs=jobs, trials=trials, gpus=[make_gpu(shares=4)])
+    snapshot = make_snapshot(jobs=jobs, trials=trials, gpus=[make_gpu(slots=4)])
     assert not decide(snapshot).left_out
     monkeypatch.setattr(Slaq, "rank", rank)
     decided = decide(snapshot)

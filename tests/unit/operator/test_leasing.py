@@ -12,11 +12,11 @@ from operator_builders import NOW, make_job, make_node, make_trial, make_world, 
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_core.domain.gpu_reservation import LeaseState
-from podium_core.domain.migration import CarryPhase
+from podium_core.domain.gpu_reservation import ReservationState
+from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey
-from podium_core.planning.gpu_reservations import LINGER, Demand, Lease, Pool
+from podium_core.planning.gpu_reservations import LINGER, Demand, Pool, Reservation
 from podium_core.schema.gpunode import GPUNode
 from podium_core.testing import builders as views
 from podium_operator.metrics import Metrics
@@ -85,8 +85,8 @@ def test_searches_of_a_namespace_ask_together_and_products_apart() -> None:
     assert found == {POOL: Wish(Demand(4, 9)), Pool("lab", "", ("H100", "H200")): Wish(Demand(1, 9))}
 
 
-ONE, OTHER = views.make_gpu("gpu-0", leased_by="lab"), views.make_gpu("gpu-1", node="node-b", leased_by="lab")
-TAKEN = replace(ONE, leased_by="")
+ONE, OTHER = views.make_gpu("gpu-0", reserved_for="lab"), views.make_gpu("gpu-1", node="node-b", reserved_for="lab")
+TAKEN = replace(ONE, reserved_for="")
 WORKS, OFF, GATED = TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.GATED
 PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], Wish]] = [
     ("both are on one GPU: no other would be of use", 2, [WORKS, OFF], [ONE], Wish(Demand(1, 9))),
@@ -100,7 +100,7 @@ PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], Wish]] = [
 
 
 def test_a_trial_that_came_alive_waits_for_its_own_gpu_at_its_gate_too() -> None:
-    trial = views.make_trial(0, phase=GATED, gpus=["gpu-0"], carrying=CarryPhase.POD_CREATED, carried=True)
+    trial = views.make_trial(0, phase=GATED, gpus=["gpu-0"], migration=MigrationPhase.POD_CREATED, migrated=True)
     snapshot = views.make_snapshot(
         jobs=[views.make_job(parallel=1, max_trials=1)], trials=[trial], gpus=[replace(TAKEN, trials=(trial.key,))]
     )
@@ -120,7 +120,12 @@ def test_a_gpu_is_of_use_where_the_trials_are(
 def test_a_lease_is_held_when_an_agent_names_its_gpu() -> None:
     node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
     found = leases_of([seen(0), seen(1), seen(2, bound=False), seen(3, deleting=True)], [node], NOW)
-    assert [one.state for one in found] == [LeaseState.HELD, LeaseState.STARTING, LeaseState.ASKED, LeaseState.LEAVING]
+    assert [one.state for one in found] == [
+        ReservationState.HELD,
+        ReservationState.STARTING,
+        ReservationState.ASKED,
+        ReservationState.LEAVING,
+    ]
     assert [one.loss for one in found] == [1.0, 0.0, 0.0, 0.0]
 
 
@@ -128,15 +133,17 @@ def test_a_node_that_speaks_of_an_older_lease_of_that_name_holds_nothing() -> No
     """Names come again: the placeholder of this name is on its way to node-1, and node-2 has not heard of the end."""
     old = leasing_node("lab/podium-reservation-x-0", name="node-2", trials={"sweep-0": "Running"})
     (found,) = leases_of([seen(0)], [old, leasing_node(name="node-1")], NOW)
-    assert (found.state, found.in_use) == (LeaseState.STARTING, False)
+    assert (found.state, found.in_use) == (ReservationState.STARTING, False)
 
 
-def lease(state: LeaseState) -> Lease:
-    return Lease("l", POOL, state, 0.0)
+def lease(state: ReservationState) -> Reservation:
+    return Reservation("l", POOL, state, 0.0)
 
 
-HELD, ASKED, STARTING = (lease(state) for state in (LeaseState.HELD, LeaseState.ASKED, LeaseState.STARTING))
-WORDS: list[tuple[Demand, list[Lease], dict[str, str], bool, str, str]] = [
+HELD, ASKED, STARTING = (
+    lease(state) for state in (ReservationState.HELD, ReservationState.ASKED, ReservationState.STARTING)
+)
+WORDS: list[tuple[Demand, list[Reservation], dict[str, str], bool, str, str]] = [
     (Demand(1, 8), [HELD], {}, True, "Held", "1 of 1 GPUs"),
     (Demand(0, 8), [], {}, True, "NoDemand", "0 of 0"),
     (Demand(9, 1), [HELD], {"refusal": "old"}, True, "Held", "(9 could be used, 1 are allowed)"),
@@ -152,7 +159,7 @@ WORDS: list[tuple[Demand, list[Lease], dict[str, str], bool, str, str]] = [
 
 @pytest.mark.parametrize(("demand", "leases", "how", "complete", "reason", "text"), WORDS)
 def test_what_a_job_says(
-    demand: Demand, leases: list[Lease], how: dict[str, str], complete: bool, reason: str, text: str
+    demand: Demand, leases: list[Reservation], how: dict[str, str], complete: bool, reason: str, text: str
 ) -> None:
     said = leased(demand, leases, **how)
     assert (said.complete, said.reason) == (complete, reason)
@@ -355,9 +362,9 @@ def test_the_planner_sees_whose_a_gpu_is() -> None:
     for node, expected in ((held, "lab"), (lost, ""), (owned, None)):
         world = make_world(TWO, node)
         (gpu,) = build_snapshot(world, observe(world)).gpus
-        assert gpu.leased_by == expected
+        assert gpu.reserved_for == expected
     world = make_world(make_job(suspension={"methods": ["freeze", "app-checkpoint"]}), held)
-    assert not build_snapshot(world, observe(world)).jobs[0].freezes, "freeze keeps its memory there"
+    assert not build_snapshot(world, observe(world)).jobs[0].suspendable, "freeze keeps its memory there"
 
 
 def test_a_namespace_that_asks_for_nothing_any_more_is_forgotten_after_its_pause() -> None:

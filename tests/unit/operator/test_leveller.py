@@ -12,7 +12,7 @@ from operator_builders import NOW, ended, make_job, make_node, make_pod, make_tr
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import NODES, PODS, Resource
-from podium_core.domain.actions import Action, Carry, DeletePod, Requeue
+from podium_core.domain.actions import Action, DeletePod, Migrate, Requeue
 from podium_core.domain.rebalancing import REBALANCING
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
@@ -90,11 +90,11 @@ def test_only_a_node_with_room_is_gone_to(cluster: Cluster, goes: bool, alive: b
     world, one = suspended(), leveller(cluster)
     asked: Action = move(world)
     if alive:
-        asked = Carry(trial_key(world.trials[0]), "node-2", REBALANCING, "fewer there")
+        asked = Migrate(trial_key(world.trials[0]), "node-2", REBALANCING, "fewer there")
     others: tuple[Action, ...] = (
         DeletePod(asked.trial, "TrialEnded", "over"),
         Requeue(asked.trial, "NodeDraining", "it drains"),
-        Carry(asked.trial, "node-2", "NodeDraining", "it drains"),
+        Migrate(asked.trial, "node-2", "NodeDraining", "it drains"),
     )
     assert admit(one, world, *others, asked) == (*others, *([asked] if goes else []))
     place = (JOB.metadata.namespace, JOB.metadata.name), "node-2"
@@ -109,7 +109,7 @@ def test_nobody_goes_in_place_of_one_whose_move_the_cache_does_not_show_yet(aliv
     nodes = make_node(trials={"sweep-0": "Suspended", "sweep-1": "Suspended"}), make_node("node-2", uuid="GPU-2")
     world, one = make_world(JOB, first, second, *pods, *nodes), leveller(Cluster(ROOM))
     moves: list[Action] = [
-        Carry(trial_key(trial), "node-2", REBALANCING, "fewer")
+        Migrate(trial_key(trial), "node-2", REBALANCING, "fewer")
         if alive
         else Requeue(trial_key(trial), REBALANCING, "fewer", "node-2")
         for trial in world.trials
@@ -228,8 +228,8 @@ def test_where_it_is_on_its_way_to(world: World, node: str | None) -> None:
     trial = world.trials[0]
     assert bound_for(trial, observe(world)[trial_key(trial)]) == node
     (seen,) = build_snapshot(world, observe(world)).trials
-    assert seen.bound_for == node
-    assert seen.moves == (1 if trial.status.rebalanced else 0)
+    assert seen.destination == node
+    assert seen.rebalance_count == (1 if trial.status.rebalanced else 0)
 
 
 @pytest.mark.parametrize(("attempt", "there"), [(0, False), (1, True), (2, False)])
@@ -246,4 +246,4 @@ def test_off_unless_it_is_asked_for() -> None:
     assert Leveller(cast(Api, Cluster(ROOM)), OperatorSettings()).rules is None
     rules = leveller(Cluster(ROOM), rebalancing_min_stay_seconds=60.0).rules
     assert rules is not None
-    assert [rules.stays(moves) for moves in (0, 1, 2)] == [60.0, 120.0, 240.0]
+    assert [rules.min_stay_after(moves) for moves in (0, 1, 2)] == [60.0, 120.0, 240.0]

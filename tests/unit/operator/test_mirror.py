@@ -12,7 +12,7 @@ from operator_builders import NOW, ended, make_node, make_pod, make_trial, momen
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS
-from podium_core.domain.actions import Order
+from podium_core.domain.actions import WriteRunQueues
 from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
@@ -67,7 +67,7 @@ def test_an_order_without_an_answer_shares_its_epoch_with_none(clock: Clock, sta
     mirror = ModelMirror(server, ())
     actuator = Actuator(cast(Api, Mute()), mirror, PodRules("podium", "podium.dev/gpu"), Metrics())
     seen = mirror.world()
-    asyncio.run(actuator.order_alone(seen, [Order("node-0", 5, (("GPU-1", ()),))]))
+    asyncio.run(actuator.order_alone(seen, [WriteRunQueues("node-0", 5, (("GPU-1", ()),))]))
     snapshot = build_snapshot(mirror.world(), {})
     assert snapshot.epochs["node-0"] + 1 == next_epoch
     assert [gpu.uuid for node in mirror.world().nodes for gpu in node.spec.gpus] == ["GPU-0"]

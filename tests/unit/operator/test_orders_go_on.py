@@ -11,7 +11,7 @@ from operator_builders import UUID, make_job, make_node, make_pod, make_trial, m
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, Resource
-from podium_core.domain.actions import CreateTrial, Order
+from podium_core.domain.actions import CreateTrial, WriteRunQueues
 from podium_operator.act.actuator import PARALLEL_CALLS, Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.rebalancing import Leveller
@@ -167,7 +167,7 @@ def test_no_order_waits_for_pods_that_are_being_made() -> None:
         making = asyncio.create_task(actuator.create(seen, many))
         async with asyncio.timeout(LIMIT):
             await server.writes.wait()
-            await actuator.order_alone(seen, [Order("node-1", 2, ((UUID, ()),))])
+            await actuator.order_alone(seen, [WriteRunQueues("node-1", 2, ((UUID, ()),))])
             assert (server.orders, making.done()) == ([[]], False)
             server.may_write.set()
             await making

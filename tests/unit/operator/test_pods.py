@@ -10,7 +10,7 @@ from operator_builders import make_job, make_node
 from operator_builders import make_trial as trial_of
 from pod_manifests import RULES, pod, template, variables
 
-from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
+from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
 from podium_operator.act.memory_retry import whole_gpu
 from podium_operator.act.pod_manifest import PodRules, WholeGpu, make_pod, make_trial
 
@@ -177,13 +177,13 @@ def test_environment() -> None:
 
 def test_the_reading_tells_the_agent_how_to_read() -> None:
     made = pod(metrics={"format": "text", "stepKey": "epoch", "filter": "(?P<name>a)(?P<value>b)"})
-    reading = MetricsReading.model_validate_json(made["metadata"]["annotations"][READING_ANNOTATION])
+    reading = MetricsConfig.model_validate_json(made["metadata"]["annotations"][METRICS_ANNOTATION])
     assert (reading.metric, reading.step_key, reading.format, reading.container) == ("acc", "epoch", "text", "main")
     assert reading.direction == "maximize"
     assert reading.filter == "(?P<name>a)(?P<value>b)"
     assert reading.additional == ()
     more = pod(objective={"metric": "acc", "direction": "maximize", "additionalMetrics": ["loss", "f1"]})
-    reading = MetricsReading.model_validate_json(more["metadata"]["annotations"][READING_ANNOTATION])
+    reading = MetricsConfig.model_validate_json(more["metadata"]["annotations"][METRICS_ANNOTATION])
     assert (reading.metric, reading.additional) == ("acc", ("loss", "f1"))
 
 

@@ -12,7 +12,7 @@ from operator_builders import ended, make_job, make_node, make_pod, make_trial, 
 import podium_operator.guarded_plan
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
-from podium_core.domain.actions import Place, Places, Plan, Requeue
+from podium_core.domain.actions import LazyRanks, Plan, Requeue, TrialRank
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION, PodRules
 from podium_operator.act.rebalancing import Leveller
@@ -53,9 +53,9 @@ def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, ref
     metrics, settings, api = Metrics(), OperatorSettings(), cast(Api, Server())
     mirror, key = Mirror(api, settings), trial_key(trial)
     monkeypatch.setattr(mirror, "world", lambda: make_world(make_job(), trial, pod, make_node()))
-    go, stand = Requeue(key, "NodeDraining", "The node drains."), Place(key, 1, "GPURetained", "It keeps its GPU.")
+    go, stand = Requeue(key, "NodeDraining", "The node drains."), TrialRank(key, 1, "GPURetained", "It keeps its GPU.")
     monkeypatch.setattr(
-        podium_operator.guarded_plan, "plan", lambda _: Plan((go,), Places(lambda: iter((stand,))), None)
+        podium_operator.guarded_plan, "plan", lambda _: Plan((go,), LazyRanks(lambda: iter((stand,))), None)
     )
     actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
     statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)

@@ -73,9 +73,9 @@ def test_why_podium_deletes_it_is_read_off_the_pod() -> None:
 
 def test_that_it_waits_for_memory_is_read_off_its_conditions() -> None:
     condition = {"type": "podium.dev/holds-gpu", "status": "False", "reason": "Gated", "message": "its turn"}
-    assert parse_pod(pod_payload(conditions=[condition])).facts.short == ""
+    assert parse_pod(pod_payload(conditions=[condition])).facts.waits_for_memory == ""
     short = {**condition, "reason": "InsufficientGPUMemory", "message": "GPU x has 1 bytes free"}
-    assert parse_pod(pod_payload(conditions=[short])).facts.short == "GPU x has 1 bytes free"
+    assert parse_pod(pod_payload(conditions=[short])).facts.waits_for_memory == "GPU x has 1 bytes free"
 
 
 def test_the_worst_end_of_several_containers_counts() -> None:

@@ -1,4 +1,5 @@
 """From the objects to what the planner sees."""
+# ruff: noqa: E501 - a table is read by its columns
 
 from __future__ import annotations
 
@@ -44,12 +45,12 @@ JOBS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("not checked", {"status": {"conditions": []}}, {"accepted": False}),
     ("refused", {"status": {"conditions": [accepted("False")]}}, {"accepted": False}),
     ("memory", {"gpus": {"memory": "2Gi", "products": ["A"]}}, {"memory": 2 * 2**30, "products": ("A",)}),
-    ("no checkpoint", {}, {"freezes": True, "saves": False, "saves_at": "nowhere"}),
-    ("a claim, asked to save", {"checkpoint": CLAIM, "suspension": SAVES}, {"freezes": False, "saves": True,
-                                                                            "saves_at": "anywhere"}),
-    ("a claim, not asked", {"checkpoint": CLAIM}, {"freezes": True, "saves": False, "saves_at": "anywhere"}),
-    ("a folder of the node", {"checkpoint": ON_NODE, "suspension": SAVES}, {"saves": True, "saves_at": "node"}),
-    ("a scratch folder", {"checkpoint": {"path": "/c", "volume": {"emptyDir": {}}}}, {"saves_at": "nowhere"}),
+    ("no checkpoint", {}, {"suspendable": True, "checkpointable": False, "checkpoint_scope": "nowhere"}),
+    ("a claim, asked to save", {"checkpoint": CLAIM, "suspension": SAVES}, {"suspendable": False, "checkpointable": True,
+                                                                            "checkpoint_scope": "anywhere"}),
+    ("a claim, not asked", {"checkpoint": CLAIM}, {"suspendable": True, "checkpointable": False, "checkpoint_scope": "anywhere"}),
+    ("a folder of the node", {"checkpoint": ON_NODE, "suspension": SAVES}, {"checkpointable": True, "checkpoint_scope": "node"}),
+    ("a scratch folder", {"checkpoint": {"path": "/c", "volume": {"emptyDir": {}}}}, {"checkpoint_scope": "nowhere"}),
     ("cpu", {"gpus": {"perTrial": 0}}, {"gpus_per_trial": 0}),
     ("a grid smaller than max", {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]},
      {"max_trials": 2}),
@@ -78,8 +79,8 @@ def test_a_checkpoint_keeps_a_trial_in_place_only_where_every_node_has_it(
         methods = ["freeze", "cuda-checkpoint"] if has else ["freeze"]
         seen.append(node.model_copy(update={"status": node.status.model_copy(update={"methods": methods})}))
     job = make_job(suspension={"methods": ["cuda-checkpoint"]})
-    assert snap(job, *seen).jobs[0].freezes is freezes
-    assert snap(make_job(), *seen).jobs[0].freezes
+    assert snap(job, *seen).jobs[0].suspendable is freezes
+    assert snap(make_job(), *seen).jobs[0].suspendable
 
 
 @pytest.mark.parametrize(("place", "freezes"), [("owned", True), ("leased", False), ("", False)])
@@ -90,7 +91,7 @@ def test_a_node_that_leases_its_gpus_takes_freezing_from_those_that_are_there_al
     }
     leased = there["leased"].status.model_copy(update={"mode": "reservations", "methods": ["cuda-checkpoint"]})
     nodes = there["owned"], there["leased"].model_copy(update={"status": leased})
-    assert snap(make_job(), make_trial(phase="Running"), *nodes).jobs[0].freezes is freezes
+    assert snap(make_job(), make_trial(phase="Running"), *nodes).jobs[0].suspendable is freezes
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_what_a_switch_of_a_trial_takes_is_measured_on_itself(
 ) -> None:
     records = [{"method": m, "at": moment(), "suspendSeconds": out, "resumeSeconds": back} for m, out, back in recent]
     seen = snap(make_job(), make_trial(suspensions={"count": len(records), "recent": records})).trials[0]
-    assert seen.switch == (None if switch is None else pytest.approx(switch))
+    assert seen.switch_seconds == (None if switch is None else pytest.approx(switch))
 
 
 def test_a_trial_on_a_gpu() -> None:
@@ -120,7 +121,7 @@ def test_a_trial_on_a_gpu() -> None:
     assert (seen.phase, seen.pod, seen.node, seen.gpus) == (TrialPhase.RUNNING, "sweep-0-0", "node-1", (UUID,))
     assert (seen.curve[0].value, seen.gpu_seconds) == (0.5, 7.5)
     gpu = snapshot.gpus[0]
-    assert (gpu.holder, gpu.order, gpu.trials, gpu.free_shares) == (key, (key,), (key,), 3)
+    assert (gpu.holder, gpu.run_queue, gpu.trials, gpu.free_slots) == (key, (key,), (key,), 3)
     assert snapshot.epochs == {"node-1": 4}
 
 
@@ -169,7 +170,12 @@ def test_a_trial_that_leaves_a_node_that_drains() -> None:
     trial = make_trial(phase="Running", pod="sweep-0-0", checkpoint=saved)
     snapshot = snap(make_job(), trial, make_pod(**RUNNING, deleting=True, created=-9.0), drains)
     (seen,) = snapshot.trials
-    assert (seen.leaving, seen.overdue, seen.saved, seen.pod_since) == (True, False, 4.0, NOW - 9.0)
+    assert (seen.terminating, seen.termination_overdue, seen.checkpoint_step, seen.pod_since) == (
+        True,
+        False,
+        4.0,
+        NOW - 9.0,
+    )
     assert [gpu.draining for gpu in snapshot.gpus] == [True]
 
 
@@ -177,7 +183,7 @@ def test_the_urgent_pod_that_has_a_gpu_for_itself_is_seen() -> None:
     node = make_node()
     gpus = [gpu.model_copy(update={"exclusive_pod": "prod/urgent"}) for gpu in node.status.gpus]
     taken = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
-    assert [gpu.exclusive for one in (node, taken) for gpu in snap(one).gpus] == [None, "prod/urgent"]
+    assert [gpu.exclusive_pod for one in (node, taken) for gpu in snap(one).gpus] == [None, "prod/urgent"]
 
 
 @pytest.mark.parametrize(("guests", "free"), [((), 3), ((0,), 2), ((5, 7), 1), ((0, 0, 0), 0), ((0,) * 9, 0)])
@@ -188,7 +194,7 @@ def test_shares_and_memory_that_guests_have_are_not_free(guests: tuple[int, ...]
     gpus = [GpuStatus.model_validate(gpu.model_dump(by_alias=True) | {"otherPods": there}) for gpu in node.status.gpus]
     crowded = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
     snapshot = snap(make_job(trials={"max": 9, "parallel": 9, "maxSteps": 10}), *map(make_trial, range(9)), crowded)
-    assert [(gpu.free_shares, gpu.memory_reserved) for gpu in snapshot.gpus] == [(free, sum(guests))]
+    assert [(gpu.free_slots, gpu.memory_reserved) for gpu in snapshot.gpus] == [(free, sum(guests))]
     assert sum(isinstance(action, CreatePod) for action in plan(snapshot).actions) == free
 
 
@@ -251,5 +257,5 @@ def test_a_pod_that_wants_room(message: str, age: float, wants_room: bool) -> No
     """What no end of another trial would make is not room."""
     pod = make_pod(node=None, created=-age, conditions=unplaced(message))
     (trial,) = snap(make_job(), make_trial(pod="sweep-0-0"), make_node(), pod).trials
-    assert trial.wants_room is wants_room
+    assert trial.waits_for_capacity is wants_room
     assert trial.stuck is (age > 60.0)

@@ -8,7 +8,7 @@ import pytest
 from operator_builders import NOW, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
 
 from podium_core.curves.final_value import Forecast
-from podium_core.domain.actions import EndJob, EndTrial, Place
+from podium_core.domain.actions import EndJob, EndTrial, TrialRank
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.planning.eta import Eta
@@ -20,7 +20,7 @@ from podium_operator.report.job_status import job_status
 from podium_operator.report.trial_status import trial_status
 
 KEY = TrialKey("lab", "sweep-0", "uid-sweep-0")
-PLACE = Place(KEY, 2, "Rank", "Second of two.")
+PLACE = TrialRank(KEY, 2, "Rank", "Second of two.")
 RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 POINTS = {"points": [{"step": 1, "value": 0.3, "time": NOW}, {"step": 2, "value": 0.7, "time": NOW}]}
 
@@ -30,7 +30,7 @@ def shown(
     pod: dict[str, Any] | None = None,
     *,
     agent: str | None = None,
-    place: Place | None = PLACE,
+    place: TrialRank | None = PLACE,
     end: EndTrial | None = None,
     job: HyperParamJob | None = None,
     predicted: Forecast | None = None,
@@ -93,7 +93,7 @@ def test_why_a_trial_is_requeued_is_told_once_then_what_it_waits_for() -> None:
     failed = {"phase": "Failed", "gate": ended(0), "main": ended(3)}
     first = shown({"phase": "Running", "pod": "sweep-0-0"}, failed)
     assert (first["phase"], first["reason"], first["failures"]) == ("Requeued", "ProcessFailed", 1)
-    waiting = Place(KEY, 2, "BackOff", "waits")
+    waiting = TrialRank(KEY, 2, "BackOff", "waits")
     assert shown({"phase": "Requeued", "failures": 1}, failed, place=waiting)["reason"] == "BackOff"
 
 
@@ -163,7 +163,7 @@ def test_a_trial_without_gpu_is_not_ranked() -> None:
     status = shown(
         {"phase": "Pending", "pod": "sweep-0-0"},
         {"gated": False, "phase": "Running", "main": {"running": {}}},
-        place=Place(KEY, 1, "NoGPUAssigned", "no share"),
+        place=TrialRank(KEY, 1, "NoGPUAssigned", "no share"),
         job=make_job(gpus={"perTrial": 0}),
     )
     assert (status["phase"], status["reason"]) == ("Running", "NotRanked")

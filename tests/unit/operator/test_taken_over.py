@@ -11,7 +11,7 @@ from operator_builders import make_job, make_node, make_pod, make_trial, make_wo
 
 from podium_cluster.client import Api
 from podium_cluster.resources import Resource
-from podium_core.domain.actions import Order, Place
+from podium_core.domain.actions import TrialRank, WriteRunQueues
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import GPUNode
 from podium_operator.act.actuator import Actuator
@@ -40,8 +40,8 @@ def test_only_the_gpu_that_is_taken_over_says_so() -> None:
     api = cast(Api, server)
     mirror = Mirror(api, OperatorSettings())
     actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), Metrics())
-    place = Place(TrialKey("lab", "a", "u"), 1, "Envelope", "goes first.")
-    order = Order("node-1", 2, (("gpu-0", (place,)), ("gpu-1", (place,))), ("gpu-1",))
+    place = TrialRank(TrialKey("lab", "a", "u"), 1, "Envelope", "goes first.")
+    order = WriteRunQueues("node-1", 2, (("gpu-0", (place,)), ("gpu-1", (place,))), ("gpu-1",))
     world = make_world(make_node(epoch=1))
     asyncio.run(actuator.order(world, (order,)))
     (body,) = server.written
@@ -66,7 +66,7 @@ def test_an_order_ousts_nobody_once_its_agent_knows_it(
     status = node.status.model_copy(update={"observed_epoch": observed})
     world = make_world(make_job(), make_trial(0), make_pod(), node.model_copy(update={"spec": spec, "status": status}))
     (seen,) = build_snapshot(world, observe(world)).gpus
-    assert seen.ousts_nobody is ousts_nobody
+    assert seen.no_preemption is ousts_nobody
 
 
 def test_fields_of_a_newer_operator_are_left_out() -> None:

@@ -85,7 +85,7 @@ def test_who_is_carried_has_not_ended() -> None:
     world, _ = after({"phase": "Suspended"}, LEAVES, gone=True)
     (trial,) = world.trials
     new = make_pod(attempt=1)
-    carried = replace(world, pods=(replace(new, facts=replace(new.facts, carried=True)),))
+    carried = replace(world, pods=(replace(new, facts=replace(new.facts, migrated=True)),))
     assert unwritten(world, trial, 1)
     assert unwritten(carried, trial, 1) == ()
 

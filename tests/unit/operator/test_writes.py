@@ -12,7 +12,7 @@ from operator_builders import make_job, make_node, make_pod, make_trial, make_wo
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Order, Requeue
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Requeue, WriteRunQueues
 from podium_core.domain.snapshot import JobKey
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.awaiting_final_report import Settling
@@ -226,7 +226,7 @@ def test_a_pod_is_deleted_before_an_order_leaves_it_out_and_the_new_come_last() 
     world = make_world(make_job(), going, coming, make_pod(), make_node())
     actions = [
         CreatePod(trial_key(coming), 0, "SlotAvailable", "room"),
-        Order("node-1", 2, (("GPU-1", ()),)),
+        WriteRunQueues("node-1", 2, (("GPU-1", ()),)),
         DeletePod(trial_key(going), "StoppedByUser", "stopped"),
     ]
     carry_out(wire, world, *actions)

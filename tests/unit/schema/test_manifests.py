@@ -88,7 +88,7 @@ def test_what_is_no_manifest(text: str, words: str) -> None:
 
 def test_aliases_of_aliases_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine lines stood for a thousand million values, and each was written out."""
-    monkeypatch.setattr(manifests, "MOST_VALUES", 1000)
+    monkeypatch.setattr(manifests, "MAX_VALUES", 1000)
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     with pytest.raises(ManifestError, match=r"f.yaml: more than 1000 values once its aliases \(\*name\) are written"):

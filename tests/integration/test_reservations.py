@@ -1,5 +1,7 @@
-"""GPUs held by leases on a real node with the cluster's own kube-scheduler alone: a pod that never heard of Podium
-takes one, the trials on it lose no step, and they go on when it is had again. The tests are one story.
+"""GPU reservations on a real node with only the cluster's own kube-scheduler.
+
+A pod unrelated to Podium takes a reserved GPU. The trials on it lose no step and resume when Podium has the GPU again.
+Each test continues from the state of the previous one.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ PRIORITY_CLASS = {
     "value": -2,
     "preemptionPolicy": "Never",
 }
-# as SAVE does, but that it stands still once it was told to save: no step is printed that is not saved
-SAVE_AND_STAND = SAVE.replace(
+# like SAVE, but it stops after a requested checkpoint, so that every printed step is in the checkpoint
+SAVE_AND_STOP = SAVE.replace(
     "; then save; fi", "; then [ $i = 1 ] || s=1; save; [ $s ] && while :; do sleep 0.05; done; fi"
 )
 QUOTA = {
@@ -45,13 +47,15 @@ QUOTA = {
 
 @dataclass
 class Site:
+    """A node, an operator that reserves GPUs, and the requests of the tests."""
+
     node: Node
     operator: OperatorProcess
     folder: Path
 
     def job(self, name: str, script: str, **spec: Any) -> None:
         container = {"name": "train", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", script]}
-        whole = {
+        default = {
             "objective": {"metric": "acc", "direction": "maximize"},
             "parameters": [{"name": "lr", "min": 0.001, "max": 0.1}],
             "trials": {"max": 2, "parallel": 2, "maxSteps": 1_000_000},
@@ -61,7 +65,7 @@ class Site:
             **spec,
         }
         meta = {"name": name, "namespace": "default"}
-        manifest = {"apiVersion": "podium.dev/v1alpha1", "kind": "HyperParamJob", "metadata": meta, "spec": whole}
+        manifest = {"apiVersion": "podium.dev/v1alpha1", "kind": "HyperParamJob", "metadata": meta, "spec": default}
         self.node.create(manifest, self.folder)
 
     def status(self, job: str) -> dict[str, Any]:
@@ -72,19 +76,19 @@ class Site:
         conditions = self.status(job).get("conditions", [])
         return next((one for one in conditions if one["type"] == kind), {})
 
-    def leased(self, job: str, reason: str) -> bool:
+    def has_reservation_reason(self, job: str, reason: str) -> bool:
         return self.condition(job, "GPUsReserved").get("reason") == reason
 
-    def placeholders(self) -> list[dict[str, Any]]:
+    def reservation_pods(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.node.get("pods", "-l", "podium.dev/gpu-reservation")["items"]
         return found
 
-    def told(self, reason: str) -> list[str]:
-        """The sentences of events."""
+    def event_messages(self, reason: str) -> list[str]:
+        """Return the messages of the events with a reason."""
         return [event["message"] for event in self.node.get("events", "--field-selector", f"reason={reason}")["items"]]
 
-    def lease(self) -> str | None:
-        """The placeholder that holds the GPU, as the agent says."""
+    def reservation(self) -> str | None:
+        """Return the reservation pod that holds the GPU, as the agent reports it."""
         gpus = self.node.gpunode()["status"].get("gpus", [])
         return gpus[0].get("reservation") if gpus else None
 
@@ -95,35 +99,35 @@ class Site:
     def phases(self, job: str) -> set[str]:
         return {str(status.get("phase")) for status in self.trials(job).values()}
 
-    def stranger(self, name: str) -> None:
-        """A plain pod that wants a GPU, in a namespace of its own: no word of Podium in it."""
+    def create_other_pod(self, name: str) -> None:
+        """Create a pod that requests a GPU, in another namespace and without any reference to Podium."""
         container = {
             "name": "main",
             "image": IMAGE,
             "imagePullPolicy": "Never",
-            "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do echo at work; sleep 0.05; done"],
+            "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do echo running; sleep 0.05; done"],
             "resources": {"limits": {GPU: "1"}},
         }
         spec = {"terminationGracePeriodSeconds": 5, "containers": [container]}
-        meta = {"name": name, "namespace": "strangers"}
+        meta = {"name": name, "namespace": "others"}
         self.node.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, self.folder)
 
     def runs(self, name: str) -> bool:
-        return bool(self.node.get("pod", name, "-n", "strangers")["status"]["phase"] == "Running")
+        return bool(self.node.get("pod", name, "-n", "others")["status"]["phase"] == "Running")
 
-    def at_work(self, name: str) -> list[datetime]:
-        """When it wrote each of its lines."""
-        uid = self.node.get("pod", name, "-n", "strangers")["metadata"]["uid"]
-        folder = self.node.cluster.logs / NODE / "pods" / f"strangers_{name}_{uid}" / "main"
+    def line_times(self, name: str) -> list[datetime]:
+        """Return the times of the lines of a pod."""
+        uid = self.node.get("pod", name, "-n", "others")["metadata"]["uid"]
+        folder = self.node.cluster.logs / NODE / "pods" / f"others_{name}_{uid}" / "main"
         return [when(line) for path in sorted(folder.glob("*.log*")) for line in path.read_text().splitlines()]
 
-    def leave(self, name: str) -> None:
-        self.node.cluster.kubectl("delete", "pod", name, "-n", "strangers", "--wait=true")
+    def delete_other_pod(self, name: str) -> None:
+        self.node.cluster.kubectl("delete", "pod", name, "-n", "others", "--wait=true")
 
 
 @pytest.fixture(scope="module")
 def site(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("leases")
+    folder = tmp_path_factory.mktemp("reservations")
     plugins = node.cluster.node_root(NODE) / "var/lib/kubelet/device-plugins"
     script = project_dir() / "devcluster/manifests/nvidia-plugin/nvidia_plugin.py"
     command = [sys.executable, str(script), str(plugins), node.uuid]
@@ -140,9 +144,9 @@ def site(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
         node.kill()
         node.environment |= {"PODIUM_GPU_MODE": "reservations", "PODIUM_SLOTS_PER_GPU": "1"}
         node.start()
-        until(lambda: node.gpunode()["status"].get("mode") == "reservations", "an agent that leases")
+        until(lambda: node.gpunode()["status"].get("mode") == "reservations", "an agent with reservations")
         until(lambda: node.get("node", NODE)["status"]["allocatable"].get(GPU) == "1", "the other plugin's GPU")
-        node.cluster.kubectl("create", "namespace", "strangers")
+        node.cluster.kubectl("create", "namespace", "others")
         for manifest in (PRIORITY_CLASS, QUOTA):
             node.create(manifest, folder)
         operator.start()
@@ -155,7 +159,7 @@ def site(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
 
 
 def when(line: str) -> datetime:
-    """The runtime's stamps have nine digits of a second."""
+    """Return the time of a log line. The runtime writes nanoseconds, of which datetime reads microseconds."""
     stamp = line.split(" ", 1)[0]
     return datetime.fromisoformat(stamp[:26].rstrip("Z") + "+00:00")
 
@@ -164,108 +168,111 @@ def steps(node: Node, trial: str, attempt: int = 0) -> list[int]:
     return node.printed(trial, attempt)
 
 
-def test_a_job_that_can_only_freeze_is_refused_by_name(site: Site) -> None:
+def test_a_job_that_can_only_freeze_is_refused(site: Site) -> None:
     site.job("frozen", COUNT, suspension={"methods": ["freeze"]})
     until(lambda: site.status("frozen").get("phase") == "Refused", "the refusal")
     accepted = site.condition("frozen", "Accepted")
     assert accepted["reason"] == "GPUMemoryNotMovable"
     assert "spec.suspension.methods" in accepted["message"]
-    assert site.placeholders() == []
+    assert site.reservation_pods() == []
     site.node.cluster.kubectl("delete", "hyperparamjob", "frozen")
 
 
-def test_trials_work_on_what_the_quota_lets_podium_lease(site: Site) -> None:
+def test_trials_run_on_the_gpus_that_the_quota_allows_podium_to_reserve(site: Site) -> None:
     memory = {"perTrial": 1, "memory": "16Mi"}
     site.job("sweep", COUNT, suspension={"methods": ["cuda-checkpoint"]}, gpus=memory)
-    until(lambda: site.lease(), "a GPU that is leased")
+    until(lambda: site.reservation(), "a reserved GPU")
 
-    def word() -> bool:
-        told = site.condition("sweep", "GPUsReserved")
-        refused = told.get("reason") == "QuotaExceeded" and "exceeded quota: gpus" in told["message"]
-        return refused and told["status"] == "False" and "1 of 2 GPUs" in told["message"]
+    def reported() -> bool:
+        condition = site.condition("sweep", "GPUsReserved")
+        refused = condition.get("reason") == "QuotaExceeded" and "exceeded quota: gpus" in condition["message"]
+        return refused and condition["status"] == "False" and "1 of 2 GPUs" in condition["message"]
 
-    until(word, "the job's word")
-    assert len(site.placeholders()) == 1
-    until(lambda: "Running" in site.node.states().values(), "one of them at work")
-    (worker,) = site.node.states()
-    until(lambda: len(steps(site.node, worker)) > 5, "some steps")
+    until(reported, "the condition of the job")
+    assert len(site.reservation_pods()) == 1
+    until(lambda: "Running" in site.node.states().values(), "one of the trials runs")
+    (holder,) = site.node.states()
+    until(lambda: len(steps(site.node, holder)) > 5, "some steps")
 
 
-def test_another_agent_asks_what_is_leased_before_it_decides(site: Site) -> None:
-    node, (worker,) = site.node, site.node.states()
+def test_a_new_agent_reads_the_reservations_before_it_decides(site: Site) -> None:
+    node, (holder,) = site.node, site.node.states()
     node.kill()
     node.start()
-    until(lambda: b"announcing 1 shares" in node.log.read_bytes()[node.log_before :], "the new agent's shares")
-    before = len(steps(node, worker))
-    until(lambda: len(steps(node, worker)) > before + 5, "the trial works on")
+    until(lambda: b"announcing 1 shares" in node.log.read_bytes()[node.log_before :], "the new agent's slots")
+    before = len(steps(node, holder))
+    until(lambda: len(steps(node, holder)) > before + 5, "the trial continues")
     assert b": suspend" not in node.log.read_bytes()[node.log_before :]
-    until(lambda: site.lease(), "the new agent says so, too")
+    until(lambda: site.reservation(), "the new agent reports the reservation")
 
 
-def test_a_plain_pod_that_wants_the_gpu_gets_it(site: Site) -> None:
-    site.stranger("plain")
-    until(lambda: site.at_work("plain"), "the stranger at work")
-    assert len(site.node.frozen()) == 1, "what worked is suspended in place"
-    until(lambda: site.lease() is None, "the agent's word that it is not Podium's")
-    until(lambda: site.leased("sweep", "WaitingForGPU"), "Podium asks again")
-    until(lambda: site.phases("sweep") == {"Suspended", "Pending"}, "no trial at work")
-    # an operator that was too slow to see it end has no other word for it
+def test_another_pod_that_requests_the_gpu_gets_it(site: Site) -> None:
+    site.create_other_pod("plain")
+    until(lambda: site.line_times("plain"), "the other pod runs")
+    assert len(site.node.frozen()) == 1, "the holder is suspended in place"
+    until(lambda: site.reservation() is None, "the agent reports no reservation")
+    until(lambda: site.has_reservation_reason("sweep", "WaitingForGPU"), "Podium requests a reservation again")
+    until(lambda: site.phases("sweep") == {"Suspended", "Pending"}, "no trial runs")
+    # an operator that was too slow to see the preemption knows only that the pod was deleted
     words = ("PreemptionByScheduler", "it was deleted")
     until(
-        lambda: any(word in told for told in site.told("ReservationPreempted") for word in words),
-        "the event says by whom",
+        lambda: any(word in text for text in site.event_messages("ReservationPreempted") for word in words),
+        "the event with the cause",
     )
-    assert site.runs("plain"), "Podium's lease takes nothing from anybody"
+    assert site.runs("plain"), "Podium's reservation preempts no pod"
 
 
-def test_with_the_lease_they_go_on_and_no_step_is_lost(site: Site) -> None:
+def test_with_the_reservation_the_trials_resume_without_a_lost_step(site: Site) -> None:
     (pod,) = site.node.frozen()
-    worker, before, stranger = pod.removesuffix("-0"), len(site.node.log_of(pod)), site.at_work("plain")
-    site.leave("plain")
-    until(lambda: site.lease(), "the lease is had again")
-    until(lambda: len(steps(site.node, worker)) > before, "it goes on")
+    holder, before, other = pod.removesuffix("-0"), len(site.node.log_of(pod)), site.line_times("plain")
+    site.delete_other_pod("plain")
+    until(lambda: site.reservation(), "the reservation is renewed")
+    until(lambda: len(steps(site.node, holder)) > before, "the trial resumes")
     written = [when(line) for line in site.node.log_of(pod)]
-    assert not [moment for moment in written if stranger[0] <= moment <= stranger[-1]], "both at work"
-    found = steps(site.node, worker)
+    assert not [moment for moment in written if other[0] <= moment <= other[-1]], "both ran at the same time"
+    found = steps(site.node, holder)
     assert found == list(range(1, len(found) + 1))
-    assert site.trials("sweep")[worker].get("attempt", 0) == 0, "it is still the same pod"
+    assert site.trials("sweep")[holder].get("attempt", 0) == 0, "the trial is still in the same pod"
     assert site.status("sweep")["lostWork"]["steps"] == 0
 
 
-def test_it_is_given_back_with_the_last_search(site: Site) -> None:
+def test_the_reservation_ends_with_the_last_search(site: Site) -> None:
     before = len(site.node.log.read_bytes())
     site.node.cluster.kubectl("delete", "hyperparamjob", "sweep", "--wait=true")
-    until(lambda: not site.placeholders(), "no placeholder is left", 120)  # a grace period or two
-    until(lambda: site.lease() is None, "nothing is leased")
+    until(lambda: not site.reservation_pods(), "no reservation pod is left", 120)  # one or two grace periods
+    until(lambda: site.reservation() is None, "no GPU is reserved")
     until(lambda: not site.node.get("pods", "-l", "podium.dev/trial")["items"], "no trial is left")
-    said = site.node.log.read_bytes()[before:]
-    assert b"suspend (ReservationEnded)" not in said, "it ended while the GPU was Podium's"
+    log = site.node.log.read_bytes()[before:]
+    assert b"suspend (ReservationEnded)" not in log, "the trial ended before the reservation"
 
 
-def test_trials_that_cannot_be_suspended_save_and_go_on_from_there(site: Site) -> None:
+def test_trials_that_cannot_be_suspended_continue_from_a_checkpoint(site: Site) -> None:
     site.job(
         "saves",
-        SAVE_AND_STAND,
+        SAVE_AND_STOP,
         trials={"max": 1, "parallel": 1, "maxSteps": 1_000_000},
         suspension={"methods": ["app-checkpoint"], "gracePeriodSeconds": 8},
         checkpoint={"path": "/ckpt", "volume": {"hostPath": {"path": "/var/lib/checkpoints"}}},
     )
-    until(lambda: site.phases("saves") == {"Running"}, "it works")
+    until(lambda: site.phases("saves") == {"Running"}, "the trial runs")
     until(lambda: len(steps(site.node, "saves-0")) > 3, "some steps")
-    site.stranger("another")
-    until(lambda: site.runs("another"), "the stranger at work")
+    site.create_other_pod("another")
+    until(lambda: site.runs("another"), "the other pod runs")
     until(lambda: site.phases("saves") == {"Requeued"}, "the trial waits")
 
-    def asked() -> int:
-        """The step that it saved because it was asked: by itself it does so once, after the first."""
+    def requested_checkpoint() -> int:
+        """Return the step of the requested checkpoint.
+
+        Without a request there is only one, after the first step.
+        """
         step = int(site.trials("saves")["saves-0"].get("checkpoint", {}).get("step", 0))
         return step if step > 3 else 0
 
-    saved = until(asked, "its save")
-    site.leave("another")
+    saved = until(requested_checkpoint, "the requested checkpoint")
+    site.delete_other_pod("another")
     until(lambda: site.trials("saves")["saves-0"].get("attempt") == 1, "another attempt")
-    until(lambda: site.phases("saves") == {"Running"}, "it goes on")
+    until(lambda: site.phases("saves") == {"Running"}, "the trial continues")
     until(lambda: steps(site.node, "saves-0", 1), "further steps")
-    assert steps(site.node, "saves-0", 1)[0] == saved + 1, "none is lost, none is done twice"
-    until(lambda: site.trials("saves")["saves-0"].get("lastStep", 0) > saved, "its status goes on as well")
+    assert steps(site.node, "saves-0", 1)[0] == saved + 1, "no step is lost or repeated"
+    until(lambda: site.trials("saves")["saves-0"].get("lastStep", 0) > saved, "the steps in its status")
     assert site.trials("saves")["saves-0"].get("lostWork", {}).get("steps", 0) == 0

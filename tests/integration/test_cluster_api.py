@@ -1,4 +1,4 @@
-"""podium_cluster against a real kube-apiserver: verbs, errors, watch caches, events, heartbeats."""
+"""podium_cluster with a real kube-apiserver: verbs, errors, watch caches, events and heartbeats."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def cache_of(api: Api, parse: Any = lambda payload: payload) -> AsyncIterator[tuple[WatchCache[Any], Any]]:
-    """A running, synced cache of config maps, and a function that waits until a condition on it holds."""
+    """Run a cache of config maps; yield it with a function that waits for a condition."""
     cache: WatchCache[Any] = WatchCache(api, CONFIGMAPS, parse, namespace="default")
     changed = asyncio.Event()
     cache.subscribe(changed.set)
@@ -56,7 +56,7 @@ def run(kubeconfig: Path, body: Any) -> None:
     asyncio.run(main())
 
 
-def test_a_cache_sees_what_is_applied_changed_and_deleted(kubeconfig: Path) -> None:
+def test_a_watch_cache_follows_creations_changes_and_deletions(kubeconfig: Path) -> None:
     async def body(api: Api) -> None:
         async with cache_of(api) as (cache, until):
             await api.apply(CONFIGMAPS, config_map("seen", x="1"), manager="one")
@@ -70,7 +70,7 @@ def test_a_cache_sees_what_is_applied_changed_and_deleted(kubeconfig: Path) -> N
     run(kubeconfig, body)
 
 
-def test_an_object_that_cannot_be_read_blinds_nobody(kubeconfig: Path) -> None:
+def test_an_object_that_cannot_be_parsed_does_not_stop_the_cache(kubeconfig: Path) -> None:
     def parse(payload: Mapping[str, Any]) -> str:
         return str(int(payload["data"]["number"]))
 
@@ -86,10 +86,10 @@ def test_an_object_that_cannot_be_read_blinds_nobody(kubeconfig: Path) -> None:
     run(kubeconfig, body)
 
 
-def test_errors_carry_the_servers_sentence(kubeconfig: Path) -> None:
+def test_errors_contain_the_servers_message(kubeconfig: Path) -> None:
     async def body(api: Api) -> None:
         with pytest.raises(ApiError, match="not found") as missing:
-            await api.get(CONFIGMAPS, "nobody", "default")
+            await api.get(CONFIGMAPS, "missing", "default")
         assert missing.value.not_found
         with pytest.raises(ApiError, match="RFC 1123"):
             await api.apply(CONFIGMAPS, config_map("No_Good"), manager="one")

@@ -1,4 +1,4 @@
-"""The operator as a process against a real API server: saves, requeues, losses. The test plays kubelet and agent."""
+"""The operator as a process with a real API server: checkpoints, requeues and lost work."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from operator_stage import Play, Stage, now, running
 from podium_cluster.resources import EVENTS, GPUNODES, JOBS, NODES, PODS
 
 pytestmark = pytest.mark.integration
-SAVES: dict[str, Any] = {
+WITH_CHECKPOINTS: dict[str, Any] = {
     "suspension": {"methods": ["app-checkpoint"]},
     "checkpoint": {"path": "/c", "volume": {"claimName": "runs"}, "resumeArgs": ["--from=$(podium.checkpoint)"]},
 }
 
 
-def test_saves_need_a_volume_that_every_node_can_write(perform: Callable[[Play], None]) -> None:
+def test_checkpoints_need_a_volume_that_every_node_can_write(perform: Callable[[Play], None]) -> None:
     async def accepted(stage: Stage) -> tuple[str, str]:
         found = [c for c in (await stage.status()).get("conditions", []) if c["type"] == "Accepted"]
         return (found[0]["status"], found[0]["reason"]) if found else ("", "")
 
     async def play(stage: Stage) -> None:
-        def says(status: str, reason: str) -> Callable[[], Awaitable[bool]]:
-            async def said() -> bool:
+        def is_accepted(status: str, reason: str) -> Callable[[], Awaitable[bool]]:
+            async def reached() -> bool:
                 return await accepted(stage) == (status, reason)
 
-            return said
+            return reached
 
-        await stage.submit(**SAVES)
-        await stage.until("the claim is waited for", says("Unknown", "VolumeNotFound"))
+        await stage.submit(**WITH_CHECKPOINTS)
+        await stage.until("the job waits for the claim", is_accepted("Unknown", "VolumeNotFound"))
         assert await stage.trials() == {}
         await stage.claim("runs", "ReadWriteMany")
-        await stage.until("it is there", says("True", "Valid"))
-        await stage.until("the search begins", lambda: running(stage, "sweep-0"))
+        await stage.until("the job is valid", is_accepted("True", "Valid"))
+        await stage.until("the search starts", lambda: running(stage, "sweep-0"))
 
         await stage.claim("single", "ReadWriteOnce")
         volume = {"path": "/c", "volume": {"claimName": "single"}}
-        await stage.submit("other", **SAVES | {"checkpoint": volume})
+        await stage.submit("other", **WITH_CHECKPOINTS | {"checkpoint": volume})
 
         async def refused() -> bool:
             return (await stage.status("other")).get("reason") == "VolumeNotShared"
 
-        await stage.until("a claim of one node is refused", refused)
+        await stage.until("a claim for a single node is refused", refused)
 
     perform(play)
 
 
-def test_a_drained_node_empties_and_trials_go_on_from_their_saves(
+def test_trials_of_a_drained_node_continue_from_their_checkpoints(
     perform: Callable[[Play], None], kubeconfig: Path
 ) -> None:
-    """With one node they go on there, once it is let in again."""
+    """With a single node they continue there after the drain is undone."""
 
     async def podium(*arguments: str) -> tuple[int, str]:
         line = [sys.executable, "-m", "podium_cli.main", *arguments, "--kubeconfig", str(kubeconfig)]
@@ -72,33 +72,33 @@ def test_a_drained_node_empties_and_trials_go_on_from_their_saves(
             NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": stage.node}}, manager="t"
         )
         await stage.claim("runs", "ReadWriteMany")
-        await stage.submit(**SAVES)
-        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.submit(**WITH_CHECKPOINTS)
+        await stage.until("trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         saved = {"step": 2, "at": now(), "path": "step-2", "node": stage.node, "gpuSeconds": 5.0}
         await stage.report("sweep-0", 0.1, 0.2, checkpoint=saved)
-        code, said = await podium("drain", stage.node, "--wait", "0")
-        assert code == 0, said
+        code, output = await podium("drain", stage.node, "--wait", "0")
+        assert code == 0, output
         assert (await stage.api.get(NODES, stage.node))["spec"]["unschedulable"] is True
 
         async def gone() -> bool:
             return await stage.pods() == {} and set((await stage.phases()).values()) == {"Requeued"}
 
-        await stage.until("nobody is there", gone)
-        await stage.told(("sweep-0", "TrialRequeued"), ("sweep-1", "TrialRequeued"))
-        code, said = await podium("drain", stage.node)
-        assert code == 0, said
-        assert "no trial is left" in said
-        assert await stage.pods() == {}, "no pod is made for a node that drains"
+        await stage.until("no pod is left", gone)
+        await stage.wait_for_events(("sweep-0", "TrialRequeued"), ("sweep-1", "TrialRequeued"))
+        code, output = await podium("drain", stage.node)
+        assert code == 0, output
+        assert "no trial is left" in output
+        assert await stage.pods() == {}, "no pod is created for a draining node"
 
-        code, said = await podium("drain", stage.node, "--undo")
-        assert code == 0, said
-        await stage.until("they are back", lambda: running(stage, "sweep-0", "sweep-1"))
+        code, output = await podium("drain", stage.node, "--undo")
+        assert code == 0, output
+        await stage.until("the trials are on the GPU again", lambda: running(stage, "sweep-0", "sweep-1"))
         pod = (await stage.pods())["sweep-0-1"]
         (main,) = pod["spec"]["containers"]
         assert {"name": "PODIUM_RESUME", "value": "/c/step-2"} in main["env"]
         assert main["command"][-1] == "--from=/c/step-2"
         other = (await stage.pods())["sweep-1-1"]["spec"]["containers"][0]
-        assert "PODIUM_RESUME" not in {entry["name"] for entry in other["env"]}, "it had not saved yet"
+        assert "PODIUM_RESUME" not in {entry["name"] for entry in other["env"]}, "it had no checkpoint yet"
         node = await stage.api.get(GPUNODES, stage.node)
         assert node["spec"]["draining"] is False
         await stage.api.delete(NODES, stage.node)
@@ -106,32 +106,32 @@ def test_a_drained_node_empties_and_trials_go_on_from_their_saves(
     perform(play)
 
 
-def test_the_reason_for_a_requeue_is_on_the_pod_and_in_the_trial(perform: Callable[[Play], None]) -> None:
-    """A finalizer keeps the pod in sight, as a kubelet that lets it save does."""
+def test_the_reason_for_a_requeue_is_in_the_pod_and_the_trial(perform: Callable[[Play], None]) -> None:
+    """A finalizer keeps the pod, as a kubelet does during the grace period."""
 
     async def play(stage: Stage) -> None:
         await stage.claim("runs", "ReadWriteMany")
-        await stage.submit(**SAVES, trials={"max": 1, "parallel": 1, "maxSteps": 10})
+        await stage.submit(**WITH_CHECKPOINTS, trials={"max": 1, "parallel": 1, "maxSteps": 10})
 
-        async def works() -> bool:
+        async def runs() -> bool:
             return (await stage.phases()).get("sweep-0") == "Running"
 
-        await stage.until("it works: who has not begun leaves at once", works)
+        await stage.until("the trial runs: a pod that has not started would be deleted at once", runs)
         keep = {"metadata": {"finalizers": ["test/kept"]}}
         await stage.api.patch(PODS, "sweep-0-0", stage.name, keep, manager="test")
         drains = {"metadata": {"name": stage.node}, "spec": {"draining": True}}
         await stage.api.apply(GPUNODES, drains, manager="podium-cli-drain")
 
-        async def told() -> bool:
+        async def reported() -> bool:
             status = (await stage.trials())["sweep-0"]["status"]
             return (status["phase"], status["reason"]) == ("Running", "NodeDraining")
 
-        await stage.until("it is told to go", told)
+        await stage.until("the trial has the reason", reported)
 
-        async def goes() -> bool:
+        async def deleted() -> bool:
             return "deletionTimestamp" in (await stage.pods())["sweep-0-0"]["metadata"]
 
-        await stage.until("its pod is deleted", goes)
+        await stage.until("its pod is deleted", deleted)
         pod = (await stage.pods())["sweep-0-0"]
         assert pod["metadata"]["annotations"]["podium.dev/requeue"] == "NodeDraining"
         await stage.api.patch(PODS, "sweep-0-0", stage.name, {"metadata": {"finalizers": None}}, manager="test")
@@ -139,8 +139,8 @@ def test_the_reason_for_a_requeue_is_on_the_pod_and_in_the_trial(perform: Callab
         async def requeued() -> bool:
             return (await stage.phases())["sweep-0"] == "Requeued"
 
-        await stage.until("it is gone", requeued)
-        await stage.told(("sweep-0", "TrialRequeued"))
+        await stage.until("the trial is requeued", requeued)
+        await stage.wait_for_events(("sweep-0", "TrialRequeued"))
         items = (await stage.api.list(EVENTS, stage.name))["items"]
         (event,) = [event for event in items if event["reason"] == "TrialRequeued"]
         assert (event["type"], event["message"].partition(":")[0]) == ("Normal", "NodeDraining")
@@ -148,41 +148,41 @@ def test_the_reason_for_a_requeue_is_on_the_pod_and_in_the_trial(perform: Callab
     perform(play)
 
 
-def test_losses_are_told_and_summed(perform: Callable[[Play], None]) -> None:
+def test_lost_work_is_reported_and_summed(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.submit()
-        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.until("trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         loss = {"attempt": 1, "at": now(), "step": 5, "resumedFrom": 2, "steps": 3, "gpuSeconds": 2.5}
         await stage.report("sweep-0", 0.1, 0.2)
 
         async def seen() -> bool:
             return bool((await stage.status()).get("best", {}).get("value") == pytest.approx(0.2))
 
-        await stage.until("the operator has seen it once without a loss", seen)
+        await stage.until("the operator has read the trial without lost work", seen)
         await stage.report("sweep-0", 0.1, 0.2, lostWork={"count": 1, "steps": 3, "gpuSeconds": 2.5, "recent": [loss]})
 
-        async def told() -> bool:
+        async def reported() -> bool:
             lost = (await stage.status()).get("lostWork")
             return lost == {"steps": 3, "gpuSeconds": 2.5} and ("sweep-0", "WorkLost") in await stage.events()
 
-        await stage.until("it is told", told)
+        await stage.until("the lost work is reported", reported)
 
     perform(play)
 
 
-def test_a_deleted_job_takes_its_folders_with_it(perform: Callable[[Play], None]) -> None:
+def test_the_deletion_of_a_job_deletes_its_checkpoint_folders(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.claim("runs", "ReadWriteMany")
-        await stage.submit(**SAVES)
-        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.submit(**WITH_CHECKPOINTS)
+        await stage.until("trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         assert (await stage.job())["metadata"]["finalizers"] == ["podium.dev/checkpoints"]
         await stage.api.delete(JOBS, "sweep", stage.name)
 
-        async def cleans() -> bool:
+        async def cleaning_up() -> bool:
             pods = await stage.pods()
             return await stage.trials() == {} and [name[:14] for name in pods] == ["sweep-cleanup-"]
 
-        await stage.until("its trials are gone at once", cleans, play=False)
+        await stage.until("its trials are gone and the cleanup runs", cleaning_up, play=False)
         assert "deletionTimestamp" in (await stage.job())["metadata"]
         status = {"status": {"phase": "Succeeded"}}
         (pod,) = await stage.pods()
@@ -191,17 +191,17 @@ def test_a_deleted_job_takes_its_folders_with_it(perform: Callable[[Play], None]
         async def gone() -> bool:
             return not (await stage.api.list(JOBS, stage.name))["items"]
 
-        await stage.until("and then the job", gone, play=False)
+        await stage.until("the job is gone", gone, play=False)
         assert not [event for event in await stage.events() if event[1] == "CheckpointsNotRemoved"]
 
     perform(play)
 
 
-def test_a_job_that_keeps_its_folders_goes_at_once(perform: Callable[[Play], None]) -> None:
+def test_a_job_that_retains_its_folders_is_deleted_at_once(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         await stage.claim("runs", "ReadWriteMany")
-        await stage.submit(**SAVES | {"checkpoint": SAVES["checkpoint"] | {"retain": True}})
-        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.submit(**WITH_CHECKPOINTS | {"checkpoint": WITH_CHECKPOINTS["checkpoint"] | {"retain": True}})
+        await stage.until("trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         assert "finalizers" not in (await stage.job())["metadata"]
 
     perform(play)

@@ -1,4 +1,4 @@
-"""What the daemon sees of a container that is really frozen: its id from the cgroup's path, and no work at rest."""
+"""The daemon's measurements of a frozen container: its ID from the cgroup, and no work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ V1, V2 = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")
 
 
 class Cgroup:
-    """A cgroup as a runtime makes one for a container, frozen by either version's file."""
+    """A cgroup as a container runtime creates it, of cgroup version 1 or 2."""
 
     def __init__(self, root: Path, v1: bool) -> None:
         self.parent = root / f"kubepods-test-{uuid.uuid4().hex[:8]}"
@@ -50,7 +50,7 @@ def cgroup(until: Callable[..., None]) -> Iterator[Cgroup]:
     try:
         made = Cgroup(V1 if v1 else V2, v1)
     except OSError as error:
-        pytest.skip(f"no cgroup can be made here: {error}")
+        pytest.skip(f"cannot create a cgroup: {error}")
     yield made
     made.thaw()
     for pid in (made.folder / "cgroup.procs").read_text().split():
@@ -60,24 +60,24 @@ def cgroup(until: Callable[..., None]) -> Iterator[Cgroup]:
     made.parent.rmdir()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
-def test_a_frozen_container_is_at_rest(gpud: Any, cgroup: Cgroup, until: Callable[..., None]) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can create cgroups")
+def test_a_frozen_container_does_no_work(gpud: Any, cgroup: Cgroup, until: Callable[..., None]) -> None:
     worker = gpud.work(gpud.uuid(0), memory=1 << 30)
     cgroup.add(worker.pid)
     witness = gpud.work(gpud.uuid(1))
 
     def works_since(pid: int, moment: float) -> bool:
-        return any(i.pid == pid and i.sure_start > moment for i in gpud.log())
+        return any(i.pid == pid and i.certain_start > moment for i in gpud.log())
 
-    until(lambda: any(i.container == CONTAINER for i in gpud.log()), "its id in the log")
+    until(lambda: any(i.container == CONTAINER for i in gpud.log()), "the container ID in the log")
     cgroup.freeze()
     until(cgroup.frozen, "frozen")
     frozen = time.monotonic()
-    until(lambda: works_since(witness.pid, frozen + 0.5), "half a second of the witness")
+    until(lambda: works_since(witness.pid, frozen + 0.5), "half a second of another process's work")
     utilisation = "answer = [n.nvmlDeviceGetUtilizationRates(h[0]).gpu, n.nvmlDeviceGetMemoryInfo(h[0]).used >> 30]"
-    until(lambda: gpud.nvml(utilisation) == [0, 1], "an idle GPU whose memory is still taken")
+    until(lambda: gpud.nvml(utilisation) == [0, 1], "an idle GPU whose memory is still in use")
     thawed = time.monotonic()
     cgroup.thaw()
     until(lambda: works_since(worker.pid, thawed), "work after the thaw")
     mine = [i for i in gpud.log() if i.pid == worker.pid]
-    assert [i for i in mine if i.sure_end > frozen and i.sure_start < thawed] == []
+    assert [i for i in mine if i.certain_end > frozen and i.certain_start < thawed] == []

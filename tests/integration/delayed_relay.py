@@ -1,5 +1,7 @@
-"""A TCP relay to the API server whose answers can be held back: whoever is behind it learns of nothing new meanwhile.
-So a race that the scheduler wins now and then is won each time. Used by test_extender.
+"""A TCP relay to the API server that can delay the server's answers.
+
+The client sees no changes meanwhile, so the scheduler always wins a race that it otherwise wins rarely. Used by
+test_extender.
 """
 
 from __future__ import annotations
@@ -13,49 +15,49 @@ from urllib.parse import urlsplit
 CHUNK = 1 << 16
 
 
-class HeldWire:
-    """From a port of loopback to `server`, an https address; TLS goes through it untouched."""
+class DelayedRelay:
+    """A relay from a loopback port to `server`, an https address. It does not terminate TLS."""
 
     def __init__(self, server: str) -> None:
         address = urlsplit(server)
-        self._far = address.hostname or "", address.port or 443
-        self._flows = threading.Event()
-        self._flows.set()
+        self._server = address.hostname or "", address.port or 443
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._sockets: list[socket.socket] = [self._listener]
         self.address = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Inside, nothing that the server says comes through; what it said is delivered afterwards."""
-        self._flows.clear()
+    def delayed(self) -> Iterator[None]:
+        """Delay all data from the server within the context; deliver it afterwards."""
+        self._flowing.clear()
         try:
             yield
         finally:
-            self._flows.set()
+            self._flowing.set()
 
     def close(self) -> None:
-        self._flows.set()
+        self._flowing.set()
         for one in self._sockets:
-            with contextlib.suppress(OSError):  # the other side ended it already
+            with contextlib.suppress(OSError):  # the other side has closed it already
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed
             while True:
-                near, _ = self._listener.accept()
-                self._sockets.append(near)
+                client, _ = self._listener.accept()
+                self._sockets.append(client)
                 try:
-                    far = socket.create_connection(self._far, timeout=10)
+                    server = socket.create_connection(self._server, timeout=10)
                 except OSError:
-                    near.close()  # the server is down: the client sees a closed connection, as without us
+                    client.close()  # the server is down: the client sees a closed connection, as without the relay
                     continue
-                far.settimeout(None)
-                self._sockets.append(far)
-                threading.Thread(target=self._copy, args=(near, far), daemon=True).start()
-                threading.Thread(target=self._copy, args=(far, near, self._flows), daemon=True).start()
+                server.settimeout(None)
+                self._sockets.append(server)
+                threading.Thread(target=self._copy, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._copy, args=(server, client, self._flowing), daemon=True).start()
 
     def _copy(self, source: socket.socket, target: socket.socket, flows: threading.Event | None = None) -> None:
         with contextlib.suppress(OSError):
