@@ -41,12 +41,12 @@ class Search:
     """One job's board and what stands on it, kept from cycle to cycle."""
 
     def __init__(self, maximize: bool = True) -> None:
-        self.job, self.curves_of_job = make_job(max_steps=float(STEPS), maximize=maximize), CurveTable(maximize)
+        self.job, self.table = make_job(max_steps=float(STEPS), maximize=maximize), CurveTable(maximize)
 
     def ask(self, trials: list[TrialView]) -> Predictions | None:
-        self.curves_of_job.update(self.job, trials, make_snapshot(jobs=[self.job], trials=trials))
-        table = align(self.curves_of_job, float(STEPS))
-        return predict_by_similar_curves(self.curves_of_job, table, ~self.curves_of_job.done)
+        self.table.update(self.job, trials, make_snapshot(jobs=[self.job], trials=trials))
+        table = align(self.table, float(STEPS))
+        return predict_by_similar_curves(self.table, table, ~self.table.done)
 
 
 def ask(trials: list[TrialView]) -> Predictions | None:
@@ -60,7 +60,7 @@ def families(each: int) -> list[TrialView]:
 def test_who_looks_like_the_late_ones_is_expected_to_end_as_they_did() -> None:
     found = ask([*families(4), begun(8, PROMISING), begun(9, LATE)])
     assert found is not None
-    assert found.told.tolist() == [False] * 8 + [True] * 2
+    assert found.predicted.tolist() == [False] * 8 + [True] * 2
     assert found.chance[9] > 3.0 * found.chance[8]  # although it stands at half the value
     assert found.skill > 0.2
 
@@ -121,10 +121,10 @@ def test_a_place_is_interpolated_between_the_completed_ones(ended: list[float], 
     nothing, column = rank_columns(np.stack([np.full(len(others), np.nan), others], axis=1))
     assert nothing is None
     assert column is not None
-    expected = np.interp(asked, column.values, column.places)
-    np.testing.assert_allclose([column.place(value) for value in asked], expected, atol=1e-9)
-    assert [column.place(value) for value in ended] == column.own[:-1].tolist()
-    assert column.place(float("nan")) == column.place(-np.inf) == column.own[-1] == column.places[0]
+    expected = np.interp(asked, column.values, column.ranks)
+    np.testing.assert_allclose([column.rank(value) for value in asked], expected, atol=1e-9)
+    assert [column.rank(value) for value in ended] == column.own[:-1].tolist()
+    assert column.rank(float("nan")) == column.rank(-np.inf) == column.own[-1] == column.ranks[0]
 
 
 @given(
@@ -148,10 +148,10 @@ def test_a_memory_that_was_kept_equals_a_new_one(history: list[tuple[list[float]
         one, new = kept.ask(trials), Search(maximize).ask(trials)
         assert (one is None) == (new is None)
         if one is not None and new is not None:
-            np.testing.assert_array_equal(one.told, new.told)
+            np.testing.assert_array_equal(one.predicted, new.predicted)
             np.testing.assert_array_equal(one.chance, new.chance)
             assert one.skill == new.skill
-            assert np.all((one.chance[one.told] > 0.0) & (one.chance[one.told] <= 1.0 + 1e-6))
+            assert np.all((one.chance[one.predicted] > 0.0) & (one.chance[one.predicted] <= 1.0 + 1e-6))
 
 
 def test_a_memory_of_rows_that_moved_equals_a_new_one() -> None:

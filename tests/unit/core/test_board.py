@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_core.curves.aligned_curves import PER_DOUBLING, AlignedCurves, gains, running_best
-from podium_core.curves.curve_table import CurveTable, curves_of_job
+from podium_core.curves.curve_table import CurveTable, curves
 from podium_core.curves.non_finite import diverged
 from podium_core.curves.power_law import predict
 from podium_core.curves.running_means import RunningMeans
@@ -76,15 +76,15 @@ def test_a_board_that_was_kept_equals_a_new_one(
         assert kept.keys == new.keys
         for name in ARRAYS:
             np.testing.assert_array_equal(getattr(kept, name), getattr(new, name), err_msg=name)
-        table = kept.keep("table", partial(AlignedCurves, len(kept), 8.0))
+        table = kept.cached("table", partial(AlignedCurves, len(kept), 8.0))
         fresh = AlignedCurves(len(new), 8.0)
         for one, of in ((table, kept), (fresh, new)):
             one.refresh(of)
         for name in ("best", "gain", "rung"):
             np.testing.assert_array_equal(getattr(table, name), getattr(fresh, name), err_msg=name)
-        for column in set(fresh.rung.tolist()) - {-1}:
-            assert table.lead_gain[column] == fresh.lead_gain[column]
-            assert table.ratio[column] == fresh.ratio[column]
+        for column in set(fresh.column.tolist()) - {-1}:
+            assert table.leader_gain[column] == fresh.leader_gain[column]
+            assert table.gain_ratio[column] == fresh.gain_ratio[column]
 
 
 @given(cycles(), st.booleans(), st.uuids())
@@ -153,12 +153,12 @@ def test_a_thinned_curve_that_ends_where_it_did_has_gained_otherwise() -> None:
     for points in (whole, whole[1:]):
         trials = [replace(make_trial(0), curve=points)]
         kept.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-        table = kept.keep("table", partial(AlignedCurves, 1, 8.0))
+        table = kept.cached("table", partial(AlignedCurves, 1, 8.0))
         table.refresh(kept)
     fresh = AlignedCurves(1, 8.0)
     fresh.refresh(kept)
-    assert table.lead_gain[-1] == fresh.lead_gain[-1]
-    assert table.ratio[-1] == fresh.ratio[-1]
+    assert table.leader_gain[-1] == fresh.leader_gain[-1]
+    assert table.gain_ratio[-1] == fresh.gain_ratio[-1]
 
 
 @given(cycles(), st.booleans(), st.integers(1, 3))
@@ -171,7 +171,7 @@ def test_medians_of_running_means_that_were_kept_are_those_of_their_definition(
         trials = tuple(make_trial(n, values=c, phase=p, gpu_seconds=s) for n, c, p, s in cycle)
         kept.update(job, trials, make_snapshot(jobs=[job], trials=trials))
         judged = np.flatnonzero(kept.step > 0.0)
-        means = kept.keep("means", partial(RunningMeans, len(kept)))
+        means = kept.cached("means", partial(RunningMeans, len(kept)))
         found = means.medians(kept, judged, peers)
         for row, values in enumerate(found.tolist()):
             there = int(kept.step[row])  # steps are 1, 2, 3, ...
@@ -193,14 +193,14 @@ def test_a_derived_array_is_computed_for_changed_curves_alone() -> None:
         seen.append(len(curve))
         return float(len(curve))
 
-    curves_of_job = CurveTable(True)
+    curves = CurveTable(True)
     trials = [make_trial(i, values=[0.1] * (i + 1)) for i in range(3)]
     for _ in range(2):
-        curves_of_job.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-        assert curves_of_job.derive("count", 1, count)[:, 0].tolist() == [1.0, 2.0, 3.0]
+        curves.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+        assert curves.per_curve("count", 1, count)[:, 0].tolist() == [1.0, 2.0, 3.0]
     trials[1] = replace(trials[1], curve=(*trials[1].curve, Point(9.0, 0.5, 9.0)))
-    curves_of_job.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-    assert curves_of_job.derive("count", 1, count)[:, 0].tolist() == [1.0, 3.0, 3.0]
+    curves.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+    assert curves.per_curve("count", 1, count)[:, 0].tolist() == [1.0, 3.0, 3.0]
     assert seen == [1, 2, 3, 3]
 
 

@@ -63,11 +63,11 @@ def histories(draw: st.DrawFn) -> list[list[Curve]]:
     return found
 
 
-def read(curves_of_job: CurveTable, trials: list[TrialView], maximize: bool) -> AlignedCurves:
+def read(curves: CurveTable, trials: list[TrialView], maximize: bool) -> AlignedCurves:
     job = make_job(maximize=maximize, max_steps=HORIZON)
-    curves_of_job.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-    table = curves_of_job.keep("table", partial(AlignedCurves, len(curves_of_job), HORIZON))
-    table.refresh(curves_of_job)
+    curves.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+    table = curves.cached("table", partial(AlignedCurves, len(curves), HORIZON))
+    table.refresh(curves)
     return table
 
 
@@ -89,7 +89,7 @@ def test_a_curve_read_as_it_grew_is_as_read_at_once(history: list[list[Curve]], 
             np.testing.assert_array_equal(getattr(kept, name), getattr(new, name), err_msg=name)
         for name in ("best", "gain", "rung"):
             np.testing.assert_array_equal(getattr(table, name), getattr(fresh, name), err_msg=name)
-        for column in set(fresh.rung.tolist()) - {-1}:
+        for column in set(fresh.column.tolist()) - {-1}:
             for name in ("lead", "lead_gain", "typical", "ratio"):
                 np.testing.assert_equal(getattr(table, name)[column], getattr(fresh, name)[column], err_msg=name)
 
@@ -125,11 +125,11 @@ def test_a_new_point_of_a_thinned_curve_costs_a_few(monkeypatch: pytest.MonkeyPa
 
     for module in (board_module, table_module):
         monkeypatch.setattr(module, "diverged", counted)
-    curves_of_job, curve, grid, costs = CurveTable(True), (), Grid(True), []
+    curves, curve, grid, costs = CurveTable(True), (), Grid(True), []
     for step in range(1, 1000):
         curve = thin((*curve, Point(float(step), 1.0 - 1.0 / step, float(step))), grid)
         count = 0
-        read(curves_of_job, [replace(make_trial(0), curve=tuple(map(replace, curve)))], maximize=True)
+        read(curves, [replace(make_trial(0), curve=tuple(map(replace, curve)))], maximize=True)
         costs.append(count)
     assert len(curve) > 100
     assert mean(costs) < 10

@@ -29,11 +29,11 @@ def asked(
     """Of each new trial, beside opened ones of such worth, which are through unless told otherwise."""
     trials = [opened(i, tries) for i, tries in enumerate(old)]
     trials += [make_trial(len(old) + i, phase=TrialPhase.GATED, parameters=tries) for i, tries in enumerate(new)]
-    job, curves_of_job = make_job(), CurveTable(maximize=True)
-    curves_of_job.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+    job, curves = make_job(), CurveTable(maximize=True)
+    curves.update(job, trials, make_snapshot(jobs=[job], trials=trials))
     values = np.array([*worth, *[0.0] * len(new)])
     shares = np.array([*(trained or [1.0] * len(old)), *[0.0] * len(new)])
-    return relative_value(curves_of_job, ~curves_of_job.opened, curves_of_job.opened, values, shares).tolist()
+    return relative_value(curves, ~curves.started, curves.started, values, shares).tolist()
 
 
 def test_a_repeat_is_worth_what_its_likes_were_and_a_stranger_what_all_were() -> None:

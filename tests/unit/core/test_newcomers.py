@@ -22,19 +22,19 @@ VALUES = st.one_of(st.floats(-2.0, 2.0), st.sampled_from([0.5, 0.5, math.nan, 1e
 
 
 def by_definition(table: AlignedCurves, lost: NDArray[np.bool_]) -> list[float]:
-    found = [-math.inf] * len(table.rung)
+    found = [-math.inf] * len(table.column)
     for column in range(len(table.grid) - 1):  # nobody is above the last rung
-        standing = [row for row in range(len(table.rung)) if table.rung[row] == column and not lost[row]]
+        standing = [row for row in range(len(table.column)) if table.column[row] == column and not lost[row]]
         if not standing:
             continue
         leader = max(standing, key=lambda row: (table.best[row, column], -row))
         ahead, its_gain = table.best[leader, column], table.gain[leader, column]
-        for row in range(len(table.rung)):
+        for row in range(len(table.column)):
             own, gain = table.best[row, column], table.gain[row, column]
-            if table.rung[row] <= column or not own > -np.inf:
+            if table.column[row] <= column or not own > -np.inf:
                 continue
             with np.errstate(all="ignore"):
-                unit = (max(gain, its_gain, table.lead_gain[column]) + 1e-12) * table.ratio[column] ** SCALE.spread
+                unit = (max(gain, its_gain, table.leader_gain[column]) + 1e-12) * table.gain_ratio[column] ** SCALE.spread
                 lag = ((ahead - own) + (its_gain - gain) * SCALE.slope) / unit
             if lag > 0.0:
                 found[row] = max(found[row], lag)
@@ -50,7 +50,7 @@ def test_kept_or_new_it_is_as_defined(reports: list[tuple[int, float, int]]) -> 
         for number, value, evaluations in reports:
             shown[number] = (shown[number] + [value] * evaluations)[: int(HORIZON)]
             seen, table = _table([make_trial(n, values=values) for n, values in enumerate(shown)], job)
-            kept = table.keep(SCALE, lambda table=table: LagsBehindLessTrained(table, SCALE))
+            kept = table.cached(SCALE, lambda table=table: LagsBehindLessTrained(table, SCALE))
             with np.errstate(all="ignore"):
                 found = kept.largest_lag(table.standings(), seen.diverged)
                 anew = LagsBehindLessTrained(table, SCALE).largest_lag(table.standings(), seen.diverged)
