@@ -1,11 +1,9 @@
-"""Records learning curves of our own example (examples/digits/train.py) as simulator/podium_simulator/traces/trace.py
-reads
-them.
+"""Record learning curves of Podium's own example (examples/digits/train.py).
 
     python tools/record_example.py [OUT] [--trials 48] [--epochs 40] [--work 4] [--seed 0]
 
-Configurations are drawn as examples/digits/job.yaml describes them. No wall time is kept (it depends on the machine,
-and at --work=4 an epoch is short): `seconds` counts evaluations, so the same call writes the same file.
+Configurations are drawn as examples/digits/job.yaml describes them. No wall time is recorded: it depends on the
+machine, and at --work=4 an epoch is short. `seconds` counts evaluations, so the same call writes the same file.
 """
 
 from __future__ import annotations

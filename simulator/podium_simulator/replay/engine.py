@@ -1,11 +1,13 @@
-"""One pool under one policy on one machine, on virtual time: the cluster's own policy objects and switch rule decide,
-recorded curves answer.
+"""Replay of one sample under one policy on one machine, on virtual time.
 
-A GPU decides when its trial reaches an evaluation or its end, or when a slice Q has passed; never about another GPU's
-trial. A suspension and a resumption occupy the GPU; a first start and the end of a trial are free. The policy sees a
-snapshot that holds each trial's values up to the evaluation that it has trained to. When the plan of a policy that cuts
-is over and the pool's best trial is not trained, the rest is trained best-so-far first ("revived"): a wrong cut costs
-its true price. Called by benchmarks/bench_hpo.py and by tests.
+The cluster's own policies and switch rule decide; recorded curves provide the values. A GPU decides when its trial
+reaches an evaluation or its end, or when a slice Q has passed, and never about another GPU's trial. A suspension and a
+resumption occupy the GPU; a first start and the end of a trial cost nothing. The policy sees a snapshot with each
+trial's values up to its last evaluation.
+
+A policy that gives trials up may end its plan before the sample's best trial is trained. The replay then trains the
+remaining trials, best-so-far first ("revived"), so a wrong early stop costs its full price. Used by the benchmarks and
+by tests.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ from podium_simulator.replay.history import History, Reached
 from podium_simulator.replay.samples import Machine, Pool
 from podium_simulator.replay.state import DEFAULT_RULES, JOB, Rules, SimGpu, SimTrial, World, new_world
 
-_INSTANT = 1e-6  # seconds: closer than this to an evaluation is at it
+_INSTANT = 1e-6  # seconds: closer than this to an evaluation counts as at it
 
 
 def replay(pool: Pool, policy: Policy, machine: Machine, rules: Rules = DEFAULT_RULES) -> History:
-    """Deterministic to the bit; one decision an evaluation and one a slice."""
+    """Return the history of the replay. Deterministic to the last bit.
+
+    One decision per evaluation and one per slice.
+    """
     world = new_world(pool, policy, machine, rules)
     _decide(world, world.gpus)
     while True:
@@ -40,14 +45,16 @@ def replay(pool: Pool, policy: Policy, machine: Machine, rules: Rules = DEFAULT_
             continue
         world.now = upcoming
         due = [gpu for gpu in world.gpus if gpu.next == upcoming]
-        for gpu in due:  # first all that is known now, then the decisions
+        for gpu in due:  # first record all that is known now, then decide
             _advance(world, gpu)
         _decide(world, [*due, *(gpu for gpu in world.gpus if gpu.trial is None and gpu not in due)])
 
 
 def _revive(world: World) -> bool:
-    """Nobody is at work and the policy lets nobody start: its plan is over. Goes on with the rest, unless the winner is
-    trained or nothing is left.
+    """Continue with the remaining trials when the policy's plan is over.
+
+    The plan is over when no trial runs and the policy starts none. Returns False where the best trial is trained or
+    none remains.
     """
     if world.plan_seconds is None:
         world.plan_seconds = math.fsum(end - start for start, end in world.busy)
@@ -81,7 +88,7 @@ def _history(world: World) -> History:
 
 
 def _advance(world: World, gpu: SimGpu) -> None:
-    """The trial of this GPU has trained until now: show the evaluation that it has reached, or its end."""
+    """Train the GPU's trial up to now, and record the evaluation or the end that it reached."""
     trial = gpu.trial
     assert trial is not None
     trial.trained += world.now - gpu.trains_from
@@ -90,7 +97,7 @@ def _advance(world: World, gpu: SimGpu) -> None:
     due = trial.seconds[trial.evaluations]
     if trial.trained >= due - _INSTANT:
         value = trial.values[trial.evaluations]
-        trial.trained = due  # no rounding error adds up
+        trial.trained = due  # avoids accumulated rounding errors
         trial.evaluations += 1
         curve = (*trial.view.curve, Point(due, value, world.now))
         shown = -math.inf if diverged(value) else world.pool.sign * value
@@ -108,7 +115,7 @@ def _advance(world: World, gpu: SimGpu) -> None:
 
 
 def _migrate(world: World) -> None:
-    """One waiting trial moves from the longest queue to the shortest where they differ by more than one."""
+    """Move one waiting trial from the longest queue to the shortest where they differ by more than one."""
     lengths = [sum(t.queue == gpu.index and not t.over for t in world.trials) for gpu in world.gpus]
     longest, shortest = lengths.index(max(lengths)), lengths.index(min(lengths))
     if lengths[longest] - lengths[shortest] > 1:
@@ -138,7 +145,7 @@ def _decide(world: World, gpus: Iterable[SimGpu]) -> None:
 
 
 def _stretch(world: World, gpu: SimGpu, trial: SimTrial) -> float:
-    """Seconds of training until this GPU decides again."""
+    """Return the seconds of training until this GPU decides again."""
     left = min(trial.seconds[trial.evaluations] - trial.trained, world.slice_seconds)
     if world.rules.whole_turns:
         turn = gpu.since + world.policy.time_slice(world.machine.costs) - gpu.trains_from
@@ -157,7 +164,7 @@ def _hand_over(world: World, gpu: SimGpu, chosen: SimTrial | None) -> None:
         pause += costs.resume
         if world.rules.minimum_turns:
             chosen.switch = costs.suspend + costs.resume
-    start = max(world.now, gpu.trains_from)  # the suspension before may still be under way
+    start = max(world.now, gpu.trains_from)  # an earlier suspension may still be in progress
     gpu.trains_from = start + pause
     if pause:
         world.switches.append((start, start + pause))
@@ -171,20 +178,21 @@ def _hand_over(world: World, gpu: SimGpu, chosen: SimTrial | None) -> None:
 
 
 def _choose(world: World, gpu: SimGpu) -> SimTrial | None:
-    """Whom this GPU trains next: the best by the policy's rank of its holder and those that wait, where the planner's
-    switch rule allows it.
+    """Return the trial that this GPU trains next.
+
+    That is the best-ranked of its holder and the waiting trials, where the planner's switch rule allows it.
     """
     holder, policy, costs = gpu.trial, world.policy, world.machine.costs
     if holder is not None and world.rules.whole_turns and world.now - gpu.since < policy.time_slice(costs) - _INSTANT:
         return holder
     if not policy.cuts and world.live == sum([other.trial is not None for other in world.gpus]):
-        return holder  # nobody waits: no rank would change anything
+        return holder  # no trial waits, so no rank would change anything
     best: Ranked | None = None
     own: Ranked | None = None
     for ranked in policy.rank(world.job, world.unfinished(), world.snapshot()):
         trial, admission = world.by_key[ranked.trial], ranked.admission
         if admission is Admission.STOP and (trial is holder or not trial.placed):
-            _stop(world, trial)  # one on another GPU ends when that GPU decides
+            _stop(world, trial)  # a trial on another GPU ends when that GPU decides
         if trial is holder:
             own = ranked if admission is Admission.GO else None
             break

@@ -1,6 +1,4 @@
-"""What a replay was worth: times, regret, GPU seconds, waits. Definitions of ../shared/research/refsim.md section 1,
-repeated in docs/algorithms.md.
-"""
+"""Metrics of a replay: times, regret, GPU-seconds, waits. docs/benchmarks/policies.md has the definitions."""
 
 from __future__ import annotations
 
@@ -13,38 +11,40 @@ from podium_simulator.replay.history import History, Reached
 from podium_simulator.replay.samples import Pool
 from podium_simulator.traces.trace import RecordedTrial
 
-NEAR = 0.01  # of the gap from start to best
+NEAR = 0.01  # share of the gap from start to best
 
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """GPU seconds until (b) by what they were used for; together they are `Score.gpu`."""
+    """GPU-seconds until `time_to_best` by use; their sum is `Score.gpu_seconds_to_best`."""
 
-    best: float  # the training of the best trial
-    completed: float  # the training of those that had completed by then
-    begun: float  # the training of all others: those that the policy had ended are among them
-    again: float  # thrown away: the training of trials that the policy had ended and that had to begin again
+    best: float  # training of the best trial
+    completed: float  # training of the other trials that had completed by then
+    begun: float  # training of all other trials, including those that the policy had ended
+    again: float  # discarded training of trials that the policy had ended and that had to start again
     switches: float
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One run. Times in seconds; `c` is a mean of regret from 0 to 1; `wait` in units of H."""
+    """Score of one run. Times are in seconds."""
 
-    a: float | None  # until a trial reached the target; None: the pool has none that does
-    a1: float | None  # until a value within 1 % of the start-to-best gap of the best; None: the pool has no finite one
+    a: float | None  # until a trial reached the target; None: no trial of the sample reaches it
+    # until a value within 1 % of the start-to-best gap of the best; None: the sample has no finite value
+    a1: float | None
     b: float  # until the trial with the best value has completed
-    c: float  # mean regret of the best value so far, over the time that fifo needs for all
-    gpu: float  # GPU seconds until b
-    plan: float  # GPU seconds of the policy's own plan
-    over: float  # share of GPU time that switches took
+    c: float  # mean regret of the best value so far (0 to 1), over the time that fifo needs for all trials
+    gpu: float  # GPU-seconds until `time_to_best`
+    plan: float  # GPU-seconds of the policy's own plan
+    over: float  # share of the GPU time that switches took
     wait: float
     uses: Uses
 
 
 def start_value(pool: Pool) -> float | None:
-    """Median of the trials' first finite values, larger is better: what an ordinary trial begins with. Trials without
-    one are left out; None where no trial has one.
+    """Return the median of the trials' first finite values (larger is better).
+
+    An ordinary trial starts there. Trials without a finite value are left out; None where no trial has one.
     """
     firsts = sorted(pool.sign * first for t in pool.trials if (first := _first_finite(t)) is not None)
     if not firsts:
@@ -61,16 +61,19 @@ def _first_finite(trial: RecordedTrial) -> float | None:
 
 
 def near_best(pool: Pool) -> float | None:
-    """The value that a1 waits for, larger is better; None where no trial has a finite value."""
+    """Return the value that `time_to_near_best` waits for (larger is better); None without finite values."""
     best, start = pool.best_of(pool.trials[pool.winner]), start_value(pool)
     if start is None:
         return None
     gap = best - start
-    return best - NEAR * gap if math.isfinite(gap) else (1.0 - NEAR) * best + NEAR * start  # the gap alone overflows
+    return best - NEAR * gap if math.isfinite(gap) else (1.0 - NEAR) * best + NEAR * start  # only the gap overflows
 
 
 def goal_of(pool: Pool) -> float | None:
-    """The value that metric (a) waits for: the task's target, else near the best; None where no trial reaches it."""
+    """Return the value that `time_to_target` waits for; None where no trial reaches it.
+
+    That is the task's target, or without one the value near the best.
+    """
     if pool.target is None:
         return near_best(pool)
     goal = pool.sign * pool.target
@@ -78,14 +81,14 @@ def goal_of(pool: Pool) -> float | None:
 
 
 def first_at(reached: Iterable[Reached], goal: float | None) -> float | None:
-    """When a finite value reached `goal`; None: never, or there is no goal."""
+    """Return the time of the first finite value that reached `goal`; None: never, or no goal."""
     if goal is None:
         return None
     return next((r.time for r in reached if math.isfinite(r.value) and r.value >= goal), None)
 
 
 def goals(pool: Pool) -> tuple[int, ...]:
-    """The trials that serve (a), a1 and (b) soonest: for the oracle."""
+    """Return the trials that reach the target, the value near the best and the best value soonest. For the oracle."""
 
     def soonest(goal: float) -> int:
         return min(range(len(pool.trials)), key=lambda i: (_first_reach(pool, i, goal), i))
@@ -101,7 +104,7 @@ def _first_reach(pool: Pool, number: int, goal: float) -> float:
 
 
 def score(pool: Pool, history: History, makespan: float) -> Score:
-    """`makespan`: when fifo has trained all of the pool."""
+    """Return the score. `makespan`: time at which fifo has trained the whole sample."""
     b = history.completed[pool.winner]
     return Score(
         a=first_at(history.reached, goal_of(pool)),
@@ -117,7 +120,10 @@ def score(pool: Pool, history: History, makespan: float) -> Score:
 
 
 def uses_until_best(pool: Pool, history: History) -> Uses:
-    """Nothing begins again once the best trial has completed, so all of `again_seconds` was before."""
+    """Return the GPU-seconds until the best trial completed, by use.
+
+    No trial starts again after that, so all of `repeated_seconds` was before.
+    """
     b = history.completed[pool.winner]
     best, again = pool.trials[pool.winner].length, history.again_seconds
     switches = history.switch_seconds_until(b)
@@ -128,13 +134,14 @@ def uses_until_best(pool: Pool, history: History) -> Uses:
 
 
 def regret(pool: Pool, reached: Sequence[Reached], makespan: float) -> float:
-    """Mean over [0, makespan] of (best - best so far) / (best - start), at most 1, which it is before any finite value.
-    `reached` is sorted by time.
+    """Return the mean over [0, makespan] of (best - best so far) / (best - start), at most 1.
+
+    It is 1 before any finite value. `reached` is sorted by time.
     """
     best, start = pool.best_of(pool.trials[pool.winner]), start_value(pool)
     if start is None:
         return 1.0
-    part = 1.0 if math.isfinite(best - start) else 0.5  # a difference that overflows is taken of the halves
+    part = 1.0 if math.isfinite(best - start) else 0.5  # use halves where the difference overflows
     gap = part * best - part * start
     area, now, worst = 0.0, 0.0, 1.0
     for r in reached:

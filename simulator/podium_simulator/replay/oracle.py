@@ -1,4 +1,4 @@
-"""The oracle: knows every curve to its end, so that a table shows how much is left to gain. For replays only."""
+"""Oracle policy: knows every curve to its end, which shows how much a policy can gain. For replays only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from podium_simulator.replay.samples import Pool
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """`places[i]`: the place in which trial number i is trained."""
+    """Oracle policy. `positions[i]`: position at which trial number i is trained."""
 
     places: tuple[int, ...]
 
@@ -29,7 +29,10 @@ class Oracle:
 
     @staticmethod
     def of(pool: Pool) -> Oracle:
-        """First the trials that reach the target, the best and near the best soonest, then by final value."""
+        """Return the oracle of a sample.
+
+        First the trials that reach the target, the best value and its neighbourhood soonest, then by final value.
+        """
         order = [*goals(pool), *sorted(range(len(pool.trials)), key=lambda i: -pool.best_of(pool.trials[i]))]
         places: dict[int, int] = {}
         for trial in order:

@@ -1,4 +1,4 @@
-"""The true state of a replay: what each trial has trained, who is on which GPU. Used by `replay` alone."""
+"""True state of a replay: what each trial has trained, and which GPU runs it. Used by `engine`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NEVER = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a policy's definition says of the machine, not of the rank.
+    """Rules of the machine that a policy's definition asks for.
 
-    `queue_per_gpu`: each trial belongs to a GPU's queue (Hermes: to the least loaded; when two queues differ by more
-    than one, the first that waits migrates). `whole_turns`: a trial keeps its GPU for the policy's turn, whatever it
-    reports. `bare_rank`: any better rank takes the GPU, where the planner asks for a gain above cost and hysteresis.
-    `minimum_turns`: rivals wait until the holder has had the planner's minimum turn, which is longer for who has been
-    suspended before; refsim's definition has none.
+    `queue_per_gpu`: each trial belongs to a GPU's queue (Hermes: the least loaded; when two queues differ by more than
+    one trial, the first waiting one migrates). `whole_slices`: a trial keeps its GPU for the policy's time slice,
+    whatever it reports. `bare_rank`: any better rank preempts; the planner asks for a gain above cost and hysteresis.
+    `measured_slices`: rivals wait until the holder has had the planner's smallest time slice, which is longer for a
+    trial that was suspended before; the reference simulator has none.
     """
 
     queue_per_gpu: bool = False
@@ -40,7 +40,7 @@ DEFAULT_RULES = Rules()
 
 @dataclass(slots=True)
 class Shown:
-    """What a policy may know, by number; kept up to date, since gathering it at each decision took as long as fifo."""
+    """What a policy may know, by trial number. Kept up to date: collecting it at each decision was slow."""
 
     views: list[TrialView]
     unfinished: list[bool]
@@ -48,7 +48,7 @@ class Shown:
 
 @dataclass(slots=True)
 class SimTrial:
-    """One trial's true state; `view` is what a policy may know of it."""
+    """True state of one trial; `view` is what a policy may know of it."""
 
     number: int
     seconds: tuple[float, ...]
@@ -63,14 +63,14 @@ class SimTrial:
     stopped: bool = False
     idle_since: float = 0.0
     longest_wait: float = 0.0
-    switch: float | None = None  # what its suspension and resumption took, once it has had both and somebody asks
+    switch: float | None = None  # seconds of its suspension and resumption, once it had both and the rules ask for it
 
     @property
     def view(self) -> TrialView:
         return self.shown.views[self.number]
 
     def see(self, phase: TrialPhase, curve: tuple[Point, ...] | None = None) -> None:
-        """Built by hand: `dataclasses.replace` would take most of a replay's time."""
+        """Publish the trial's state. Built by hand: `dataclasses.replace` would dominate the run time."""
         old = self.view
         points = old.curve if curve is None else curve
         self.shown.unfinished[self.number] = phase not in FINAL
@@ -89,7 +89,7 @@ class SimTrial:
         )
 
     def start_anew(self) -> None:
-        """Nothing of a stopped trial was kept."""
+        """Reset the trial: nothing of a stopped trial was kept."""
         self.trained, self.evaluations, self.started, self.stopped = 0.0, 0, False, False
         self.see(TrialPhase.GATED, ())
 
@@ -98,9 +98,9 @@ class SimTrial:
 class SimGpu:
     index: int
     trial: SimTrial | None = None
-    since: float = 0.0  # when its trial got it
-    trains_from: float = 0.0  # when the present stretch of training began; of an idle GPU when it is free
-    next: float = _NEVER  # when it decides
+    since: float = 0.0  # time at which its trial got it
+    trains_from: float = 0.0  # start of the present period of training; for an idle GPU the time at which it is free
+    next: float = _NEVER  # time of its next decision
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ def _view(number: int, pool: Pool) -> TrialView:
 
 
 def _job(pool: Pool, policy: Policy) -> JobView:
-    """The step of a curve is the second of training: all that a policy knows of lengths is the pool's longest."""
+    """A curve's step is the second of training. A policy knows of lengths only the sample's longest."""
     return JobView(
         key=JOB,
         uid=f"{pool.task}-{pool.seed}",

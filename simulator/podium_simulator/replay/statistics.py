@@ -1,5 +1,6 @@
-"""Many runs to a few figures: ratios to a base in pairs, geometric means, the worst run, bootstrap intervals. Called by
-the benchmark.
+"""Statistics of many runs: paired ratios to a baseline, means, worst run, bootstrap intervals.
+
+The benchmarks call it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ METRICS: Mapping[str, Callable[[Score], float | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Base time over the policy's time: above 1 = faster than the base. `low`, `high`: 95 % bootstrap interval of the
-    geometric mean over runs.
+    """Baseline time over the policy's time: above 1 = faster than the baseline.
+
+    `low`, `high`: 95 % bootstrap interval of the geometric mean over runs.
     """
 
     mean: float
@@ -37,7 +39,7 @@ class Ratio:
 
 
 def ratios(ours: Mapping[RunKey, Score], base: Mapping[RunKey, Score], metric: str) -> dict[RunKey, float]:
-    """One ratio a run that both have and where the metric exists."""
+    """Return one ratio for each run that both have and where the metric exists."""
     value = METRICS[metric]
     found = {}
     for key, score in ours.items():
@@ -48,7 +50,7 @@ def ratios(ours: Mapping[RunKey, Score], base: Mapping[RunKey, Score], metric: s
 
 
 def summary(values: Iterable[float], random: np.random.Generator, draws: int = 1000) -> Ratio | None:
-    """None for no runs."""
+    """Return the summary; None without runs."""
     logs = np.log(np.fromiter(values, dtype=np.float64))
     if not len(logs):
         return None
@@ -66,7 +68,7 @@ def summary(values: Iterable[float], random: np.random.Generator, draws: int = 1
 
 
 def by_task(values: Mapping[RunKey, float]) -> dict[str, float]:
-    """Geometric mean of each task."""
+    """Return the geometric mean of each task."""
     tasks: dict[str, list[float]] = {}
     for (task, _), value in values.items():
         tasks.setdefault(task, []).append(value)

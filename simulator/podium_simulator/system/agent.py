@@ -1,8 +1,9 @@
-"""What a node's agent does next: the rules of `podium_agent.schedule.local_scheduler` on the truth of one simulated
-node. Pure.
+"""Next steps of the agent of a simulated node. Pure.
 
-Kept apart from the real agent, which core may not import; what they share is stated there: a trial holds all of its
-GPUs or none, claims go in one global order, the next is let in only when the one before is off.
+The rules are those of `podium_agent.schedule.local_scheduler`.
+
+It is separate from the real agent, which the simulator may not import. The shared rules: a trial holds all of its GPUs
+or none; claims are made in one global order; the next trial starts only when the one before has left the GPU.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ class Step(Enum):
     GRANT = auto()
     SUSPEND = auto()
     RESUME = auto()
-    SAVE = auto()  # it was told to go and can
-    LEAVE = auto()  # it was asked to be carried away, and holds nothing of its GPU any more
-    STAY = auto()  # it is not to be, after all
-    RESTORE = auto()  # it came as an image
+    SAVE = auto()  # it was asked to end and can checkpoint
+    LEAVE = auto()  # it was asked to migrate away, and uses no GPU any more
+    STAY = auto()  # the migration was cancelled
+    RESTORE = auto()  # its pod starts from a checkpoint image
 
 
 def decide(node: Node) -> list[tuple[Trial, Step]]:
-    """O(trials on the node * places)."""
+    """Return the next step of each trial on the node. O(trials on the node * run queue length)."""
     if not node.up:
         return []
-    if node.silent:  # whoever works saves by itself, when the kubelet tells it to go
+    if node.silent:  # a running trial checkpoints by itself when the kubelet asks it to end
         return [(t, Step.SAVE) for t in node.trials if t.told and t.state is State.RUNNING]
     working = _to_work(node)
     found: list[tuple[Trial, Step]] = []
@@ -48,7 +49,7 @@ def decide(node: Node) -> list[tuple[Trial, Step]]:
 
 
 def _on_its_way(trial: Trial, way: Way) -> list[tuple[Trial, Step]]:
-    """To another node, if it was asked to go there: it is never chosen then."""
+    """Return the step of a trial that was asked to migrate; such a trial is never chosen to run."""
     if trial.asked and trial.state is State.SUSPENDED and not way.pushed:
         return [(trial, Step.LEAVE)]
     if not trial.asked and trial.state is State.LEAVING:
@@ -57,7 +58,7 @@ def _on_its_way(trial: Trial, way: Way) -> list[tuple[Trial, Step]]:
 
 
 def unsettled(node: Node) -> frozenset[str]:
-    """The GPUs on which an order is still being carried out."""
+    """Return the GPUs on which a run queue is not in effect yet."""
     working = _to_work(node)
     moving = [t for t in node.trials if t.state in (State.SUSPENDING, State.RESUMING)]
     next_ones = [t for t in node.trials if t in working and not t.occupies]
@@ -65,11 +66,11 @@ def unsettled(node: Node) -> frozenset[str]:
 
 
 def _to_work(node: Node) -> set[Trial]:
-    """Greedy claims in the global order: who shall work on all of its GPUs."""
+    """Return the trials that shall run on all of their GPUs: greedy claims in the global order."""
     places = [(place, trial.key, trial) for trial in node.trials if (place := _place(trial)) is not None]
     claimed: set[Gpu] = set()
     found: set[Trial] = set()
-    for _, _, trial in sorted(places):  # no two have one key
+    for _, _, trial in sorted(places):  # no two trials have the same key
         if claimed.isdisjoint(trial.gpus):
             claimed.update(trial.gpus)
             found.add(trial)
@@ -77,7 +78,10 @@ def _to_work(node: Node) -> set[Trial]:
 
 
 def _place(trial: Trial) -> int | None:
-    """Its worst place in the orders of its GPUs, -1 for one that must end; None: it may not work now."""
+    """Return the trial's worst position in the run queues of its GPUs; None: it may not run now.
+
+    -1 for a trial that must end.
+    """
     if trial.state in (State.CREATING, State.ENDED) or trial.asked:
         return None
     if trial.told:
@@ -93,7 +97,7 @@ def _place(trial: Trial) -> int | None:
 
 def _in_order(trial: Trial, gpu: Gpu) -> int | None:
     if gpu.order is None:
-        return 0 if trial.occupies else None  # what works on a GPU without orders goes on
+        return 0 if trial.occupies else None  # a trial on a GPU without a run queue continues
     try:
         return gpu.order.index(trial.key)
     except ValueError:
@@ -101,5 +105,5 @@ def _in_order(trial: Trial, gpu: Gpu) -> int | None:
 
 
 def _free(trial: Trial, node: Node) -> bool:
-    """Nobody else works on its GPUs, or is on the way off them."""
+    """Return whether no other trial uses its GPUs or is leaving them."""
     return not any(o is not trial and o.occupies and not set(trial.gpus).isdisjoint(o.gpus) for o in node.trials)

@@ -1,9 +1,8 @@
-"""Several searches of several users that arrive one after the other and share a cluster, under every policy. Called by
-`podium simulate --system --jobs N`.
+"""Several searches of several users that arrive one after another and share a cluster.
 
-All jobs of a run have the same policy; each has a pool of its own, the same for every policy. What company costs a job
-is its slowdown: seconds from its arrival to its end over those that the same search takes alone on the whole cluster,
-under the same policy (the slowdown of parallel job scheduling).
+`podium simulate --system --jobs N` calls it. All jobs of a run have the same policy. Each has its own sample, the same
+for every policy. The cost of sharing is a job's slowdown: seconds from its arrival to its end, over those that the same
+search takes alone on the whole cluster under the same policy (the slowdown of parallel job scheduling).
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from podium_simulator.system.scenario import Scenario, SimJob
 from podium_simulator.system.searches import search
 from podium_simulator.traces.trace import Recording
 
-STRIDE = 10_000  # between the seeds of two pools of one round: more than rounds, so that no pool is drawn twice
+# between the seeds of two samples of one run: more than the number of runs, so no sample is drawn twice
+STRIDE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """`jobs` of `users` in turn, each `every` seconds after the one before; the first at 0."""
+    """`jobs` jobs of `users` users in turn, each `every` seconds after the one before; the first at 0."""
 
     jobs: int
     every: float = 0.0
@@ -37,14 +37,14 @@ class Arrivals:
         return number * self.every
 
     def key(self, task: str, number: int) -> JobKey:
-        """Of the job with this number from 0; names sort as numbers do."""
+        """Return the key of job `number`, counted from 0; names sort as numbers do."""
         users, jobs = len(str(self.users)), len(str(self.jobs))
         return JobKey(f"user-{number % self.users + 1:0{users}}", f"{task}-{number + 1:0{jobs}}")
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivedJob:
-    """`alone`: seconds that its search takes where no other job is, under the same policy."""
+    """Result of one job. `alone`: seconds that its search takes on the same cluster without other jobs."""
 
     search: Searched
     alone: float
@@ -64,8 +64,10 @@ class ArrivedJob:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """All jobs once under one policy. `jobs` by arrival, `users` by name; `end`: of the last job, from the first one's
-    arrival; `fairness`: Jain's index of the users' `of_equal`, None: users never competed.
+    """All jobs once under one policy.
+
+    `jobs` by arrival, `users` by name. `end`: end of the last job, from the first arrival. `fairness`: Jain's index of
+    the users' `of_equal`; None: users never competed.
     """
 
     policy: str
@@ -81,7 +83,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalsContest:
-    """`runs`: policy -> one round a seed, the same pools for all."""
+    """Results of all policies. `runs`: policy -> one run per seed, the same samples for all."""
 
     recording: Recording
     place: Place
@@ -99,7 +101,10 @@ def contest(
     arrivals: Arrivals,
     memory: int | None = None,
 ) -> ArrivalsContest:
-    """One simulation of all jobs a policy and seed, one of each job alone. `policies`, `memory`: as in `contest`."""
+    """Simulate all jobs once per policy and seed, and each job alone.
+
+    `policies`, `memory`: as in `comparison.compare`.
+    """
     names = list(dict.fromkeys([BASE, *policies]))
     runs: dict[str, list[Round]] = {name: [] for name in names}
     for seed in range(seeds):
@@ -115,8 +120,9 @@ def contest(
 
 
 def pools(recording: Recording, seed: int, size: int, arrivals: Arrivals) -> tuple[Pool, ...]:
-    """One a job, each of another seed; the first is that of the search without other jobs, and more jobs or rounds
-    change none of the others.
+    """Return one sample per job, each with its own seed.
+
+    The first one is that of the search without other jobs. More jobs or runs change no other sample.
     """
     return tuple(draw(recording, seed + number * STRIDE, size) for number in range(arrivals.jobs))
 
@@ -145,7 +151,7 @@ def _round(
     arrivals: Arrivals,
     memory: int | None,
 ) -> Round:
-    """`makespans`: seconds that each job takes in fifo's round."""
+    """Return the result of one run. `makespans`: seconds that each job takes in fifo's run."""
     apart, jobs = outcome.apart(), []
     for number, pool in enumerate(pools):
         key = arrivals.key(pool.task, number)

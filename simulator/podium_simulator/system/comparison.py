@@ -1,8 +1,7 @@
-"""Every policy on the same searches in the simulated system, fifo always among them. Called by `podium simulate`.
+"""Comparison of policies on the same searches in the simulated system, always including fifo.
 
-Unlike the replay (`podium_simulator.replay.comparison`) nothing is revived: what a policy ended stays ended, so the
-time to the
-best may be never, and the best value that was found is a result of its own.
+`podium simulate` calls it. Unlike the replay (`podium_simulator.replay.comparison`), it revives nothing: a trial that a
+policy ended stays ended. So the best value may never be reached, and the best value so far is a result of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ PATIENCE = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the searches run."""
+    """Cluster on which the searches run."""
 
     nodes: tuple[NodeSpec, ...]
     method: Method = field(default_factory=Method)
@@ -45,12 +44,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SearchScore:
-    """Seconds from the job's arrival; None: never. `regret`: mean of the best-so-far regret (0 to 1) over the time that
-    fifo needs; `overhead`: share of the GPU time in which nothing was trained or what was trained was lost.
+    """Score of one search. Times are seconds from the job's arrival; None: never.
+
+    `regret`: mean regret of the best value so far (0 to 1) over the time that fifo needs. `overhead`: share of the GPU
+    time without training, or with training that was lost.
     """
 
     best: float | None  # as recorded; None: no finite value
-    near_best: float | None  # until a value within 1 % of the start-to-best gap of the pool's best
+    near_best: float | None  # until a value within 1 % of the start-to-best gap of the sample's best
     target: float | None
     end: float
     regret: float
@@ -58,23 +59,23 @@ class SearchScore:
     overhead: float
     suspensions: int
     saves: int  # each followed by a new pod
-    carries: int  # to another node, alive
+    carries: int  # live migrations to another node
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """One policy on one pool."""
+    """Result of one policy on one sample."""
 
     policy: str
     seed: int
     outcome: Outcome
     score: SearchScore
-    stairs: tuple[tuple[float, float], ...]  # when the best so far became better, and how good it then was
+    stairs: tuple[tuple[float, float], ...]  # (time, value) of each improvement of the best value so far
 
 
 @dataclass(frozen=True, slots=True)
 class SystemContest:
-    """`runs`: policy, as it was typed -> one run a pool, the same pools for all."""
+    """Results of all policies. `runs`: policy, as it was typed -> one result per sample."""
 
     recording: Recording
     place: Place
@@ -85,8 +86,10 @@ class SystemContest:
 def contest(
     recording: Recording, policies: Sequence[str], place: Place, seeds: int, size: int, memory: int | None = None
 ) -> SystemContest:
-    """One simulation a policy and seed. `policies`: as a user types them (`policies.written`); a PolicyError where
-    one is none. `memory`: bytes that a trial declares on its GPU.
+    """Simulate each policy and seed.
+
+    `policies`: as a user types them; raises a PolicyError where one is unknown. `memory`: bytes that a trial declares
+    on its GPU.
     """
     pools = tuple(draw(recording, seed, size) for seed in range(seeds))
     names = list(dict.fromkeys([BASE, *policies]))
@@ -102,7 +105,7 @@ def contest(
 
 
 def alone(pool: Pool, policy: str, place: Place, memory: int | None) -> Outcome:
-    """One search that has all of the cluster."""
+    """Simulate one search that has the whole cluster."""
     name, settings = parse_policy(policy)
     job = search(pool, name, place.method, settings, memory=memory)
     return simulate(there(place, (job,), pool.seed, patience(pool, place)))
@@ -113,8 +116,10 @@ def there(place: Place, jobs: tuple[SimJob, ...], seed: int, longest: float) -> 
 
 
 def patience(pool: Pool, place: Place) -> float:
-    """Virtual seconds after which a search is given up: so many times what one GPU would take for all of it, and a
-    repair of its node, and the last drain that ends. Where nodes die sooner than trials end, it would never end.
+    """Return the virtual seconds after which a search is abandoned.
+
+    A multiple of what one GPU would take for all of it, plus a repair of its node and the last drain that ends. Where
+    nodes fail sooner than trials end, it would never end.
     """
     timing = place.timing
     start = timing.place + timing.gate + timing.load + timing.ended
@@ -123,8 +128,10 @@ def patience(pool: Pool, place: Place) -> float:
 
 
 def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Searched:
-    """What one search was worth, in seconds from its arrival; `outcome`: of it alone (of several: `Outcome.apart`),
-    `makespan`: seconds that fifo takes for the same pool.
+    """Return the result of one search, in seconds from its arrival.
+
+    `outcome`: of this search only (of several: `Outcome.by_job`). `makespan`: seconds that fifo takes for the same
+    sample.
     """
     end = outcome.only
     stairs = best_so_far(outcome, pool.maximize)
@@ -147,8 +154,9 @@ def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Sear
 
 
 def best_so_far(outcome: Outcome, maximize: bool) -> tuple[tuple[float, float], ...]:
-    """Seconds from the job's arrival and values, as recorded, at which the best so far became better. Of one job: an
-    outcome of several is refused, their values are not to be mixed.
+    """Return seconds from the job's arrival and recorded values at which the best value so far improved.
+
+    Raises ValueError for an outcome of several jobs: their values must not be mixed.
     """
     found: list[tuple[float, float]] = []
     arrived = outcome.only.arrived

@@ -1,5 +1,7 @@
-"""`simulate`: a scenario from its first arrival to its last job's end. Deterministic to the bit: all chance comes from
-the scenario's seed, equal times are settled by the order in which things were scheduled.
+"""Engine of the simulated system: from a scenario's first arrival to its last job's end.
+
+Deterministic to the last bit: all randomness comes from the scenario's seed, and events at equal times happen in the
+order in which they were scheduled.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from podium_simulator.system.telemetry import Telemetry
 
 
 def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
-    """Raises SimulationError where jobs do not end. `checked`: every plan is held against `planning.invariants`."""
+    """Return the outcome of a scenario.
+
+    Raises SimulationError where jobs do not end. `checked`: check every plan against `planning.invariants`.
+    """
     carries = any(job.method.carries for job in scenario.jobs)
     queue, nodes = Queue(), [_node(spec, carries=carries) for spec in scenario.nodes]
     operator = Operator(queue, scenario.timing, nodes, scenario.levelling, checked)

@@ -1,6 +1,6 @@
-"""How jobs that ran side by side shared the GPUs: GPU time by user, against an equal share, and Jain's index of it.
+"""Fairness of jobs that shared GPUs: GPU time by user, and Jain's index. Pure.
 
-A user is a namespace. Pure; called by `arrivals`, definitions repeated in docs/simulation.md.
+A user is a namespace. `arrivals` calls it; docs/explanation/simulation.md repeats the definitions.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from podium_simulator.system.outcome import JobEnd, Outcome
 
 @dataclass(frozen=True, slots=True)
 class UserShare:
-    """`share`: of the GPU time of all users. `of_equal`: GPU time that the user held while others had unfinished jobs,
-    too, over an equal share of the cluster for that time (1 = just that); None: nobody else ever had.
+    """GPU time of one user.
+
+    `share`: share of the GPU time of all users. `of_equal`: GPU time that the user held while other users had
+    unfinished jobs, over an equal share of the cluster for that time (1 = exactly that); None: no other user ever had.
     """
 
     user: str
@@ -26,13 +28,16 @@ class UserShare:
 
 
 def jain(values: Sequence[float]) -> float | None:
-    """(sum x)^2 / (n * sum x^2): 1 = all the same, 1/n = one has everything. None: of nobody, or all have nothing."""
+    """Return (sum x)^2 / (n * sum x^2): 1 = all equal, 1/n = one has everything.
+
+    None for no values, or where all are 0.
+    """
     squares = math.fsum(x * x for x in values)
     return math.fsum(values) ** 2 / (len(values) * squares) if squares else None
 
 
 def shares(outcome: Outcome) -> tuple[UserShare, ...]:
-    """One a user, by name. O((spans + jobs) * log jobs + users * jobs)."""
+    """Return the share of each user, by name. O((spans + jobs) * log jobs + users * jobs)."""
     users = sorted({end.job.namespace for end in outcome.jobs})
     held, contested = dict.fromkeys(users, 0.0), dict.fromkeys(users, 0.0)
     rivalry = _Rivalry(outcome.jobs, len(outcome.gpus))
@@ -52,7 +57,7 @@ def shares(outcome: Outcome) -> tuple[UserShare, ...]:
 
 
 class _Rivalry:
-    """When jobs of two users or more were unfinished at once, and the GPU seconds that an equal share then was."""
+    """Periods in which jobs of at least two users were unfinished, and the GPU-seconds of an equal share there."""
 
     def __init__(self, jobs: Sequence[JobEnd], gpus: int) -> None:
         self._times = sorted({time for end in jobs for time in (end.arrived, end.ended)})
@@ -75,7 +80,7 @@ class _Rivalry:
                 self._due[user] = self._due.get(user, 0.0) + lasts * gpus / len(rivals)
 
     def until(self, time: float) -> float:
-        """Contested seconds before this time."""
+        """Return the contested seconds before this time."""
         place = bisect_right(self._times, time) - 1
         if place < 0:
             return 0.0
@@ -85,5 +90,5 @@ class _Rivalry:
         return self._contested[place] + rest
 
     def equal_share(self, user: str) -> float:
-        """GPU seconds: the cluster divided by the users that were there at each contested moment."""
+        """Return the user's equal share: the cluster divided by the users present at each contested moment."""
         return self._due.get(user, 0.0)

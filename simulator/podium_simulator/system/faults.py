@@ -1,5 +1,6 @@
-"""When things break: every accident of a run drawn from its seed, one stream a kind, so that one kind switched off
-does not move the others. Called by the engine.
+"""Random faults of a run, drawn from its seed. Called by the engine.
+
+Each kind has its own random stream, so switching one kind off does not move the others.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ class Chance:
         )
 
     def node_lives(self) -> float:
-        """Seconds until a node goes down; infinity: it does not."""
+        """Return the seconds until a node fails; infinity: it does not."""
         return _draw(self._nodes, self._faults.node)
 
     def node_is_away(self, evict: float) -> float:
-        """Seconds until it is back: never before its pods were given up."""
+        """Return the seconds until it is back, never before its pods are evicted."""
         return evict + _draw(self._nodes, self._faults.repair)
 
     def pod_lives(self) -> float:
@@ -33,7 +34,7 @@ class Chance:
         return _draw(self._crashes, self._faults.crash)
 
     def agent_speaks(self) -> float:
-        """Seconds until a node's agent falls silent."""
+        """Return the seconds until a node's agent falls silent."""
         return _draw(self._agents, self._faults.silence)
 
     def agent_is_silent(self) -> float:

@@ -1,7 +1,6 @@
-"""What a job will probably do, before anything runs: itself, with its own policy, target and budget, simulated on
-curves that its owner takes for typical. Called by `podium plan`.
+"""Forecast of a job before it runs, simulated with its own policy on typical curves.
 
-What it assumes is said in `assumptions`: a forecast is only as good as its curves.
+`podium plan` calls it. `assumptions` lists what the forecast assumes: it is only as good as its curves.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from podium_simulator.traces.trace import MOST_SECONDS, RecordedTrial, Recording
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`own`: the job's policy, `fifo`: the same searches without one, in the same order."""
+    """Forecast of one job. `own`: with the job's policy; `fifo`: the same searches under fifo."""
 
     view: JobView
     recording: Recording
@@ -32,8 +31,11 @@ class Forecast:
 
 
 def forecast(view: JobView, recording: Recording, place: Place, seeds: int, step_seconds: float | None) -> Forecast:
-    """`view`: with times counted from its start. `step_seconds`: of one step of this job; the curves are then stretched
-    to its maxSteps. None: they are taken as recorded. Raises SimulationError where they cannot stand for the job.
+    """Return the forecast.
+
+    `view`: with times counted from its start. `step_seconds`: seconds of one step of this job; the curves are then
+    stretched to its maxSteps. None: the curves are used as recorded. Raises SimulationError where the curves cannot
+    represent the job.
     """
     _fits(view, place)
     fitting = fit(view, recording, step_seconds)
@@ -51,7 +53,7 @@ def forecast(view: JobView, recording: Recording, place: Place, seeds: int, step
 
 
 def _fits(view: JobView, place: Place) -> None:
-    """A trial that fits no GPU would wait for ever."""
+    """Raise SimulationError for a trial that fits no GPU: it would wait forever."""
     most = max(node.memory for node in place.nodes)
     if most and view.memory is not None and view.memory > most:
         text = f"a trial needs {view.memory} bytes on a GPU (gpus.memory), a GPU has {most} (--gpu-memory)"
@@ -59,7 +61,7 @@ def _fits(view: JobView, place: Place) -> None:
 
 
 def fit(view: JobView, recording: Recording, step_seconds: float | None) -> Recording:
-    """The curves as this job's trials would show them."""
+    """Return the curves as this job's trials would report them."""
     if recording.maximize != view.maximize:
         better = "larger" if recording.maximize else "smaller"
         text = f"a {better} {recording.metric} is better in these curves and worse in the job"
@@ -116,7 +118,7 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
 
 
 def _accidents(faults: Faults) -> list[str]:
-    """Of each kind, whether it happens; in one line as long as none does."""
+    """Return, for each kind of fault, whether it happens; one line for all kinds that do not."""
     kinds = (
         ("node fails", faults.node),
         ("pod is lost", faults.pod),
@@ -129,7 +131,7 @@ def _accidents(faults: Faults) -> list[str]:
 
 
 def _room(view: JobView, method: Method) -> str:
-    """How a trial lets another one have its GPU."""
+    """Return how a trial releases its GPU to another one."""
     if view.suspendable:
         taken = f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s"
         return f"{taken} ({method.name}, on every node{f': {method.basis}' if method.basis else ''})"
@@ -141,7 +143,7 @@ def _room(view: JobView, method: Method) -> str:
 
 
 def _carried(method: Method, place: Place) -> str:
-    """Of a job that lets its trials be carried."""
+    """Return what is assumed of live migration, for a job that allows it."""
     if not method.carries:
         return f"no trial is carried to another node alive: {method.name} leaves its memory on the GPU"
     if not place.drains:
@@ -150,7 +152,7 @@ def _carried(method: Method, place: Place) -> str:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Lowest, median, highest."""
+    """Return the lowest, the median and the highest value."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2.0

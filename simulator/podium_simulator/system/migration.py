@@ -1,9 +1,8 @@
-"""Live trials on their way from one simulated node to another (`container-checkpoint`): the operator's part of it, by
-the very table of the cluster (`domain.carrying`). Called by `operator`, once a cycle before it plans.
+"""Live migration of trials between simulated nodes (`container-checkpoint`): the operator's part.
 
-The counterpart of `podium_operator.act.migration`. What the nodes do (suspend it, make its image, restore it) is in
-`agent`
-and `pods`. A difference: the old pod is gone in the moment in which the new one is made.
+It follows the cluster's own state table (`domain.migration`). `operator` calls it once per cycle before it plans. The
+counterpart is `podium_operator.act.migration`. The nodes' part (suspend, make the image, restore) is in `agent` and
+`pods`. One difference: the old pod ends in the moment in which the new one is created.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Carrying:
         self._queue = queue
         self._timing = timing
         self._nodes = nodes
-        self._on_way: dict[TrialKey, Trial] = {}  # or fallen back a moment ago
+        self._on_way: dict[TrialKey, Trial] = {}  # in progress, or failed a moment ago
         self._pods: Pods
 
     def connect(self, pods: Pods) -> None:
@@ -50,17 +49,18 @@ class Carrying:
         return bool(self._on_way)
 
     def ask(self, trial: Trial, carry: Migrate) -> None:
-        """Its node's agent is told, and it gets no turn from then on."""
+        """Start a migration: the trial's agent is told, and the trial gets no time slice from then on."""
         if trial.node is None:
-            return  # it was lost in this very moment
+            return  # the pod was lost in this moment
         trial.way = Way(trial.node.spec.name, carry.target, carry.reason, trial.attempt + 1, self._queue.now)
         self._on_way[trial.key] = trial
         trial.see(trial.view.phase)
         self._queue.after(self._timing.order, self._pods.asked, trial, trial.way)
 
     def look(self, crowded_out: Collection[TrialKey]) -> bool:
-        """Each one takes the step that the table lets it; whether one did. `crowded_out`: whose promised shares are
-        others' by now.
+        """Advance each migration by the step that the state table allows; return whether one advanced.
+
+        `crowded_out`: trials whose promised slots other pods have taken.
         """
         steps = False
         for key, trial in list(self._on_way.items()):
@@ -80,11 +80,11 @@ class Carrying:
         return steps
 
     def waits(self, trial: Trial) -> bool:
-        """Whether no pod is made of its image for now: where that is to go on, no trials are taken."""
+        """Return whether no pod is created from its image for now, because the target node drains."""
         return trial.in_image and trial.way is not None and self._nodes[trial.way.target].draining
 
     def wake_at(self) -> float:
-        """When time alone makes a difference."""
+        """Return the next time at which time alone makes a difference."""
         return min([self._due(trial.way) for trial in self._on_way.values() if trial.way is not None], default=math.inf)
 
     def _facts(self, trial: Trial, way: Way, *, room: bool) -> MigrationFacts:
@@ -108,7 +108,7 @@ class Carrying:
         )
 
     def _done(self, trial: Trial, way: Way) -> bool:
-        """Whether it may be carried anew. One that fell back is not at once, as long as it is to leave."""
+        """Return whether the trial may migrate again. A failed migration waits while its node still drains."""
         if way.phase is MigrationPhase.RESTORED or trial.attempt >= way.attempt or trial.state is None:
             return True
         drains = self._nodes[way.node].draining

@@ -1,9 +1,9 @@
-"""What befalls whole nodes: they die and come back, they drain, their agents fall silent. Set going by the engine; what
-becomes of the trials there is done by `pods`.
+"""Events of whole nodes: they fail and come back, they drain, their agents fall silent.
 
-A silent agent (it hangs, or cannot be reached): what works there works on, and nobody is let in, suspended or brought
-back; no order reaches it and it writes nothing. Pods that are put there wait at their gates. What the operator sees of
-pods by itself (one begins, ends, is lost) it sees as ever.
+The engine starts them; `pods` handles the trials on the nodes. While an agent is silent (it hangs, or cannot be
+reached), running trials continue, but none is started, suspended or resumed there. No run queue reaches the agent, and
+it writes nothing. Pods that are placed there wait at their gates. What the operator sees of pods itself (started,
+ended, lost) it sees as usual.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Nodes:
             queue.at(drain.until, self._drain, by_name[drain.node])
 
     def _down(self, node: Node) -> None:
-        """All that runs there stops; nobody knows before its pods are given up."""
+        """Stop everything on the node; this is not known before its pods are evicted."""
         self._telemetry.changes(node)
         node.up = False
         self._hear(node)
@@ -76,7 +76,7 @@ class Nodes:
         self._pods.retry()
 
     def _read_orders(self, node: Node) -> None:
-        """Its agent begins anew, with what is written."""
+        """Start a new agent, which reads the latest run queues."""
         for gpu in node.gpus:
             gpu.order, gpu.known = gpu.view.run_queue, gpu.ordered
 
@@ -110,14 +110,14 @@ class Nodes:
         self._queue.after(self._chance.agent_speaks(), self._falls_silent, node)
 
     def _hear(self, node: Node) -> None:
-        """Its silence, if there was one, is over: with the node's end as well, for another agent begins with it."""
+        """End the agent's silence, if there was one. A node's failure ends it too: a new agent starts with the node."""
         if node.silent:
             node.silent = node.unheard = node.stale = False
             node.act += 1
             self._telemetry.speaks(node)
 
     def _drain(self, node: Node) -> None:
-        """One of its drains begins or ends: it takes no trials while any goes on."""
+        """Start or end a drain: the node accepts no trials while any of its drains lasts."""
         now = self._queue.now
         node.draining = any(d.at <= now < d.until for d in self._drains if d.node == node.spec.name)
         self._reports.drains(node)

@@ -1,7 +1,6 @@
-"""The operator of a simulated system: the real `plan` on what the API says, and its actions carried out.
+"""Operator of a simulated system: the real `plan` on what the API holds, and its actions executed.
 
-The counterpart of `podium_operator.reconciler`, with its debounce, its lag and its measured costs. Called by the
-engine.
+The counterpart of `podium_operator.reconciler`, with its debounce, its lag and its measured costs. The engine calls it.
 """
 
 from __future__ import annotations
@@ -46,11 +45,12 @@ SHORTEST_SLEEP = 0.05
 
 
 class Operator:
-    """`checked`: whether every plan is held against the rules of sound plans, for tests; their sentences are in
-    `broken`.
+    """Simulated operator.
+
+    `checked`: check every plan against the invariants, for tests; violations are in `broken`.
     """
 
-    act = 0  # of the next cycle
+    act = 0  # version of the next cycle
 
     def __init__(
         self, queue: Queue, timing: Timing, nodes: Sequence[Node], levelling: RebalancingRules | None, checked: bool
@@ -67,14 +67,14 @@ class Operator:
         self._pods: Pods
         self._reports: Reports
         self._writer: Writer
-        self._cost, self._known = Costs(), (0, 0)  # and of how much it is the mean
+        self._cost, self._known = Costs(), (0, 0)  # and the counts of measurements behind it
         self.jobs: dict[JobKey, Job] = {}
         self.trials: dict[TrialKey, Trial] = {}
-        self._by_key: list[Trial] = []  # the same: a plan sorts them, which costs little where they are sorted
+        self._by_key: list[Trial] = []  # the same, sorted: the planner's sort is then cheap
         self.decisions: list[Decision] = []
         self.broken: list[str] = []
         self.plans = 0
-        self.ended = 0  # jobs
+        self.ended = 0  # number of ended jobs
 
     def connect(self, pods: Pods, reports: Reports, writer: Writer) -> None:
         self._pods, self._reports, self._writer = pods, reports, writer
@@ -85,16 +85,16 @@ class Operator:
         self.changed()
 
     def changed(self) -> None:
-        """Something that it watches did: a cycle follows, one for a burst of changes."""
+        """Schedule a cycle for a watched change; a burst of changes shares one."""
         self._wake(self._queue.now + self._timing.debounce)
 
     def progress(self, trials: Collection[Trial]) -> None:
-        """They got on, and make no room by it: a cycle follows, but other news may come first (`Timing.progress`)."""
+        """Schedule a cycle for trials that progressed; other news may come first (`Timing.progress`)."""
         waits = min([self._may_wait(job, trials) for job in {trial.job for trial in trials}], default=0.0)
         self._wake(self._queue.now + max(self._timing.debounce, waits))
 
     def _may_wait(self, mine: Job, trials: Iterable[Trial]) -> float:
-        """Seconds that news of a job's progress may: none where it may end something or lead to a move."""
+        """Return the seconds that news of a job's progress may wait: 0 where it may end or move something."""
         job, policy = mine.view, mine.policy
         if not job.suspendable or job.budget_gpu_seconds is not None or self._levelling is not None:
             return 0.0
@@ -145,7 +145,7 @@ class Operator:
         )
 
     def _costs(self) -> Costs:
-        """Means of what is known to have been measured, the defaults until something is."""
+        """Return the means of what was measured; the defaults until something is."""
         facts = (self._writer.measured, len(self._pods.requeues))
         if facts != self._known:
             self._known, self._cost = facts, self._mean_costs()
@@ -221,12 +221,12 @@ class Operator:
 
 
 def steps_of(curve: RecordedTrial) -> tuple[float, ...]:
-    """The recorded steps; a curve without them counts seconds of training."""
+    """Return the recorded steps; a curve without steps counts seconds of training."""
     return curve.steps or curve.seconds
 
 
 def _at_target(trial: Trial, target: float) -> bool:
-    """Whether its job may end by what it has shown."""
+    """Return whether the trial's values reach the target, so that its job may end."""
     maximize = trial.job.view.maximize
     best = best_point(trial.view.curve, maximize)
     return best is not None and reached(best.value, target, maximize)

@@ -1,6 +1,6 @@
-"""The life of every trial's pod on its node: placed, at the gate, at work, suspended, saved, ended, lost.
+"""Life of every trial's pod on its node: placement, gate, training, suspension, checkpoint, end, loss.
 
-The engine's hands: the operator's part tells it what to create, delete and follow; `agent.decide` says who works.
+The simulated operator says what to create and delete; `agent.next_steps` says which trials run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _CAN_CRASH = frozenset({State.STARTING, State.LOADING, State.RUNNING, State.SAVI
 
 
 class Pods:
-    """`spans` and `values` are what happened; `requeues`: seconds of each, as measured."""
+    """All pods.
+
+    `spans` and `values` are what happened. `requeues`: measured seconds of each requeue.
+    """
 
     def __init__(
         self,
@@ -50,13 +53,13 @@ class Pods:
         self.values: list[Value] = []
         self.requeues: list[float] = []
 
-    # what the operator asks for
+    # Requests of the operator.
 
     def create(self, trial: Trial, attempt: int) -> None:
         way = trial.way
         if way is not None and trial.in_image:
             way.known = len(trial.points)
-            if trial.state is not None:  # its old pod goes
+            if trial.state is not None:  # its old pod ends
                 self.delete(trial)
         trial.attempt, trial.pod_since, trial.stuck = attempt, self._queue.now, False
         self._enter(trial, State.PLACING)
@@ -64,31 +67,34 @@ class Pods:
         self._queue.after(self._chance.pod_lives(), self.lost, trial, attempt)
 
     def delete(self, trial: Trial) -> None:
-        """Without a chance to save: the trial ends."""
+        """Delete the pod without a checkpoint: the trial ends."""
         node = trial.node
         self._release(trial)
         self._writer.close(trial, node)
 
     def leave(self, trial: Trial) -> None:
-        """Its pod is told to go: it may save first, if it has begun."""
+        """Ask the pod to end: the trial may checkpoint first, if it has started."""
         trial.leaving = True
         self._queue.after(self._timing.order, self._told, trial, trial.attempt)
 
     def asked(self, trial: Trial, way: Way) -> None:
-        """Its agent is asked to make an image of it."""
+        """Tell the trial's agent to make an image of it."""
         if trial.way is way and way.phase is MigrationPhase.REQUESTED and trial.node is not None:
             trial.asked = trial.attempt < way.attempt
             self._act_on(trial)
 
     def fell_back(self, trial: Trial, way: Way) -> None:
-        """It is not carried. Where it was, nothing is lost; what only an image had is, if no pod goes on from it."""
+        """Handle a failed migration. A trial that still has its pod loses nothing.
+
+        State that only an image holds is lost, unless a pod continues from it.
+        """
         trial.asked = False
         if way.pushed and trial.state is None and trial.attempt < way.attempt:
             self._throw_back(trial)
         self._act_on(trial)
 
     def act(self, node: Node) -> None:
-        """One look of the node's agent."""
+        """Execute one pass of the node's agent."""
         for trial, step in decide(node):
             method = trial.job.spec.method
             if step is Step.GRANT:
@@ -104,7 +110,7 @@ class Pods:
                 self._timed(trial, State.LEAVING, method.carry / 2.0, self._pushed)
             elif step is Step.STAY:
                 self._enter(trial, State.SUSPENDED)
-                self._queue.after(0.0, self.act, node)  # it may be its turn
+                self._queue.after(0.0, self.act, node)  # it may be its time slice
             elif step is Step.SUSPEND:
                 self._timed(trial, State.SUSPENDING, method.suspend, self._suspended)
             elif step is Step.RESUME:
@@ -114,7 +120,7 @@ class Pods:
         self._settle(node)
 
     def _settle(self, node: Node) -> None:
-        """The agent notes which GPUs have come to its newest order."""
+        """Record the GPUs on which the agent has reached the newest run queue."""
         if not node.up or node.silent or all(gpu.reached == gpu.known for gpu in node.gpus):
             return
         moving = unsettled(node)
@@ -123,7 +129,7 @@ class Pods:
                 gpu.reached = gpu.known
                 self._reports.settled(node)
 
-    # from one state to the next
+    # Transitions between states.
 
     def _enter(self, trial: Trial, state: State | None) -> None:
         now = self._queue.now
@@ -149,8 +155,8 @@ class Pods:
         if state is not None:
             self._reports.state(trial)
             if before is State.LOADING and state is State.RUNNING:
-                return  # to its agent it has worked before
-            # its record grows when a hold opens, and when a suspension or a resumption is done
+                return  # the agent has seen it running before
+            # The trial's record grows when an allocation starts and when a suspension or a resumption is complete.
             self._writer.wake(trial, news=state in (State.SUSPENDED, State.RESUMING) or before is State.RESUMING)
 
     def _then(self, trial: Trial, state: State, seconds: float, call: Callable[[Trial], None]) -> None:
@@ -158,7 +164,7 @@ class Pods:
         self._queue.after(seconds, call, trial, guard=trial)
 
     def _timed(self, trial: Trial, state: State, seconds: float, call: Callable[[Trial, float], None]) -> None:
-        """`call` is told what it took: nobody knows that before."""
+        """Enter a state; `call` receives the duration, which is not known before."""
         takes = self._chance.takes(seconds, trial.job.spec.method)
         self._enter(trial, state)
         self._queue.after(takes, call, trial, takes, guard=trial)
@@ -182,7 +188,7 @@ class Pods:
         return True
 
     def retry(self) -> None:
-        """A share became free, or a node takes trials again: pods without a node are tried again, the oldest first."""
+        """Retry pods without a node, the oldest first, when a slot is free or a node accepts trials again."""
         waiting, self._unplaced = self._unplaced, []
         for trial in waiting:
             if trial.state is State.PLACING and not self._placed(trial):
@@ -197,7 +203,7 @@ class Pods:
         self._act_on(trial)
 
     def _until_found(self, trial: Trial) -> float:
-        """Seconds until it can be suspended; those from there to its first step are to be loaded."""
+        """Return the seconds until the trial can be suspended; the rest until its first step is `loads`."""
         fact, usual = trial.job.spec.fact(trial.number), self._timing
         load = usual.load if fact.load is None else fact.load
         found = min(load, usual.found if fact.found is None else fact.found)
@@ -213,7 +219,7 @@ class Pods:
             self._begin(trial)
             return
         self._then(trial, State.LOADING, trial.loads, self._begin)
-        self._act_on(trial)  # its turn may have passed meanwhile
+        self._act_on(trial)  # its time slice may have passed meanwhile
 
     def _begin(self, trial: Trial) -> None:
         trial.loads = 0.0
@@ -224,7 +230,7 @@ class Pods:
     def _train(self, trial: Trial) -> None:
         self._enter(trial, State.RUNNING)
         self._go_on(trial)
-        self._act_on(trial)  # its turn may have passed meanwhile
+        self._act_on(trial)  # its time slice may have passed meanwhile
 
     def _go_on(self, trial: Trial) -> None:
         trial.trains_from = self._queue.now
@@ -233,10 +239,11 @@ class Pods:
 
     def _evaluate(self, trial: Trial) -> None:
         now, place = self._queue.now, trial.evaluations
-        trial.trained = trial.curve.seconds[place]  # no rounding error adds up
+        trial.trained = trial.curve.seconds[place]  # avoids accumulated rounding errors
         trial.trains_from = now
         trial.evaluations += 1
-        if place == len(trial.points):  # else it does it again: the agent leaves out steps that it has read before
+        # otherwise the trial repeats the step: the agent ignores steps that it has read before
+        if place == len(trial.points):
             step, value = trial.steps[place], trial.curve.values[place]
             trial.points.append(Point(step, value, now))
             self.values.append(Value(now, trial.job.view.key, trial.key, step, value))
@@ -251,10 +258,10 @@ class Pods:
             seen += FINAL_REPORT_SECONDS
         self._then(trial, State.ENDED, seen, self._succeeded)
         self._writer.end(trial)
-        self._act_on(trial)  # the GPU goes to the next without a round trip
+        self._act_on(trial)  # the next trial gets the GPU without a round trip
 
     def end_is_read(self, trial: Trial) -> None:
-        """By the node's agent, which was silent: nobody waits for it any more."""
+        """Handle the end after the silent agent has read it: no further wait is needed."""
         self._then(trial, State.ENDED, self._timing.log, self._succeeded)
 
     def _succeeded(self, trial: Trial) -> None:
@@ -300,10 +307,10 @@ class Pods:
         trial.saves += 1
         self._over(trial, TrialPhase.REQUEUED)
 
-    # how a pod ends
+    # Ends of a pod.
 
     def _over(self, trial: Trial, phase: TrialPhase, *, back: bool = False) -> None:
-        """`back`: by accident, so that it begins at its last save."""
+        """End the pod. `fault`: by a fault, so the trial restarts from its last checkpoint."""
         node = trial.node
         self._release(trial)
         if back and not trial.in_image:
@@ -312,7 +319,7 @@ class Pods:
         self._reports.pod(trial, phase)
 
     def lost(self, trial: Trial, attempt: int) -> None:
-        """The cluster's fault: another pod goes on from the last save."""
+        """Lose a pod by the cluster's fault: another pod continues from the last checkpoint."""
         if trial.attempt == attempt and trial.state not in (None, State.ENDED):
             self._pause(trial)
             self._gone(trial)
@@ -321,7 +328,10 @@ class Pods:
         self._over(trial, TrialPhase.REQUEUED, back=True)
 
     def _pause(self, trial: Trial) -> None:
-        """As the operator does (`observed`): the first loss costs no time, each further one without a step more."""
+        """Delay a retry as the operator does (`domain.observe`).
+
+        The first loss causes no delay; each further one without progress in between does.
+        """
         known = trial.written.curve
         step, before = known[-1].step if known else None, trial.disrupted
         if before is None or (step is not None and (before[1] is None or step > before[1])):
@@ -331,7 +341,7 @@ class Pods:
         trial.disrupted = (before[0] + 1, step)
 
     def _crash(self, trial: Trial, attempt: int) -> None:
-        """The process' own fault, where it could run at all: counted, and tried again after a pause."""
+        """Fail the process by its own fault: counted, and retried after a delay."""
         if trial.attempt != attempt or trial.state not in _CAN_CRASH:
             return
         trial.failures += 1
@@ -343,7 +353,7 @@ class Pods:
         self._over(trial, TrialPhase.REQUEUED, back=True)
 
     def _throw_back(self, trial: Trial) -> None:
-        """What was trained since the last save is lost. Values that were reported stay, as in the trial's status."""
+        """Discard the training since the last checkpoint. Reported values remain, as in the trial's status."""
         done = trial.evaluations
         kept = trial.saved or 0.0
         if trial.job.spec.checkpoints and done:
@@ -371,9 +381,9 @@ class Pods:
             self.act(trial.node)
 
     def stop_dead(self, trial: Trial) -> None:
-        """Its node has died: nobody knows yet."""
+        """Stop the trial of a failed node; this is not known yet."""
         if trial.state is State.ENDED:
-            self._succeeded(trial)  # its last words are out
+            self._succeeded(trial)  # its final values were read
             return
         now = self._queue.now
         if trial.state is State.RUNNING:
@@ -383,5 +393,5 @@ class Pods:
             for gpu in trial.gpus:
                 self.spans.append(Span(gpu.uuid, trial.key, trial.number, trial.since, now, use))
         trial.gpu_seconds, trial.held_since = trial.charged(now), None
-        trial.since, trial.state = now, State.CREATING  # so that nothing more is counted of it
+        trial.since, trial.state = now, State.CREATING  # so that no further time is counted
         trial.act += 1

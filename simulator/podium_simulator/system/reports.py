@@ -1,7 +1,7 @@
-"""What reaches the API at once: changes of a trial's state, by its node's agent, and what the operator sees of its pod.
+"""Changes that reach the API at once: states from agents, and what the operator sees of pods.
 
-Between the nodes, which know the truth, and the operator, which plans on `view`s. Called by both. A trial's own record
-(curve, GPU seconds, costs) is `writer`'s.
+It stands between the nodes, which know the truth, and the operator, which plans on `view`s. Both call it. A trial's own
+record (curve, GPU-seconds, costs) is written by `status_writer`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from podium_simulator.system.telemetry import kept
 
 _ON_THE_WAY = frozenset(
     {State.STARTING, State.LOADING, State.RUNNING, State.SUSPENDING, State.SUSPENDED, State.RESTORING, State.RESUMING}
-)  # of a hand-over that was ordered: nobody gains or loses a share by it
+)  # part of a switch that was ordered: no slot is gained or lost
 _BY_ITSELF = frozenset(
     {State.CREATING, State.GATED, State.STARTING, State.RESTORING}
-)  # the operator sees it of the pod
+)  # the operator sees these itself
 
 
 class Reports:
-    """After a write that the operator sees one is called: `heard`, or `progress` of these trials where that is all."""
+    """Writer of states.
+
+    After a write that the operator sees it calls `changed`, or `progress` for these trials where that is all.
+    """
 
     def __init__(
         self, queue: Queue, timing: Timing, heard: Callable[[], None], progress: Callable[[Collection[Trial]], None]
@@ -37,10 +40,10 @@ class Reports:
         self._states: dict[Trial, None] = {}  # in the order of the changes
         self._nodes: dict[str, Node] = {}
         self._due = False
-        self._more = False  # than progress
+        self._more = False  # more than progress
 
     def state(self, trial: Trial) -> None:
-        """It changed: to be written at once."""
+        """Report a trial's changed state at once."""
         self._states[trial] = None
         self._more |= trial.state not in _ON_THE_WAY
         if trial.node is not None:
@@ -48,28 +51,28 @@ class Reports:
         self._soon()
 
     def node(self, node: Node) -> None:
-        """It has other trials, or is away or back."""
+        """Report a node that has other trials, or is away or back."""
         self._more = True
         self.settled(node)
 
     def settled(self, node: Node) -> None:
-        """Its agent has carried out an order."""
+        """Report that the node's agent has reached a run queue."""
         self._nodes[node.spec.name] = node
         self._soon()
 
     def drains(self, node: Node) -> None:
-        """It does, or does no more: written by a person, so that the operator sees it at once."""
+        """Report the start or end of a drain: a person writes it, so the operator sees it at once."""
         for gpu in node.gpus:
             gpu.view = replace(gpu.view, draining=node.draining)
         self._heard()
 
     def pod(self, trial: Trial, phase: TrialPhase) -> None:
-        """What the operator sees of the pod itself, or has written itself: at once."""
+        """Report what the operator sees of the pod, or has written itself, at once."""
         self._see(trial, phase)
         self._heard()
 
     def carried(self, trial: Trial) -> None:
-        """It has a new pod, and its life begins anew: no phase of the old one came before."""
+        """Report the new pod of a migrated trial. Its phases start again, without a transition from the old pod's."""
         trial.see(TrialPhase.PENDING)
         self._heard()
 
@@ -84,7 +87,7 @@ class Reports:
         self._states, self._nodes, self._more = {}, {}, False
         for trial in states:
             state, node = trial.state, trial.node
-            # else nobody is left to tell
+            # otherwise no agent is left to report it
             if state is not None and (node is None or (node.up and (not node.silent or state in _BY_ITSELF))):
                 self._see(trial, PHASES[state])
         for node in nodes.values():
@@ -102,7 +105,7 @@ class Reports:
 
 
 def _old_view(gpu: Gpu, node: Node) -> GpuView:
-    """What its agent said last: it can start nothing."""
+    """Return the agent's last report: it can start nothing."""
     return replace(gpu.view, health="Unknown" if node.unheard else gpu.view.health)
 
 

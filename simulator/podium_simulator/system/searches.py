@@ -1,4 +1,4 @@
-"""One search on the simulated system, made from a pool of recorded curves. Called by contest, forecast, benchmarks."""
+"""One search on the simulated system, made from a sample of recorded curves."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ def search(
     created: float = 0.0,
     memory: int | None = None,
 ) -> SimJob:
-    """All of the pool, as many at a time as there are shares. The job declares the longest trial's steps and no target:
-    policies are compared to the end. `memory`: bytes that a trial declares on its GPU.
+    """Return a job that searches the whole sample, with as many trials at a time as there are slots.
+
+    The job declares the longest trial's steps and no target: policies are compared to the end. `memory`: bytes that a
+    trial declares on its GPU.
     """
     saves = method.saves or not method.stays
     view = JobView(
@@ -52,6 +54,6 @@ def search(
 
 
 def even_nodes(gpus: int, nodes: int, shares: int, memory: int = 0) -> tuple[NodeSpec, ...]:
-    """`gpus` spread over the nodes, the first ones get what does not divide; no node without a GPU."""
+    """Return `gpus` GPUs spread over the nodes; the first ones get the remainder. Nodes without a GPU are left out."""
     sizes = [gpus // nodes + (place < gpus % nodes) for place in range(nodes)]
     return tuple(NodeSpec(f"node-{place}", size, shares, memory) for place, size in enumerate(sizes) if size)

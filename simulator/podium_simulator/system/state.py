@@ -1,6 +1,6 @@
-"""The true state of a simulated system: what each trial has trained, where it is, what its node's agent knows.
+"""True state of a simulated system: trials, pods, nodes and what the agents know.
 
-Changed by the engine alone. What the planner may know is `Trial.view` and `Gpu.view`, which lag behind.
+Only the engine changes it. What the planner may know is `Trial.view` and `Gpu.view`, which lag behind.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from podium_simulator.traces.trace import RecordedTrial
 
 
 class State(Enum):
-    """Of a trial's pod, as its node knows it."""
+    """State of a trial's pod, as its node knows it."""
 
     PLACING = auto()  # no node yet
     CREATING = auto()
     GATED = auto()
     STARTING = auto()  # its gate is open
-    LOADING = auto()  # its agent has found its processes: from here on it can be suspended
+    LOADING = auto()  # its agent has found its processes: it can be suspended from here on
     RUNNING = auto()
     SAVING = auto()
     SUSPENDING = auto()
     SUSPENDED = auto()
-    LEAVING = auto()  # suspended, and made into an image from which it goes on on another node
-    RESTORING = auto()  # there: its gate is open
+    LEAVING = auto()  # suspended, and written to an image from which it continues on another node
+    RESTORING = auto()  # on the other node: its gate is open
     RESUMING = auto()
-    ENDED = auto()  # its process has; its pod does not say so yet
+    ENDED = auto()  # its process has ended; its pod does not report it yet
 
 
 OCCUPIES = frozenset(
@@ -61,7 +61,7 @@ PHASES: Mapping[State, TrialPhase] = {
     State.ENDED: TrialPhase.RUNNING,
 }
 
-# how a GPU is used meanwhile, for people
+# Use of the GPU in each state, for people.
 USES: Mapping[State, str] = {
     State.STARTING: "starting",
     State.LOADING: "loading",
@@ -85,7 +85,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How much a GPU works (percent) and holds (bytes)."""
+    """Load (percent) and memory (bytes) of a GPU."""
 
     work: float = 0.0
     memory: int = 0
@@ -93,15 +93,17 @@ class Use:
 
 @dataclass(slots=True, eq=False)
 class Gpu:
-    """Epochs of orders: `ordered` is the newest, `known` the one that the agent follows, `reached` the one that it has
-    carried out; `ousts`: the newest takes it from a trial that worked there. `shown`: its use as of the agent's last
-    report; None: as it is. `changed`: when that was another last.
+    """One GPU.
+
+    Epochs of run queues: `ordered` is the newest, `known` the one that the agent follows, `reached` the one in effect.
+    `preempts`: the newest run queue preempts the holder. `reported`: its use as of the agent's last report; None: its
+    present use. `changed`: time of the last change of its use.
     """
 
     uuid: str
     node: Node
     view: GpuView
-    order: tuple[TrialKey, ...] | None = None  # as the agent knows it; None: the operator has not spoken of it
+    order: tuple[TrialKey, ...] | None = None  # as the agent knows it; None: the operator has not written one
     ordered: int = 0
     known: int = 0
     reached: int = 0
@@ -111,14 +113,16 @@ class Gpu:
 
     @property
     def trials(self) -> list[Trial]:
-        """With a share of it. O(trials on the node)."""
+        """Trials with a slot on it. O(trials on the node)."""
         return [trial for trial in self.node.trials if self in trial.gpus]
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """`act` counts what became of its agent: `silent`, it does nothing; `unheard`, for so long that the operator does
-    not believe it, and `stale`, nor does placement. `draining`: it takes no trials.
+    """One node.
+
+    `version` counts changes of its agent. `silent`: the agent does nothing. `unheard`: for so long that the operator
+    does not trust it; `stale`: neither does placement. `draining`: it accepts no trials.
     """
 
     spec: NodeSpec
@@ -129,13 +133,15 @@ class Node:
     stale: bool = False
     draining: bool = False
     gpus: list[Gpu] = field(default_factory=list)
-    trials: list[Trial] = field(default_factory=list)  # with a share of a GPU here
+    trials: list[Trial] = field(default_factory=list)  # with a slot of a GPU here
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the API has of a trial's own record, as its agent wrote it at `at`. `ways`: what all its suspensions took;
-    `switch`: what the newest took out and in again in the mean, None: not known.
+    """A trial's record in the API, as its agent wrote it at `at`.
+
+    `totals`: what all its suspensions took. `switch_seconds`: mean of the newest suspensions and resumptions; None:
+    unknown.
     """
 
     at: float = -math.inf
@@ -147,8 +153,10 @@ class Written:
 
 @dataclass(slots=True, eq=False)
 class Way:
-    """Of a live trial from `node` to `target`; `attempt`: of its pod there; `since`: when the phase began; `known`:
-    values that it had shown when that was made; `pushed`: its image is in the registry, with all that it did.
+    """Live migration from `node` to `target`.
+
+    `attempt`: attempt of its pod there. `since`: start of the phase. `known`: number of values reported when that pod
+    was created. `pushed`: its image is in the registry, with all of its training.
     """
 
     node: str
@@ -171,39 +179,40 @@ class Trial:
     steps: Sequence[float]  # of each evaluation
     view: TrialView
     state: State | None = None  # None: it has no pod
-    act: int = 0  # counts changes of state: what was scheduled for an older one is void
+    act: int = 0  # counts changes of state: events of older states are void
     node: Node | None = None
     gpus: tuple[Gpu, ...] = ()
     attempt: int = 0
-    since: float = 0.0  # when the state began
+    since: float = 0.0  # start of the state
     pod_since: float = 0.0
     held_since: float | None = None
     loads: float = 0.0  # seconds until its first step
-    trained: float = 0.0  # seconds, until `trains_from`
+    trained: float = 0.0  # seconds until `trains_from`
     trains_from: float = 0.0
     evaluations: int = 0
     points: list[Point] = field(default_factory=list)
     written: Written = field(default_factory=Written)
-    saved: float | None = None  # seconds of training that a later pod finds
+    saved: float | None = None  # seconds of training that a later pod finds in the checkpoint
     leaving: bool = False
-    told: bool = False  # its node knows that it is to go
-    asked: bool = False  # its node knows that it is to be carried to another one: it gets no turn
+    told: bool = False  # its node knows that it is asked to end
+    asked: bool = False  # its node knows that it is asked to migrate: it gets no time slice
     way: Way | None = None
     stuck: bool = False
     failures: int = 0
-    disrupted: tuple[int, float | None] | None = None  # losses in a row without a step, and the step known at the last
+    # consecutive losses without a step, and the step known at the last one
+    disrupted: tuple[int, float | None] | None = None
     retry_at: float = 0.0
     gpu_seconds: float = 0.0
-    lost_seconds: float = 0.0  # of training, done again
+    lost_seconds: float = 0.0  # of training that is repeated
     first_held: float | None = None
     ended: float | None = None
-    suspensions: int = 0  # that are done
+    suspensions: int = 0  # completed
     resumptions: int = 0
-    saves: int = 0  # for the sake of another trial or of its node, each followed by a new pod
-    carries: int = 0  # to another node, alive
+    saves: int = 0  # for another trial or for its node; each is followed by a new pod
+    carries: int = 0  # live migrations to another node
     out: float = 0.0  # seconds that they took
     back: float = 0.0
-    # seconds out and, once it was resumed, in again: as many as the agent keeps in the trial's status
+    # Seconds of suspension and, once it was resumed, of resumption: as many as the agent keeps in the trial's status.
     recent: deque[tuple[float, float | None]] = field(default_factory=lambda: deque(maxlen=32))
 
     @property
@@ -216,34 +225,34 @@ class Trial:
 
     @property
     def switch(self) -> float | None:
-        """Seconds that a suspension and resumption of it took so far, as the operator reads them; None: not known."""
+        """Mean seconds of its suspension and resumption so far, as the operator reads them; None: unknown."""
         return mean_switch(self.recent)
 
     @property
     def arrives(self) -> bool:
-        """Its pod goes on from an image, and has not shown yet that it does."""
+        """Whether its pod starts from an image and has not reported progress yet."""
         way = self.way
         return way is not None and way.phase in IN_PROGRESS and self.attempt >= way.attempt
 
     @property
     def in_image(self) -> bool:
-        """All that it did is in an image that its next pod goes on from."""
+        """Whether all of its training is in an image from which its next pod continues."""
         way = self.way
         return way is not None and way.phase in NOT_RESUMABLE and way.pushed and self.attempt < way.attempt
 
     def charged(self, now: float) -> float:
-        """GPU seconds until now."""
+        """Return the GPU-seconds until now."""
         held = 0.0 if self.held_since is None else (now - self.held_since) * len(self.gpus)
         return self.gpu_seconds + held
 
     def record(self, now: float) -> Written:
-        """What its agent would write now."""
+        """Return what its agent would write now."""
         points = self.written.curve if len(self.written.curve) == len(self.points) else tuple(self.points)
         ways = SwitchTotals(self.suspensions, self.out, self.resumptions, self.back)
         return Written(now, points, self.charged(now), ways, self.switch)
 
     def see(self, phase: TrialPhase) -> None:
-        """What the API says of it from now on. Built by hand: `dataclasses.replace` would take most of a run's time."""
+        """Publish the trial's state. Built by hand: `dataclasses.replace` would dominate the run time."""
         old = self.view
         has_pod = self.state is not None
         saved = None

@@ -1,11 +1,13 @@
-"""When a trial's agent writes its status: the rules of `podium_agent.report.trial_writer` on virtual time. Called by
-`pods`.
+"""Writing of trial statuses by agents, on virtual time.
 
-A writer looks at its log every `Timing.log` seconds, and at once when the trial's state changes. A look that finds
-something new writes it, but not within `Timing.report` of the write before; the first write is made when the pod's
-containers begin, the last one a look after its process has ended, whatever was written before. So each trial has a
-rhythm of its own. What is written is in the API `Timing.notice` later, and is all that the operator knows of curve, GPU
-seconds and costs.
+The rules are those of `podium_agent.report.trial_writer`.
+
+`pods` calls it. A writer reads its log every `Timing.log` seconds, and at once when the trial's state changes. When a
+read finds something new, the status is written, but not within `Timing.report` of the write before. The first write
+happens when the pod's containers start. The last one happens one read after its process has ended, whatever was written
+before. So each trial has a rhythm of its own.
+
+A write is in the API `Timing.notice` later. It is all that the operator knows of curve, GPU-seconds and costs.
 """
 
 from __future__ import annotations
@@ -18,48 +20,50 @@ from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.scenario import Timing
 from podium_simulator.system.state import Node, Trial, Written
 
-_ROUNDING = 1e-9  # of sums of seconds: the fourth look after a write is not before its 2 s
+_ROUNDING = 1e-9  # rounding of sums of seconds: the fourth read after a write must not be before its 2 s
 
 
 @dataclass(slots=True, eq=False)
 class _Desk:
-    """Of one pod's writer. `looked`: any one of its looks, the others are whole `Timing.log` away; `act` counts plans:
-    an older one is void.
+    """Writer of one pod.
+
+    `read_at`: time of any one of its reads; the others are whole multiples of `Timing.log` away. `version` counts
+    plans: an older one is void.
     """
 
     act: int = 0
     looked: float = 0.0
-    last: float = -math.inf  # write
-    news: bool = True  # that it has begun
+    last: float = -math.inf  # time of the last write
+    news: bool = True  # that it has started
     ended: bool = False
 
 
 class Writer:
-    """`progress`: called when the operator sees what was written."""
+    """All writers. `progress`: called when the operator sees what was written."""
 
     def __init__(self, queue: Queue, timing: Timing, progress: Callable[[Collection[Trial]], None]) -> None:
         self._queue = queue
         self._timing = timing
         self._progress = progress
-        self._desks: dict[Trial, _Desk] = {}  # of pods that have begun
-        self._owed: dict[Trial, tuple[Node, Written]] = {}  # of pods that ended where the agent was silent
-        self.measured = 0  # another number whenever more is known of what suspensions take
+        self._desks: dict[Trial, _Desk] = {}  # of pods that have started
+        self._owed: dict[Trial, tuple[Node, Written]] = {}  # of pods that ended while the agent was silent
+        self.measured = 0  # changes whenever more is known of what suspensions take
 
     def begin(self, trial: Trial) -> None:
-        """The agent has seen that the pod's containers begin."""
+        """Start a writer: the agent has seen the pod's containers start."""
         self._desks[trial] = _Desk()
         self.wake(trial)
 
     def line(self, trial: Trial) -> None:
-        """Its log has a new value, which is read at the next look."""
+        """Note a new value in the log, which the next read finds."""
         desk = self._desks.get(trial)
         if desk is None or desk.news:
-            return  # a write is to come already
+            return  # a write is scheduled already
         desk.news = True
         self._plan(trial, desk, self._queue.now)
 
     def wake(self, trial: Trial, *, news: bool = False) -> None:
-        """Its state has changed: a look at once. `news`: and its record, by a hold or a cost."""
+        """Read at once, because the trial's state changed. `news`: its record changed too."""
         desk = self._desks.get(trial)
         if desk is None or desk.ended:
             return
@@ -69,7 +73,7 @@ class Writer:
             self._plan(trial, desk, self._queue.now)
 
     def end(self, trial: Trial) -> None:
-        """Its process has: what it printed last is in its log by the next look."""
+        """Note the end of the process: the next read finds what it printed last."""
         desk = self._desks.get(trial)
         if desk is None:
             return
@@ -77,7 +81,10 @@ class Writer:
         self._plan(trial, desk, self._queue.now + self._timing.log)
 
     def close(self, trial: Trial, node: Node | None) -> None:
-        """Its pod says that it is over, which counts only once its record is whole, if its agent is there."""
+        """Close the writer of an ended pod.
+
+        The end counts only once its record is complete, if its agent is present.
+        """
         desk = self._desks.pop(trial, None)
         if desk is not None:
             desk.act += 1
@@ -88,7 +95,7 @@ class Writer:
             self._set(trial, record)
 
     def back(self, node: Node) -> None:
-        """Its agent is heard again, and writes all that it could not."""
+        """Write everything that waited for a silent agent that is heard again."""
         for trial in node.trials:
             desk = self._desks.get(trial)
             if desk is not None:
@@ -99,11 +106,11 @@ class Writer:
             self._queue.after(self._timing.notice, self._shown, trial, record)
 
     def _plan(self, trial: Trial, desk: _Desk, earliest: float) -> None:
-        """The next write, at the first look that may make one."""
+        """Schedule the next write at the first read that may cause one."""
         self._at(desk, max(earliest, desk.last + self._timing.report), trial)
 
     def _at(self, desk: _Desk, time: float, trial: Trial) -> None:
-        """To write at the first look from this time on, instead of what was planned before."""
+        """Schedule a write at the first read from this time on, instead of the previous schedule."""
         desk.act += 1
         every = self._timing.log
         if every > 0.0:
@@ -112,7 +119,7 @@ class Writer:
 
     def _write(self, trial: Trial, desk: _Desk) -> None:
         if trial.node is None or not trial.node.up or trial.node.silent:
-            return  # nobody is left to tell, or there will be (`back`)
+            return  # no agent is left to write, or it will catch up (`catch_up`)
         now = self._queue.now
         desk.last, desk.looked, desk.news = now, now, False
         self._queue.after(self._timing.notice, self._shown, trial, trial.record(now))

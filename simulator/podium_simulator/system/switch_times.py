@@ -1,9 +1,9 @@
-"""What a switch takes by the way in which a trial leaves its GPU, before any of its own was measured. Pure; called by
-`podium plan` and `podium simulate --system`. The planner itself goes by what each trial's own switches took.
+"""Duration of a switch for each suspension method, before any of a trial's own was measured. Pure.
 
-The rates are those of benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md, for 2 to 70 GB within a sixth. The first
-time out of a process took twice as long there: not modelled. What it takes to carry a live trial to another node is
-what the planner itself reckons with.
+`podium plan` and `podium simulate --system` call it. The planner itself uses what each trial's own switches took. The
+rates are those of benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md, for 2 to 70 GB within a sixth. The first
+suspension of a process took twice as long there; this is not modelled. The duration of a live migration is the
+planner's own estimate.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from podium_core.planning.rebalancing import migration_seconds
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_simulator.system.scenario import Method, Timing
 
-# what keeps a trial where it is, and whether its memory stays on the GPU
+# methods that suspend a trial in place, and whether its memory stays on the GPU
 KEEPS_MEMORY: Mapping[str, bool] = MappingProxyType({"freeze": True, "cuda-checkpoint": False})
-MOVES_MEMORY = "cuda-checkpoint"  # of these the one that lets a trial be carried
+MOVES_MEMORY = "cuda-checkpoint"  # the method that live migration is based on
 NAMES = (*KEEPS_MEMORY, CONTAINER_CHECKPOINT, APP_CHECKPOINT)
-OUT, BACK = 2.0e9, 4.9e9  # bytes a second
-LEAST = 0.39  # seconds of one way of a trial that holds next to nothing
+OUT, BACK = 2.0e9, 4.9e9  # bytes per second
+LEAST = 0.39  # smallest seconds of one direction
 
 
 def method(name: str, memory: int | None, suspend: float | None, resume: float | None, usual: float) -> Method:
-    """`memory`: bytes of a trial on all of its GPUs; `suspend`, `resume`: seconds that were given, which win; `usual`:
-    seconds where nothing is moved, or nobody said how much. Of SAVES_ITSELF `suspend` is the save; a new pod's start is
-    in the timing (`timed`). By CARRIES a trial is suspended as by MOVES_MEMORY, and may be carried.
+    """Return the method with its durations.
+
+    `memory`: bytes of a trial on all of its GPUs. `suspend`, `resume`: given seconds, which take precedence. `usual`:
+    seconds where nothing is moved, or the memory is unknown. For APP_CHECKPOINT, `suspend` is the checkpoint; the start
+    of a new pod is in the timing (`consistent`). With CONTAINER_CHECKPOINT a trial is suspended as with MOVES_MEMORY,
+    and may migrate.
     """
     if name == CONTAINER_CHECKPOINT:
         return replace(carrying(method(MOVES_MEMORY, memory, suspend, resume, usual), memory or 0), name=name)
@@ -50,18 +53,20 @@ def method(name: str, memory: int | None, suspend: float | None, resume: float |
 
 
 def carrying(method: Method, memory: int) -> Method:
-    """The same on nodes that carry trials to one another alive."""
+    """Return the method on nodes that migrate trials live."""
     return replace(method, carries=True, carry=migration_seconds(memory))
 
 
 def keeps_memory(name: str) -> bool:
-    """Of a suspended trial, on its GPU; of one that is never suspended, as long as it is there."""
+    """Return whether a trial's memory stays on its GPU while another trial runs there."""
     return KEEPS_MEMORY.get(name, name != CONTAINER_CHECKPOINT)
 
 
 def untold(name: str, memory: int | None, suspend: float | None, resume: float | None) -> bool:
-    """Whether nothing says what a switch takes: memory is moved, nobody said how much, nor both ways' seconds. Of one
-    that is carried its memory alone says it.
+    """Return whether nothing determines the duration of a switch.
+
+    That is where memory is moved, and neither its size nor both durations are known. For live migration only the memory
+    determines it.
     """
     return (
         not keeps_memory(name)
@@ -71,7 +76,7 @@ def untold(name: str, memory: int | None, suspend: float | None, resume: float |
 
 
 def timed(method: Method, timing: Timing) -> tuple[Method, Timing]:
-    """The two in keeping with each other, where a trial that leaves its GPU saves."""
+    """Return method and timing in agreement with each other, where a trial checkpoints to release its GPU."""
     if method.stays:
         return method, timing
     return replace(method, resume=timing.place + timing.gate + timing.load), replace(timing, save=method.suspend)
@@ -82,7 +87,7 @@ def _takes(memory: int, rate: float) -> float:
 
 
 def _basis(memory: int, out: bool, back: bool) -> str:
-    """`out`, `back`: whether that way goes by the rates."""
+    """Return the text about the rates. `out`, `back`: whether that direction uses them."""
     ways = [("out", OUT, "--suspend"), ("in", BACK, "--resume")]
     measured = [way for way, by_rate in zip(ways, (out, back), strict=True) if by_rate]
     if not measured:

@@ -1,8 +1,8 @@
-"""What placement may know of how much each GPU works and holds: as of the last report of its node's agent. Called by
-`pods`, which changes it and places by it, and by `nodes` where an agent falls silent.
+"""What placement knows of each GPU's load and memory: as of the last report of its node's agent.
 
-An agent reports at whole `Timing.telemetry` seconds. Nobody looks in between, so no report is an event: what a GPU did
-at the last one is noted when it changes. Trials and shares are always as they are, for the extender watches pods.
+`pods` changes it and places by it; `nodes` calls it where an agent falls silent. An agent reports at whole multiples of
+`Timing.telemetry` seconds. Nothing reads it in between, so a report is not an event: the use at the last report is
+recorded when it changes. Trials and slots are always current, because the extender watches pods.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ class Telemetry:
                 gpu.shown = Use()
 
     def changes(self, node: Node) -> None:
-        """To be called before a trial comes, goes, or begins or ceases to work there; need not be unless it `lags`."""
+        """Record the use before a trial is placed, removed, starts or stops there; needed only if it `lags`."""
         if self.lags:
             self._report(node)
             for gpu in node.gpus:
                 gpu.changed = self._queue.now
 
     def refresh(self) -> None:
-        """To be called before somebody is placed: `Gpu.shown` is as of the last report then."""
+        """Bring `Gpu.reported` up to date before a pod is placed."""
         if self.lags:
             for node in self._nodes:
                 self._report(node)
 
     def silent(self, node: Node) -> None:
-        """To be called before its agent is: what it said last stays."""
+        """Keep the last report before the node's agent falls silent."""
         self._report(node)
         if not self.lags:
             for gpu in node.gpus:
                 gpu.shown = use(gpu.trials)
 
     def speaks(self, node: Node) -> None:
-        """To be called when it is heard again, and reports at once."""
+        """Report at once when the agent is heard again."""
         for gpu in node.gpus:
             gpu.shown = use(gpu.trials) if self.lags else None
             gpu.changed = self._queue.now
@@ -60,15 +60,15 @@ class Telemetry:
 
 
 def use(here: Sequence[Trial]) -> Use:
-    """Of a GPU with these trials, now."""
+    """Return the use of a GPU with these trials now."""
     return Use(work(here), kept(here))
 
 
 def work(here: Sequence[Trial]) -> float:
-    """Percent."""
+    """Return the load in percent."""
     return 100.0 if any(trial.occupies for trial in here) else 0.0
 
 
 def kept(here: Sequence[Trial]) -> int:
-    """Bytes, by the ledger: what stays on the GPU whoever works."""
+    """Return the bytes that stay on the GPU whichever trial runs, by the memory ledger."""
     return sum([trial.job.view.memory or 0 for trial in here if trial.job.spec.method.keeps_memory])

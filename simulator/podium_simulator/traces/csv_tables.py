@@ -1,4 +1,4 @@
-"""CSV tables as recordings: a line an evaluation. Called by `sources`."""
+"""CSV tables as traces: one line per evaluation. Called by `sources`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from podium_core.domain.snapshot import Scalar
 from podium_simulator.traces.event_files import Say, unheard
 from podium_simulator.traces.trace import RecordedTrial, Recording, RecordingError, check_length, open_text
 
-METRIC = "value"  # what a table's metric is called, which no option changes
+METRIC = "value"  # name of a table's metric, which no option changes
 COLUMNS = ("trial", "step", METRIC, "seconds")
-BEYOND = "\0beyond"  # the key of fields that the header does not name; no CSV column is called so
+BEYOND = "\0beyond"  # key of fields that the header does not name; no CSV column has this name
 Evaluation = tuple[float, float, float]  # step, seconds, value
 
 
@@ -28,10 +28,12 @@ def is_table(path: Path) -> bool:
 
 
 def read_table(path: Path, maximize: bool, say: Say = unheard) -> Recording:
-    """A header with `trial`, `step`, `value`, `seconds` (of training, cumulative), one line an evaluation, in any
-    order; further columns are hyper-parameters. A value that is empty, NaN or infinite counts as not finite. Nothing is
-    trained at 0 seconds, so no replay can show a value there: `say` is told how many such lines were left out. Raises
-    RecordingError.
+    """Return the trace in a CSV table.
+
+    The header names `trial`, `step`, `value` and `seconds` (of training, cumulative); lines are evaluations in any
+    order. Further columns are hyper-parameters. A value that is empty, NaN or infinite counts as not finite. No trial
+    has trained at 0 seconds, so a replay cannot use a value there: `report` receives the number of such lines. Raises
+    TraceError.
     """
     rows = _rows(path)
     trials: dict[str, list[Evaluation]] = {}
@@ -62,7 +64,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
     if missing:
         text = f"its header ({','.join(header)[:80]}) has no {', '.join(missing)}" if header else "no header"
         raise RecordingError(f"{path.name}: {text}; the first line must name {','.join(COLUMNS)}, with commas between")
-    # a spreadsheet ends its lines with commas: columns without a name and, as a rule, without a value
+    # A spreadsheet ends its lines with commas: columns without a name and usually without a value.
     again = [name for name, times in Counter(header).items() if name and times > 1]
     if again:
         text = f"its header names {', '.join(again)} more than once; give each column a name of its own"
@@ -108,7 +110,7 @@ def _trial(name: str, points: Sequence[Evaluation], hparams: dict[str, Scalar], 
 
 
 def _check_order(before: Evaluation, after: Evaluation, where: str) -> None:
-    """`after` is the next one by its step. Raises RecordingError."""
+    """Raise TraceError unless `after` may follow `before`, which has the smaller step."""
     if after[0] == before[0]:
         raise RecordingError(f"{where}: step {_told(after[0])} is there twice; keep one line of each step")
     if after[1] <= before[1] and before[1] > 0.0:
@@ -118,7 +120,7 @@ def _check_order(before: Evaluation, after: Evaluation, where: str) -> None:
 
 
 def _told(number: float) -> str:
-    """So that two times of the day, in seconds since 1970, differ."""
+    """Format a number so that two times of one day, in seconds since 1970, differ."""
     return f"{number:.12g}"
 
 

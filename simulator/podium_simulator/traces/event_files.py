@@ -1,8 +1,8 @@
-"""TensorBoard folders as recordings: each folder with event files below the one named is a trial.
+"""TensorBoard folders as traces: each folder with event files below the given one is a trial.
 
-Read with TensorBoard's own package, which is no dependency of Podium: a clear refusal says so where it is missing.
-Called by `sources`. Read are scalars as PyTorch, Lightning and tensorboardX write them, and as TensorFlow 2 and Keras
-do (tensors of the plugin "scalars").
+Read with TensorBoard's own package, which is not a dependency of Podium: an error names it where it is missing. Called
+by `sources`. It reads scalars as PyTorch, Lightning and tensorboardX write them, and as TensorFlow 2 and Keras do
+(tensors of the plugin "scalars").
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from podium_core.curves.non_finite import to_wire
 from podium_simulator.traces.trace import RecordedTrial, Recording, RecordingError
 
 PATTERN = "*tfevents*"
-LEARNT_FROM, HELD_OUT = "train", "validation"  # Keras writes two runs a trial, with the same tags
-MOST_NAMES = 3  # of runs in a note
+LEARNT_FROM, HELD_OUT = "train", "validation"  # Keras writes two runs per trial, with the same tags
+MOST_NAMES = 3  # of runs in a report
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """`begun`: wall time of its first event. `scalars`: (wall time, value) by tag and step. `broken`: its files hold
-    bytes, and no event could be read.
+    """One run.
+
+    `started`: wall time of its first event. `scalars`: (wall time, value) by tag and step. `broken`: its files hold
+    bytes, but no event could be read.
     """
 
     name: str
@@ -37,7 +39,7 @@ class _Run:
 
 
 def unheard(text: str) -> None:
-    """A `Say` of who does not ask what was left out."""
+    """Ignore a report."""
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -49,9 +51,11 @@ def is_event_file(path: Path) -> bool:
 
 
 def read_events(folder: Path, metric: str | None, maximize: bool, say: Say = unheard) -> Recording:
-    """`metric`: the scalar's tag; None where all runs have only one. Time is wall time since a run's first event, so a
-    run that was paused looks longer than it trained. Of two runs `train` and `validation` in one folder, which is how
-    Keras writes a trial, the latter counts. `say` is told which runs were left out. Raises RecordingError.
+    """Return the trace in a folder of runs.
+
+    `metric`: tag of the scalar; None where all runs have only one. Time is wall time since a run's first event, so a
+    paused run looks longer than it trained. Of two runs `train` and `validation` in one folder, which is how Keras
+    writes a trial, the latter counts. `report` receives the names of runs that were left out. Raises TraceError.
     """
     folders = sorted({path.parent for path in event_files(folder)})
     runs = [_load(run, str(run.relative_to(folder))) for run in folders]
@@ -86,7 +90,7 @@ def _names(runs: Sequence[str]) -> str:
 
 
 def _held_out(name: str) -> str | None:
-    """The run that counts instead of this one, if it is there."""
+    """Return the name of the run that counts instead of this one, if it exists."""
     path = Path(name)
     return str(path.with_name(HELD_OUT)) if path.name == LEARNT_FROM else None
 
@@ -102,9 +106,9 @@ def _load(folder: Path, name: str) -> _Run:
     accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})  # 0 = all of them
     try:
         accumulator.Reload()
-    except DecodeError:  # whole records, of something else
+    except DecodeError:  # complete records of another kind
         return _Run(name, 0.0, {}, broken=True)
-    # what was done again after a restart counts once: a later event of the same step replaces the one before
+    # A step that was repeated after a restart counts once: a later event replaces the earlier one.
     found = {
         tag: {event.step: (event.wall_time, float(event.value)) for event in accumulator.Scalars(tag)}
         for tag in accumulator.Tags()["scalars"]
@@ -115,7 +119,7 @@ def _load(folder: Path, name: str) -> _Run:
     first = min((wall for points in found.values() for wall, _ in points.values()), default=0.0)
     try:
         begun = min(first, accumulator.FirstEventTimestamp())
-    except ValueError:  # not one event: the run has only just begun, or nothing in its files is one
+    except ValueError:  # no event: the run has just started, or its files hold something else
         return _Run(name, first, found, broken=any(path.stat().st_size for path in folder.glob(PATTERN)))
     return _Run(name, begun, found)
 
@@ -128,9 +132,11 @@ def _scalar_tensors(accumulator: Any) -> list[str]:
 
 
 def _trial(run: _Run, tag: str, maximize: bool) -> RecordedTrial:
-    """Steps that were reached before a crash and not again after it are left out: their times lie before those of
-    lower steps. A value at the very beginning (files that were made from others, runs of one event) is counted as if
-    the time to it had been as long as between two values.
+    """Return the trial of a run.
+
+    Steps that were reached before a crash and not again after it are left out: their times lie before those of lower
+    steps. A value at the very beginning (converted files, runs of one event) counts as if the time to it had been as
+    long as between two values.
     """
     points = sorted((step, wall, value) for step, (wall, value) in run.scalars[tag].items())
     kept = points[:1]
@@ -145,5 +151,5 @@ def _trial(run: _Run, tag: str, maximize: bool) -> RecordedTrial:
 
 
 def _latest(points: Iterable[tuple[int, float, float]]) -> Iterator[float]:
-    """The latest time up to each point."""
+    """Return the latest time up to each point."""
     return accumulate((wall for _, wall, _ in points), max)

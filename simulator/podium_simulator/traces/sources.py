@@ -1,7 +1,7 @@
-"""Learning curves from wherever they are: our JSON lines, CSV tables, TensorBoard folders. One recording a source.
+"""Learning curves from all sources: JSON lines, CSV tables, TensorBoard folders. One trace per source.
 
-Called by `podium simulate` and `podium plan`. `Reading` holds what they may not say themselves: which way is better,
-and which of several metrics is meant.
+`podium simulate` and `podium plan` call it. `ReadOptions` holds what a source may not contain: which direction is
+better, and which of several metrics to read.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ KINDS = "JSON lines (.jsonl, .jsonl.gz), CSV tables (.csv, .csv.gz) and folders 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`maximize`: of CSV tables and TensorBoard folders. `metric`: the tag to read from TensorBoard folders; that of a
-    CSV table is always `value`. JSON lines say both themselves.
+    """Options for sources that do not describe themselves.
+
+    `maximize`: direction of CSV tables and TensorBoard folders. `metric`: tag to read from TensorBoard folders; that of
+    a CSV table is always `value`. JSON lines contain both.
     """
 
     maximize: bool = True
@@ -29,7 +31,10 @@ class Reading:
 
 
 def read_all(paths: Iterable[Path], reading: Reading, say: Say = unheard) -> tuple[Recording, ...]:
-    """`say` is told what was left out. Raises RecordingError, OSError where a path cannot be read."""
+    """Return the traces of all paths.
+
+    `report` receives what was left out. Raises TraceError, and OSError where a path cannot be read.
+    """
     found: list[Recording] = []
     for path in paths:
         for source, recording in _read(path, reading, say):
@@ -41,22 +46,22 @@ def read_all(paths: Iterable[Path], reading: Reading, say: Say = unheard) -> tup
 
 
 def asks_for_goal(paths: Iterable[Path]) -> bool:
-    """Is one of them curves that do not say themselves which way is better?"""
+    """Return whether a path has curves that do not state which direction is better."""
     return any(is_table(path) or (path.is_dir() and (_tables(path) or event_files(path))) for path in paths)
 
 
 def asks_for_metric(paths: Iterable[Path]) -> bool:
-    """Is one of them a TensorBoard folder? It alone may hold several metrics."""
+    """Return whether a path is a TensorBoard folder; only these may hold several metrics."""
     return any(path.is_dir() and event_files(path) for path in paths)
 
 
 def reads_as_lines(path: Path) -> bool:
-    """Would a file of this name that holds plain JSON lines be read as such, when it is named?"""
+    """Return whether a file of this name with plain JSON lines would be read as such."""
     return not (is_table(path) or is_event_file(path) or is_packed(path))
 
 
 def _read(path: Path, reading: Reading, say: Say) -> Iterator[tuple[Path, Recording]]:
-    """Each with the file or the folder that it is of."""
+    """Return each trace with its file or folder."""
     if path.is_dir():
         yield from _read_folder(path, reading, say)
     elif is_table(path):
@@ -66,7 +71,7 @@ def _read(path: Path, reading: Reading, say: Say) -> Iterator[tuple[Path, Record
 
 
 def _read_folder(folder: Path, reading: Reading, say: Say) -> Iterator[tuple[Path, Recording]]:
-    """Its runs, or its files of curves: both at once would be two searches, of which nobody said which one is meant."""
+    """Return a folder's runs or its curve files. Both kinds at once are ambiguous and raise TraceError."""
     lines, tables, events = _lines(folder), _tables(folder), event_files(folder)
     if events and (lines or tables):
         text = f"it holds {(lines + tables)[0].name} and TensorBoard's {events[0].relative_to(folder)}, two kinds"

@@ -1,8 +1,8 @@
-"""Recorded learning curves of real training runs, as files: one task a file, gzip or plain JSON lines.
+"""Recorded learning curves of real training runs: one task per file, gzip or plain JSON lines.
 
-The first line is the header (task, metric, goal, target, and how many trials of the search are left out), each further
-line a trial: its cumulative training seconds, step and validation value at every evaluation; null where a value was not
-finite; of additional metrics what the trial's status has. Read by the benchmark and the tests.
+The first line is the header: task, metric, goal, target, and the number of trials that were left out. Each further line
+is a trial: cumulative training seconds, step and validation value at every evaluation (null where a value was not
+finite), and the summaries of its additional metrics as in the trial's status.
 """
 
 from __future__ import annotations
@@ -28,27 +28,30 @@ from podium_core.domain.snapshot import Scalar
 from podium_core.schema.trial import AdditionalMetric
 
 GOALS = ("maximize", "minimize")
-MOST_SECONDS = 1e8  # of a trial, three years: clocks of 64 of them in a row still tell microseconds apart
-MOST_LEFT_OUT = 10**9  # trials: a number that headings can show
-EVALUATION_SECONDS = 60.0  # of a task of which no wall time was recorded (its seconds count evaluations)
+MOST_SECONDS = 1e8  # of a trial, three years: sums of 64 of them still resolve microseconds
+MOST_LEFT_OUT = 10**9  # trials: a number that fits into headings
+EVALUATION_SECONDS = 60.0  # for tasks without recorded wall time, whose seconds count evaluations
 
 
 class RecordingError(ValueError):
-    """A file is not in the format; the message names file, line and cure."""
+    """The file does not have the format; the message names file, line and cure."""
 
     code = "InvalidRecording"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrial:
-    """`seconds` strictly increase, one entry an evaluation; a value that was not finite is the worst finite double."""
+    """One trial. `seconds` strictly increase, one entry per evaluation.
+
+    A value that was not finite is the worst finite double.
+    """
 
     name: str
     hparams: Mapping[str, Scalar]
     seconds: tuple[float, ...]
     values: tuple[float, ...]
     steps: tuple[float, ...] = ()  # of each evaluation; empty where none were recorded
-    observed: tuple[MetricSummary, ...] = ()  # additional metrics: no curves, and no policy sees them
+    observed: tuple[MetricSummary, ...] = ()  # summaries of additional metrics: not curves, and no policy uses them
 
     @property
     def length(self) -> float:
@@ -57,7 +60,10 @@ class RecordedTrial:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One task. `family` groups tasks of one source: the part of the file's name before the first dash."""
+    """Curves of one task.
+
+    `family` groups tasks of one source: the part of the file's name before the first dash.
+    """
 
     task: str
     family: str
@@ -65,14 +71,14 @@ class Recording:
     maximize: bool
     target: float | None
     trials: tuple[RecordedTrial, ...]
-    left_out: int = 0  # further trials of the search, of which nobody knows where they would have ended
+    left_out: int = 0  # further trials of the search, whose final values are unknown
 
     @property
     def goal(self) -> str:
         return "maximize" if self.maximize else "minimize"
 
     def distinct(self) -> Recording:
-        """The first trial of each configuration only: a search does not repeat itself."""
+        """Return the trace with only the first trial of each configuration: a search does not repeat itself."""
         seen: dict[str, RecordedTrial] = {}
         for trial in self.trials:
             seen.setdefault(json.dumps(dict(trial.hparams), sort_keys=True), trial)
@@ -84,20 +90,20 @@ def is_packed(path: Path) -> bool:
 
 
 def check_ends(path: Path) -> None:
-    """OSError where it is a device, such as /dev/zero: whoever reads it to its end fills the memory."""
+    """Raise OSError for a device such as /dev/zero: reading it to its end would fill the memory."""
     if path.is_char_device():
         raise OSError(errno.EINVAL, "a device, which has no end", str(path))
 
 
 def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
-    """To read it, unpacked where its name says that it is packed. Raises OSError."""
+    """Open a file for reading, unpacked where its name ends in .gz. Raises OSError."""
     check_ends(path)
     opener = gzip.open if is_packed(path) else open
     return opener(path, "rt", encoding=encoding, newline=newline)
 
 
 def load(path: Path) -> Recording:
-    """One file; raises RecordingError."""
+    """Return the trace in one file. Raises TraceError."""
     with open_text(path) as file:
         try:
             return parse(file, path.name)
@@ -108,7 +114,7 @@ def load(path: Path) -> Recording:
 
 
 def load_all(paths: Iterable[Path]) -> tuple[Recording, ...]:
-    """Files, and folders with all the recordings in them, in the order of their names."""
+    """Return the traces in these files and folders, in the order of their names."""
     files: list[Path] = []
     for path in paths:
         files += sorted(path.glob("*.jsonl*")) if path.is_dir() else [path]
@@ -116,7 +122,7 @@ def load_all(paths: Iterable[Path]) -> tuple[Recording, ...]:
 
 
 def bundled() -> Recording:
-    """The set recorded from our own example (examples/digits), which is part of the package."""
+    """Return the trace of Podium's own example (examples/digits), which is part of the package."""
     with resources.as_file(resources.files("podium_simulator") / "data" / "digits-example.jsonl.gz") as path:
         return load(path)
 
@@ -186,21 +192,24 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
 
 
 def check_length(seconds: float, where: str) -> None:
-    """Raises RecordingError."""
+    """Raise TraceError for a trial that is too long."""
     if seconds > MOST_SECONDS:
         text = f"{seconds:g} seconds are more than three years; give {MOST_SECONDS:g} at most, in seconds of training"
         raise RecordingError(f"{where}: {text}")
 
 
 def _array(given: object) -> list[Any]:
-    """The list that it is: a text is a sequence as well, of digits. Raises TypeError."""
+    """Return the list; a text is a sequence of digits as well, so it raises TypeError."""
     if not isinstance(given, list):
         raise TypeError(given)
     return given
 
 
 def _scalar(value: Any) -> Scalar:
-    """Policies compare scalars: anything else, and a whole number that no float can be, counts as its JSON text."""
+    """Return a scalar that policies can compare; other values become their JSON text.
+
+    So do integers that no float can represent.
+    """
     if isinstance(value, list | dict) or (isinstance(value, int) and not _finite(value)):
         return json.dumps(value, sort_keys=True)
     scalar: Scalar = value
@@ -210,7 +219,7 @@ def _scalar(value: Any) -> Scalar:
 def _finite(value: float | None) -> bool:
     try:
         return value is None or math.isfinite(value)
-    except OverflowError:  # a whole number that no float can be
+    except OverflowError:  # an integer that no float can represent
         return False
 
 
@@ -235,7 +244,7 @@ def _observed(record: dict[str, Any], where: str) -> tuple[MetricSummary, ...]:
 
 
 def lines(recording: Recording) -> Iterator[str]:
-    """What `parse` reads back as the same recording; a value that was not finite is null."""
+    """Return the lines that `parse` reads back as the same trace; a value that was not finite is null."""
     header = {"task": recording.task, "metric": recording.metric, "goal": recording.goal, "target": recording.target}
     if recording.left_out:
         header["left_out"] = recording.left_out
