@@ -19,34 +19,34 @@ from statistics import fmean
 import numpy as np
 
 from podium_simulator.replay.statistics import Ratio, summary
-from podium_simulator.system.comparison import BASE, Place, contest
+from podium_simulator.system.comparison import BASE, ClusterSpec, compare
 from podium_simulator.system.scenario import Method, Timing
 from podium_simulator.system.searches import even_nodes
-from podium_simulator.system.switch_times import method, timed
-from podium_simulator.traces.trace import Recording, bundled, load_all
+from podium_simulator.system.switch_times import consistent, switch_method
+from podium_simulator.traces.trace import Trace, bundled_trace, load_all
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "bench-places.md"
 GPUS, TRIALS, SEEDS, SWITCH = 4, 64, 4, 4.0
 POLICIES = ("envelope", "hermes", "round_robin")
 TIMING = Timing(load=5.0, save=2.0)
-FREEZE = method("freeze", None, SWITCH, SWITCH, SWITCH)
+FREEZE = switch_method("freeze", None, SWITCH, SWITCH, SWITCH)
 METHODS: Mapping[str, Method] = {
     "freeze": FREEZE,
-    "freeze, app-checkpoint": replace(FREEZE, saves=True),
-    "app-checkpoint": method("app-checkpoint", None, TIMING.save, None, SWITCH),
+    "freeze, app-checkpoint": replace(FREEZE, checkpoints=True),
+    "app-checkpoint": switch_method("app-checkpoint", None, TIMING.save, None, SWITCH),
 }
 CASES = (*((4, name) for name in METHODS), (16, "freeze"), (16, "app-checkpoint"))
 Found = Mapping[str, tuple[Ratio | None, float]]  # policy: against fifo, its end over fifo's
 
 
-def measured(shares: int, name: str, recordings: tuple[Recording, ...], seeds: int) -> Found:
-    how, timing = timed(METHODS[name], TIMING)
-    place = Place(even_nodes(GPUS, 1, shares), how, timing)
+def measured(shares: int, name: str, recordings: tuple[Trace, ...], seeds: int) -> Found:
+    how, timing = consistent(METHODS[name], TIMING)
+    place = ClusterSpec(even_nodes(GPUS, 1, shares), how, timing)
     gains: dict[str, list[float]] = {policy: [] for policy in POLICIES}
     ends: dict[str, list[float]] = {policy: [] for policy in POLICIES}
     for recording in recordings:
-        found = contest(recording, POLICIES, place, seeds, TRIALS)
+        found = compare(recording, POLICIES, place, seeds, TRIALS)
         for policy in POLICIES:
             for mine, base in zip(found.runs[policy], found.runs[BASE], strict=True):
                 ends[policy].append(mine.score.end / base.score.end)
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"searches a task ({SEEDS})")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    recordings = load_all(arguments.curves) if arguments.curves else (bundled(),)
+    recordings = load_all(arguments.curves) if arguments.curves else (bundled_trace(),)
     found = {case: measured(*case, recordings, arguments.seeds) for case in CASES}
     result = {
         f"{shares} shares, {name}": {p: None if r is None else round(r.mean, 2) for p, (r, _) in policies.items()}

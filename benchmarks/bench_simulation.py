@@ -28,13 +28,13 @@ import numpy as np
 from podium_core.policies.registry import NAMES, create
 from podium_core.testing.builders import make_job
 from podium_simulator.replay.engine import replay
-from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.samples import Machine, Sample, draw_sample
 from podium_simulator.replay.statistics import geometric_mean, summary
-from podium_simulator.system.comparison import Place, contest
+from podium_simulator.system.comparison import ClusterSpec, compare
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob
-from podium_simulator.traces.trace import RecordedTrial, Recording, bundled, load
+from podium_simulator.traces.trace import RecordedTrial, Trace, bundled_trace, load
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "bench-simulation.md"
@@ -88,7 +88,7 @@ def least(run: Callable[[], T]) -> tuple[T, float]:
     return found, min(seconds)
 
 
-def replayed(name: str, pool: Pool) -> Replay:
+def replayed(name: str, pool: Sample) -> Replay:
     history, seconds = least(lambda: replay(pool, create(name, {}), Machine(GPUS)))
     return Replay(name, history.decisions, seconds)
 
@@ -128,12 +128,12 @@ class Alike:
         return f"| {self.name} | {cell(self.near_best)} | {cell(self.ends)} |"
 
 
-def alike(name: str, recording: Recording, pools: int) -> Alike:
+def alike(name: str, recording: Trace, pools: int) -> Alike:
     """As `podium simulate --system` with and without `--exact`."""
-    place = Place(NODES, METHOD)
+    place = ClusterSpec(NODES, METHOD)
     at_once = replace(place, timing=replace(place.timing, progress=0.0))
     ours, theirs = (
-        [run.score for run in contest(recording, [name], where, pools, TRIALS).runs[name]] for where in (place, at_once)
+        [run.score for run in compare(recording, [name], where, pools, TRIALS).runs[name]] for where in (place, at_once)
     )
     pairs = list(zip(ours, theirs, strict=True))
     near = [(a.near_best, b.near_best) for a, b in pairs]
@@ -158,8 +158,8 @@ def main() -> None:
     parser.add_argument("--curves", type=Path, help="a recording with 128 trials or more (default: the example's)")
     parser.add_argument("--pools", type=int, default=POOLS, help=f"searches with and without --exact ({POOLS})")
     arguments = parser.parse_args()
-    recording = bundled() if arguments.curves is None else load(arguments.curves)
-    pool = draw(recording, 0, TRIALS)
+    recording = bundled_trace() if arguments.curves is None else load(arguments.curves)
+    pool = draw_sample(recording, 0, TRIALS)
     curves = pool.trials
     replays = [replayed(name, pool) for name in NAMES]
     searches = [timed(name, search(name, curves, recording.maximize)) for name in NAMES]

@@ -20,7 +20,7 @@ from hpo_scores import INTERVALS, assess
 
 from podium_core.curves.curve_table import Floats
 from podium_core.curves.final_value import DOUBLINGS_LEFT, TABLE
-from podium_simulator.traces.trace import Recording, bundled, load_all
+from podium_simulator.traces.trace import Trace, bundled_trace, load_all
 
 REPORTED = (0.05, 0.1, 0.25, 0.5)  # shares of training that the report has rows of
 COMPLETED = (0, KNOWN)
@@ -43,12 +43,12 @@ class Calibration:
     by_share: Mapping[tuple[float, int], Mapping[str, float]]
 
 
-def calibration_report(recordings: Iterable[Recording], outcome: dict[str, object]) -> str:
+def calibration_report(recordings: Iterable[Trace], outcome: dict[str, object]) -> str:
     """Markdown: by task and by share of training. Each task is held out of the fit; our own example is in no fit, and
     is measured whatever else is there. With fewer than three recordings there is nothing to fit, and it alone is
     measured with the shipped table.
     """
-    own = bundled()
+    own = bundled_trace()
     given = {r.task: r for r in recordings if r.task != own.task}
     asked = {task: questions(r) for task, r in given.items()} if len(given) >= 3 else {}
     tasks = []
@@ -65,7 +65,7 @@ def calibration_report(recordings: Iterable[Recording], outcome: dict[str, objec
     return "\n".join([heading, LEGEND, by_task(tasks, example), by_share(tasks, example)])
 
 
-def calibration(recording: Recording, asked: Sequence[Asked], table: Floats) -> Calibration:
+def calibration(recording: Trace, asked: Sequence[Asked], table: Floats) -> Calibration:
     shared = questions(recording, shares=REPORTED)
     parts = {share: [a for a in shared if a.share == share] for share in REPORTED}
     return Calibration(

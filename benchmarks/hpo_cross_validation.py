@@ -17,13 +17,13 @@ from hpo_bars import BARS, RIVALS, SET_FOR
 from hpo_held_out import Choice, measure_held_out
 from hpo_questions import Asked, fit, questions
 from hpo_refitted import Refitted
-from hpo_runs import ENTRANTS, SHORT, Job, Run, recordings, run_all
+from hpo_runs import ENTRANTS, SHORT, Job, Run, ratios, recordings, run_all
 from hpo_until_won import entrant
 
 from podium_core.curves.final_value import interval_widths
 from podium_core.policies.envelope import Envelope
 from podium_simulator.replay.samples import Machine
-from podium_simulator.replay.statistics import geometric_mean, ratios
+from podium_simulator.replay.statistics import geometric_mean
 
 METRICS = ("a", "b", "c")  # against fifo
 LEAST = {(bar.family, bar.figure): bar.least for bar in BARS if bar.figure in METRICS}

@@ -16,13 +16,13 @@ from podium_core.curves.aligned_curves import running_best
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.snapshot import Point
 from podium_core.policies.envelope import kendall_tau
-from podium_simulator.traces.trace import Recording, load_all
+from podium_simulator.traces.trace import Trace, load_all
 
 SHARES = (0.03, 0.06, 0.125, 0.25, 0.5, 0.75, 0.9)
 TRIALS, BEST = 200, 0.1
 
 
-def early_order_report(recordings: Iterable[Recording]) -> str:
+def early_order_report(recordings: Iterable[Trace]) -> str:
     """Markdown: one row a task, one column a share of the longest trial."""
     lines = ["## What early order says\n"]
     lines.append(
@@ -39,7 +39,7 @@ def early_order_report(recordings: Iterable[Recording]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def early_order(recording: Recording) -> list[tuple[float, float]]:
+def early_order(recording: Trace) -> list[tuple[float, float]]:
     """For each share: tau, and the mean place of those that end best. A trial that ended sooner keeps its best."""
     sign = 1.0 if recording.maximize else -1.0
     trials = recording.trials[:TRIALS]

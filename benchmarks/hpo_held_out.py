@@ -12,11 +12,11 @@ import hpo_runs
 from hpo_bars import SET_FOR, Figures, bars_table
 from hpo_refitted import Refitted
 from hpo_report import BASES, FAMILIES, floor_costs, measured, rounded, slowdown, table
-from hpo_runs import DEFAULT_RULES, ENTRANTS, LONG, SHORT, Entrant, Job, Run, run_all
+from hpo_runs import DEFAULT_RULES, ENTRANTS, LONG, SHORT, Entrant, Job, Run, ratios, run_all
 from hpo_until_won import entrant
 
 from podium_simulator.replay.samples import Machine
-from podium_simulator.replay.statistics import geometric_mean, ratios
+from podium_simulator.replay.statistics import geometric_mean
 
 OURS, NO_FLOOR, SHIPPED = "envelope", "envelope_no_floor", "envelope as shipped"
 

@@ -18,7 +18,7 @@ from podium_core.curves.final_value import LEVELS, ceilings, scales
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
-from podium_simulator.traces.trace import Recording
+from podium_simulator.traces.trace import Trace
 
 SHARES = (0.03, 0.04, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.6, 0.75, 0.9)  # of training
 EDGES = (0.0, 0.38, 0.8, 1.2, 1.8, 2.3, 3.2, 4.2, 20.0)  # doublings left: one bin a row of the table
@@ -43,7 +43,7 @@ class Asked:
     reached: Floats  # the multiples at which it is where these peers ended
 
 
-def questions(recording: Recording, seed: int = 0, shares: Sequence[float] = SHARES) -> list[Asked]:
+def questions(recording: Trace, seed: int = 0, shares: Sequence[float] = SHARES) -> list[Asked]:
     random = np.random.default_rng(seed)
     chosen = random.permutation(len(recording.trials))[:TRIALS]
     trials = [recording.trials[i] for i in chosen]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from hpo_runs import Run, by_entrant
+from hpo_runs import Run, by_entrant, ratios
 
 from podium_simulator.replay.metrics import Score, Uses
-from podium_simulator.replay.statistics import Ratio, RunKey, by_task, geometric_mean, ratios, summary
+from podium_simulator.replay.statistics import Ratio, RunKey, by_task, geometric_mean, summary
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -18,11 +18,11 @@ import matplotlib.pyplot as plt
 BASES = {"round_robin": "rr", "slaq": "slaq"}  # and what they are called where there is little room
 # (d), GPU seconds until (b) by use
 USES: Mapping[str, Callable[[Uses], float]] = {
-    "trained": lambda u: u.best + u.completed + u.begun,
+    "trained": lambda u: u.best + u.completed + u.unfinished,
     "best": lambda u: u.best,
     "completed": lambda u: u.completed,
-    "begun": lambda u: u.begun,
-    "again": lambda u: u.again,
+    "begun": lambda u: u.unfinished,
+    "again": lambda u: u.repeated,
     "switches": lambda u: u.switches,
 }
 DIGITS = {"switch_share": 4, "used_switches": 4, "wait": 2, "wait_worst": 2}  # of the RESULT; 3 of all others
@@ -93,15 +93,17 @@ def _shown(key: str, value: Ratio) -> dict[str, float]:
 def _plain(runs: Iterable[Run]) -> dict[str, float]:
     mine = list(runs)
     return {
-        "switch_share": float(np.mean([run.score.over for run in mine])),
+        "switch_share": float(np.mean([run.score.switch_share for run in mine])),
         **{
-            f"used_{name}": float(np.mean([use(r.score.uses) / r.score.gpu for r in mine]))
+            f"used_{name}": float(np.mean([use(r.score.uses) / r.score.gpu_seconds_to_best for r in mine]))
             for name, use in USES.items()
         },
-        "idle": float(np.mean([1.0 - run.score.gpu / (run.gpus * run.score.b) for run in mine])),
-        "wait": float(np.mean([run.score.wait for run in mine])),
-        "wait_worst": max(run.score.wait for run in mine),
-        "plan": float(np.mean([run.score.plan / run.trained for run in mine])),
+        "idle": float(
+            np.mean([1.0 - run.score.gpu_seconds_to_best / (run.gpus * run.score.time_to_best) for run in mine])
+        ),
+        "wait": float(np.mean([run.score.longest_wait for run in mine])),
+        "wait_worst": max(run.score.longest_wait for run in mine),
+        "plan": float(np.mean([run.score.plan_gpu_seconds / run.trained for run in mine])),
         "microseconds_a_decision": round(1e6 * sum(r.seconds for r in mine) / sum(r.decisions for r in mine)),
     }
 

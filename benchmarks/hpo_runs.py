@@ -23,29 +23,45 @@ from podium_core.policies.median_stop import MedianStop
 from podium_core.policies.pop import Pop
 from podium_core.policies.round_robin import RoundRobin
 from podium_core.policies.slaq import Slaq
+from podium_simulator.replay import statistics
 from podium_simulator.replay.engine import replay
 from podium_simulator.replay.metrics import Score, score
 from podium_simulator.replay.oracle import Oracle
-from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.samples import Machine, Sample, draw_sample
 from podium_simulator.replay.state import DEFAULT_RULES, Rules
 from podium_simulator.replay.statistics import RunKey
-from podium_simulator.traces.trace import Recording, bundled, load_all
+from podium_simulator.traces.trace import Trace, bundled_trace, load_all
 
 SHORT, LONG = Costs(4.0, 4.0), Costs(30.0, 30.0)
 BARE = Rules(bare_rank=True)
+
+
+# keys of the tables -> metrics of the simulator
+KEYS = {
+    "a": "time_to_target",
+    "a1": "time_to_near_best",
+    "b": "time_to_best",
+    "c": "mean_regret",
+    "gpu": "gpu_seconds_to_best",
+}
+
+
+def ratios(scores: Mapping[RunKey, Score], base: Mapping[RunKey, Score], metric: str) -> dict[RunKey, float]:
+    """Return `statistics.ratios` for a key of the tables."""
+    return statistics.ratios(scores, base, KEYS[metric])
 
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
     """A policy as it is measured. Rivals get the rules of their own definition: a bare rank is never worse for them."""
 
-    make: Callable[[Pool], Policy]
+    make: Callable[[Sample], Policy]
     rules: Rules = BARE
 
 
 ENTRANTS: Mapping[str, Entrant] = {
     "fifo": Entrant(lambda _: Fifo()),
-    "round_robin": Entrant(lambda _: RoundRobin(), Rules(whole_turns=True)),
+    "round_robin": Entrant(lambda _: RoundRobin(), Rules(whole_slices=True)),
     "slaq": Entrant(lambda _: Slaq()),
     "hermes": Entrant(lambda _: Hermes(start="own"), Rules(queue_per_gpu=True, bare_rank=True)),
     "hermes_cluster": Entrant(lambda _: Hermes(), DEFAULT_RULES),
@@ -61,7 +77,7 @@ ENTRANTS: Mapping[str, Entrant] = {
     "pop": Entrant(lambda _: Pop()),
     "pop_suspend": Entrant(lambda _: Pop(on_cut="suspend")),
     "envelope": Entrant(lambda _: Envelope(), DEFAULT_RULES),
-    "envelope_turns": Entrant(lambda _: Envelope(), Rules(minimum_turns=True)),
+    "envelope_turns": Entrant(lambda _: Envelope(), Rules(measured_slices=True)),
     "envelope_no_floor": Entrant(lambda _: Envelope(min_share=0.0), DEFAULT_RULES),
     "oracle": Entrant(Oracle.of),
 }
@@ -93,25 +109,25 @@ class Run:
     decisions: int
 
 
-def reference_draw(recording: Recording, seed: int, size: int = 64) -> Pool:
+def reference_draw(recording: Trace, seed: int, size: int = 64) -> Sample:
     """The draw that the development table of refsim.md was made with (its seeds are the same for every task)."""
     order = np.random.default_rng(1000 + seed).permutation(len(recording.trials))[:size]
     trials = tuple(recording.trials[i] for i in order)
-    return Pool(recording.task, recording.family, seed, recording.maximize, recording.target, trials)
+    return Sample(recording.task, recording.family, seed, recording.maximize, recording.target, trials)
 
 
 @cache
-def recordings(paths: tuple[Path, ...]) -> Mapping[str, Recording]:
-    found = load_all(paths) if paths else (bundled(),)
+def recordings(paths: tuple[Path, ...]) -> Mapping[str, Trace]:
+    found = load_all(paths) if paths else (bundled_trace(),)
     return {recording.task: recording for recording in found}
 
 
 @cache
-def pool_of(curves: tuple[Path, ...], task: str, pools: str, seed: int, size: int) -> Pool:
+def pool_of(curves: tuple[Path, ...], task: str, pools: str, seed: int, size: int) -> Sample:
     recording = recordings(curves)[task]
     if pools == "reference":
         return reference_draw(recording, seed, size)
-    return draw(recording.distinct() if pools == "distinct" else recording, seed, size)
+    return draw_sample(recording.distinct() if pools == "distinct" else recording, seed, size)
 
 
 @cache

@@ -10,7 +10,13 @@ import numpy as np
 from hpo_questions import Asked
 
 from podium_core.curves.curve_table import Floats
-from podium_core.curves.final_value import LEVELS, upper_bounds, mix_with_completed, table_quantiles, level_probabilities
+from podium_core.curves.final_value import (
+    LEVELS,
+    level_probabilities,
+    mix_with_completed,
+    table_quantiles,
+    upper_bounds,
+)
 
 INTERVALS = (0.5, 0.8, 0.95)  # the probability that each ought to hold the final value
 _AT_LEVELS, _SHARES = np.array(LEVELS), level_probabilities()

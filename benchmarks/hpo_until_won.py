@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hpo_runs
 from hpo_report import FAMILIES, ratio
-from hpo_runs import ENTRANTS, SHORT, Entrant, Run, by_entrant, jobs_of, run_all
+from hpo_runs import ENTRANTS, SHORT, Entrant, Run, by_entrant, jobs_of, ratios, run_all
 from hpo_wrapped import Wrapped
 
 from podium_core.domain.phase import TrialPhase
@@ -23,7 +23,7 @@ from podium_core.policies.envelope import Envelope
 from podium_core.policies.fifo import Fifo
 from podium_simulator.replay.samples import Machine
 from podium_simulator.replay.state import DEFAULT_RULES
-from podium_simulator.replay.statistics import RunKey, by_task, ratios
+from podium_simulator.replay.statistics import RunKey, by_task
 
 NAME = "envelope"
 

@@ -131,7 +131,7 @@ def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
         for trial in trials
         for place, hold in enumerate(sorted(trial.status.allocations, key=lambda hold: hold.start))
     }
-    timing = replace(begun.timing, cycle=OPERATOR_CYCLE, turn_report=TURN_REPORT)
+    timing = replace(begun.timing, cycle=OPERATOR_CYCLE, holder_report=TURN_REPORT)
     view = job_view(seen.job, points=None, accepted=True, finished=False, suspendable=True)
     rhythm, first = usual_gap(trials), usual_first(trials)
     curves = tuple(

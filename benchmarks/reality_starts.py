@@ -71,8 +71,8 @@ def starts(
         PodFacts(
             node=trial.status.node or "",  # kube-scheduler settles equal scores by chance
             gate=gates.get(number),
-            begun=after_grant(trial, known_of[number].recorded),
-            found=after_grant(trial, known_of[number].found),
+            record_start=after_grant(trial, known_of[number].recorded),
+            processes_found=after_grant(trial, known_of[number].found),
             load=loads.get(number),
             ended=known.get(number),
         )

@@ -11,10 +11,10 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show
 from podium_cli.views import arrivals as arrivals_view
 from podium_cli.views import formatting as texts
-from podium_simulator.system.arrivals import Arrivals, contest
-from podium_simulator.system.comparison import Place
+from podium_simulator.system.arrivals import Arrivals, compare
+from podium_simulator.system.comparison import ClusterSpec
 from podium_simulator.system.scenario import SimulationError
-from podium_simulator.traces.trace import Recording
+from podium_simulator.traces.trace import Trace
 
 MOST_JOBS = 100  # a plan looks at each: time goes by more than their number
 MOST_TRIALS = 10_000  # of all jobs: Podium's own bound on trials
@@ -78,12 +78,12 @@ def run(
     arguments: argparse.Namespace,
     names: Sequence[str],
     arrivals: Arrivals,
-    place: Place,
+    place: ClusterSpec,
     memory: int | None,
-    recordings: Sequence[Recording],
+    recordings: Sequence[Trace],
 ) -> Exit:
     try:
-        found = [contest(r, names, place, arguments.seeds, arguments.trials, arrivals, memory) for r in recordings]
+        found = [compare(r, names, place, arguments.seeds, arguments.trials, arrivals, memory) for r in recordings]
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.output == "json":

@@ -26,7 +26,7 @@ from podium_core.curves.non_finite import to_wire
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import Allocation, CurvePoint, HyperParamTrial
 from podium_simulator.traces.sources import reads_as_lines
-from podium_simulator.traces.trace import RecordedTrial, Recording, lines
+from podium_simulator.traces.trace import RecordedTrial, Trace, trace_lines
 
 LITTLE = 0.01  # of its training a record may lack; values that come in so little of the usual time came at once
 
@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> Exit:
     if not found.trials:
         raise CliError(Exit.FAILED, "NothingToExport", _nothing(seen))
     output: Path = arguments.output or Path(f"{found.task}.jsonl")
-    write(output, "".join(f"{line}\n" for line in lines(found)))
+    write(output, "".join(f"{line}\n" for line in trace_lines(found)))
     rest = "that was not trained to its end is" if found.left_out == 1 else "that were not trained to their end are"
     print(f"{output}: {texts.count(len(found.trials), 'trial')}; {found.left_out} {rest} left out.")
     return Exit.OK
@@ -77,14 +77,14 @@ def _nothing(seen: JobPicture) -> str:
     return f"{nothing}: {why}; export needs trials that were trained to their end, as a job with policy fifo trains all"
 
 
-def recording_of(seen: JobPicture) -> Recording:
+def recording_of(seen: JobPicture) -> Trace:
     """The trials that succeeded, by number; time = GPU seconds of training (`_seconds`)."""
     spec = seen.job.spec
     whole = [t for t in seen.trials if t.status.phase is TrialPhase.SUCCEEDED]
     trials = tuple(r for t in whole if (r := _recorded(t, spec.gpus.per_trial, seen.maximize)) is not None)
     name = seen.job.metadata.name
     family, target, left = name.partition("-")[0], spec.objective.target, len(seen.trials) - len(trials)
-    return Recording(name, family, spec.objective.metric, seen.maximize, target, trials, left)
+    return Trace(name, family, spec.objective.metric, seen.maximize, target, trials, left)
 
 
 def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTrial | None:

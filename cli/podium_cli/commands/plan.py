@@ -99,7 +99,7 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
     memory = None if view.memory is None else view.memory * view.gpus_per_trial
     name = _in_place(job) or (APP_CHECKPOINT if view.checkpointable else "freeze")
     simulate.check_resume(name, arguments.resume)
-    if methods.untold(name, memory, arguments.suspend, arguments.resume):
+    if methods.is_undetermined(name, memory, arguments.suspend, arguments.resume):
         text = f"{arguments.job}: spec.gpus.memory is not set, and what a switch by {name} takes goes by it; set it"
         raise CliError(Exit.USAGE, "GPUMemoryRequired", f"{text}, or give both of --suspend and --resume")
     if arguments.gpu_memory is not None and memory is None:
@@ -107,9 +107,9 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
         raise CliError(
             Exit.USAGE, "MemoryWithoutEffect", f"{text}; set spec.gpus.memory in {arguments.job}, or leave it out"
         )
-    found = methods.method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
+    found = methods.switch_method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
     # one that is frozen has its memory on the GPU, so that its agent refuses to carry it
-    return methods.carrying(found, memory or 0) if view.migratable and not found.keeps_memory else found
+    return methods.with_migration(found, memory or 0) if view.migratable and not found.keeps_memory else found
 
 
 def _view(job: HyperParamJob, path: Path) -> JobView:

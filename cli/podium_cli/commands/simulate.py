@@ -28,15 +28,15 @@ from podium_core.policies.policy_text import parse_policy
 from podium_core.policies.registry import NAMES, PolicyError
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.quantity import to_bytes
-from podium_simulator.replay.comparison import contest
+from podium_simulator.replay.comparison import compare
 from podium_simulator.replay.samples import Machine
 from podium_simulator.system import comparison as system_contest
 from podium_simulator.system import switch_times as methods
 from podium_simulator.system.scenario import Method, SimulationError, Timing
 from podium_simulator.system.searches import even_nodes
 from podium_simulator.system.switch_times import KEEPS_MEMORY
-from podium_simulator.traces.sources import KINDS, Reading, asks_for_goal, asks_for_metric, read_all
-from podium_simulator.traces.trace import Recording, RecordingError, bundled
+from podium_simulator.traces.sources import KINDS, ReadOptions, needs_goal, needs_metric, read_all
+from podium_simulator.traces.trace import Trace, TraceError, bundled_trace
 
 # of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
 SYSTEM = (
@@ -88,7 +88,7 @@ def add(commands: Commands) -> None:
     text = f"how a trial leaves its GPU: {' or '.join(KEEPS_MEMORY)}, which takes its memory off the GPU;"
     text += f" {CONTAINER_CHECKPOINT}: in the same way, and nodes that drain (--drain) alive; or"
     text += f" {APP_CHECKPOINT}: it saves, and goes on in a new pod (default: freeze)"
-    parser.add_argument("--method", choices=methods.NAMES, metavar="NAME", help=text)
+    parser.add_argument("--method", choices=methods.METHODS, metavar="NAME", help=text)
     text = f"its trials save when told to go, too ({APP_CHECKPOINT} beside --method): they give places to each other"
     parser.add_argument("--saves", action="store_true", help=text)
     place(parser)
@@ -146,8 +146,8 @@ def _run(arguments: argparse.Namespace) -> Exit:
     _needs_no_system(arguments)
     where = _machine(arguments)
     try:
-        found = [contest(r, names, where, arguments.seeds, arguments.trials) for r in _recordings(arguments)]
-    except RecordingError as error:
+        found = [compare(r, names, where, arguments.seeds, arguments.trials) for r in _recordings(arguments)]
+    except TraceError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.output == "json":
         print(simulate_view.as_json(found))
@@ -172,7 +172,7 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     memory, seeds, size = _of_a_trial(arguments), arguments.seeds, arguments.trials
     where = place_of(arguments, _method(arguments, memory))
     try:
-        found = [system_contest.contest(r, names, where, seeds, size, memory) for r in _recordings(arguments)]
+        found = [system_contest.compare(r, names, where, seeds, size, memory) for r in _recordings(arguments)]
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.report is not None:
@@ -188,9 +188,9 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     return Exit.OK
 
 
-def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Place:
+def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.ClusterSpec:
     given = _machine(arguments)
-    method, timing = methods.timed(method, Timing() if arguments.load is None else Timing(load=arguments.load))
+    method, timing = methods.consistent(method, Timing() if arguments.load is None else Timing(load=arguments.load))
     nodes, shares, memory = arguments.nodes or 1, arguments.slots or 4, _bytes("--gpu-memory", arguments.gpu_memory)
     if nodes > given.gpus:
         text = f"--nodes: {nodes} nodes for {texts.count(given.gpus, 'GPU')} (--gpus), and a node without a GPU has no"
@@ -204,7 +204,7 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Pl
         raise CliError(Exit.USAGE, "InvalidTime", f"{text}; give 0, as it is at that moment, or {SOONEST:g} and more")
     timing = replace(timing, telemetry=arguments.telemetry or 0.0)
     spread = even_nodes(given.gpus, nodes, shares, memory or 0)
-    return system_contest.Place(
+    return system_contest.ClusterSpec(
         nodes=spread,
         timing=replace(timing, progress=0.0) if arguments.exact else timing,
         method=method,
@@ -216,11 +216,11 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Pl
 def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
     name, out, back = arguments.method or "freeze", arguments.suspend, arguments.resume
     check_resume(name, back)
-    if methods.untold(name, memory, out, back):
+    if methods.is_undetermined(name, memory, out, back):
         text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
         told = "" if name == CONTAINER_CHECKPOINT else ", or both of --suspend and --resume"
         raise CliError(Exit.USAGE, "GPUMemoryRequired", f"{text}{told}")
-    return replace(methods.method(name, memory, out, back, arguments.switch), saves=arguments.saves)
+    return replace(methods.switch_method(name, memory, out, back, arguments.switch), checkpoints=arguments.saves)
 
 
 def check_resume(method: str, resume: float | None) -> None:
@@ -285,7 +285,7 @@ def _policies(names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:
+def _recordings(arguments: argparse.Namespace) -> tuple[Trace, ...]:
     """With --target, where curves say none; `plan` has its job's own."""
     target: float | None = arguments.target
     if target is not None and not math.isfinite(target):
@@ -303,15 +303,15 @@ def _recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:
     return tuple(replace(one, target=target) if one.target is None else one for one in found)
 
 
-def recordings(arguments: argparse.Namespace, maximize: bool = True) -> tuple[Recording, ...]:
+def recordings(arguments: argparse.Namespace, maximize: bool = True) -> tuple[Trace, ...]:
     """`maximize`: of curves that do not say it, where --goal is not given. What was left out goes to standard error."""
     paths: list[Path] = arguments.curves
-    reading = Reading(maximize if arguments.goal is None else arguments.goal == "maximize", arguments.metric)
+    reading = ReadOptions(maximize if arguments.goal is None else arguments.goal == "maximize", arguments.metric)
     try:
-        found = read_all(paths, reading, _note) if paths else (bundled(),)
-        asked = arguments.goal is None or asks_for_goal(paths)
-        named = arguments.metric is None or asks_for_metric(paths)
-    except RecordingError as error:
+        found = read_all(paths, reading, _note) if paths else (bundled_trace(),)
+        asked = arguments.goal is None or needs_goal(paths)
+        named = arguments.metric is None or needs_metric(paths)
+    except TraceError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     except OSError as error:
         text = f"{error.filename or paths[0]}: {error.strerror or error}; name a file of curves, or a folder of them"

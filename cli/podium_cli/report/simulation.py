@@ -13,8 +13,8 @@ from podium_cli.report.model import LEVELS, Hold, Lane
 from podium_cli.report.page import card, chart, page_head
 from podium_cli.views import formatting as texts
 from podium_cli.views import system as system_view
-from podium_simulator.replay.samples import Pool
-from podium_simulator.system.comparison import Searched, SystemContest
+from podium_simulator.replay.samples import Sample
+from podium_simulator.system.comparison import SearchResult, SystemComparison
 from podium_simulator.system.outcome import TRAINING, Outcome
 
 GANTT = "Numbers are those of the trials; the colour says how good a trial becomes when it is trained to its end."
@@ -24,7 +24,7 @@ COLOURS = 10  # of policies, in page.css
 LETTER = 6.4  # its width in a label, about
 
 
-def render(contests: Sequence[SystemContest]) -> str:
+def render(contests: Sequence[SystemComparison]) -> str:
     title = "Simulated searches - Podium"
     header = element(
         "header",
@@ -37,15 +37,15 @@ def render(contests: Sequence[SystemContest]) -> str:
     return f"<!doctype html>\n{element('html', page_head(title), body, lang='en')}\n"
 
 
-def _task(contest: SystemContest) -> Markup:
+def _task(contest: SystemComparison) -> Markup:
     names = system_view.fastest_first(contest)
     firsts = [contest.runs[name][0] for name in names]
-    pool, metric = contest.pools[0], contest.recording.metric
+    pool, metric = contest.samples[0], contest.trace.metric
     span = max(run.outcome.makespan for run in firsts)
     return join(
         (
             card(
-                element("h2", words(contest.recording.task)),
+                element("h2", words(contest.trace.task)),
                 element("p", words(system_view.heading(contest)), class_="soft"),
                 _table(contest),
             ),
@@ -63,7 +63,7 @@ def _task(contest: SystemContest) -> Markup:
     )
 
 
-def _table(contest: SystemContest) -> Markup:
+def _table(contest: SystemComparison) -> Markup:
     heads = [
         element("th", words(name.capitalize()), scope="col", class_="" if name == "POLICY" else "n")
         for name in system_view.columns(contest)
@@ -81,17 +81,17 @@ def _names(names: Sequence[str]) -> Markup:
     return element("ul", *items, class_="legend")
 
 
-def _stairs(runs: Sequence[Searched], pool: Pool, metric: str, span: float) -> Markup:
+def _stairs(runs: Sequence[SearchResult], pool: Sample, metric: str, span: float) -> Markup:
     """The best value known at each moment, one line a policy."""
     height = 320.0
     # the first values are far off where training begins: they would flatten what matters
-    low, high = svg.reach([value for run in runs for _, value in run.stairs])
+    low, high = svg.reach([value for run in runs for _, value in run.improvements])
     x = svg.Scale(0.0, span, charts.LEFT, charts.WIDTH - charts.RIGHT)
     y = svg.Scale(low, high, height - charts.BOTTOM, charts.TOP)
     parts = [*charts.grid_y(y, metric), *charts.time_grid(x, span, height)]
     for place, run in reversed(list(enumerate(runs))):
         points: list[tuple[float, float]] = []
-        for time, value in run.stairs:
+        for time, value in run.improvements:
             if points:
                 points.append((x(time), points[-1][1]))
             points.append((x(time), y(value)))
@@ -114,7 +114,7 @@ def _stairs(runs: Sequence[Searched], pool: Pool, metric: str, span: float) -> M
     return svg.picture(charts.WIDTH, height, label, *parts)
 
 
-def _bars(runs: Sequence[Searched], what: str) -> Markup:
+def _bars(runs: Sequence[SearchResult], what: str) -> Markup:
     """A horizontal bar a policy."""
     left, row = max(92.0, 8.0 + LETTER * max(len(run.policy) for run in runs)), 20.0
     width = left + 268.0
@@ -142,13 +142,13 @@ def _bars(runs: Sequence[Searched], what: str) -> Markup:
     return svg.picture(width, height, f"{name}, {texts.count(len(runs), 'policy', 'policies')}", *parts)
 
 
-def _gantt(run: Searched, pool: Pool, span: float) -> Markup:
+def _gantt(run: SearchResult, pool: Sample, span: float) -> Markup:
     levels = grades(pool)
     lanes = [Lane(gpu, tuple(_holds(run.outcome, gpu, levels))) for gpu in run.outcome.gpus]
     return charts.lanes(lanes, span, lane_height=30.0)
 
 
-def grades(pool: Pool) -> tuple[int, ...]:
+def grades(pool: Sample) -> tuple[int, ...]:
     """0 for the pool's best trial, then 1 to 5 in equal parts by the best value; by trial number."""
     order = sorted(range(len(pool.trials)), key=lambda i: (i != pool.winner, -pool.best_of(pool.trials[i]), i))
     found = [0] * len(order)

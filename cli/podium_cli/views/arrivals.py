@@ -12,7 +12,7 @@ from rich.table import Table
 
 from podium_cli.views import formatting as texts
 from podium_cli.views.system import NEVER, drained, switch
-from podium_simulator.system.arrivals import ArrivalsContest, ArrivedJob, Round
+from podium_simulator.system.arrivals import ArrivalsComparison, ArrivalsRun, ArrivedJob
 
 COLUMNS = (
     "POLICY",
@@ -32,34 +32,34 @@ BY_USER = (
 )
 
 
-def heading(contest: ArrivalsContest) -> str:
-    place, arrivals = contest.place, contest.arrivals
-    method, shares = place.method, place.nodes[0].shares
+def heading(contest: ArrivalsComparison) -> str:
+    place, arrivals = contest.cluster, contest.arrivals
+    method, shares = place.method, place.nodes[0].slots
     when = f"one every {texts.duration(arrivals.every)}" if arrivals.every else "all at once"
     return (
-        f"{texts.search(contest.recording)}: {texts.count(arrivals.jobs, 'job')} of "
+        f"{texts.search(contest.trace)}: {texts.count(arrivals.jobs, 'job')} of "
         f"{texts.count(arrivals.users, 'user')}, {when}, {texts.count(contest.size, 'trial')} each, on "
         f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}, "
         f"{texts.count(shares, 'trial')} to a GPU, {switch(method)}, {drained(place)}"
         f"{texts.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
         "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."
-        f"{texts.compared(contest.recording)}"
+        f"{texts.compared(contest.trace)}"
     )
 
 
-def table(contest: ArrivalsContest) -> Table:
+def table(contest: ArrivalsComparison) -> Table:
     """NEAR BEST: of the jobs that FOUND a value within 1 % of their best; never as the worst: not all of them did.
     TARGET: until a value as good as the target, in the mean; never: not all of them had one.
     """
-    at, aims = COLUMNS.index("DONE"), contest.recording.target is not None
+    at, aims = COLUMNS.index("DONE"), contest.trace.target is not None
     found = _table((*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS)
     for name in fastest_first(contest):
         found.add_row(name, *_cells(contest.runs[name], aims=aims))
     return found
 
 
-def by_user(contest: ArrivalsContest) -> Table:
+def by_user(contest: ArrivalsComparison) -> Table:
     """The fewer of users and policies are the columns: a terminal is narrow."""
     names, users = fastest_first(contest), [user.user for user in _rounds(contest)[0].users]
     rows = [[_share(contest.runs[name], place) for place in range(len(users))] for name in names]
@@ -72,7 +72,7 @@ def by_user(contest: ArrivalsContest) -> Table:
     return found
 
 
-def fastest_first(contest: ArrivalsContest) -> list[str]:
+def fastest_first(contest: ArrivalsComparison) -> list[str]:
     """Where all jobs come near their best first, then by the mean time until they did."""
 
     def key(name: str) -> tuple[int, float, str]:
@@ -82,7 +82,7 @@ def fastest_first(contest: ArrivalsContest) -> list[str]:
     return sorted(contest.runs, key=key)
 
 
-def as_json(contests: Sequence[ArrivalsContest]) -> str:
+def as_json(contests: Sequence[ArrivalsComparison]) -> str:
     """An array, one object for each file of curves. Seconds from a job's arrival; null = never, or nobody competed."""
     return json.dumps([_plain(contest) for contest in contests], indent=2)
 
@@ -94,16 +94,16 @@ def _table(columns: Sequence[str]) -> Table:
     return found
 
 
-def _rounds(contest: ArrivalsContest) -> tuple[Round, ...]:
+def _rounds(contest: ArrivalsComparison) -> tuple[ArrivalsRun, ...]:
     return next(iter(contest.runs.values()))
 
 
-def _jobs(rounds: Iterable[Round]) -> list[ArrivedJob]:
+def _jobs(rounds: Iterable[ArrivalsRun]) -> list[ArrivedJob]:
     return [job for one in rounds for job in one.jobs]
 
 
-def _near(rounds: Iterable[Round]) -> list[float]:
-    return [near for job in _jobs(rounds) if (near := job.search.score.near_best) is not None]
+def _near(rounds: Iterable[ArrivalsRun]) -> list[float]:
+    return [near for job in _jobs(rounds) if (near := job.result.score.near_best) is not None]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -111,11 +111,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(there) if there else None
 
 
-def _cells(rounds: Sequence[Round], *, aims: bool) -> tuple[str, ...]:
+def _cells(rounds: Sequence[ArrivalsRun], *, aims: bool) -> tuple[str, ...]:
     jobs, near = _jobs(rounds), _near(rounds)
-    ends, slowdowns = [job.search.score.end for job in jobs], [job.slowdown for job in jobs]
+    ends, slowdowns = [job.result.score.end for job in jobs], [job.slowdown for job in jobs]
     fairness = _mean(one.fairness for one in rounds)
-    at_target = [at for job in jobs if (at := job.search.score.target) is not None]
+    at_target = [at for job in jobs if (at := job.result.score.target) is not None]
     return (
         f"{len(near)}/{len(jobs)}",
         texts.duration(fmean(near)) if near else NEVER,
@@ -130,21 +130,21 @@ def _cells(rounds: Sequence[Round], *, aims: bool) -> tuple[str, ...]:
     )
 
 
-def _share(rounds: Sequence[Round], place: int) -> str:
+def _share(rounds: Sequence[ArrivalsRun], place: int) -> str:
     mine = [one.users[place] for one in rounds]
     of_equal = _mean(user.of_equal for user in mine)
     told = texts.NOTHING if of_equal is None else f"{of_equal:.2f}"
     return f"{100 * fmean(user.share for user in mine):.0f} % ({told})"
 
 
-def _plain(contest: ArrivalsContest) -> dict[str, object]:
-    place, arrivals = contest.place, contest.arrivals
+def _plain(contest: ArrivalsComparison) -> dict[str, object]:
+    place, arrivals = contest.cluster, contest.arrivals
     return {
-        "task": contest.recording.task,
-        "metric": contest.recording.metric,
-        "goal": contest.recording.goal,
-        "target": contest.recording.target,
-        "leftOut": contest.recording.left_out,
+        "task": contest.trace.task,
+        "metric": contest.trace.metric,
+        "goal": contest.trace.goal,
+        "target": contest.trace.target,
+        "leftOut": contest.trace.left_out,
         "jobs": arrivals.jobs,
         "users": arrivals.users,
         "arrivalSeconds": arrivals.every,
@@ -159,9 +159,9 @@ def _plain(contest: ArrivalsContest) -> dict[str, object]:
     }
 
 
-def _policy(name: str, rounds: Sequence[Round]) -> dict[str, object]:
+def _policy(name: str, rounds: Sequence[ArrivalsRun]) -> dict[str, object]:
     jobs, near = _jobs(rounds), _near(rounds)
-    ends, slowdowns = [job.search.score.end for job in jobs], [job.slowdown for job in jobs]
+    ends, slowdowns = [job.result.score.end for job in jobs], [job.slowdown for job in jobs]
     whole = len(near) == len(jobs)
     return {
         "name": name,
@@ -175,7 +175,7 @@ def _policy(name: str, rounds: Sequence[Round]) -> dict[str, object]:
     }
 
 
-def _round(one: Round) -> dict[str, object]:
+def _round(one: ArrivalsRun) -> dict[str, object]:
     return {
         "seed": one.seed,
         "allDoneSeconds": one.end,
@@ -189,22 +189,22 @@ def _round(one: Round) -> dict[str, object]:
 
 
 def _job(job: ArrivedJob) -> dict[str, object]:
-    score = job.search.score
+    score = job.result.score
     return {
         "name": job.key.name,
         "user": job.key.namespace,
-        "seed": job.search.seed,
+        "seed": job.result.seed,
         "arrivedSeconds": job.arrived,
         "best": score.best,
         "nearBestSeconds": score.near_best,
         "targetSeconds": score.target,
         "endSeconds": score.end,
-        "aloneSeconds": job.alone,
+        "aloneSeconds": job.alone_seconds,
         "slowdown": job.slowdown,
         "regret": score.regret,
         "gpuSeconds": score.gpu_seconds,
         "overheadShare": score.overhead,
         "suspensions": score.suspensions,
-        "saves": score.saves,
-        "carries": score.carries,
+        "saves": score.checkpoints,
+        "carries": score.migrations,
     }

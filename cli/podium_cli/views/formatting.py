@@ -8,7 +8,7 @@ from datetime import datetime
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.phrases import count as count
 from podium_core.schema.job import Scalar
-from podium_simulator.traces.trace import Recording
+from podium_simulator.traces.trace import Trace
 
 NOTHING = "–"
 READABLE = 1e15  # whole numbers from here on are shown with an exponent
@@ -76,12 +76,12 @@ def better(maximize: bool) -> str:
     return f"{'larger' if maximize else 'smaller'} is better"
 
 
-def search(recording: Recording) -> str:
+def search(recording: Trace) -> str:
     """What a table is of: the task, and which way its metric is better."""
     return f"{clean(recording.task)} ({clean(recording.metric)}, {better(recording.maximize)})"
 
 
-def left_out(recording: Recording, rest: str) -> str:
+def left_out(recording: Trace, rest: str) -> str:
     """What a heading adds where the curves are not those of all trials of a search; `rest`: what the others are for."""
     if not recording.left_out:
         return ""
@@ -92,7 +92,7 @@ def left_out(recording: Recording, rest: str) -> str:
     return f" {recording.left_out} of {every} trials {why}; {rest}."
 
 
-def compared(recording: Recording) -> str:
+def compared(recording: Trace) -> str:
     """The same where policies are compared, and what their column TARGET means, which is there where there is one."""
     told = ""
     if recording.target is not None:

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from podium_cli.views import formatting as texts
 from podium_core.schema.checkpointing import APP_CHECKPOINT
-from podium_simulator.replay.metrics import goal_of, near_best
-from podium_simulator.replay.samples import Pool
+from podium_simulator.replay.metrics import near_best_value, target_value
+from podium_simulator.replay.samples import Sample
 from podium_simulator.replay.statistics import geometric_mean
-from podium_simulator.system.comparison import BASE, Place, Searched, SearchScore, SystemContest
+from podium_simulator.system.comparison import BASE, ClusterSpec, SearchResult, SearchScore, SystemComparison
 from podium_simulator.system.scenario import Method
 
 NEVER = "never"
@@ -33,48 +33,48 @@ TARGET = "TARGET"  # a column where there is one, before REGRET
 CARRIED = "CARRIED"  # a column where trials can be
 
 
-def heading(contest: SystemContest) -> str:
-    place, pool = contest.place, contest.pools[0]
-    method, shares = place.method, place.nodes[0].shares
+def heading(contest: SystemComparison) -> str:
+    place, pool = contest.cluster, contest.samples[0]
+    method, shares = place.method, place.nodes[0].slots
     where = f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}"
     return (
-        f"{texts.search(contest.recording)}: {texts.count(len(pool.trials), 'trial')} on {where}, "
+        f"{texts.search(contest.trace)}: {texts.count(len(pool.trials), 'trial')} on {where}, "
         f"{texts.count(shares, 'trial')} to a GPU, {switch(method)}, {drained(place)}"
-        f"{texts.count(len(contest.pools), 'search', 'searches')}, "
+        f"{texts.count(len(contest.samples), 'search', 'searches')}, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
-        f"{texts.compared(contest.recording)}"
+        f"{texts.compared(contest.trace)}"
     )
 
 
-def drained(place: Place) -> str:
+def drained(place: ClusterSpec) -> str:
     return "".join(f"{drain}, " for drain in place.drains)
 
 
 def switch(method: Method) -> str:
     """What one takes; the method, where it is not the one that is simulated by default."""
     taken = f"{method.suspend:g} s + {method.resume:g} s a switch"
-    if method.stays and method.saves:
+    if method.suspends and method.checkpoints:
         taken += f", trials save ({APP_CHECKPOINT})"
-    if method.keeps_memory and method.stays:
+    if method.keeps_memory and method.suspends:
         return taken
-    carried = f", {method.carry:g} s to carry a trial to another node" if method.carries else ""
+    carried = f", {method.migration_seconds:g} s to carry a trial to another node" if method.migrates else ""
     return f"{taken} ({method.name}{f': {method.basis}' if method.basis else ''}){carried}"
 
 
-def columns(contest: SystemContest) -> tuple[str, ...]:
-    at, aims = COLUMNS.index("REGRET"), contest.recording.target is not None
+def columns(contest: SystemComparison) -> tuple[str, ...]:
+    at, aims = COLUMNS.index("REGRET"), contest.trace.target is not None
     found = (*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS
-    return (*found, CARRIED) if contest.place.method.carries else found
+    return (*found, CARRIED) if contest.cluster.method.migrates else found
 
 
-def rows(contest: SystemContest) -> list[tuple[str, ...]]:
+def rows(contest: SystemComparison) -> list[tuple[str, ...]]:
     """NEAR BEST: until a value within 1 % of the best of all; TARGET: until one as good as the target. Never: in half
     of the searches or more; a dash: no trial of theirs has such a value.
     """
     return [_row(contest, name) for name in fastest_first(contest)]
 
 
-def table(contest: SystemContest) -> Table:
+def table(contest: SystemComparison) -> Table:
     found = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns(contest):
         found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
@@ -83,13 +83,13 @@ def table(contest: SystemContest) -> Table:
     return found
 
 
-def against_fifo(contest: SystemContest, name: str) -> list[float]:
+def against_fifo(contest: SystemComparison, name: str) -> list[float]:
     """Fifo's time to near the best over the policy's, one a search in which it got there."""
     pairs = zip(contest.runs[BASE], contest.runs[name], strict=True)
     return [b.score.near_best / m.score.near_best for b, m in pairs if b.score.near_best and m.score.near_best]
 
 
-def fastest_first(contest: SystemContest) -> list[str]:
+def fastest_first(contest: SystemComparison) -> list[str]:
     def key(name: str) -> tuple[bool, float, str]:
         near = _middle(contest.runs[name], lambda score: score.near_best)
         return near is None, 0.0 if near is None else near, name
@@ -97,68 +97,75 @@ def fastest_first(contest: SystemContest) -> list[str]:
     return sorted(contest.runs, key=key)
 
 
-def as_json(contests: Sequence[SystemContest]) -> str:
+def as_json(contests: Sequence[SystemComparison]) -> str:
     """An array, one object for each file of curves. Seconds; null = never; a ratio above 1 = faster than fifo."""
     return json.dumps([_plain(contest) for contest in contests], indent=2)
 
 
-def _row(contest: SystemContest, name: str) -> tuple[str, ...]:
+def _row(contest: SystemComparison, name: str) -> tuple[str, ...]:
     runs, ratios = contest.runs[name], against_fifo(contest, name)
     whole = len(ratios) == len(runs)
     return (
         name,
         texts.number(_middle(runs, lambda score: score.best)),
-        _until(contest, name, lambda score: score.near_best, near_best),
+        _until(contest, name, lambda score: score.near_best, near_best_value),
         f"{geometric_mean(ratios):.2f}" if whole else texts.NOTHING,
         f"{min(ratios):.2f}" if whole else texts.NOTHING,
-        *([_until(contest, name, lambda score: score.target, goal_of)] if contest.recording.target is not None else []),
+        *(
+            [_until(contest, name, lambda score: score.target, target_value)]
+            if contest.trace.target is not None
+            else []
+        ),
         texts.number(fmean(run.score.regret for run in runs), 3),
         texts.duration(_middle(runs, lambda score: score.end)),
         texts.duration(_middle(runs, lambda score: score.gpu_seconds)),
         f"{100 * fmean(run.score.overhead for run in runs):.1f} %",
-        str(round(fmean(run.score.suspensions + run.score.saves for run in runs))),
-        *([texts.number(fmean(run.score.carries for run in runs))] if contest.place.method.carries else []),
+        str(round(fmean(run.score.suspensions + run.score.checkpoints for run in runs))),
+        *([texts.number(fmean(run.score.migrations for run in runs))] if contest.cluster.method.migrates else []),
     )
 
 
 def _until(
-    contest: SystemContest, name: str, of: Callable[[SearchScore], float | None], goal: Callable[[Pool], float | None]
+    contest: SystemComparison,
+    name: str,
+    of: Callable[[SearchScore], float | None],
+    goal: Callable[[Sample], float | None],
 ) -> str:
     """`goal`: the value that is waited for; None: no trial of the pool has it."""
     found = _middle(contest.runs[name], of)
-    there = any(goal(pool) is not None for pool in contest.pools)
+    there = any(goal(pool) is not None for pool in contest.samples)
     return NEVER if found is None and there else texts.duration(found)
 
 
-def _middle(runs: Sequence[Searched], of: Callable[[SearchScore], float | None]) -> float | None:
+def _middle(runs: Sequence[SearchResult], of: Callable[[SearchScore], float | None]) -> float | None:
     """The median over the searches; None where it is none in half of them or more."""
     found = [value for run in runs if (value := of(run.score)) is not None]
     return median(found) if 2 * len(found) > len(runs) else None
 
 
-def _plain(contest: SystemContest) -> dict[str, object]:
-    place = contest.place
+def _plain(contest: SystemComparison) -> dict[str, object]:
+    place = contest.cluster
     return {
-        "task": contest.recording.task,
-        "metric": contest.recording.metric,
-        "goal": contest.recording.goal,
-        "target": contest.recording.target,
-        "leftOut": contest.recording.left_out,
-        "trials": len(contest.pools[0].trials),
-        "searches": len(contest.pools),
+        "task": contest.trace.task,
+        "metric": contest.trace.metric,
+        "goal": contest.trace.goal,
+        "target": contest.trace.target,
+        "leftOut": contest.trace.left_out,
+        "trials": len(contest.samples[0].trials),
+        "searches": len(contest.samples),
         "gpus": place.gpus,
         "nodes": len(place.nodes),
-        "slots": place.nodes[0].shares,
+        "slots": place.nodes[0].slots,
         "method": place.method.name,
-        "saves": place.method.saves or not place.method.stays,
+        "saves": place.method.checkpoints or not place.method.suspends,
         "suspendSeconds": place.method.suspend,
         "resumeSeconds": place.method.resume,
-        "carrySeconds": place.method.carry if place.method.carries else None,
+        "carrySeconds": place.method.migration_seconds if place.method.migrates else None,
         "policies": [{"name": name, "searches": _searches(contest.runs[name])} for name in fastest_first(contest)],
     }
 
 
-def _searches(runs: Sequence[Searched]) -> list[dict[str, object]]:
+def _searches(runs: Sequence[SearchResult]) -> list[dict[str, object]]:
     return [
         {
             "seed": run.seed,
@@ -170,8 +177,8 @@ def _searches(runs: Sequence[Searched]) -> list[dict[str, object]]:
             "gpuSeconds": run.score.gpu_seconds,
             "overheadShare": run.score.overhead,
             "suspensions": run.score.suspensions,
-            "saves": run.score.saves,
-            "carries": run.score.carries,
+            "saves": run.score.checkpoints,
+            "carries": run.score.migrations,
         }
         for run in runs
     ]

@@ -13,22 +13,22 @@ from podium_core.policies.fifo import Fifo
 from podium_core.policies.policy_text import parse_policy
 from podium_simulator.replay.engine import replay
 from podium_simulator.replay.metrics import Score, score
-from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.samples import Machine, Sample, draw_sample
 from podium_simulator.replay.statistics import METRICS, RunKey, geometric_mean, ratios
-from podium_simulator.traces.trace import Recording, RecordingError
+from podium_simulator.traces.trace import Trace, TraceError
 
 BASE = Fifo.name
-MOST_SLICES = 1_000_000  # of a sample; a trace with many evaluations may have ten slices per evaluation
+MAX_SLICES = 1_000_000  # of a sample; a trace with many evaluations may have ten slices per evaluation
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
+class ReplayComparison:
     """Results of several policies on the same runs.
 
     `scores`: policy, as it was typed -> run -> its score.
     """
 
-    recording: Recording
+    trace: Trace
     machine: Machine
     size: int  # trials of a sample
     scores: Mapping[str, Mapping[RunKey, Score]]
@@ -51,7 +51,7 @@ class Contest:
         return (geometric_mean(found), min(found)) if found else None
 
 
-def contest(recording: Recording, policies: Sequence[str], machine: Machine, seeds: int, size: int) -> Contest:
+def compare(trace: Trace, policies: Sequence[str], machine: Machine, seeds: int, size: int) -> ReplayComparison:
     """Replay each policy and seed; all use the planner's switch rule.
 
     `policies`: as a user types them. Raises a PolicyError where one is unknown, a TraceError where a replay would
@@ -60,25 +60,25 @@ def contest(recording: Recording, policies: Sequence[str], machine: Machine, see
     by_name = {name: parse_policy(name).create() for name in [BASE, *policies]}
     scores: dict[str, dict[RunKey, Score]] = {name: {} for name in by_name}
     for seed in range(seeds):
-        pool = draw(recording, seed, size)
-        _check_slices(pool, machine)
-        histories = {name: replay(pool, policy, machine) for name, policy in by_name.items()}
+        sample = draw_sample(trace, seed, size)
+        _check_slices(sample, machine)
+        histories = {name: replay(sample, policy, machine) for name, policy in by_name.items()}
         makespan = max(histories[BASE].completed.values())
         for name, history in histories.items():
-            scores[name][recording.task, seed] = score(pool, history, makespan)
-    return Contest(recording, machine, min(size, len(recording.trials)), scores)
+            scores[name][trace.task, seed] = score(sample, history, makespan)
+    return ReplayComparison(trace, machine, min(size, len(trace.trials)), scores)
 
 
-def _check_slices(pool: Pool, machine: Machine) -> None:
+def _check_slices(sample: Sample, machine: Machine) -> None:
     """Raise TraceError where the time slices are tiny compared with the training.
 
     A GPU decides once per slice. A few evaluations close together make the slice shorter than the clock can resolve at
     the end of the training.
     """
-    training, seconds = sum(trial.length for trial in pool.trials), machine.slice(pool)
-    most = max(MOST_SLICES, 10 * sum(len(trial.seconds) for trial in pool.trials))
+    training, seconds = sum(trial.length for trial in sample.trials), machine.slice(sample)
+    most = max(MAX_SLICES, 10 * sum(len(trial.seconds) for trial in sample.trials))
     if training <= most * seconds:
         return
     text = f"{training:g} seconds of training in slices of {seconds:g} s, a GPU's decisions, are more than {most}"
     cure = "leave evaluations out that are next to each other, or give longer --suspend and --resume"
-    raise RecordingError(f"{pool.task}: {text}; {cure} (a slice is ten times both at least)")
+    raise TraceError(f"{sample.task}: {text}; {cure} (a slice is ten times both at least)")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Evaluation:
     """Evaluation that a trial reached at this time. `value`: larger is better, -inf where not finite."""
 
     time: float
@@ -20,13 +20,13 @@ class Reached:
 class History:
     """What happened in a replay. Times are seconds since the start of the search; GPU-seconds include switches."""
 
-    reached: tuple[Reached, ...]  # by time
+    reached: tuple[Evaluation, ...]  # by time
     completed: Mapping[int, float]  # trial -> time of its own end
     waits: Mapping[int, float]  # trial -> its longest wait for a GPU; without trials that the policy ended
     busy: tuple[tuple[float, float], ...]  # (start, end) of each period of a trial on a GPU and of each suspension
     # (start, end) of each suspension and resumption; each is part of a busy period
     switches: tuple[tuple[float, float], ...]
-    again_seconds: float  # training of trials that the policy ended and that had to start again
+    repeated_seconds: float  # training of trials that the policy ended and that had to start again
     plan_seconds: float  # GPU-seconds until the policy's own plan was over
     decisions: int
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.snapshot import Costs
-from podium_simulator.traces.trace import RecordedTrial, Recording
+from podium_simulator.traces.trace import RecordedTrial, Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class Sample:
     """Trials of one search.
 
     `trials` are in the order of their creation. Values are as recorded; `sign` makes larger better.
@@ -67,17 +67,17 @@ class Machine:
     gpus: int = 4
     costs: Costs = SHORT_SWITCH
 
-    def slice(self, pool: Pool) -> float:
+    def slice(self, sample: Sample) -> float:
         """Return Q: the longest time between two decisions of a GPU."""
-        return max(pool.gap, 10.0 * (self.costs.suspend + self.costs.resume))
+        return max(sample.gap, 10.0 * (self.costs.suspend + self.costs.resume))
 
 
-def draw(recording: Recording, seed: int, size: int = 64) -> Pool:
+def draw_sample(trace: Trace, seed: int, size: int = 64) -> Sample:
     """Return a random sample without replacement, in random order.
 
     Each task has its own random stream; otherwise all tasks of one source would get the same trial numbers.
     """
-    random = np.random.default_rng([seed, zlib.crc32(recording.task.encode())])
-    order = random.permutation(len(recording.trials))[: min(size, len(recording.trials))]
-    trials = tuple(recording.trials[i] for i in order)
-    return Pool(recording.task, recording.family, seed, recording.maximize, recording.target, trials)
+    random = np.random.default_rng([seed, zlib.crc32(trace.task.encode())])
+    order = random.permutation(len(trace.trials))[: min(size, len(trace.trials))]
+    trials = tuple(trace.trials[i] for i in order)
+    return Sample(trace.task, trace.family, seed, trace.maximize, trace.target, trials)

@@ -14,11 +14,11 @@ from podium_simulator.replay.metrics import Score
 
 RunKey = tuple[str, int]  # task, seed
 METRICS: Mapping[str, Callable[[Score], float | None]] = {
-    "a": lambda s: s.a,
-    "a1": lambda s: s.a1,
-    "b": lambda s: s.b,
-    "c": lambda s: s.c,
-    "gpu": lambda s: s.gpu,
+    "time_to_target": lambda s: s.time_to_target,
+    "time_to_near_best": lambda s: s.time_to_near_best,
+    "time_to_best": lambda s: s.time_to_best,
+    "mean_regret": lambda s: s.mean_regret,
+    "gpu_seconds_to_best": lambda s: s.gpu_seconds_to_best,
 }
 
 
@@ -38,15 +38,15 @@ class Ratio:
     runs: int
 
 
-def ratios(ours: Mapping[RunKey, Score], base: Mapping[RunKey, Score], metric: str) -> dict[RunKey, float]:
+def ratios(policy_scores: Mapping[RunKey, Score], base: Mapping[RunKey, Score], metric: str) -> dict[RunKey, float]:
     """Return one ratio for each run that both have and where the metric exists."""
     value = METRICS[metric]
-    found = {}
-    for key, score in ours.items():
-        mine, theirs = value(score), value(base[key])
-        if mine is not None and theirs is not None:
-            found[key] = theirs / mine
-    return found
+    result = {}
+    for key, score in policy_scores.items():
+        own, base_value = value(score), value(base[key])
+        if own is not None and base_value is not None:
+            result[key] = base_value / own
+    return result
 
 
 def summary(values: Iterable[float], random: np.random.Generator, draws: int = 1000) -> Ratio | None:
@@ -72,7 +72,7 @@ def by_task(values: Mapping[RunKey, float]) -> dict[str, float]:
     tasks: dict[str, list[float]] = {}
     for (task, _), value in values.items():
         tasks.setdefault(task, []).append(value)
-    return {task: geometric_mean(found) for task, found in tasks.items()}
+    return {task: geometric_mean(result) for task, result in tasks.items()}
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -12,17 +12,25 @@ from dataclasses import dataclass, replace
 
 from podium_core.domain.snapshot import JobKey
 from podium_core.policies.policy_text import parse_policy
-from podium_simulator.replay.samples import Pool, draw
-from podium_simulator.system.comparison import BASE, Place, Searched, alone, patience, searched, there
+from podium_simulator.replay.samples import Sample, draw_sample
+from podium_simulator.system.comparison import (
+    BASE,
+    ClusterSpec,
+    SearchResult,
+    scenario_of,
+    search_result,
+    simulate_alone,
+    time_limit,
+)
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.fairness import UserShare, jain, shares
+from podium_simulator.system.fairness import UserShare, jain_index, user_shares
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Scenario, SimJob
-from podium_simulator.system.searches import search
-from podium_simulator.traces.trace import Recording
+from podium_simulator.system.searches import search_job
+from podium_simulator.traces.trace import Trace
 
 # between the seeds of two samples of one run: more than the number of runs, so no sample is drawn twice
-STRIDE = 10_000
+SEED_STRIDE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +52,26 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class ArrivedJob:
-    """Result of one job. `alone`: seconds that its search takes on the same cluster without other jobs."""
+    """Result of one job. `alone_seconds`: seconds that its search takes on the same cluster without other jobs."""
 
-    search: Searched
-    alone: float
+    result: SearchResult
+    alone_seconds: float
 
     @property
     def key(self) -> JobKey:
-        return self.search.outcome.only.job
+        return self.result.outcome.only.job
 
     @property
     def arrived(self) -> float:
-        return self.search.outcome.only.arrived
+        return self.result.outcome.only.arrived
 
     @property
     def slowdown(self) -> float:
-        return self.search.score.end / self.alone
+        return self.result.score.end / self.alone_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ArrivalsRun:
     """All jobs once under one policy.
 
     `jobs` by arrival, `users` by name. `end`: end of the last job, from the first arrival. `fairness`: Jain's index of
@@ -78,83 +86,90 @@ class Round:
 
     @property
     def fairness(self) -> float | None:
-        return jain([user.of_equal for user in self.users if user.of_equal is not None])
+        return jain_index([user.of_equal for user in self.users if user.of_equal is not None])
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivalsContest:
+class ArrivalsComparison:
     """Results of all policies. `runs`: policy -> one run per seed, the same samples for all."""
 
-    recording: Recording
-    place: Place
+    trace: Trace
+    cluster: ClusterSpec
     arrivals: Arrivals
     size: int  # trials of a job
-    runs: dict[str, tuple[Round, ...]]
+    runs: dict[str, tuple[ArrivalsRun, ...]]
 
 
-def contest(
-    recording: Recording,
+def compare(
+    trace: Trace,
     policies: Sequence[str],
-    place: Place,
+    cluster: ClusterSpec,
     seeds: int,
     size: int,
     arrivals: Arrivals,
     memory: int | None = None,
-) -> ArrivalsContest:
+) -> ArrivalsComparison:
     """Simulate all jobs once per policy and seed, and each job alone.
 
     `policies`, `memory`: as in `comparison.compare`.
     """
     names = list(dict.fromkeys([BASE, *policies]))
-    runs: dict[str, list[Round]] = {name: [] for name in names}
+    runs: dict[str, list[ArrivalsRun]] = {name: [] for name in names}
     for seed in range(seeds):
-        drawn = pools(recording, seed, size, arrivals)
+        drawn = draw_samples(trace, seed, size, arrivals)
         makespans: dict[JobKey, float] = {}
         for name in names:  # fifo goes first
-            outcome = simulate(scenario(drawn, name, place, arrivals, seed, memory))
+            outcome = simulate(scenario(drawn, name, cluster, arrivals, seed, memory))
             if name == BASE:
                 makespans = {end.job: end.ended - end.arrived for end in outcome.jobs}
-            runs[name].append(_round(name, seed, drawn, outcome, makespans, place, arrivals, memory))
-    size = min(size, len(recording.trials))
-    return ArrivalsContest(recording, place, arrivals, size, {name: tuple(found) for name, found in runs.items()})
+            runs[name].append(_round(name, seed, drawn, outcome, makespans, cluster, arrivals, memory))
+    size = min(size, len(trace.trials))
+    return ArrivalsComparison(trace, cluster, arrivals, size, {name: tuple(results) for name, results in runs.items()})
 
 
-def pools(recording: Recording, seed: int, size: int, arrivals: Arrivals) -> tuple[Pool, ...]:
+def draw_samples(trace: Trace, seed: int, size: int, arrivals: Arrivals) -> tuple[Sample, ...]:
     """Return one sample per job, each with its own seed.
 
     The first one is that of the search without other jobs. More jobs or runs change no other sample.
     """
-    return tuple(draw(recording, seed + number * STRIDE, size) for number in range(arrivals.jobs))
+    return tuple(draw_sample(trace, seed + number * SEED_STRIDE, size) for number in range(arrivals.jobs))
 
 
 def scenario(
-    pools: Sequence[Pool], policy: str, place: Place, arrivals: Arrivals, seed: int, memory: int | None = None
+    draw_samples: Sequence[Sample],
+    policy: str,
+    cluster: ClusterSpec,
+    arrivals: Arrivals,
+    seed: int,
+    memory: int | None = None,
 ) -> Scenario:
-    jobs = tuple(_job(pool, number, policy, place, arrivals, memory) for number, pool in enumerate(pools))
-    longest = arrivals.at(len(pools)) + sum(patience(pool, place) for pool in pools)
-    return there(place, jobs, seed, longest)
+    jobs = tuple(_job(sample, number, policy, cluster, arrivals, memory) for number, sample in enumerate(draw_samples))
+    longest = arrivals.at(len(draw_samples)) + sum(time_limit(sample, cluster) for sample in draw_samples)
+    return scenario_of(cluster, jobs, seed, longest)
 
 
-def _job(pool: Pool, number: int, policy: str, place: Place, arrivals: Arrivals, memory: int | None) -> SimJob:
+def _job(
+    sample: Sample, number: int, policy: str, cluster: ClusterSpec, arrivals: Arrivals, memory: int | None
+) -> SimJob:
     name, settings = parse_policy(policy)
-    job = search(pool, name, place.method, settings, created=arrivals.at(number), memory=memory)
-    return replace(job, view=replace(job.view, key=arrivals.key(pool.task, number)))
+    job = search_job(sample, name, cluster.method, settings, created=arrivals.at(number), memory=memory)
+    return replace(job, view=replace(job.view, key=arrivals.key(sample.task, number)))
 
 
 def _round(
     policy: str,
     seed: int,
-    pools: Sequence[Pool],
+    draw_samples: Sequence[Sample],
     outcome: Outcome,
     makespans: Mapping[JobKey, float],
-    place: Place,
+    cluster: ClusterSpec,
     arrivals: Arrivals,
     memory: int | None,
-) -> Round:
+) -> ArrivalsRun:
     """Return the result of one run. `makespans`: seconds that each job takes in fifo's run."""
-    apart, jobs = outcome.apart(), []
-    for number, pool in enumerate(pools):
-        key = arrivals.key(pool.task, number)
-        own = searched(policy, pool, apart[key], makespans[key])
-        jobs.append(ArrivedJob(own, alone(pool, policy, place, memory).makespan))
-    return Round(policy, seed, tuple(jobs), shares(outcome), outcome.makespan)
+    by_job, jobs = outcome.by_job(), []
+    for number, sample in enumerate(draw_samples):
+        key = arrivals.key(sample.task, number)
+        own = search_result(policy, sample, by_job[key], makespans[key])
+        jobs.append(ArrivedJob(own, simulate_alone(sample, policy, cluster, memory).makespan))
+    return ArrivalsRun(policy, seed, tuple(jobs), user_shares(outcome), outcome.makespan)

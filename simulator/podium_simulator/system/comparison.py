@@ -14,21 +14,21 @@ from podium_core.curves.best_value import better
 from podium_core.curves.non_finite import diverged
 from podium_core.policies.fifo import Fifo
 from podium_core.policies.policy_text import parse_policy
-from podium_simulator.replay.history import Reached
-from podium_simulator.replay.metrics import first_at, goal_of, near_best, regret
-from podium_simulator.replay.samples import Pool, draw
+from podium_simulator.replay.history import Evaluation
+from podium_simulator.replay.metrics import first_time_at, near_best_value, regret, target_value
+from podium_simulator.replay.samples import Sample, draw_sample
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import TRAINING, Outcome
 from podium_simulator.system.scenario import Drain, Faults, Method, NodeSpec, Scenario, SimJob, Timing
-from podium_simulator.system.searches import search
-from podium_simulator.traces.trace import Recording
+from podium_simulator.system.searches import search_job
+from podium_simulator.traces.trace import Trace
 
 BASE = Fifo.name
-PATIENCE = 20.0
+TIME_LIMIT_FACTOR = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterSpec:
     """Cluster on which the searches run."""
 
     nodes: tuple[NodeSpec, ...]
@@ -58,99 +58,99 @@ class SearchScore:
     gpu_seconds: float
     overhead: float
     suspensions: int
-    saves: int  # each followed by a new pod
-    carries: int  # live migrations to another node
+    checkpoints: int  # each followed by a new pod
+    migrations: int  # live migrations to another node
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchResult:
     """Result of one policy on one sample."""
 
     policy: str
     seed: int
     outcome: Outcome
     score: SearchScore
-    stairs: tuple[tuple[float, float], ...]  # (time, value) of each improvement of the best value so far
+    improvements: tuple[tuple[float, float], ...]  # (time, value) of each improvement of the best value so far
 
 
 @dataclass(frozen=True, slots=True)
-class SystemContest:
+class SystemComparison:
     """Results of all policies. `runs`: policy, as it was typed -> one result per sample."""
 
-    recording: Recording
-    place: Place
-    pools: tuple[Pool, ...]
-    runs: dict[str, tuple[Searched, ...]]
+    trace: Trace
+    cluster: ClusterSpec
+    samples: tuple[Sample, ...]
+    runs: dict[str, tuple[SearchResult, ...]]
 
 
-def contest(
-    recording: Recording, policies: Sequence[str], place: Place, seeds: int, size: int, memory: int | None = None
-) -> SystemContest:
+def compare(
+    trace: Trace, policies: Sequence[str], cluster: ClusterSpec, seeds: int, size: int, memory: int | None = None
+) -> SystemComparison:
     """Simulate each policy and seed.
 
     `policies`: as a user types them; raises a PolicyError where one is unknown. `memory`: bytes that a trial declares
     on its GPU.
     """
-    pools = tuple(draw(recording, seed, size) for seed in range(seeds))
+    samples = tuple(draw_sample(trace, seed, size) for seed in range(seeds))
     names = list(dict.fromkeys([BASE, *policies]))
-    outcomes = {name: [alone(pool, name, place, memory) for pool in pools] for name in names}
+    outcomes = {name: [simulate_alone(sample, name, cluster, memory) for sample in samples] for name in names}
     runs = {
         name: tuple(
-            searched(name, pool, mine, base.makespan)
-            for pool, mine, base in zip(pools, outcomes[name], outcomes[BASE], strict=True)
+            search_result(name, sample, mine, base.makespan)
+            for sample, mine, base in zip(samples, outcomes[name], outcomes[BASE], strict=True)
         )
         for name in names
     }
-    return SystemContest(recording, place, pools, runs)
+    return SystemComparison(trace, cluster, samples, runs)
 
 
-def alone(pool: Pool, policy: str, place: Place, memory: int | None) -> Outcome:
+def simulate_alone(sample: Sample, policy: str, cluster: ClusterSpec, memory: int | None) -> Outcome:
     """Simulate one search that has the whole cluster."""
     name, settings = parse_policy(policy)
-    job = search(pool, name, place.method, settings, memory=memory)
-    return simulate(there(place, (job,), pool.seed, patience(pool, place)))
+    job = search_job(sample, name, cluster.method, settings, memory=memory)
+    return simulate(scenario_of(cluster, (job,), sample.seed, time_limit(sample, cluster)))
 
 
-def there(place: Place, jobs: tuple[SimJob, ...], seed: int, longest: float) -> Scenario:
-    return Scenario(place.nodes, jobs, place.timing, place.faults, seed, longest, drains=place.drains)
+def scenario_of(cluster: ClusterSpec, jobs: tuple[SimJob, ...], seed: int, longest: float) -> Scenario:
+    return Scenario(cluster.nodes, jobs, cluster.timing, cluster.faults, seed, longest, drains=cluster.drains)
 
 
-def patience(pool: Pool, place: Place) -> float:
+def time_limit(sample: Sample, cluster: ClusterSpec) -> float:
     """Return the virtual seconds after which a search is abandoned.
 
     A multiple of what one GPU would take for all of it, plus a repair of its node and the last drain that ends. Where
     nodes fail sooner than trials end, it would never end.
     """
-    timing = place.timing
+    timing = cluster.timing
     start = timing.place + timing.gate + timing.load + timing.ended
-    drained = max((drain.until for drain in place.drains if drain.until < math.inf), default=0.0)
-    return PATIENCE * (sum(trial.length + start for trial in pool.trials) + place.faults.repair) + drained
+    drained = max((drain.until for drain in cluster.drains if drain.until < math.inf), default=0.0)
+    return TIME_LIMIT_FACTOR * (sum(trial.length + start for trial in sample.trials) + cluster.faults.repair) + drained
 
 
-def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Searched:
+def search_result(policy: str, sample: Sample, outcome: Outcome, makespan: float) -> SearchResult:
     """Return the result of one search, in seconds from its arrival.
 
     `outcome`: of this search only (of several: `Outcome.by_job`). `makespan`: seconds that fifo takes for the same
     sample.
     """
     end = outcome.only
-    stairs = best_so_far(outcome, pool.maximize)
-    reached = tuple(Reached(time, 0, pool.sign * value) for time, value in stairs)
+    improvements = best_so_far(outcome, sample.maximize)
+    reached = tuple(Evaluation(time, 0, sample.sign * value) for time, value in improvements)
     everything = outcome.gpu_seconds()
     lost = sum(trial.lost_seconds * trial.gpus for trial in outcome.trials)
     score = SearchScore(
-        best=stairs[-1][1] if stairs else None,
-        near_best=first_at(reached, near_best(pool)),
-        target=first_at(reached, goal_of(pool)),
+        best=improvements[-1][1] if improvements else None,
+        near_best=first_time_at(reached, near_best_value(sample)),
+        target=first_time_at(reached, target_value(sample)),
         end=end.ended - end.arrived,
-        regret=regret(pool, reached, makespan),
+        regret=regret(sample, reached, makespan),
         gpu_seconds=everything,
         overhead=(everything - outcome.gpu_seconds(TRAINING) + lost) / everything if everything else 0.0,
         suspensions=sum(trial.suspensions for trial in outcome.trials),
-        saves=sum(trial.saves for trial in outcome.trials),
-        carries=sum(trial.carries for trial in outcome.trials),
+        checkpoints=sum(trial.checkpoints for trial in outcome.trials),
+        migrations=sum(trial.migrations for trial in outcome.trials),
     )
-    return Searched(policy, pool.seed, outcome, score, stairs)
+    return SearchResult(policy, sample.seed, outcome, score, improvements)
 
 
 def best_so_far(outcome: Outcome, maximize: bool) -> tuple[tuple[float, float], ...]:
@@ -158,9 +158,9 @@ def best_so_far(outcome: Outcome, maximize: bool) -> tuple[tuple[float, float], 
 
     Raises ValueError for an outcome of several jobs: their values must not be mixed.
     """
-    found: list[tuple[float, float]] = []
+    improvements: list[tuple[float, float]] = []
     arrived = outcome.only.arrived
     for seen in outcome.values:
-        if not diverged(seen.value) and (not found or better(seen.value, found[-1][1], maximize)):
-            found.append((seen.time - arrived, seen.value))
-    return tuple(found)
+        if not diverged(seen.value) and (not improvements or better(seen.value, improvements[-1][1], maximize)):
+            improvements.append((seen.time - arrived, seen.value))
+    return tuple(improvements)

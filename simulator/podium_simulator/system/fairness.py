@@ -27,7 +27,7 @@ class UserShare:
     of_equal: float | None
 
 
-def jain(values: Sequence[float]) -> float | None:
+def jain_index(values: Sequence[float]) -> float | None:
     """Return (sum x)^2 / (n * sum x^2): 1 = all equal, 1/n = one has everything.
 
     None for no values, or where all are 0.
@@ -36,7 +36,7 @@ def jain(values: Sequence[float]) -> float | None:
     return math.fsum(values) ** 2 / (len(values) * squares) if squares else None
 
 
-def shares(outcome: Outcome) -> tuple[UserShare, ...]:
+def user_shares(outcome: Outcome) -> tuple[UserShare, ...]:
     """Return the share of each user, by name. O((spans + jobs) * log jobs + users * jobs)."""
     users = sorted({end.job.namespace for end in outcome.jobs})
     held, contested = dict.fromkeys(users, 0.0), dict.fromkeys(users, 0.0)
@@ -63,7 +63,7 @@ class _Rivalry:
         self._times = sorted({time for end in jobs for time in (end.arrived, end.ended)})
         self._contested = [0.0]  # seconds until each of these times
         self._due: dict[str, float] = {}
-        there: dict[str, int] = {}
+        scenario_of: dict[str, int] = {}
         changes = sorted(
             [(e.arrived, 1, e.job.namespace) for e in jobs] + [(e.ended, -1, e.job.namespace) for e in jobs]
         )
@@ -71,9 +71,9 @@ class _Rivalry:
         for time, after in zip(self._times, self._times[1:], strict=False):
             while at < len(changes) and changes[at][0] <= time:
                 _, change, user = changes[at]
-                there[user] = there.get(user, 0) + change
+                scenario_of[user] = scenario_of.get(user, 0) + change
                 at += 1
-            rivals = [user for user, unfinished in there.items() if unfinished]
+            rivals = [user for user, unfinished in scenario_of.items() if unfinished]
             lasts = after - time if len(rivals) > 1 else 0.0
             self._contested.append(self._contested[-1] + lasts)
             for user in rivals:

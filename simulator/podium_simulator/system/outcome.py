@@ -74,9 +74,9 @@ class TrialEnd:
     gpu_seconds: float
     lost_seconds: float
     suspensions: int
-    saves: int  # each followed by a new pod
+    checkpoints: int  # each followed by a new pod
     attempts: int
-    carries: int = 0  # live migrations to another node
+    migrations: int = 0  # live migrations to another node
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Outcome:
         (job,) = self.jobs
         return job
 
-    def apart(self) -> Mapping[JobKey, Outcome]:
+    def by_job(self) -> Mapping[JobKey, Outcome]:
         """Return the outcome of each job, in the order of `jobs`. O(spans + values).
 
         GPUs, events, plans and `broken` are those of all jobs. Times are those of the whole simulation.
@@ -144,8 +144,8 @@ class Outcome:
         )
 
 
-def _by(found: Sequence[_T], job: Callable[[_T], JobKey]) -> defaultdict[JobKey, list[_T]]:
+def _by(items: Sequence[_T], job: Callable[[_T], JobKey]) -> defaultdict[JobKey, list[_T]]:
     groups: defaultdict[JobKey, list[_T]] = defaultdict(list)
-    for one in found:
+    for one in items:
         groups[job(one)].append(one)
     return groups

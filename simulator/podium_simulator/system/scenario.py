@@ -29,7 +29,7 @@ class NodeSpec:
 
     name: str
     gpus: int
-    shares: int = 4
+    slots: int = 4
     memory: int = 0
 
 
@@ -37,12 +37,13 @@ class NodeSpec:
 class Method:
     """How a trial releases its GPU, with the seconds of each action.
 
-    `jitter`: each action takes up to this share more or less. `keeps_memory`: a suspended trial's memory stays on the GPU (freeze), so all trials that share one must fit
-    together. `basis`: what the default seconds are based on, for people. `suspends`: the trial is suspended in place;
-    otherwise it checkpoints (`suspend`), its pod ends, and it continues in a new one (`resume`: until its first step
-    there, for people). `checkpoints`: a suspended trial also checkpoints when its pod is asked to end: its job has both
-    methods. `migrates`: nodes migrate suspended trials live, where the job allows it (`JobView.migratable`). A
-    migration takes `migration_seconds`: half until the image is pushed, half until it is restored.
+    `jitter`: each action takes up to this share more or less. `keeps_memory`: a suspended trial's memory stays on the
+    GPU (freeze), so all trials that share one must fit together. `basis`: what the default seconds are based on, for
+    people. `suspends`: the trial is suspended in place; otherwise it checkpoints (`suspend`), its pod ends, and it
+    continues in a new one (`resume`: until its first step there, for people). `checkpoints`: a suspended trial also
+    checkpoints when its pod is asked to end: its job has both methods. `migrates`: nodes migrate suspended trials live,
+    where the job allows it (`JobView.migratable`). A migration takes `migration_seconds`: half until the image is
+    pushed, half until it is restored.
     """
 
     name: str = "freeze"
@@ -51,10 +52,10 @@ class Method:
     jitter: float = 0.0
     keeps_memory: bool = True
     basis: str = ""
-    stays: bool = True
-    saves: bool = False
-    carries: bool = False
-    carry: float = 0.0
+    suspends: bool = True
+    checkpoints: bool = False
+    migrates: bool = False
+    migration_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,14 @@ class PodFacts:
     """Measured facts of one trial's pod in a run that a simulation is compared with.
 
     Its node; seconds from its creation until its gate asked; from its open gate until its agent began its record
-    (`begun`), had found its processes (`found`) and it did its first step (`load`); from its process' end until the pod
-    reported it. Empty or None: the values of the scheduler and of `Timing`.
+    (`record_start`), had found its processes (`processes_found`) and it did its first step (`load`); from its process'
+    end until the pod reported it. Empty or None: the values of the scheduler and of `Timing`.
     """
 
     node: str = ""
     gate: float | None = None
-    begun: float | None = None
-    found: float | None = None
+    record_start: float | None = None
+    processes_found: float | None = None
     load: float | None = None
     ended: float | None = None
 
@@ -108,14 +109,16 @@ class Timing:
 
     place: float = 0.3  # from a pod's creation until it is bound to a node
     gate: float = 1.2  # from there until its gate asks: image, containers
-    begun: float = 0.8  # from the open gate until the kubelet reports it: its agent then begins its record
-    found: float = 0.9  # from the open gate until the agent has found its processes, which it can suspend from then on
+    record_start: float = 0.8  # from the open gate until the kubelet reports it: its agent then begins its record
+    processes_found: float = (
+        0.9  # from the open gate until the agent has found its processes, which it can suspend from then on
+    )
     load: float = 1.0  # from the open gate to the first step, on the GPU
     save: float = 1.0  # checkpoint of a trial that is asked to end
     ended: float = 1.0  # from a process' end until its pod reports it: the GPU is free before, its slot is not
     report: float = 2.0  # between two writes of a trial's status: the planner's curve is up to this old
     log: float = 0.5  # between two reads of a trial's log by its agent
-    turn_report: float = math.inf  # writes of a holder's GPU-seconds (agent: 5); by default only with other news
+    holder_report: float = math.inf  # writes of a holder's GPU-seconds (agent: 5); by default only with other news
     notice: float = 0.05  # until a change of state is in the API
     debounce: float = 0.05  # changes within this time share a cycle of the operator
     order: float = 0.05  # until a run queue reaches the agent
@@ -167,13 +170,13 @@ class Scenario:
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
     longest: float = 1e9  # virtual seconds after which a run that has not ended is abandoned
-    levelling: RebalancingRules | None = None  # as the operator's configuration has them
+    rebalancing: RebalancingRules | None = None  # as the operator's configuration has them
     drains: tuple[Drain, ...] = ()
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]
         keys = [job.key for job in self.jobs]
-        if not names or len(set(names)) < len(names) or any(n.gpus < 1 or n.shares < 1 for n in self.nodes):
+        if not names or len(set(names)) < len(names) or any(n.gpus < 1 or n.slots < 1 for n in self.nodes):
             raise SimulationError(f"nodes: {names}; give one at least, names differ, each has a GPU and a share")
         if not keys or len(set(keys)) < len(keys):
             raise SimulationError(f"jobs: {len(keys)} with {len(set(keys))} names; give one at least, names differ")

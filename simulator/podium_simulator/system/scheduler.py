@@ -13,7 +13,7 @@ from podium_core.placement.fit import STALE_AFTER, refuse, usable
 from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_simulator.system.state import Gpu, Job, Node, Trial
-from podium_simulator.system.telemetry import kept, work
+from podium_simulator.system.telemetry import load_percent, reserved_bytes
 
 
 def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
@@ -24,17 +24,17 @@ def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
     there may be thousands of these.
     """
     need, known = _need(trial.job), trial.job.spec.fact(trial.number).node
-    if trial.way is not None and trial.arrives:  # by its required affinity
-        known = trial.way.target
+    if trial.migration is not None and trial.starts_from_image:  # by its required affinity
+        known = trial.migration.target
     empty: dict[tuple[int, int, int], float | None] = {}
     best: tuple[float, str, Node] | None = None
     for node in nodes:
         if not node.up or node.draining or (known and known != node.spec.name):
             continue
-        if node.trials or node.gpus[0].shown is not None:
+        if node.trials or node.gpus[0].reported is not None:
             cost = _cost(need, node)
         else:
-            kind = node.spec.gpus, node.spec.shares, node.spec.memory
+            kind = node.spec.gpus, node.spec.slots, node.spec.memory
             if kind not in empty:
                 empty[kind] = _cost(need, node)
             cost = empty[kind]
@@ -75,15 +75,15 @@ def _view(node: Node) -> NodeView:
 
 
 def _reading(gpu: Gpu, node: Node) -> GpuReading:
-    here, shown = gpu.trials, gpu.shown
-    reserved = kept(here)
+    here, reported = gpu.trials, gpu.reported
+    reserved = reserved_bytes(here)
     return GpuReading(
         uuid=gpu.uuid,
         memory_total=node.spec.memory,
         memory_reserved=reserved,
-        memory_used=reserved if shown is None else shown.memory,
-        sm_utilization=work(here) if shown is None else shown.work,
+        memory_used=reserved if reported is None else reported.memory,
+        sm_utilization=load_percent(here) if reported is None else reported.load,
         health="Healthy",
-        slots=node.spec.shares,
+        slots=node.spec.slots,
         trials=len(here),
     )

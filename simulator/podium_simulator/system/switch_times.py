@@ -20,12 +20,12 @@ from podium_simulator.system.scenario import Method, Timing
 # methods that suspend a trial in place, and whether its memory stays on the GPU
 KEEPS_MEMORY: Mapping[str, bool] = MappingProxyType({"freeze": True, "cuda-checkpoint": False})
 MOVES_MEMORY = "cuda-checkpoint"  # the method that live migration is based on
-NAMES = (*KEEPS_MEMORY, CONTAINER_CHECKPOINT, APP_CHECKPOINT)
-OUT, BACK = 2.0e9, 4.9e9  # bytes per second
-LEAST = 0.39  # smallest seconds of one direction
+METHODS = (*KEEPS_MEMORY, CONTAINER_CHECKPOINT, APP_CHECKPOINT)
+SUSPEND_RATE, RESUME_RATE = 2.0e9, 4.9e9  # bytes per second
+MIN_SECONDS = 0.39  # smallest seconds of one direction
 
 
-def method(name: str, memory: int | None, suspend: float | None, resume: float | None, usual: float) -> Method:
+def switch_method(name: str, memory: int | None, suspend: float | None, resume: float | None, usual: float) -> Method:
     """Return the method with its durations.
 
     `memory`: bytes of a trial on all of its GPUs. `suspend`, `resume`: given seconds, which take precedence. `usual`:
@@ -34,10 +34,12 @@ def method(name: str, memory: int | None, suspend: float | None, resume: float |
     and may migrate.
     """
     if name == CONTAINER_CHECKPOINT:
-        return replace(carrying(method(MOVES_MEMORY, memory, suspend, resume, usual), memory or 0), name=name)
+        return replace(
+            with_migration(switch_method(MOVES_MEMORY, memory, suspend, resume, usual), memory or 0), name=name
+        )
     if name == APP_CHECKPOINT:
         save = Timing().save if suspend is None else suspend
-        return Method(name, save, stays=False, basis="a save, then a new pod up to its first step")
+        return Method(name, save, suspends=False, basis="a checkpoint, then a new pod up to its first step")
     keeps = KEEPS_MEMORY[name]
     if keeps or memory is None:
         return Method(
@@ -45,16 +47,16 @@ def method(name: str, memory: int | None, suspend: float | None, resume: float |
         )
     return Method(
         name,
-        _takes(memory, OUT) if suspend is None else suspend,
-        _takes(memory, BACK) if resume is None else resume,
+        _seconds(memory, SUSPEND_RATE) if suspend is None else suspend,
+        _seconds(memory, RESUME_RATE) if resume is None else resume,
         keeps_memory=keeps,
         basis=_basis(memory, suspend is None, resume is None),
     )
 
 
-def carrying(method: Method, memory: int) -> Method:
+def with_migration(method: Method, memory: int) -> Method:
     """Return the method on nodes that migrate trials live."""
-    return replace(method, carries=True, carry=migration_seconds(memory))
+    return replace(method, migrates=True, migration_seconds=migration_seconds(memory))
 
 
 def keeps_memory(name: str) -> bool:
@@ -62,7 +64,7 @@ def keeps_memory(name: str) -> bool:
     return KEEPS_MEMORY.get(name, name != CONTAINER_CHECKPOINT)
 
 
-def untold(name: str, memory: int | None, suspend: float | None, resume: float | None) -> bool:
+def is_undetermined(name: str, memory: int | None, suspend: float | None, resume: float | None) -> bool:
     """Return whether nothing determines the duration of a switch.
 
     That is where memory is moved, and neither its size nor both durations are known. For live migration only the memory
@@ -75,24 +77,24 @@ def untold(name: str, memory: int | None, suspend: float | None, resume: float |
     )
 
 
-def timed(method: Method, timing: Timing) -> tuple[Method, Timing]:
+def consistent(method: Method, timing: Timing) -> tuple[Method, Timing]:
     """Return method and timing in agreement with each other, where a trial checkpoints to release its GPU."""
-    if method.stays:
+    if method.suspends:
         return method, timing
     return replace(method, resume=timing.place + timing.gate + timing.load), replace(timing, save=method.suspend)
 
 
-def _takes(memory: int, rate: float) -> float:
-    return max(LEAST, round(memory / rate, 2))
+def _seconds(memory: int, rate: float) -> float:
+    return max(MIN_SECONDS, round(memory / rate, 2))
 
 
 def _basis(memory: int, out: bool, back: bool) -> str:
     """Return the text about the rates. `out`, `back`: whether that direction uses them."""
-    ways = [("out", OUT, "--suspend"), ("in", BACK, "--resume")]
-    measured = [way for way, by_rate in zip(ways, (out, back), strict=True) if by_rate]
+    directions = [("out", SUSPEND_RATE, "--suspend"), ("in", RESUME_RATE, "--resume")]
+    measured = [direction for direction, by_rate in zip(directions, (out, back), strict=True) if by_rate]
     if not measured:
         return ""
     rates = " and ".join(f"{rate / 1e9:g} GB/s {name}" for name, rate, _ in measured)
     options = ", ".join(option for _, _, option in measured)
-    say = "say" if len(measured) > 1 else "says"
-    return f"{memory / 1e9:.1f} GB at {rates}, {LEAST:g} s at least, as measured on one H100; {options} {say} otherwise"
+    text = f"{memory / 1e9:.1f} GB at {rates}, {MIN_SECONDS:g} s at least, as measured on one H100"
+    return f"{text}; override with {options}"

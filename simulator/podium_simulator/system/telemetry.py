@@ -10,21 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from podium_simulator.system.event_queue import Queue
-from podium_simulator.system.state import Node, Trial, Use
+from podium_simulator.system.event_queue import EventQueue
+from podium_simulator.system.state import GpuUse, Node, Trial
 
 
 class Telemetry:
-    def __init__(self, queue: Queue, period: float, nodes: Sequence[Node]) -> None:
+    def __init__(self, queue: EventQueue, period: float, nodes: Sequence[Node]) -> None:
         self._queue = queue
         self._period = period
         self._nodes = nodes
         self.lags = period > 0.0
         if self.lags:
             for gpu in (gpu for node in nodes for gpu in node.gpus):
-                gpu.shown = Use()
+                gpu.reported = GpuUse()
 
-    def changes(self, node: Node) -> None:
+    def record_change(self, node: Node) -> None:
         """Record the use before a trial is placed, removed, starts or stops there; needed only if it `lags`."""
         if self.lags:
             self._report(node)
@@ -37,17 +37,17 @@ class Telemetry:
             for node in self._nodes:
                 self._report(node)
 
-    def silent(self, node: Node) -> None:
+    def falls_silent(self, node: Node) -> None:
         """Keep the last report before the node's agent falls silent."""
         self._report(node)
         if not self.lags:
             for gpu in node.gpus:
-                gpu.shown = use(gpu.trials)
+                gpu.reported = gpu_use(gpu.trials)
 
-    def speaks(self, node: Node) -> None:
+    def heard_again(self, node: Node) -> None:
         """Report at once when the agent is heard again."""
         for gpu in node.gpus:
-            gpu.shown = use(gpu.trials) if self.lags else None
+            gpu.reported = gpu_use(gpu.trials) if self.lags else None
             gpu.changed = self._queue.now
 
     def _report(self, node: Node) -> None:
@@ -56,19 +56,19 @@ class Telemetry:
         last = math.floor(self._queue.now / self._period) * self._period
         for gpu in node.gpus:
             if gpu.changed <= last:
-                gpu.shown = use(gpu.trials)
+                gpu.reported = gpu_use(gpu.trials)
 
 
-def use(here: Sequence[Trial]) -> Use:
+def gpu_use(here: Sequence[Trial]) -> GpuUse:
     """Return the use of a GPU with these trials now."""
-    return Use(work(here), kept(here))
+    return GpuUse(load_percent(here), reserved_bytes(here))
 
 
-def work(here: Sequence[Trial]) -> float:
+def load_percent(here: Sequence[Trial]) -> float:
     """Return the load in percent."""
     return 100.0 if any(trial.occupies for trial in here) else 0.0
 
 
-def kept(here: Sequence[Trial]) -> int:
+def reserved_bytes(here: Sequence[Trial]) -> int:
     """Return the bytes that stay on the GPU whichever trial runs, by the memory ledger."""
     return sum([trial.job.view.memory or 0 for trial in here if trial.job.spec.method.keeps_memory])

@@ -20,7 +20,7 @@ from podium_agent.report.trial_status import curve_from, position_from, to_statu
 from podium_agent.report.usage_ledger import Account
 from podium_core.curves.additional_metrics import Extreme, MetricSummary, from_status
 from podium_core.curves.growing_curve import Curve, extend
-from podium_core.curves.line_readers import Reader
+from podium_core.curves.line_readers import Reader, line_reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.trial import TrialStatus

@@ -12,8 +12,8 @@ import pytest
 from podium_cli import main
 from podium_cli.exit_codes import Exit
 from podium_cli.report.simulation import grades
-from podium_simulator.replay.samples import draw
-from podium_simulator.traces.trace import bundled
+from podium_simulator.replay.samples import draw_sample
+from podium_simulator.traces.trace import bundled_trace
 
 SHORT = ["--trials", "6", "--seeds", "2", "--gpus", "2", "--nodes", "2", "--suspend", "1", "--resume", "1"]
 
@@ -180,7 +180,7 @@ def test_settings_make_another_search_and_its_name(tmp_path: Path, capsys: pytes
 
 
 def test_grades_go_by_what_a_trial_becomes() -> None:
-    pool = draw(bundled(), 0, 12)
+    pool = draw_sample(bundled_trace(), 0, 12)
     found = grades(pool)
     assert found[pool.winner] == 0
     assert sorted(found) == sorted([0, *(1 + place * 5 // 11 for place in range(11))])

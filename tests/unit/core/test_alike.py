@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from podium_core.curves.aligned_curves import align
 from podium_core.curves.curve_table import CurveTable
 from podium_core.curves.similar_curves import (
-    MIN_COMPLETED,
     MAX_COMPLETED,
+    MIN_COMPLETED,
     Predictions,
     predict_by_similar_curves,
     rank_columns,

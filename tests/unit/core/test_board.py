@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_core.curves.aligned_curves import PER_DOUBLING, AlignedCurves, gains, running_best
-from podium_core.curves.curve_table import CurveTable, curves
+from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.curves.non_finite import diverged
 from podium_core.curves.power_law import predict
 from podium_core.curves.running_means import RunningMeans

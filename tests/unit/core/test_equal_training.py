@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.aligned_curves import PER_DOUBLING, interpolate_best, gains, last_gain, running_best
+from podium_core.curves.aligned_curves import PER_DOUBLING, gains, interpolate_best, last_gain, running_best
 from podium_core.domain.snapshot import Point
 
 VALUES = st.one_of(st.floats(-10.0, 10.0), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from podium_core.curves.final_value import (
-    MIN_COMPLETED,
     DOUBLINGS_LEFT,
     LEVELS,
-    TABLE,
+    MIN_COMPLETED,
     PRIOR_WEIGHT,
-    upper_bounds,
+    TABLE,
+    level_probabilities,
     mix_with_completed,
     table_quantiles,
-    level_probabilities,
+    upper_bounds,
 )
 from podium_core.domain.phase import TrialPhase as P
 from podium_core.domain.snapshot import TrialView

@@ -121,7 +121,7 @@ def test_it_takes_its_share_at_most_whatever_the_speeds(
     turn = max(MIN_JOB_TIME_SLICE if jobs > 1 else 2.0, 2.0 * pause / MAX_SWITCH_SHARE)
     once = max(slow, turn) + KNOWN_LATE + max(0.4, 2.0 * pause)
     end = min(job.ended for job in outcome.jobs)
-    for part in outcome.apart().values():
+    for part in outcome.by_job().values():
         times = [[v.time for v in part.values if v.trial == one.trial and v.time <= end] for one in part.trials]
         losers = [times[place] for place, one in enumerate(part.trials) if one.number]
         looked = max(shown[1] for shown in losers)
@@ -266,7 +266,7 @@ def test_nobody_waits_longer_for_a_place_than_the_bound(share: float) -> None:
     """Ten trials give three places on one GPU to each other: nine have none at the most, seven of them no pod."""
     one = search("job", 10, checkpointable=True, checkpoint_scope="anywhere")
     view = replace(one.view, settings={**one.view.settings, "minShare": share})
-    there = replace(one, view=view, method=Method(suspend=0.0, resume=0.0, saves=True))
+    there = replace(one, view=view, method=Method(suspend=0.0, resume=0.0, checkpoints=True))
     outcome = simulate(Scenario((NodeSpec("a", 1, 3),), (there,), Timing(progress=0.0, cycle=2.0)), checked=True)
     assert outcome.broken == ()
     overdue_after = (2 * GAP + 7 * (GAP + REQUEUE)) / MIN_SHARE

@@ -17,7 +17,7 @@ from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Point, Scalar, TrialView
 from podium_core.policies.base import Admission, Policy
 from podium_core.policies.registry import create
-from podium_core.policies.grid_list import UNSEEN_SECONDS, top_fraction
+from podium_core.policies.rungs import UNSEEN_SECONDS, top_fraction
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 STEP = 0.25  # seconds

@@ -36,7 +36,7 @@ def search(**more: object) -> Scenario:
         **more,  # type: ignore[arg-type]
     )
     job = SimJob(view, curves, Method(), checkpoints=True)
-    return Scenario(NODES, (job,), Timing(progress=0.0), levelling=RebalancingRules(min_stay=30.0))
+    return Scenario(NODES, (job,), Timing(progress=0.0), rebalancing=RebalancingRules(min_stay=30.0))
 
 
 def nodes_of(outcome: Outcome, number: int) -> list[str]:
@@ -51,7 +51,7 @@ def nodes_of(outcome: Outcome, number: int) -> list[str]:
 
 def test_a_trial_goes_to_the_gpu_that_is_free_and_the_search_is_over_sooner() -> None:
     scenario = search()
-    levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, levelling=None), checked=True)
+    levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, rebalancing=None), checked=True)
     assert levelled.broken == left.broken == ()
     assert [trial.attempts for trial in left.trials] == [1] * 6
     moved = [trial.number for trial in levelled.trials if trial.attempts == 2]

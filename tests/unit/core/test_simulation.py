@@ -25,27 +25,27 @@ from podium_core.policies.registry import NAMES, create
 from podium_core.policies.round_robin import RoundRobin
 from podium_simulator.replay.engine import replay
 from podium_simulator.replay.history import History
-from podium_simulator.replay.metrics import Score, Uses, goal_of, score, start_value, uses_until_best
+from podium_simulator.replay.metrics import Score, Uses, score, start_value, target_value, uses_until_best
 from podium_simulator.replay.oracle import Oracle
-from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.samples import Machine, Sample, draw_sample
 from podium_simulator.replay.state import Rules
 from podium_simulator.replay.statistics import ratios, summary
-from podium_simulator.traces.trace import RecordedTrial, Recording, RecordingError, bundled, load_all, parse
+from podium_simulator.traces.trace import RecordedTrial, Trace, TraceError, bundled_trace, load_all, parse
 
 NO_COST = Costs(0.0, 0.0)
 BARE = Rules(bare_rank=True)
 
 
-def pool(*values: Sequence[float], gap: float = 10.0, target: float | None = None, maximize: bool = True) -> Pool:
+def pool(*values: Sequence[float], gap: float = 10.0, target: float | None = None, maximize: bool = True) -> Sample:
     """One trial a row, an evaluation each `gap` seconds."""
     trials = tuple(
         RecordedTrial(f"t{i}", {}, tuple(gap * (k + 1) for k in range(len(row))), tuple(row))
         for i, row in enumerate(values)
     )
-    return Pool("task", "family", 0, maximize, target, trials)
+    return Sample("task", "family", 0, maximize, target, trials)
 
 
-def makespan(of: Pool, machine: Machine) -> float:
+def makespan(of: Sample, machine: Machine) -> float:
     return max(replay(of, Fifo(), machine).completed.values())
 
 
@@ -58,11 +58,11 @@ def test_fifo_by_hand() -> None:
     assert (history.gpu_seconds, history.switch_seconds) == (70.0, 0.0)
     found = score(of, history, 40.0)
     # best 0.9, start 0.2 (median of 0.1, 0.5, 0.2); regret 1 until 10, (0.9 - 0.5) / 0.7 until 20, 3/7 until 40
-    assert (found.b, found.a, found.a1) == (40.0, 40.0, 40.0)
-    assert found.c == pytest.approx((10 * 1 + 10 * 4 / 7 + 20 * 3 / 7) / 40)
-    assert (found.gpu, found.plan, found.over) == (70.0, 70.0, 0.0)
+    assert (found.time_to_best, found.time_to_target, found.time_to_near_best) == (40.0, 40.0, 40.0)
+    assert found.mean_regret == pytest.approx((10 * 1 + 10 * 4 / 7 + 20 * 3 / 7) / 40)
+    assert (found.gpu_seconds_to_best, found.plan_gpu_seconds, found.switch_share) == (70.0, 70.0, 0.0)
     assert found.wait == pytest.approx(20.0 / 30.0)
-    assert found.uses == Uses(best=20.0, completed=50.0, begun=0.0, again=0.0, switches=0.0)
+    assert found.uses == Uses(best=20.0, completed=50.0, unfinished=0.0, repeated=0.0, switches=0.0)
 
 
 def test_a_policy_is_asked_while_somebody_waits() -> None:
@@ -87,13 +87,15 @@ def test_a_switch_costs_suspension_and_resumption() -> None:
     assert dict(history.completed) == {1: 304.0, 0: 407.0}
     assert history.switches == ((100.0, 104.0), (304.0, 307.0))
     assert (history.switch_seconds, history.switch_seconds_until(102.0)) == (7.0, 2.0)
-    assert score(of, history, 400.0).uses == Uses(best=200.0, completed=0.0, begun=100.0, again=0.0, switches=4.0)
+    assert score(of, history, 400.0).uses == Uses(
+        best=200.0, completed=0.0, unfinished=100.0, repeated=0.0, switches=4.0
+    )
     assert history.waits == {0: pytest.approx(204.0), 1: pytest.approx(100.0)}
 
 
 def test_round_robin_keeps_its_turn_whatever_is_reported() -> None:
     of = pool([0.1] * 4, [0.1] * 4, gap=10.0)
-    history = replay(of, RoundRobin(quantum=25.0), Machine(1, NO_COST), Rules(whole_turns=True))
+    history = replay(of, RoundRobin(quantum=25.0), Machine(1, NO_COST), Rules(whole_slices=True))
     # turns of 25, whatever is reported: 0 until 25, 1 until 50; nobody has had less, so 1 goes on to its evaluation at
     # 55; then 0 to its end at 70
     assert dict(history.completed) == {0: 70.0, 1: 80.0}
@@ -123,8 +125,10 @@ def test_what_a_policy_gave_up_is_revived_at_its_true_price() -> None:
     assert suspended.completed[4] == 200.0  # goes on from its second value
     assert stopped.completed[4] == 210.0  # starts anew: nothing of it was kept
     assert suspended.gpu_seconds_until(175.0) == 175.0
-    assert (suspended.again_seconds, stopped.again_seconds) == (0.0, 10.0)
-    assert score(of, stopped, 200.0).uses == Uses(best=40.0, completed=160.0, begun=0.0, again=10.0, switches=0.0)
+    assert (suspended.repeated_seconds, stopped.repeated_seconds) == (0.0, 10.0)
+    assert score(of, stopped, 200.0).uses == Uses(
+        best=40.0, completed=160.0, unfinished=0.0, repeated=10.0, switches=0.0
+    )
 
 
 def test_nothing_is_revived_when_the_best_is_trained() -> None:
@@ -157,8 +161,8 @@ GOALS = [
 
 
 @pytest.mark.parametrize(("of", "goal"), [row[1:] for row in GOALS], ids=[row[0] for row in GOALS])
-def test_goals(of: Pool, goal: float | None) -> None:
-    found = goal_of(of)
+def test_goals(of: Sample, goal: float | None) -> None:
+    found = target_value(of)
     assert found is None if goal is None else found == pytest.approx(goal)
 
 
@@ -169,7 +173,7 @@ def test_a_value_that_is_not_finite_is_the_worst() -> None:
         {"trial": "b", "hparams": {}, "seconds": [1, 2], "value": [None, 4.0]},
     ]
     recording = parse((json.dumps(line) for line in lines), "x-1.jsonl")
-    of = Pool("x", "x", 0, False, None, recording.trials)
+    of = Sample("x", "x", 0, False, None, recording.trials)
     assert [of.best_of(t) for t in of.trials] == [-5.0, -4.0]
     assert start_value(of) == -4.5, "what is not finite is left out, the first that is counts"
     history = replay(of, Fifo(), Machine(1, NO_COST))
@@ -236,7 +240,7 @@ BAD_FILES = [
 
 @pytest.mark.parametrize(("lines", "message"), [row[1:] for row in BAD_FILES], ids=[row[0] for row in BAD_FILES])
 def test_a_bad_recording_is_named_with_its_cure(lines: list[str], message: str) -> None:
-    with pytest.raises(RecordingError) as caught:
+    with pytest.raises(TraceError) as caught:
         parse(lines, "x.jsonl")
     assert str(caught.value).startswith(message)
 
@@ -255,9 +259,11 @@ def test_a_folder_and_a_file_can_be_loaded(tmp_path: Path) -> None:
 
 def test_pools_differ_between_tasks_and_seeds_and_repeat() -> None:
     trials = tuple(RecordedTrial(str(i), {}, (1.0,), (0.0,)) for i in range(200))
-    one, two = (Recording(name, "f", "m", True, None, trials) for name in ("one", "two"))
-    names = {key: [t.name for t in draw(r, s).trials] for key, r, s in [("a", one, 0), ("b", two, 0), ("c", one, 1)]}
-    assert names["a"] == [t.name for t in draw(one, 0).trials]
+    one, two = (Trace(name, "f", "m", True, None, trials) for name in ("one", "two"))
+    names = {
+        key: [t.name for t in draw_sample(r, s).trials] for key, r, s in [("a", one, 0), ("b", two, 0), ("c", one, 1)]
+    }
+    assert names["a"] == [t.name for t in draw_sample(one, 0).trials]
     assert len({tuple(found) for found in names.values()}) == 3
     assert len(set(names["a"])) == 64
 
@@ -290,7 +296,7 @@ def test_the_floor_of_the_envelope_bounds_every_wait() -> None:
     assert min(floor.completed, key=floor.completed.__getitem__) in (0, 1)  # its price is small
 
 
-def check_history(of: Pool, machine: Machine, history: History) -> None:
+def check_history(of: Sample, machine: Machine, history: History) -> None:
     assert of.winner in history.completed
     assert all(end >= start for start, end in history.busy)
     for instant in {start for start, _ in history.busy}:
@@ -304,7 +310,7 @@ def check_history(of: Pool, machine: Machine, history: History) -> None:
         assert time >= of.trials[trial].length
     assert [r.time for r in history.reached] == sorted(r.time for r in history.reached)
     uses, used = uses_until_best(of, history), history.gpu_seconds_until(history.completed[of.winner])
-    assert uses.best + uses.completed + uses.begun + uses.again + uses.switches == pytest.approx(used)
+    assert uses.best + uses.completed + uses.unfinished + uses.repeated + uses.switches == pytest.approx(used)
 
 
 VALUES = st.one_of(st.floats(0.0, 1.0), st.just(math.inf), st.just(1.7976931348623157e308))
@@ -334,7 +340,7 @@ def test_any_policy_on_any_pool(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_our_own_example_under_every_policy(name: str) -> None:
-    of, machine = draw(bundled(), 0, 24), Machine(4, Costs(4.0, 4.0))
+    of, machine = draw_sample(bundled_trace(), 0, 24), Machine(4, Costs(4.0, 4.0))
     history = replay(of, create(name, {}), machine)
     check_history(of, machine, history)
     found = score(of, history, makespan(of, machine))

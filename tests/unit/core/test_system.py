@@ -15,9 +15,9 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point, Snapshot
 from podium_core.placement.views import NodeView
 from podium_core.planning.planner import plan
-from podium_simulator.replay.samples import Pool
+from podium_simulator.replay.samples import Sample
 from podium_simulator.system import operator, scheduler
-from podium_simulator.system.comparison import searched
+from podium_simulator.system.comparison import search_result
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import TRAINING, Outcome
 from podium_simulator.system.scenario import (
@@ -133,10 +133,10 @@ def seen_by_the_planner(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> 
 def test_each_trial_is_written_in_a_rhythm_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values every 0.3 s. The one pod begins 0.7 s after the other, and so does each of its writes, until its end."""
     two = replace(job(*[curve(*[0.1] * 20, gap=0.3)] * 2), facts=(PodFacts(gate=2.0), PodFacts(gate=2.7)))
-    nodes = (NodeSpec("a", 1, shares=1), NodeSpec("b", 1, shares=1))
+    nodes = (NodeSpec("a", 1, slots=1), NodeSpec("b", 1, slots=1))
     grown: list[list[float]] = [[], []]
     points = [0, 0]
-    for seen in seen_by_the_planner(monkeypatch, Scenario(nodes, (two,), replace(AT_ONCE, begun=1.0))):
+    for seen in seen_by_the_planner(monkeypatch, Scenario(nodes, (two,), replace(AT_ONCE, record_start=1.0))):
         for trial in seen.trials:
             if len(trial.curve) > points[trial.number]:
                 points[trial.number] = len(trial.curve)
@@ -150,7 +150,7 @@ def test_gpu_seconds_are_as_old_as_they_were_written(
     monkeypatch: pytest.MonkeyPatch, turn_report: float, known: list[float]
 ) -> None:
     """A value comes after 25 s. The first write is made as the gate opens."""
-    timing = replace(AT_ONCE, begun=0.0, turn_report=turn_report, cycle=1.0)
+    timing = replace(AT_ONCE, record_start=0.0, holder_report=turn_report, cycle=1.0)
     seen = seen_by_the_planner(monkeypatch, Scenario(ONE_GPU, (job(curve(0.1, gap=25.0)),), timing))
     while_at_work = [trial.gpu_seconds for one in seen if one.now < 27.0 for trial in one.trials]
     assert sorted(set(while_at_work)) == pytest.approx(known)
@@ -167,7 +167,7 @@ def test_costs_are_those_that_were_written(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_gpu_is_free_before_the_pod_says_so() -> None:
     """The second trial begins when the first has ended; the third one's pod only gets the share 5 s later."""
     three = job(curve(0.1), curve(0.2), curve(0.3))
-    node = (NodeSpec("a", 1, shares=2),)
+    node = (NodeSpec("a", 1, slots=2),)
     outcome = simulate(Scenario(node, (three,), replace(AT_ONCE, ended=5.0)), checked=True)
     starts = [(number, start) for number, use, start, _ in used(outcome) if use == "starting"]
     # 2 to 14; 14 to 26; the share of the first is free at 19, placed at 20, at the gate at 21
@@ -241,7 +241,9 @@ def test_a_trial_is_suspended_as_soon_as_its_processes_are_found_and_then_goes_o
     """Orders take 2 s: the one of when only the second trial was at its gate comes when the first was let in."""
     of = replace(job(curve(0.1, 0.2), curve(0.3, 0.4)), facts=(PodFacts(gate=2.3), PodFacts(gate=2.0)))
     of = replace(of, method=Method(suspend=0.5, resume=0.5))
-    outcome = simulate(Scenario(ONE_GPU, (of,), replace(AT_ONCE, found=1.0, load=3.0, order=2.0)), checked=True)
+    outcome = simulate(
+        Scenario(ONE_GPU, (of,), replace(AT_ONCE, processes_found=1.0, load=3.0, order=2.0)), checked=True
+    )
     assert used(outcome) == [
         (0, "starting", 3.0, 4.0),
         (0, "suspending", 4.0, 4.5),
@@ -318,8 +320,8 @@ def test_what_a_wide_trial_loses_is_lost_on_all_of_its_gpus() -> None:
         of = job(curve(0.1, 0.2, 0.3, 0.4), gpus_per_trial=width)
         outcome = simulate(Scenario((NodeSpec("a", width),), (of,), AT_ONCE, Faults(pod=15.0), seed=3))
         assert outcome.trials[0].lost_seconds > 0.0, "the seed has no accident: choose another"
-        pool = Pool("own", "own", 0, True, None, of.curves)
-        shares.append(searched("fifo", pool, outcome, outcome.makespan).score.overhead)
+        pool = Sample("own", "own", 0, True, None, of.curves)
+        shares.append(search_result("fifo", pool, outcome, outcome.makespan).score.overhead)
     assert shares[0] == pytest.approx(shares[1])
 
 

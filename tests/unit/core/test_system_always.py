@@ -63,7 +63,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         for at in draw(st.lists(st.sampled_from([0.0, 3.0, 20.0, 60.0]), max_size=3))
     )
     seed = draw(st.integers(0, 99))
-    return Scenario(nodes, tuple(jobs), timing, faults, seed, longest=1e6, levelling=rules, drains=drains)
+    return Scenario(nodes, tuple(jobs), timing, faults, seed, longest=1e6, rebalancing=rules, drains=drains)
 
 
 @st.composite
@@ -85,7 +85,9 @@ def journeys(draw: st.DrawFn) -> Scenario:
             moves_memory=True,
         )
         carry = draw(st.sampled_from([0.0, 5.0, 60.0]))
-        method = Method("container-checkpoint", 0.5, 0.5, jitter=0.3, keeps_memory=False, carries=True, carry=carry)
+        method = Method(
+            "container-checkpoint", 0.5, 0.5, jitter=0.3, keeps_memory=False, migrates=True, migration_seconds=carry
+        )
         jobs.append(replace(of, method=method, checkpoints=draw(st.booleans())))
     at, drains = 0.0, []
     for node in draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=5)):
@@ -96,7 +98,7 @@ def journeys(draw: st.DrawFn) -> Scenario:
         faults = Faults(node=200.0, repair=20.0, pod=200.0, crash=300.0, silence=100.0, silent=30.0)
     rules = draw(st.sampled_from([None, RebalancingRules(min_stay=2.0)]))
     seed = draw(st.integers(0, 99))
-    return Scenario(nodes, tuple(jobs), Timing(), faults, seed, longest=1e6, levelling=rules, drains=tuple(drains))
+    return Scenario(nodes, tuple(jobs), Timing(), faults, seed, longest=1e6, rebalancing=rules, drains=tuple(drains))
 
 
 @settings(max_examples=80, deadline=None)

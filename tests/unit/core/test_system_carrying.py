@@ -19,7 +19,7 @@ from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.testing.builders import make_job
 from podium_simulator.system import migration as carrying
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.faults import Chance
+from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.outcome import TRAINING, Outcome
 from podium_simulator.system.scenario import (
     Drain,
@@ -33,7 +33,7 @@ from podium_simulator.system.scenario import (
 
 TWO = (NodeSpec("a", 1), NodeSpec("b", 1))
 THREE = (*TWO, NodeSpec("c", 1))
-CARRIED = Method("container-checkpoint", 4.0, 3.0, keeps_memory=False, carries=True, carry=20.0)
+CARRIED = Method("container-checkpoint", 4.0, 3.0, keeps_memory=False, migrates=True, migration_seconds=20.0)
 ALIVE = {"migratable": True, "memory": 1, "moves_memory": True}
 NEVER = math.inf
 
@@ -61,7 +61,13 @@ def test_a_trial_is_carried_to_the_step() -> None:
         ("b", TRAINING, 59.0, 83.0),
     ]
     (trial,) = outcome.trials
-    assert (trial.carries, trial.suspensions, trial.saves, trial.attempts, trial.lost_seconds) == (1, 1, 0, 2, 0.0)
+    assert (trial.migrations, trial.suspensions, trial.checkpoints, trial.attempts, trial.lost_seconds) == (
+        1,
+        1,
+        0,
+        2,
+        0.0,
+    )
     assert [value.time for value in outcome.values] == [14.0, 24.0, 63.0, 73.0, 83.0]
     assert outcome.broken == ()
 
@@ -105,7 +111,7 @@ DRAINED = [
 
 @pytest.mark.parametrize(("drains", "begins"), [row[1:] for row in DRAINED], ids=[row[0] for row in DRAINED])
 def test_a_node_takes_no_trials_while_it_drains(drains: tuple[Drain, ...], begins: list[str]) -> None:
-    nodes = NodeSpec("a", 1, shares=2), NodeSpec("b", 1, shares=2)
+    nodes = NodeSpec("a", 1, slots=2), NodeSpec("b", 1, slots=2)
     outcome = simulate(Scenario(nodes, (job(2, 2, 2, 2, method=KEPT),), AT_ONCE, drains=drains), checked=True)
     found = sorted((span.start, span.gpu[0]) for span in outcome.spans if span.use == "starting")
     assert ([f"{gpu} {start:g}" for start, gpu in found], outcome.broken) == (begins, ())
@@ -117,8 +123,8 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def of(**at: float) -> None:
         lives = [at.get(name, NEVER) for name in "abc"]
-        monkeypatch.setattr(Chance, "node_lives", lambda self: lives.pop(0) if lives else NEVER)
-        monkeypatch.setattr(Chance, "node_is_away", lambda self, evict: 100.0)
+        monkeypatch.setattr(RandomFaults, "node_lives", lambda self: lives.pop(0) if lives else NEVER)
+        monkeypatch.setattr(RandomFaults, "node_is_away", lambda self, evict: 100.0)
 
     return of
 
@@ -231,7 +237,7 @@ def test_an_image_whose_pod_is_gone_waits_for_a_target_that_drains(
 ) -> None:
     """Statuses take 5 s: the pod is lost at 46, between its image (44) and its new pod, as b drains."""
     found, lives = phases(monkeypatch), [46.0]
-    monkeypatch.setattr(Chance, "pod_lives", lambda self: lives.pop() if lives else NEVER)
+    monkeypatch.setattr(RandomFaults, "pod_lives", lambda self: lives.pop() if lives else NEVER)
     timing, drains = replace(AT_ONCE, notice=5.0), (Drain("a", 30.0), Drain("b", 46.0, until))
     outcome = simulate(Scenario(THREE, (job(6, **ALIVE),), timing, drains=drains), checked=True)
     assert (found, outcome.trials[0].lost_seconds, outcome.makespan) == (steps, lost, end)
@@ -241,8 +247,8 @@ def test_an_image_whose_pod_is_gone_waits_for_a_target_that_drains(
 def test_nobody_is_carried_by_an_agent_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """a drains at 30, and its agent is silent from 20 to 40: from then on all is as in the first test, 10 s later."""
     ats = [20.0]
-    monkeypatch.setattr(Chance, "agent_speaks", lambda self: ats.pop() if ats else NEVER)
-    monkeypatch.setattr(Chance, "agent_is_silent", lambda self: 20.0)
+    monkeypatch.setattr(RandomFaults, "agent_speaks", lambda self: ats.pop() if ats else NEVER)
+    monkeypatch.setattr(RandomFaults, "agent_is_silent", lambda self: 20.0)
     outcome = simulate(Scenario(TWO, (job(5, **ALIVE),), AT_ONCE, drains=(Drain("a", 30.0),)), checked=True)
     used = [(gpu, use, start) for gpu, use, start, _ in spans(outcome) if use != TRAINING]
     assert used[1:3] == [("a", "suspending", 40.0), ("b", "restoring", 56.0)]
@@ -253,10 +259,10 @@ def test_a_trial_is_carried_to_level_the_gpus() -> None:
     """As by a save (`test_levelling_simulated`), where it cannot: those on one node are over early."""
     lengths = [40 if number % 2 == 0 else 2 for number in range(6)]
     of = job(*lengths, policy="round_robin", settings={"quantum": 20.0}, parallel=6, **ALIVE)
-    scenario = Scenario(TWO, (of,), Timing(progress=0.0), levelling=RebalancingRules(min_stay=30.0))
-    levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, levelling=None), checked=True)
+    scenario = Scenario(TWO, (of,), Timing(progress=0.0), rebalancing=RebalancingRules(min_stay=30.0))
+    levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, rebalancing=None), checked=True)
     assert levelled.broken == left.broken == ()
-    assert (sum(t.carries for t in levelled.trials), sum(t.carries for t in left.trials)) == (2, 0)
+    assert (sum(t.migrations for t in levelled.trials), sum(t.migrations for t in left.trials)) == (2, 0)
     assert sum(trial.lost_seconds for trial in levelled.trials) == 0.0
     assert [t.evaluations for t in levelled.trials] == [t.evaluations for t in left.trials]
     assert levelled.makespan < 0.7 * left.makespan
@@ -281,4 +287,4 @@ def test_every_no_says_what_to_do(drain: Drain, told: str) -> None:
 def test_a_search_whose_last_node_drains_has_no_end() -> None:
     of = job(2, 2, 2, method=KEPT)
     with pytest.raises(SimulationError, match=r"has not ended .2 trials left.*is there one that does not drain"):
-        simulate(Scenario((NodeSpec("a", 1, shares=2),), (of,), AT_ONCE, drains=(Drain("a", 5.0),)))
+        simulate(Scenario((NodeSpec("a", 1, slots=2),), (of,), AT_ONCE, drains=(Drain("a", 5.0),)))

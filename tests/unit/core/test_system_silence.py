@@ -15,7 +15,7 @@ from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.planner import plan
 from podium_simulator.system import operator
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.faults import Chance
+from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.outcome import TRAINING, Outcome
 from podium_simulator.system.scenario import (
     Faults,
@@ -40,8 +40,8 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def of(at: float, lasts: float) -> None:
         ats = [at]
-        monkeypatch.setattr(Chance, "agent_speaks", lambda self: ats.pop() if ats else NEVER)
-        monkeypatch.setattr(Chance, "agent_is_silent", lambda self: lasts)
+        monkeypatch.setattr(RandomFaults, "agent_speaks", lambda self: ats.pop() if ats else NEVER)
+        monkeypatch.setattr(RandomFaults, "agent_is_silent", lambda self: lasts)
 
     return of
 
@@ -134,7 +134,7 @@ def test_placement_sees_what_was_reported(
 
 def test_a_node_of_which_nothing_is_known_is_better_than_none(silence: Any) -> None:
     """b has a share for one; the third pod is placed on a after a minute of silence, and waits at its gate."""
-    nodes = NodeSpec("a", 1), NodeSpec("b", 1, shares=1)
+    nodes = NodeSpec("a", 1), NodeSpec("b", 1, slots=1)
     silence(0.5, 200.0)
     jobs = job((0.1,) * 20, name="first"), job((0.1, 0.2), (0.1, 0.2), name="second", created=89.0)
     outcome = simulate(Scenario(nodes, jobs, AT_ONCE), checked=True)

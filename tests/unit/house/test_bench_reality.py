@@ -13,11 +13,11 @@ import pytest
 
 from podium_cli.samples import search_at
 from podium_core.schema.trial import HyperParamTrial
-from podium_simulator.replay.samples import draw
+from podium_simulator.replay.samples import draw_sample
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.scenario import Method, PodFacts, Scenario
-from podium_simulator.system.searches import even_nodes, search
-from podium_simulator.traces.trace import bundled
+from podium_simulator.system.searches import even_nodes, search_job
+from podium_simulator.traces.trace import bundled_trace
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
@@ -41,7 +41,7 @@ def compare(load_script: Callable[[Path], ModuleType], starts: ModuleType) -> Mo
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return Scenario(even_nodes(2, 2, 4), (search(draw(bundled(), 0, 8), "hermes", Method()),))
+    return Scenario(even_nodes(2, 2, 4), (search_job(draw_sample(bundled_trace(), 0, 8), "hermes", Method()),))
 
 
 Likened = Callable[[dict[tuple[int, int], float], dict[int, float]], Any]
@@ -121,8 +121,8 @@ def facts(compare: ModuleType, folder: Path, pods: list[dict[str, Any]], gates: 
     path = folder / "x.json"
     path.write_text(json.dumps({"kind": "List", "items": [*search_at(600.0), *pods]}))
     path.with_suffix(compare.GATES).write_text(gates)
-    (search,) = compare.read_searches(folder)
-    (job,) = search.scenario.jobs
+    (search_job,) = compare.read_searches(folder)
+    (job,) = search_job.scenario.jobs
     found: tuple[PodFacts, ...] = job.facts
     return found
 

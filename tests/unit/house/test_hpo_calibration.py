@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from podium_core.curves.final_value import LEVELS, TABLE
-from podium_simulator.traces.trace import bundled
+from podium_simulator.traces.trace import bundled_trace
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 NORMAL = NormalDist()
@@ -56,7 +56,7 @@ def test_crps_of_a_point_is_the_absolute_error_and_scales_with_the_unit(scores: 
 def test_a_question_is_answered_within_what_the_completed_have_reached(
     questions: ModuleType, scores: ModuleType
 ) -> None:
-    asked = questions.questions(bundled(), shares=(0.25,))
+    asked = questions.questions(bundled_trace(), shares=(0.25,))
     assert {a.share for a in asked} == {0.25}
     early = [a for a in asked if a.room > 0 and np.max(a.reached) > 0]
     assert early
@@ -70,7 +70,7 @@ def test_a_question_is_answered_within_what_the_completed_have_reached(
 
 def test_the_report_has_every_task_its_range_and_our_own_example(calibration: ModuleType) -> None:
     outcome: dict[str, dict[str, dict[str, object]]] = {}
-    tasks = [replace(bundled(), task=name, family=name) for name in ("one", "two", "three")]
+    tasks = [replace(bundled_trace(), task=name, family=name) for name in ("one", "two", "three")]
     report = calibration.calibration_report(tasks, outcome)
     for name in ("one", "two", "three", "digits_example", "mean of the tasks (range)"):
         assert sum(line.startswith(f"| {name} |") for line in report.splitlines()) == 1
@@ -85,7 +85,7 @@ def test_the_report_has_every_task_its_range_and_our_own_example(calibration: Mo
 
 def test_without_recordings_our_own_example_is_measured_with_the_shipped_table(calibration: ModuleType) -> None:
     outcome: dict[str, dict[str, dict[str, object]]] = {}
-    report = calibration.calibration_report([bundled()], outcome)
+    report = calibration.calibration_report([bundled_trace()], outcome)
     assert "| digits_example |" in report
     assert "mean" not in "".join(line for line in report.splitlines() if line.startswith("| mean"))
     assert set(outcome["calibration"]["none"]) == {"digits_example"}
