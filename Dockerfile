@@ -1,6 +1,6 @@
-# Podium's one Dockerfile. Targets: `podium` (operator, extender, agent, hooks, command line) and `fake-driver` (tests).
+# Podium's images. Targets: `podium` (operator, extender, agent, hooks, command line) and `fake-driver` (tests).
 # BASE is any image with Python 3.11 or newer, venv and pip; BUILD_BASE any with gcc, libc headers and make, of the same
-# Debian release (the fake driver's libraries are loaded by programs of BASE).
+# Debian release (programs of BASE load the fake driver's libraries).
 ARG BASE=python:3.13-slim-trixie
 ARG BUILD_BASE=gcc:14-trixie
 
@@ -20,7 +20,7 @@ FROM ${BASE} AS python
 RUN python3 -m venv /opt/podium
 ENV PATH=/opt/podium/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
-# what builds the wheel, hash-pinned like all the rest
+# build requirements of the wheel, pinned by hash like all others
 FROM python AS wheel
 COPY requirements-dev.lock /src/
 RUN awk '/^[a-z]/ {keep = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/} keep' /src/requirements-dev.lock >/tmp/build.lock \
@@ -29,7 +29,7 @@ COPY . /src/
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation -w /tmp/wheels /src \
  && pip install --no-cache-dir --no-deps --no-index --prefix /out/opt/podium /tmp/wheels/*.whl
 
-# changes only with the lock file: the slow layer
+# the slow layer: it changes only with the lock file
 FROM python AS dependencies
 COPY requirements.lock /src/
 RUN pip install --no-cache-dir --require-hashes -r /src/requirements.lock

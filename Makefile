@@ -17,10 +17,10 @@ CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_node_loss.py
 
-.PHONY: help setup demo test test-fast test-clusters lint test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
+.PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-moving bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-places \
-	bench-reality bench-planner bench-rivals lock clean
+	bench-reality bench-planner bench-rivals lock clean clean-cache
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -31,7 +31,7 @@ $(VENV)/.done: requirements-dev.lock pyproject.toml tools/setup.sh
 
 setup: $(VENV)/.done ## the virtual environment and the system packages that tests need (root: installs them)
 
-demo: setup ## a two-node cluster on this machine, the example search, a live table, a report (Ctrl-C leaves nothing)
+demo: setup ## a two-node cluster on this machine, the example search, a live table, a report (Ctrl-C removes everything)
 	@$(BIN)/python examples/demo.py
 
 test: setup ## every layer: lint, unit, contract, golden, integration, e2e
@@ -53,6 +53,10 @@ lint: setup ## ruff, mypy, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+docs: setup ## the documentation site in build/docs; a link that leads nowhere fails
+	@$(BIN)/python tools/docs.py
+	@echo "the site is in build/docs/index.html"
+
 test-unit: setup ## unit, contract and golden tests alone (no root, no cluster)
 	@$(PYTEST) $(PARALLEL) $(FAST)
 
@@ -72,26 +76,27 @@ test-older-scheduler: setup ## the extender's tests with the kube-scheduler of a
 test-gpu: setup ## the tests of cuda-checkpoint on this machine's NVIDIA driver (root; fails where there is none)
 	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda*.py tests/unit/agent/test_cuda*.py
 
-test-recipes: setup ## the recipes against the real Hugging Face, Lightning and Keras (6 GB, in an environment of its own)
+test-recipes: setup ## the recipes and examples/pytorch with the real PyTorch, Hugging Face, Lightning and Keras (6 GB, in an environment of its own)
 	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/uv pip install -q --python $(RECIPES)/bin/python --require-hashes -r examples/recipes/requirements.lock
-	@$(RECIPES)/bin/python -m pytest tests/recipes
+	@$(RECIPES)/bin/python -m pytest --confcutdir=tests/recipes tests/recipes
 
 cluster: setup ## a real two-node Kubernetes on this machine, without Docker (root)
 	@$(BIN)/podium-devcluster up
 
-cluster-down: setup ## end it: no process, namespace, mount or cgroup is left
+cluster-down: setup ## end it: no process, namespace, mount or cgroup remains
 	@$(BIN)/podium-devcluster down
 
 images: setup ## build the images and load them into the running cluster
 	@$(BIN)/podium-devcluster images
 
-kind: setup ## the same chart, fake driver and example on kind (needs Docker; RESERVATIONS=1: GPUs borrowed from another plugin)
+kind: setup ## the same chart, fake driver and example on kind (needs Docker; RESERVATIONS=1: GPUs of another device plugin)
 	@$(BIN)/python -m podium_devcluster.kind $(if $(RESERVATIONS),--reservations)
 
 generate: setup ## CRDs and reference pages from the models
 	@$(BIN)/python -m podium_core.schema.crd --write
+	@$(BIN)/python tools/reasons.py
 
 golden: setup ## accept the present output as the golden files
 	@$(PYTEST) tests/golden --update-golden
@@ -152,6 +157,9 @@ bench-rivals: setup ## the digits search by Ray Tune's ASHA, Optuna and Podium a
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh
+
+clean-cache: setup ## remove the cluster's cache: programs, images, nodes' root (no cluster may run)
+	@$(BIN)/podium-devcluster clean
 
 clean: ## the virtual environment and caches of tools (not the cluster's cache)
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

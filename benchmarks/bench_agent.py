@@ -261,7 +261,7 @@ def main() -> None:
     demo = demo_module()
     cluster = Cluster(options.name)
     try:
-        demo.install(demo.Place(cluster.cache.root, options.name))
+        demo.install(demo.Installation(cluster.cache.root, options.name))
         cluster.paths.shared.chmod(0o777)
         cluster.kubectl("apply", "-f", "-", stdin=VOLUME)
         alone, frozen, moved = asyncio.run(measure(cluster, options))

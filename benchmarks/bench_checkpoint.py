@@ -127,8 +127,8 @@ def report(rounds: int, seconds: float, load: float, found: dict[str, dict[str, 
         "",
         f"Each holds 60 % of the GPU; the driver copies {SPEED / 2**30:g} GiB/s. {shared.hand_overs} hand-overs in",
         f"{shared.seconds:.0f} s, {shared.hand_over:.2f} s each, quantum {shared.quantum:.1f} s:",
-        f"{100 * shared.overhead:.2f} % fewer steps than without hand-overs. Bar: at most {100 * MAX_SWITCH_SHARE:g} %: "
-        + ("holds." if shared.held else "does not hold."),
+        f"{100 * shared.overhead:.2f} % fewer steps than without hand-overs. "
+        f"Bar: at most {100 * MAX_SWITCH_SHARE:g} %: " + ("holds." if shared.held else "does not hold."),
         "",
         f"RESULT {json.dumps(result)}",
     ]

@@ -3,9 +3,9 @@
     make bench-hpo [CURVES=folder-or-files] [GPUS=4,8] [SEEDS=15]
     python benchmarks/bench_hpo.py --curves ../shared/curves --gpus 4,8 --seeds 15
 
-Definitions: docs/algorithms.md (those of ../shared/research/refsim.md section 1). Without a folder of curves it runs on
-the small set recorded from our own example. `--check-reference` does nothing but hold this replay against the
-development table of refsim.md on that table's own pools (benchmarks/results/bench-hpo-reference.md);
+Definitions: docs/benchmarks/policies.md. Without a folder of curves it runs on the small set recorded from our
+own example. `--check-reference` does nothing but hold this replay against the development table of an independent
+replay, on that table's own pools (benchmarks/results/bench-hpo-reference.md);
 `--cross-validate` does nothing but tune the envelope (`--seeds` pools a task) on all tasks but one and measure it on
 that one (`--held-out-seeds`; beside it the rivals among `--policies`), for each task (bench-hpo-cross-validation.md;
 `--folds 5` holds out a fifth of the tasks at a time, which takes half as long); `--until-won` does nothing but hold the

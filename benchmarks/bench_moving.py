@@ -32,11 +32,12 @@ from typing import Any
 
 from moving_gpu import DRIVER, GPU_MEMORY, NODES, Gpus
 
-from podium_devcluster import images, registry
+from podium_devcluster.artifacts import images
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.kubeconfig import render
-from podium_devcluster.network import netns_path
-from podium_devcluster.node_config import API_SERVER
+from podium_devcluster.runtime import registry
+from podium_devcluster.runtime.network import netns_path
+from podium_devcluster.runtime.node_config import API_SERVER
+from podium_devcluster.runtime.pki import kubeconfig
 from podium_devcluster.shell import CommandError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,7 +95,7 @@ class Bench:
         until("node-2 has the image", lambda: self.lines("warm"), 180)
         self.cluster.kubectl("delete", "pod", "warm", "--wait", "--timeout=60s", timeout=90)
         # as node-1 sees it; the certificate is not needed beside a token
-        text = render(API_SERVER, (self.cluster.paths.pki / "ca.crt").read_bytes(), b"", b"", "mover")
+        text = kubeconfig(API_SERVER, (self.cluster.paths.pki / "ca.crt").read_bytes(), b"", b"", "mover")
         text = re.sub(r"    client-certificate-data:.*\n    client-key-data:.*\n", f"    token: {token}\n", text)
         (self.cluster.paths.run / "mover.kubeconfig").write_text(text)
 

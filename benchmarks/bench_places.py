@@ -97,7 +97,7 @@ searches, not over tasks] (worst search); how much later than `fifo`'s the searc
 
 By `freeze` alone a trial that has a place keeps it until it ends: with 4 shares no more than 16 of the 64 are open at a
 time. Where trials save for any node, those that rank behind give their places to those that rank before them
-([places](../../docs/concepts.md)).
+([places](../../docs/explanation/slots.md)).
 
 RESULT {json.dumps({"bench": "places", "near_best_against_fifo": result})}
 """

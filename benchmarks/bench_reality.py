@@ -152,7 +152,7 @@ def publish(made: Report, note: str) -> None:
             "# The simulated system against the real cluster\n",
             f"`{command}` on {os.cpu_count()} cores, {platform.system()} {platform.release()}: the digits",
             f"search under `{made.policy}` on the real two-node cluster, and simulated from its own curves, starts and",
-            "switches ([what that means](../../docs/simulation.md#against-the-real-cluster)).\n",
+            "switches ([what that means](../../docs/benchmarks/simulation.md#against-the-real-cluster)).\n",
             "Bars: Kendall's tau of matched turns >= 0.9; error of finish times <= 10 % (median), 25 % (p90).",
             "Stopped: trials that were ended early, on the cluster, simulated, in both.\n",
             f"| {' | '.join(COLUMNS)} |",

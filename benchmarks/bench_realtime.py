@@ -30,16 +30,15 @@ from result_sections import Section
 
 from podium_realtime.model import published
 from podium_realtime.runtime import cuda
-from podium_realtime.scheduling.ahead import LaunchAhead
-from podium_realtime.scheduling.base import Policy
 from podium_realtime.scheduling.daris import Daris
+from podium_realtime.scheduling.launch_ahead import LaunchAhead
+from podium_realtime.scheduling.policy import SchedulingPolicy
 from podium_realtime.scheduling.pool import ContextSpec, context_pool
 from podium_realtime.scheduling.sgprs import Sgprs
-from podium_realtime.simulation import cells, figures, scenarios
-from podium_realtime.simulation.calibration import fit
-from podium_realtime.simulation.fitted import FITTED
-from podium_realtime.simulation.promises import check
-from podium_realtime.simulation.scenarios import AHEAD_BATCHED, AHEAD_PROCESSES, DARIS_POOL, Setting
+from podium_realtime.simulation import figures, scenarios, validation
+from podium_realtime.simulation.calibration import CALIBRATED, fit
+from podium_realtime.simulation.guarantees import check_guarantees
+from podium_realtime.simulation.scenarios import BATCHED_LAUNCH_AHEAD, DARIS_POOL, LAUNCH_AHEAD_POOL, SimulationSettings
 
 RESULTS = Path(__file__).resolve().parent / "results"
 Say = Callable[[str], None]
@@ -57,58 +56,64 @@ DARIS_POOLS = {
 
 
 def simulated(options: argparse.Namespace, say: Say) -> dict[str, float]:
-    setting = Setting(options.virtual, options.seed)
+    setting = SimulationSettings(options.virtual, options.seed)
     with ProcessPoolExecutor() as workers:
         sweeps = [
-            workers.submit(figures.sweep, FITTED, contexts, (1.0, 1.5, 2.0), cells.COUNTS, setting)
+            workers.submit(figures.simulate_figure, CALIBRATED, contexts, (1.0, 1.5, 2.0), validation.COUNTS, setting)
             for contexts in (2, 3)
         ]
         fitting, others = workers.submit(fit), workers.submit(other_cells, setting)
         found = [sweep.result() for sweep in sweeps]
         again = fitting.result()
-    say(f"\nThe model as fitted: {FITTED}\n")
-    same = "the same" if again == FITTED else f"DIFFERENT: {again}"
+    say(f"\nThe model as fitted: {CALIBRATED}\n")
+    same = "the same" if again == CALIBRATED else f"DIFFERENT: {again}"
     say(f"Fitted anew in this run: {same}.")
     for scenario in found:
         say(f"\n### {scenario.contexts} contexts, simulated: missed deadlines % / total fps\n")
         for line in figures.table(scenario):
             say(line)
-        say("\nTasks without a miss: " + ", ".join(f"{one.label} {one.last_zero}" for one in scenario.series) + ".")
+        say(
+            "\nTasks without a miss: "
+            + ", ".join(f"{one.label} {one.max_tasks_without_miss}" for one in scenario.series)
+            + "."
+        )
     figures.plot(found, RESULTS / "bench-realtime.png")
     series = [one for scenario in found for one in scenario.series[:3]]
-    table = [*cells.sgprs_cells(list(zip(published.SGPRS, series, strict=True))), *others.result()]
+    table = [*validation.sgprs_points(list(zip(published.SGPRS, series, strict=True))), *others.result()]
     say("\n### Every published cell beside ours\n")
     say("| cell | published | ours | error | |\n| --- | ---: | ---: | ---: | --- |")
     for cell in table:
-        values = (cell.published, cell.ours)
-        shown = [f"{100 * one:.1f} %" if cell.kind is cells.Kind.MISSED else f"{one:.0f}" for one in values]
-        say(f"| {cell.name} | {' | '.join(shown)} | {cell.error:.3f} | {'fitted' if cell.fitted else ''} |")
+        values = (cell.published_value, cell.simulated_value)
+        shown = [
+            f"{100 * one:.1f} %" if cell.quantity is validation.Quantity.MISSED else f"{one:.0f}" for one in values
+        ]
+        say(f"| {cell.name} | {' | '.join(shown)} | {cell.error:.3f} | {'fitted' if cell.used_in_fit else ''} |")
     say(
-        f"\nMedian error of the {sum(not cell.fitted for cell in table)} cells that were not fitted: "
-        f"{cells.median_error(table):.3f}; of all {len(table)}: {statistics.median(c.error for c in table):.3f}. "
+        f"\nMedian error of the {sum(not cell.used_in_fit for cell in table)} cells that were not fitted: "
+        f"{validation.median_error(table):.3f}; of all {len(table)}: {statistics.median(c.error for c in table):.3f}. "
         "Errors of misses are differences as shares, others are relative."
     )
     pivot, naive = found[1].series[1], found[1].series[3]
-    held = scenarios.naive(FITTED, 3, 30, setting, FITTED.patience).fps
+    held = scenarios.naive(CALIBRATED, 3, 30, setting, CALIBRATED.patience).fps
     say(f"\nNaive, 3 contexts, 30 tasks: {naive.points[30].fps:.0f} fps; with SGPRS' patience {held:.0f} fps.")
     return {
-        "zero_miss_tasks": pivot.last_zero,
+        "zero_miss_tasks": pivot.max_tasks_without_miss,
         "fps_at_30": round(pivot.points[30].fps),
         "naive_fps_at_30": round(naive.points[30].fps),
-        "median_cell_error": round(cells.median_error(table), 3),
+        "median_cell_error": round(validation.median_error(table), 3),
         **processes(setting, say),
         **ablation(setting, say),
     }
 
 
-def other_cells(setting: Setting) -> list[cells.Cell]:
-    return [*cells.unmanaged_cells(FITTED, setting), *cells.device_cells(FITTED, setting)]
+def other_cells(setting: SimulationSettings) -> list[validation.ValidationPoint]:
+    return [*validation.unmanaged_points(CALIBRATED, setting), *validation.device_points(CALIBRATED, setting)]
 
 
-def processes(setting: Setting, say: Say) -> dict[str, float]:
+def processes(setting: SimulationSettings, say: Say) -> dict[str, float]:
     """DARIS, SGPRS and ours under the same overload, divided by one stream launched ahead."""
-    single = scenarios.single_stream(FITTED, 2, setting)
-    limit = FITTED.gpu().limit()
+    single = scenarios.single_stream(CALIBRATED, 2, setting)
+    limit = CALIBRATED.gpu().max_throughput()
     say(
         f"\n### {OVERLOAD} tasks at 30 fps, a third of high priority, releases spread (simulated)\n\n"
         f"Normalised: divided by {single:.0f} fps, one stream with frames launched ahead "
@@ -119,26 +124,26 @@ def processes(setting: Setting, say: Say) -> dict[str, float]:
         "high, 99th percentile |\n"
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     )
-    runs: list[tuple[str, str, Policy, Sequence[ContextSpec], bool]] = [
+    runs: list[tuple[str, str, SchedulingPolicy, Sequence[ContextSpec], bool]] = [
         *(("DARIS", name, Daris(), pool, False) for name, pool in DARIS_POOLS.items()),
         ("SGPRS", "3 contexts, 1.5", Sgprs(), context_pool(published.DEVICE_SMS, 3, 1.5), False),
-        (OURS, "6 contexts x 1 stream, 6.0, depth 2", LaunchAhead(), AHEAD_PROCESSES, False),
+        (OURS, "6 contexts x 1 stream, 6.0, depth 2", LaunchAhead(), LAUNCH_AHEAD_POOL, False),
         (OURS, "6 contexts x 1 stream, 6.0, depth 1", LaunchAhead(), DARIS_POOL, False),
         (OURS, "10 contexts x 1 stream, 10.0, depth 1", LaunchAhead(), TEN, False),
         ("DARIS in one", "6 contexts x 1 stream, 6.0", Daris(), DARIS_POOL, True),
         ("SGPRS in one", "3 contexts, 1.5", Sgprs(), context_pool(published.DEVICE_SMS, 3, 1.5), True),
-        (f"{OURS} in one", "6 contexts x 1 stream, 6.0, batches of 2", AHEAD_BATCHED, DARIS_POOL, True),
+        (f"{OURS} in one", "6 contexts x 1 stream, 6.0, batches of 2", BATCHED_LAUNCH_AHEAD, DARIS_POOL, True),
     ]
     total: dict[str, list[float]] = {}
     in_time: dict[str, list[float]] = {}
     for name, where, policy, pool, shared in runs:
-        found = scenarios.two_classes(FITTED, policy, pool, OVERLOAD, setting, shared_process=shared)
+        found = scenarios.mixed_priorities(CALIBRATED, policy, pool, OVERLOAD, setting, shared_process=shared)
         late = 100 * found.low.accepted_missed
-        total.setdefault(name, []).append(round(found.all.fps / single, 3))
-        in_time.setdefault(name, []).append(round(found.all.fps_in_time / single, 3))
+        total.setdefault(name, []).append(round(found.overall.fps / single, 3))
+        in_time.setdefault(name, []).append(round(found.overall.fps_in_time / single, 3))
         say(
-            f"| {name} | {where} | {'one' if shared else 'each'} | {found.all.fps:.0f} | {total[name][-1]:.3f} | "
-            f"{found.all.fps_in_time:.0f} | {100 * found.high.missed:.2f} % | {late:.2f} % | "
+            f"| {name} | {where} | {'one' if shared else 'each'} | {found.overall.fps:.0f} | {total[name][-1]:.3f} | "
+            f"{found.overall.fps_in_time:.0f} | {100 * found.high.missed:.2f} % | {late:.2f} % | "
             f"{1e3 * found.high.p99_response:.1f} ms |"
         )
     return {
@@ -153,7 +158,7 @@ def processes(setting: Setting, say: Say) -> dict[str, float]:
     }
 
 
-def ablation(setting: Setting, say: Say) -> dict[str, float]:
+def ablation(setting: SimulationSettings, say: Say) -> dict[str, float]:
     """What each idea of ours is worth, in both harnesses, at the same load."""
     say(
         "\n### Ablation of launch-ahead (simulated): fps in time\n\n"
@@ -164,23 +169,26 @@ def ablation(setting: Setting, say: Say) -> dict[str, float]:
     )
     alone = LaunchAhead()
     variants: dict[str, tuple[LaunchAhead, LaunchAhead]] = {
-        "whole": (AHEAD_BATCHED, alone),
-        "without shedding": (replace(AHEAD_BATCHED, shed=False), replace(alone, shed=False)),
-        "shedding without hope": (replace(AHEAD_BATCHED, hope=False), replace(alone, hope=False)),
-        "without late binding": (replace(AHEAD_BATCHED, bind_late=False), replace(alone, bind_late=False)),
-        "batches: none / up to 2": (alone, AHEAD_BATCHED),
-        "batches: up to 4 / up to 4": (replace(AHEAD_BATCHED, batch=4), replace(alone, batch=4)),
+        "whole": (BATCHED_LAUNCH_AHEAD, alone),
+        "without shedding": (replace(BATCHED_LAUNCH_AHEAD, shedding=False), replace(alone, shedding=False)),
+        "shedding without hope": (
+            replace(BATCHED_LAUNCH_AHEAD, finish_bursts=False),
+            replace(alone, finish_bursts=False),
+        ),
+        "without late binding": (replace(BATCHED_LAUNCH_AHEAD, late_binding=False), replace(alone, late_binding=False)),
+        "batches: none / up to 2": (alone, BATCHED_LAUNCH_AHEAD),
+        "batches: up to 4 / up to 4": (replace(BATCHED_LAUNCH_AHEAD, max_batch=4), replace(alone, max_batch=4)),
     }
     rates: list[float] = []
     for name, (one, many) in variants.items():
-        rates.append(_ablated(name, setting, one, DARIS_POOL, many, AHEAD_PROCESSES, say))
-    _ablated("launching ahead: yes / no", setting, AHEAD_BATCHED, AHEAD_PROCESSES, alone, DARIS_POOL, say)
+        rates.append(_ablated(name, setting, one, DARIS_POOL, many, LAUNCH_AHEAD_POOL, say))
+    _ablated("launching ahead: yes / no", setting, BATCHED_LAUNCH_AHEAD, LAUNCH_AHEAD_POOL, alone, DARIS_POOL, say)
     return {f"ours_in_time_at_{ABLATION}": round(rates[0])}
 
 
 def _ablated(
     name: str,
-    setting: Setting,
+    setting: SimulationSettings,
     one: LaunchAhead,
     one_pool: Sequence[ContextSpec],
     many: LaunchAhead,
@@ -188,9 +196,11 @@ def _ablated(
     say: Say,
 ) -> float:
     """One row: `one` in one process, `many` with a process a context; returns the first's frames in time."""
-    together = scenarios.ahead(FITTED, ABLATION, setting, one, one_pool).fps_in_time
-    spread = scenarios.two_classes(FITTED, one, one_pool, OVERLOAD, setting, shared_process=True).all.fps_in_time
-    apart = scenarios.two_classes(FITTED, many, many_pool, OVERLOAD, setting).all.fps_in_time
+    together = scenarios.launch_ahead(CALIBRATED, ABLATION, setting, one, one_pool).fps_in_time
+    spread = scenarios.mixed_priorities(
+        CALIBRATED, one, one_pool, OVERLOAD, setting, shared_process=True
+    ).overall.fps_in_time
+    apart = scenarios.mixed_priorities(CALIBRATED, many, many_pool, OVERLOAD, setting).overall.fps_in_time
     say(f"| {name} | {together:.0f} | {spread:.0f} | {apart:.0f} |")
     return together
 
@@ -198,13 +208,13 @@ def _ablated(
 def promises(sets: int, say: Say) -> dict[str, float]:
     """Random task sets: what the door admits keeps its deadlines."""
     with ProcessPoolExecutor() as workers:
-        found = list(workers.map(check, range(sets), chunksize=50))
+        found = list(workers.map(check_guarantees, range(sets), chunksize=50))
     missed = sum(one.missed for one in found)
     fullest = statistics.median(one.utilisation for one in found)
     releases = sum(one.releases for one in found)
     say(
         f"{sets} random task sets: {sum(one.admitted for one in found)} tasks admitted, "
-        f"{sum(one.refused for one in found)} refused, {releases} releases simulated, {missed} missed. "
+        f"{sum(one.rejected for one in found)} refused, {releases} releases simulated, {missed} missed. "
         f"Median utilisation of the fullest context by worst times: {fullest:.2f}."
     )
     return {"sets": sets, "releases": releases, "missed": missed}

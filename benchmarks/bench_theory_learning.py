@@ -3,7 +3,7 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/bench_theory_learning.py [--episodes 200]
 
 Called by `make bench-theory`, or alone. Tables and a plot go to benchmarks/results/. The weights that the package ships
-are ranked beside the fresh ones. One thread: the networks are too small for more. Two tests: the distribution that was
+are ranked beside the fresh ones. One thread: the networks are too small for more. Two tests: the episodes that was
 trained on, and a synthetic trace of other widths, durations and size of cluster.
 """
 
@@ -17,20 +17,21 @@ from typing import Any
 import numpy as np
 import theory_part
 
-from podium_optimisers.engine.cluster import Cluster, Costs
-from podium_optimisers.engine.simulation import Policy, Simulation, simulate
+from podium_optimisers.arrays import Floats
+from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
+from podium_optimisers.engine.simulation import SchedulingPolicy, Simulation, simulate
 from podium_optimisers.engine.traces import synthetic_trace
-from podium_optimisers.engine.workload import Floats, Workload
+from podium_optimisers.engine.workload import Workload
 from podium_optimisers.learning.backlog import Backlog
-from podium_optimisers.learning.environment import Episodes
-from podium_optimisers.learning.policy import TRAINED, LearnedPolicy
+from podium_optimisers.learning.environment import EpisodeDistribution
+from podium_optimisers.learning.policy import TRAINED_WEIGHTS, LearnedPolicy
 from podium_optimisers.learning.train import METHODS
-from podium_optimisers.preemptive.policies import Fifo, Las, Saf, Sjf, Srpt
+from podium_optimisers.preemptive.policies import FifoPolicy, LasPolicy, SafPolicy, SjfPolicy, SrptPolicy
 
 PART = "learning"
 EPISODES, HELD_OUT = 200, 1_000_000  # held-out workloads are drawn from seeds that start here
 TRAINING_SEED = 0
-FAR, FAR_CLUSTER, FAR_JOBS = 20, Cluster(8, 8), 400
+FAR, FAR_CLUSTER, FAR_JOBS = 20, GpuCluster(8, 8), 400
 RIVALS = ("random", "fifo", "fifo, backfilled", "sjf")
 
 
@@ -50,7 +51,7 @@ class Chance(Backlog):
         self.generator = np.random.default_rng(seed)
 
     def decide(self, simulation: Simulation) -> None:
-        while fits := [job for job in self.seen() if job.gpus <= simulation.pool.free]:
+        while fits := [job for job in self.visible_jobs() if job.gpus <= simulation.pool.free]:
             self.start(simulation, fits[int(self.generator.integers(len(fits)))])
 
 
@@ -59,7 +60,7 @@ class Random:
     seed: int = 0
     name: str = "random"
 
-    def begin(self, workload: Workload, cluster: Cluster, costs: Costs) -> Chance:
+    def make_scheduler(self, workload: Workload, cluster: GpuCluster, costs: PreemptionCosts) -> Chance:
         return Chance(self.seed)
 
 
@@ -74,14 +75,14 @@ def run(episodes: int = EPISODES) -> dict[str, Any]:
 
 def measure(episodes: int) -> Report:
     report = Report()
-    policies: list[Policy] = [
+    policies: list[SchedulingPolicy] = [
         Random(),
-        Fifo(),
-        Fifo(backfill=True, name="fifo, backfilled"),
-        Las((600.0,)),
-        Sjf(),
-        Saf(),
-        Srpt(),
+        FifoPolicy(),
+        FifoPolicy(backfill=True, name="fifo, backfilled"),
+        LasPolicy((600.0,)),
+        SjfPolicy(),
+        SafPolicy(),
+        SrptPolicy(),
     ]
     for name, make in METHODS.items():
         curve: list[float] = []
@@ -89,9 +90,9 @@ def measure(episodes: int) -> Report:
         network = make().train(TRAINING_SEED, lambda _, mean, curve=curve: curve.append(mean))  # type: ignore[misc]
         report.seconds[name], report.curves[name] = time.process_time() - begun, curve
         policies.append(LearnedPolicy(network, name))
-        policies.append(LearnedPolicy.load(TRAINED / f"{name}.npz", f"{name}, shipped"))
-    source = Episodes()
-    held_out = [source.draw(np.random.default_rng(HELD_OUT + seed)) for seed in range(episodes)]
+        policies.append(LearnedPolicy.load(TRAINED_WEIGHTS / f"{name}.npz", f"{name}, shipped"))
+    source = EpisodeDistribution()
+    held_out = [source.sample(np.random.default_rng(HELD_OUT + seed)) for seed in range(episodes)]
     far = [synthetic_trace(FAR_JOBS, np.random.default_rng(HELD_OUT + seed)) for seed in range(FAR)]
     for policy in policies:
         report.means[policy.name] = np.array([_mean(workload, source.cluster, policy) for workload in held_out])
@@ -99,7 +100,7 @@ def measure(episodes: int) -> Report:
     return report
 
 
-def _mean(workload: Workload, cluster: Cluster, policy: Policy) -> float:
+def _mean(workload: Workload, cluster: GpuCluster, policy: SchedulingPolicy) -> float:
     return simulate(workload, cluster, policy).mean_completion
 
 
@@ -142,7 +143,7 @@ def tables(report: Report) -> str:
     lines = [
         f"Trained from scratch (seed {TRAINING_SEED}), seconds of one core: {trained}.\n",
         (
-            f"{count} held-out workloads of the training's distribution; seconds, mean over workloads; differences are "
+            f"{count} held-out workloads of the training's episodes; seconds, mean over workloads; differences are "
             "paired, with their 95 % interval. Far: mean completion over SJF's on "
             f"{FAR} synthetic traces of {FAR_JOBS} jobs on {FAR_CLUSTER.gpus} GPUs, which nothing was trained on.\n"
         ),

@@ -23,8 +23,8 @@ import numpy as np
 import theory_part
 
 from podium_optimisers.makespan import dual, generator, milp, registry
-from podium_optimisers.makespan.instance import Instance
-from podium_optimisers.makespan.schedule import Plan, Schedule
+from podium_optimisers.makespan.instance import MakespanInstance
+from podium_optimisers.makespan.schedule import MakespanPlan, MakespanSchedule
 
 PART = "makespan"
 SIZES = ((20, 4, 1), (30, 4, 1), (30, 8, 1), (20, 4, 2), (30, 4, 2))  # tasks, CPUs, GPUs
@@ -66,23 +66,23 @@ def measure(seeds: int) -> Report:
     report = Report()
     for size in SIZES:
         for seed in range(seeds):
-            _one(report, generator.typical(*size, np.random.default_rng([*size, seed])))
+            _one(report, generator.random_instance(*size, np.random.default_rng([*size, seed])))
         report.rows.append(_size_row(report, size, seeds))
         print(report.rows[-1], flush=True)
-    for name, instance in generator.traps().items():
+    for name, instance in generator.hard_instances().items():
         report.traps.append(_trap_row(name, instance))
     with _one_core():
         for seed in range(LARGE_SEEDS):
-            instance = generator.typical(*LARGE, np.random.default_rng(seed))
+            instance = generator.random_instance(*LARGE, np.random.default_rng(seed))
             schedule, seconds = _timed("dual", instance)
             report.large.append((seconds, schedule.ratio))
     return report
 
 
-def _one(report: Report, instance: Instance) -> None:
+def _one(report: Report, instance: MakespanInstance) -> None:
     found = {name: _timed(name, instance) for name in METHODS}
     best = found["dual"][0]
-    start = Plan(np.array(best.assignment), bound=best.lower_bound)
+    start = MakespanPlan(np.array(best.assignment), bound=best.lower_bound)
     plan = milp.solve(instance, start, TIME_LIMIT, GAP)
     optimum = min(float(instance.loads(plan.machine_of).max()), *(one.makespan for one, _ in found.values()))
     if optimum > plan.bound * (1 + 2 * GAP):
@@ -96,21 +96,21 @@ def _one(report: Report, instance: Instance) -> None:
         tally.seconds.append(seconds)
 
 
-def _within_proof(instance: Instance, schedule: Schedule, best: float) -> float:
+def _within_proof(instance: MakespanInstance, schedule: MakespanSchedule, best: float) -> float:
     """Makespan over the certified bound. Raises where a method passes its proven ratio to `best` (the optimum, or a
     schedule above it, in seconds), and the dual approximation where it passes its ratio to the bound.
     """
-    ratio = registry.find(schedule.method).ratio
+    ratio = registry.get_method(schedule.method).ratio
     if ratio is not None:
         within = ratio(instance) * best * CLOSE
         assert schedule.makespan <= within, f"{schedule.method}: {schedule.makespan} is above the proven {within}"
     if schedule.method in ("dual", "shelves"):
-        proven = dual.proven_ratio(instance) * (1 + dual.GAP)
+        proven = dual.approximation_ratio(instance) * (1 + dual.GAP)
         assert schedule.ratio <= proven * CLOSE, f"{schedule.method}: {schedule.ratio} is above the proven {proven}"
     return schedule.ratio
 
 
-def _timed(name: str, instance: Instance) -> tuple[Schedule, float]:
+def _timed(name: str, instance: MakespanInstance) -> tuple[MakespanSchedule, float]:
     begun = time.perf_counter()
     schedule = registry.solve(name, instance)
     return schedule, time.perf_counter() - begun
@@ -151,7 +151,7 @@ def _size_row(report: Report, size: tuple[int, int, int], seeds: int) -> str:
     return f"| {', '.join(map(str, size))} | {' | '.join(cells)} |"
 
 
-def _trap_row(name: str, instance: Instance) -> str:
+def _trap_row(name: str, instance: MakespanInstance) -> str:
     schedules = {method: registry.solve(method, instance) for method in registry.METHODS}
     best = schedules["milp"].makespan
     for schedule in schedules.values():

@@ -18,9 +18,8 @@ import numpy as np
 import theory_part
 
 from podium_optimisers.online.adaptive import MachineChange, run_adaptive
-from podium_optimisers.online.adversary import TRAPS, answer, typical
-from podium_optimisers.online.rules import RULES
-from podium_optimisers.online.rules import run as run_rule
+from podium_optimisers.online.adversary import HARD_STREAMS, adaptive_adversary, random_stream
+from podium_optimisers.online.rules import RULES, run_rule
 from podium_optimisers.online.schedule import OnlineSchedule, violations
 from podium_optimisers.online.stream import Stream
 
@@ -43,7 +42,7 @@ def streams(cpus: int, gpus: int) -> Iterator[Stream]:
     for load in LOADS:
         for seed in range(SEEDS):
             rng = np.random.default_rng([seed, cpus, gpus])
-            yield typical(rng, TASKS, cpus, gpus, load * (PER_CPU * cpus + PER_GPU * gpus))
+            yield random_stream(rng, TASKS, cpus, gpus, load * (PER_CPU * cpus + PER_GPU * gpus))
 
 
 def checked(schedule: OnlineSchedule, proven: float) -> float:
@@ -58,18 +57,18 @@ def checked(schedule: OnlineSchedule, proven: float) -> float:
 def ratios(cpus: int, gpus: int) -> dict[str, dict[str, float]]:
     """Of each rule: mean and largest on random streams, largest of the traps, the adversary's, and what is proven."""
     known = list(streams(cpus, gpus))
-    traps = [trap(cpus, gpus) for trap in TRAPS.values()]
+    traps = [trap(cpus, gpus) for trap in HARD_STREAMS.values()]
     found: dict[str, dict[str, float]] = {}
     for name, rule in RULES.items():
-        random = [checked(run_rule(stream, rule), rule.proven(stream)) for stream in known]
-        hard = [checked(run_rule(stream, rule), rule.proven(stream)) for stream in traps]
-        hurt = answer(rule, cpus, gpus, STEPS, np.random.default_rng(0))
+        random = [checked(run_rule(stream, rule), rule.competitive_ratio(stream)) for stream in known]
+        hard = [checked(run_rule(stream, rule), rule.competitive_ratio(stream)) for stream in traps]
+        hurt = adaptive_adversary(rule, cpus, gpus, STEPS, np.random.default_rng(0))
         found[name] = {
             "mean": float(np.mean(random)),
             "max": max(random),
             "traps": max(hard),
-            "adversary": checked(run_rule(hurt, rule), rule.proven(hurt)),
-            "proven": rule.proven(known[0]) if name != "graham" else math.inf,
+            "adversary": checked(run_rule(hurt, rule), rule.competitive_ratio(hurt)),
+            "proven": rule.competitive_ratio(known[0]) if name != "graham" else math.inf,
         }
     random = [checked(run_adaptive(stream).schedule, ADAPTIVE) for stream in known]
     hard = [checked(run_adaptive(stream).schedule, ADAPTIVE) for stream in traps]
@@ -116,7 +115,7 @@ def measure() -> Report:
 def summary(report: Report) -> dict[str, Any]:
     every = [one for rules in report.found.values() for one in rules.values()]
     return {
-        "streams": len(MACHINES) * (len(LOADS) * SEEDS + len(TRAPS) + 1),
+        "streams": len(MACHINES) * (len(LOADS) * SEEDS + len(HARD_STREAMS) + 1),
         "largest_part_of_a_proven_ratio": round(
             max(max(one["max"], one["traps"], one.get("adversary", 0.0)) / one["proven"] for one in every), 3
         ),

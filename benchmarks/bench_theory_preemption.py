@@ -20,17 +20,18 @@ from typing import Any
 import numpy as np
 import theory_part
 
-from podium_optimisers.engine.cluster import Cluster, Costs
-from podium_optimisers.engine.outcome import Outcome
-from podium_optimisers.engine.simulation import Policy, simulate
-from podium_optimisers.engine.traces import poisson, read_philly, synthetic_trace
-from podium_optimisers.engine.workload import Floats, Workload
-from podium_optimisers.hybrid.hierarchical import Hierarchical
-from podium_optimisers.hybrid.planned import Planned
-from podium_optimisers.prediction.arrivals import arrivals_per, fit_holt_winters, seasonal_naive
+from podium_optimisers.arrays import Floats
+from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
+from podium_optimisers.engine.result import SimulationResult
+from podium_optimisers.engine.simulation import SchedulingPolicy, simulate
+from podium_optimisers.engine.traces import poisson_workload, read_philly_trace, synthetic_trace
+from podium_optimisers.engine.workload import Workload
+from podium_optimisers.hybrid.hierarchical import HierarchicalPolicy
+from podium_optimisers.hybrid.static_plan import StaticPlanPolicy
+from podium_optimisers.prediction.arrivals import count_arrivals, fit_holt_winters, seasonal_naive
 from podium_optimisers.prediction.history import burst_templates
-from podium_optimisers.prediction.predicted import PredictedSjf, PredictedSrpt
-from podium_optimisers.preemptive.policies import Fifo, Gittins, Las, Saf, Sjf, Srpt
+from podium_optimisers.prediction.predicted import PredictedSjfPolicy, PredictedSrptPolicy
+from podium_optimisers.preemptive.policies import FifoPolicy, GittinsPolicy, LasPolicy, SafPolicy, SjfPolicy, SrptPolicy
 from podium_optimisers.queueing.service import Exponential
 from podium_optimisers.queueing.srpt import srpt_mean_response
 
@@ -38,16 +39,20 @@ ROOT = Path(__file__).resolve().parents[1]
 PART = "preemption"
 PHILLY = ROOT.parent / "shared" / "traces" / "philly" / "philly.csv.gz"
 LOAD, JOBS, SEEDS = 0.9, 1_000_000, (0, 1, 2)
-COSTS = Costs(restart=30.0, migration=60.0)
+COSTS = PreemptionCosts(restart=30.0, migration=60.0)
 NODE = 8  # GPUs
 MAIN, OTHERS = 64, (48, 80)  # nodes for the whole trace: 64 is where FIFO queues for days and nobody's queue diverges
 ALONE = (("0e4a51", 8), ("6214e9", 6), ("11cb48", 3), ("6c71a0", 6), ("b436b2", 9))  # virtual clusters on own nodes
-WALLED: tuple[Policy, ...] = (
-    Fifo(),
-    Sjf(backfill=False, name="sjf, strict"),
-    PredictedSjf(backfill=False, name="predicted-sjf, strict"),
+WALLED: tuple[SchedulingPolicy, ...] = (
+    FifoPolicy(),
+    SjfPolicy(backfill=False, name="sjf, strict"),
+    PredictedSjfPolicy(backfill=False, name="predicted-sjf, strict"),
 )
-PASSING: tuple[Policy, ...] = (Fifo(backfill=True, name="fifo, backfilled"), Sjf(), PredictedSjf())
+PASSING: tuple[SchedulingPolicy, ...] = (
+    FifoPolicy(backfill=True, name="fifo, backfilled"),
+    SjfPolicy(),
+    PredictedSjfPolicy(),
+)
 PREEMPTING = ("fifo, backfilled", "srpt", "predicted-srpt")
 SHIFT, SHIFTS = (
     60.0,
@@ -64,7 +69,7 @@ class Report:
     queue: list[str] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
     pace: float = 0.0  # million events a minute, the slowest run
-    main: dict[str, Outcome] = field(default_factory=dict)
+    main: dict[str, SimulationResult] = field(default_factory=dict)
     later: dict[str, float] = field(default_factory=dict)  # mean completion without the jobs that Gittins learned from
     shares: dict[str, dict[str, float]] = field(default_factory=dict)  # mean completion by policy, for each setting
     shifted: dict[str, tuple[float, float]] = field(default_factory=dict)  # least and largest share
@@ -99,53 +104,53 @@ def queue(report: Report, jobs: int) -> None:
     exact = srpt_mean_response(LOAD, Exponential(1.0))
     paces = []
     for seed in SEEDS:
-        workload = poisson(jobs, LOAD, np.random.default_rng(seed))
+        workload = poisson_workload(jobs, LOAD, np.random.default_rng(seed))
         means = []
-        for policy in (Srpt(), Fifo()):
+        for policy in (SrptPolicy(), FifoPolicy()):
             begun = time.perf_counter()
-            outcome = simulate(workload, Cluster(1, 1), policy)
-            paces.append(outcome.events / (time.perf_counter() - begun) * 60.0 / 1e6)
-            means.append(outcome.mean_completion)
+            result = simulate(workload, GpuCluster(1, 1), policy)
+            paces.append(result.events / (time.perf_counter() - begun) * 60.0 / 1e6)
+            means.append(result.mean_completion)
         report.errors.append(means[0] / exact - 1.0)
         fifo = means[1] * (1.0 - LOAD) - 1.0
         report.queue.append(f"| {seed} | {means[0]:.4f} | {100 * report.errors[-1]:+.2f} % | {100 * fifo:+.2f} % |")
     report.pace = min(paces)
 
 
-def trace(report: Report) -> tuple[Workload, Cluster]:
+def trace(report: Report) -> tuple[Workload, GpuCluster]:
     if PHILLY.exists():
-        workload, report.philly = read_philly(PHILLY), True
+        workload, report.philly = read_philly_trace(PHILLY), True
         report.trace = f"Philly, {len(workload)} jobs, on {MAIN} nodes of {NODE} GPUs"
-        return replace(workload, templates=burst_templates(workload)), Cluster(MAIN, NODE)
+        return replace(workload, templates=burst_templates(workload)), GpuCluster(MAIN, NODE)
     workload = synthetic_trace(20_000, np.random.default_rng(0), load=0.9, gpus=64)
     report.trace = f"synthetic (../shared/traces/philly is absent), {len(workload)} jobs, on 8 nodes of {NODE} GPUs"
-    return workload, Cluster(8, NODE)
+    return workload, GpuCluster(8, NODE)
 
 
-def everyone(report: Report, workload: Workload, cluster: Cluster) -> None:
+def everyone(report: Report, workload: Workload, cluster: GpuCluster) -> None:
     """All policies on the whole trace, restarts and moves charged; the central ones at other sizes of cluster."""
     known = workload.arrival <= np.quantile(workload.arrival, 0.25)
     history = (workload.duration * workload.gpus)[known]
-    policies: list[Policy] = [
+    policies: list[SchedulingPolicy] = [
         *WALLED,
         *PASSING,
-        Saf(),
-        Srpt(),
-        Las(),
-        Las(promote=8.0, name="las, promoted"),
-        Gittins.learned(history),
-        PredictedSrpt(),
-        Hierarchical(lend=False, name="partitions"),
-        Hierarchical(),
+        SafPolicy(),
+        SrptPolicy(),
+        LasPolicy(),
+        LasPolicy(promote=8.0, name="las, promoted"),
+        GittinsPolicy.fit(history),
+        PredictedSrptPolicy(),
+        HierarchicalPolicy(lend=False, name="partitions"),
+        HierarchicalPolicy(),
     ]
     for policy in policies:
-        outcome = simulate(workload, cluster, policy, COSTS)
-        report.main[policy.name] = outcome
-        report.groups[policy.name] = worst_group(outcome)
-        report.later[policy.name] = float(np.mean(outcome.completion[~known]))
+        result = simulate(workload, cluster, policy, COSTS)
+        report.main[policy.name] = result
+        report.groups[policy.name] = worst_group(result)
+        report.later[policy.name] = float(np.mean(result.completion[~known]))
     report.shares[f"all, {cluster.gpus} GPUs"] = {name: got.mean_completion for name, got in report.main.items()}
     for nodes in (cluster.nodes * other // MAIN for other in OTHERS):
-        report.shares[f"all, {nodes * NODE} GPUs"] = central(workload, Cluster(nodes, NODE))
+        report.shares[f"all, {nodes * NODE} GPUs"] = central(workload, GpuCluster(nodes, NODE))
 
 
 def alone(report: Report, workload: Workload) -> None:
@@ -153,16 +158,16 @@ def alone(report: Report, workload: Workload) -> None:
     for name, nodes in ALONE:
         rows = np.array([group == name for group in workload.groups])
         if rows.any():
-            part = workload.take(rows)
-            report.shares[f"{name}, {nodes * NODE} GPUs"] = central(part, Cluster(nodes, NODE))
+            part = workload.select(rows)
+            report.shares[f"{name}, {nodes * NODE} GPUs"] = central(part, GpuCluster(nodes, NODE))
 
 
-def central(workload: Workload, cluster: Cluster) -> dict[str, float]:
-    policies = (*WALLED, *PASSING, Srpt(), PredictedSrpt())
+def central(workload: Workload, cluster: GpuCluster) -> dict[str, float]:
+    policies = (*WALLED, *PASSING, SrptPolicy(), PredictedSrptPolicy())
     return {policy.name: simulate(workload, cluster, policy, COSTS).mean_completion for policy in policies}
 
 
-def shifted(report: Report, workload: Workload, cluster: Cluster) -> None:
+def shifted(report: Report, workload: Workload, cluster: GpuCluster) -> None:
     """The central shares again, with each arrival up to a minute later: how much of a share is luck?"""
     found: dict[str, list[float]] = {}
     for seed in range(SHIFTS):
@@ -176,26 +181,26 @@ def shifted(report: Report, workload: Workload, cluster: Cluster) -> None:
     report.shifted = {name: (min(shares), max(shares)) for name, shares in found.items()}
 
 
-def names(policies: tuple[Policy, ...]) -> tuple[str, str, str]:
+def names(policies: tuple[SchedulingPolicy, ...]) -> tuple[str, str, str]:
     """FIFO, the oracle, the predicted."""
     fifo, oracle, predicted = (policy.name for policy in policies)
     return fifo, oracle, predicted
 
 
-def worst_group(outcome: Outcome) -> float:
+def worst_group(result: SimulationResult) -> float:
     """The median slowdown of the group (of at least 100 jobs) that is worst off."""
-    groups = np.array(outcome.workload.groups)
-    slowdown = outcome.slowdown
+    groups = np.array(result.workload.groups)
+    slowdown = result.slowdown
     return max(
         float(np.median(slowdown[groups == name]))
-        for name in sorted(set(outcome.workload.groups))
+        for name in sorted(set(result.workload.groups))
         if np.count_nonzero(groups == name) >= 100
     )
 
 
 def forecast(report: Report, workload: Workload) -> None:
     """Each day's 24 hours forecast at midnight; the model is fitted on the first days and moved on hour by hour."""
-    counts = arrivals_per(workload.arrival, HOUR)
+    counts = count_arrivals(workload.arrival, HOUR)
     known = min(DAYS_KNOWN * DAY, len(counts) * 2 // 3 // DAY * DAY)
     model = fit_holt_winters(counts[:known], DAY)
     errors: dict[str, list[float]] = {name: [] for name in ("Holt-Winters", "same hour yesterday", "last hour", "mean")}
@@ -204,7 +209,7 @@ def forecast(report: Report, workload: Workload) -> None:
         coming, past = counts[at : at + DAY], counts[:at]
         said = model.forecast(DAY)
         guesses: dict[str, Floats | float] = {
-            "Holt-Winters": said.mean,
+            "Holt-Winters": said.median,
             "same hour yesterday": seasonal_naive(past, DAY, DAY),
             "last hour": float(past[-1]),
             "mean": float(np.mean(past)),
@@ -220,7 +225,7 @@ def forecast(report: Report, workload: Workload) -> None:
 
 def plans(report: Report) -> None:
     """A batch of jobs on 8 nodes of 2 GPUs, planned with durations that are off by a log-normal factor (sigma 1)."""
-    cluster = Cluster(8, 2)
+    cluster = GpuCluster(8, 2)
     for seed in range(BATCHES):
         generator = np.random.default_rng(seed)
         duration = np.exp(generator.normal(np.log(600.0), 1.0, BATCH))
@@ -229,10 +234,10 @@ def plans(report: Report) -> None:
         guess = duration * np.exp(generator.normal(0.0, 1.0, BATCH))
         bound = max(float(np.sum(duration * gpus)) / cluster.gpus, float(np.max(duration)))
         tried = {
-            "literal plan": Planned(guess, corrected=False),
-            "corrected plan": Planned(guess),
-            "corrected plan, true durations": Planned(duration),
-            "no plan (fifo, backfilled)": Fifo(backfill=True),
+            "literal plan": StaticPlanPolicy(guess, work_stealing=False),
+            "corrected plan": StaticPlanPolicy(guess),
+            "corrected plan, true durations": StaticPlanPolicy(duration),
+            "no plan (fifo, backfilled)": FifoPolicy(backfill=True),
         }
         for name, policy in tried.items():
             report.plans.setdefault(name, []).append(simulate(workload, cluster, policy).makespan / bound)
@@ -297,7 +302,7 @@ def tables(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _policy_row(name: str, got: Outcome, report: Report) -> str:
+def _policy_row(name: str, got: SimulationResult, report: Report) -> str:
     median, late = np.quantile(got.completion, [0.5, 0.99])
     return (
         f"| {name} | {got.mean_completion:.0f} | {median:.0f} | {late:.0f} | "

@@ -19,12 +19,20 @@ from typing import Any
 import numpy as np
 import theory_part
 
-from podium_optimisers.queueing.admission import Bound, Decision, Request, Verdict, by_count, by_schedule, places
+from podium_optimisers.queueing.admission import (
+    AdmissionDecision,
+    AdmissionRequest,
+    AdmissionVerdict,
+    WaitBound,
+    admit_by_count,
+    admit_by_schedule,
+    queue_capacity,
+)
 from podium_optimisers.queueing.approximations import GGc, mg1_mean_wait
-from podium_optimisers.queueing.erlang import MMc, erlang_b, loss_with_room
-from podium_optimisers.queueing.service import Exponential, fitted
+from podium_optimisers.queueing.erlang import MMc, erlang_b, mmck_blocking
+from podium_optimisers.queueing.service import Exponential, fit_two_moments
 from podium_optimisers.queueing.srpt import simulate_srpt, srpt_mean_response
-from podium_optimisers.queueing.waiting import kiefer_wolfowitz, lost, poisson_arrivals
+from podium_optimisers.queueing.waiting import blocked_jobs, kiefer_wolfowitz, poisson_arrivals
 
 PART = "queueing"
 MILLION = 1_000_000
@@ -33,7 +41,7 @@ STREAMS, WARM_UP = 10, 15_000  # of one run of 10^6 jobs; jobs of each stream th
 RUNS = 30
 LOSSES = ((8.0, 8), (30.4, 32))
 DOOR = (8, 1.3)  # servers, load
-BOUND = Bound(0.5, 0.05)  # mean service 1
+BOUND = WaitBound(0.5, 0.05)  # mean service 1
 SRPT_LOADS, SRPT_RUNS = (0.5, 0.7, 0.8, 0.9), 10
 
 
@@ -68,7 +76,7 @@ def erlang_c(servers: int, load: float) -> tuple[Checked, Checked]:
 def erlang_b_error(offered: float, servers: int, c2: float) -> float:
     rng = np.random.default_rng(1)
     shape = (10 * STREAMS, 2_000 + MILLION // STREAMS)
-    refused = lost(poisson_arrivals(rng, offered, shape), fitted(1.0, c2).sample(rng, shape), servers)
+    refused = blocked_jobs(poisson_arrivals(rng, offered, shape), fit_two_moments(1.0, c2).sample(rng, shape), servers)
     return float(refused[:, 2_000:].mean()) / erlang_b(offered, servers) - 1.0
 
 
@@ -86,7 +94,7 @@ def allen_cunneen_error(servers: int, load: float, c2: float) -> float:
     rng = np.random.default_rng(2)
     shape = (10 * STREAMS, WARM_UP + MILLION // STREAMS)
     arrivals = poisson_arrivals(rng, servers * load, shape)
-    waits = kiefer_wolfowitz(arrivals, fitted(1.0, c2).sample(rng, shape), servers)
+    waits = kiefer_wolfowitz(arrivals, fit_two_moments(1.0, c2).sample(rng, shape), servers)
     return GGc(servers * load, 1.0, servers, 1.0, c2).mean_wait / float(waits[:, WARM_UP:].mean()) - 1.0
 
 
@@ -99,7 +107,7 @@ class Door:
     longest: float
 
 
-Ask = Callable[[float, float, list[float], deque[tuple[float, float]]], Decision]  # now, length, ends, queue
+Ask = Callable[[float, float, list[float], deque[tuple[float, float]]], AdmissionDecision]  # now, length, ends, queue
 
 
 def at_the_door(ask: Ask, servers: int, load: float, bound: float, jobs: int) -> Door:
@@ -116,7 +124,7 @@ def at_the_door(ask: Ask, servers: int, load: float, bound: float, jobs: int) ->
             heapq.heappush(running, start + lasting)
         while running and running[0] <= now:
             heapq.heappop(running)
-        if ask(now, length, running, queue).verdict is Verdict.REJECT:
+        if ask(now, length, running, queue).verdict is AdmissionVerdict.REJECT:
             continue
         start = max(now, free[0])
         heapq.heapreplace(free, start + length)
@@ -129,16 +137,18 @@ def at_the_door(ask: Ask, servers: int, load: float, bound: float, jobs: int) ->
     return Door(1.0 - waited.size / jobs, float((waited > bound * (1.0 + 1e-9)).mean()), float(waited.max()))
 
 
-def doors(servers: int, load: float, bound: Bound) -> tuple[Door, Door]:
+def doors(servers: int, load: float, bound: WaitBound) -> tuple[Door, Door]:
     """By count and by schedule."""
 
-    def count(now: float, length: float, running: list[float], queue: deque[tuple[float, float]]) -> Decision:
-        return by_count(servers, len(running), len(queue), 1.0, bound)
+    def count(now: float, length: float, running: list[float], queue: deque[tuple[float, float]]) -> AdmissionDecision:
+        return admit_by_count(servers, len(running), len(queue), 1.0, bound)
 
-    def schedule(now: float, length: float, running: list[float], queue: deque[tuple[float, float]]) -> Decision:
+    def schedule(
+        now: float, length: float, running: list[float], queue: deque[tuple[float, float]]
+    ) -> AdmissionDecision:
         busy = [end - now for end in running] + [0.0] * (servers - len(running))
-        waiting = [Request(str(number), 1, lasting) for number, (_, lasting) in enumerate(queue)]
-        return by_schedule(Request("new", 1, length), busy, waiting, bound)
+        waiting = [AdmissionRequest(str(number), 1, lasting) for number, (_, lasting) in enumerate(queue)]
+        return admit_by_schedule(AdmissionRequest("new", 1, length), busy, waiting, bound)
 
     return at_the_door(count, servers, load, bound.wait, 400_000), at_the_door(
         schedule, servers, load, bound.wait, 100_000
@@ -158,7 +168,7 @@ class Report:
     @property
     def expected_loss(self) -> float:
         servers, load = DOOR
-        return loss_with_room(servers * load, servers, places(servers, 1.0, BOUND))
+        return mmck_blocking(servers * load, servers, queue_capacity(servers, 1.0, BOUND))
 
 
 def run() -> dict[str, Any]:
@@ -177,7 +187,7 @@ def measure() -> Report:
         {load: srpt(load) for load in SRPT_LOADS},
         {c2: allen_cunneen_error(8, 0.8, c2) for c2 in (0.25, 0.5, 2.0, 4.0)},
         *doors(*DOOR, BOUND),
-        doors(*DOOR, Bound(0.0))[0],
+        doors(*DOOR, WaitBound(0.0))[0],
     )
 
 

@@ -3,7 +3,7 @@
     python benchmarks/bench_theory_sharing.py
 
 Called by `make bench-theory`, or alone. Tables and a plot go to benchmarks/results/. Job sets are drawn as Gavel's
-evaluation states (`podium_optimisers.sharing.instances`), with the speeds that its authors measured and, at 500 jobs,
+evaluation states (`podium_optimisers.sharing.gavel_jobs`), with the speeds that its authors measured and, at 500 jobs,
 with a model of our own beside; 36 V100 + 36 P100 + 36 K80.
 """
 
@@ -20,13 +20,13 @@ import numpy as np
 import theory_part
 
 from podium_optimisers.sharing.drf import DrfProblem, drf_shares
-from podium_optimisers.sharing.instances import JobSet, gavel_like, gavel_measured
+from podium_optimisers.sharing.gavel_jobs import JobSet, gavel_like, gavel_measured
 from podium_optimisers.sharing.makespan import makespan_shares
 from podium_optimisers.sharing.max_min import max_min_shares
 from podium_optimisers.sharing.proportional import proportional_shares
-from podium_optimisers.sharing.replay import fifo, in_rounds
-from podium_optimisers.sharing.rounds import Priority, rounded
-from podium_optimisers.sharing.shares import Shares
+from podium_optimisers.sharing.replay import replay_fifo, replay_rounds
+from podium_optimisers.sharing.rounds import Priority, round_shares
+from podium_optimisers.sharing.shares import TimeShares
 
 PART = "sharing"
 HOUR = 3600.0
@@ -34,25 +34,27 @@ ROUND = 360.0  # seconds
 SIZES = (300, 500, 700)
 SETS = 3  # job sets a size
 BLIND = 10  # FIFO runs a job set, each with other random choices of a type
-PRIORITIES: tuple[Priority, ...] = ("owed", "ratio")
+PRIORITIES: tuple[Priority, ...] = ("deficit", "ratio")
 MODEL = "500, own model"
 
 
 def makespans(jobs: JobSet) -> dict[str, float]:
     """Hours of one job set."""
-    blind = [fifo(jobs.problem, jobs.steps, np.random.default_rng(choice)).makespan / HOUR for choice in range(BLIND)]
+    blind = [
+        replay_fifo(jobs.problem, jobs.steps, np.random.default_rng(choice)).makespan / HOUR for choice in range(BLIND)
+    ]
     return {
         "bound": 1.0 / makespan_shares(jobs.problem, jobs.steps).bound / HOUR,
-        **{way: in_rounds(jobs.problem, jobs.steps, ROUND, way).makespan / HOUR for way in PRIORITIES},
+        **{way: replay_rounds(jobs.problem, jobs.steps, ROUND, way).makespan / HOUR for way in PRIORITIES},
         "fifo": statistics.mean(blind),
         "fifo_best": min(blind),
-        "fifo_fastest": fifo(jobs.problem, jobs.steps).makespan / HOUR,
+        "fifo_fastest": replay_fifo(jobs.problem, jobs.steps).makespan / HOUR,
     }
 
 
-def methods(jobs: JobSet) -> list[tuple[Shares, float]]:
+def methods(jobs: JobSet) -> list[tuple[TimeShares, float]]:
     """Each with the seconds it took."""
-    ways: tuple[Callable[[], Shares], ...] = (
+    ways: tuple[Callable[[], TimeShares], ...] = (
         lambda: makespan_shares(jobs.problem, jobs.steps),
         lambda: max_min_shares(jobs.problem),
         lambda: proportional_shares(jobs.problem),
@@ -77,7 +79,7 @@ def drf_example(size: int) -> tuple[float, float]:
 @dataclass(frozen=True, slots=True)
 class Report:
     sets: dict[str, list[dict[str, float]]]  # by number of jobs (and MODEL): hours of each job set
-    solved: list[tuple[Shares, float]]
+    solved: list[tuple[TimeShares, float]]
     drf_residual: float
     drf_spread: float
 
@@ -86,7 +88,7 @@ class Report:
 
     def over_rounds(self, key: str, which: str = "500") -> list[float]:
         """Of each job set."""
-        return [one[key] / one["owed"] for one in self.sets[which]]
+        return [one[key] / one["deficit"] for one in self.sets[which]]
 
 
 def run() -> dict[str, Any]:
@@ -123,7 +125,7 @@ def tables(report: Report) -> str:
     lines = [
         f"Makespan in hours, mean of {SETS} job sets a size; 36 V100 + 36 P100 + 36 K80, rounds of {ROUND:g} s.",
         f"FIFO takes a random type with room and stays on it ({BLIND} runs a set); fastest: the fastest with room.\n",
-        "| jobs | proven bound | LP in rounds (owed) | (ratio) | FIFO, mean | FIFO, luckiest | FIFO, fastest |",
+        "| jobs | proven bound | LP in rounds (deficit) | (ratio) | FIFO, mean | FIFO, luckiest | FIFO, fastest |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         *(f"| {n} | {' | '.join(f'{hours:.1f}' for hours in report.mean(n).values())} |" for n in report.sets),
         f"\nAt 500 jobs FIFO takes {found['lp_over_fifo']} times as long as the LP in rounds (geometric mean) with the",
@@ -142,7 +144,8 @@ def tables(report: Report) -> str:
         "| method | priority | 100 rounds | 1000 rounds |",
         "| --- | --- | --- | --- |",
         *(
-            f"| {shares.method} | {way} | {' | '.join(f'{rounded(shares, n, way).owed:.4f}' for n in (100, 1000))} |"
+            f"| {shares.method} | {way} | "
+            f"{' | '.join(f'{round_shares(shares, n, way).max_deficit:.4f}' for n in (100, 1000))} |"
             for shares, _ in report.solved
             for way in PRIORITIES
         ),
@@ -157,7 +160,7 @@ def plot(report: Report) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 3.5), layout="constrained")
-    names = {"bound": "proven bound", "owed": "LP in rounds", "fifo": "FIFO", "fifo_fastest": "FIFO, fastest type"}
+    names = {"bound": "proven bound", "deficit": "LP in rounds", "fifo": "FIFO", "fifo_fastest": "FIFO, fastest type"}
     for place, (key, name) in enumerate(names.items()):
         at = [number + 0.2 * (place - 1.5) for number in range(len(SIZES))]
         axes.bar(at, [report.mean(str(size))[key] for size in SIZES], 0.18, label=name)

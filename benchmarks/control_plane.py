@@ -13,7 +13,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
 from extender_world import ROOT, World, scheduler_version
 
-from podium_devcluster import binaries
+from podium_devcluster.artifacts import binaries
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress

@@ -46,7 +46,7 @@ def record(options: argparse.Namespace, folder: Path) -> None:
     """One cluster, one search after another on it; the objects of each go into a file."""
     demo, cluster = demo_module(), Cluster(options.name)
     try:
-        demo.install(demo.Place(cluster.cache.root, options.name))
+        demo.install(demo.Installation(cluster.cache.root, options.name))
         for seed in range(options.seeds):
             job = job_of(seed, options.policy, options.work)
             name, policy = job["metadata"]["name"], job["spec"]["policy"]

@@ -21,14 +21,14 @@ from typing import Any
 
 import realtime_report
 
-from podium_realtime.record.metrics import Summary
+from podium_realtime.results.metrics import Summary
 from podium_realtime.runtime.backend import Availability
-from podium_realtime.runtime.compare import NET, Bench, Candidate
-from podium_realtime.runtime.cpu import CpuSession, CpuTask, cores_here
-from podium_realtime.runtime.worker import WHOLE
+from podium_realtime.runtime.cpu import CpuSession, CpuTask, available_cores
+from podium_realtime.runtime.runner import NET, SchedulerConfig, SchedulerRunner
+from podium_realtime.runtime.worker import WHOLE_NETWORK
 from podium_realtime.scheduling.pool import context_pool
 
-CANDIDATES = ("naive", "naive-single", "sgprs", "ahead")
+CANDIDATES = ("naive", "naive-single", "sgprs", "launch-ahead")
 PIVOT = 12  # tasks that would just fill the cores, by the time of one frame
 ZERO = 0.002  # a share of misses that counts as none: a core of a shared machine is sometimes taken away
 NEAR = 0.05  # so few misses may be such an accident too: the run is made once more, whoever the candidate is
@@ -73,7 +73,8 @@ def compare(repeats: int, seconds: float, say: Say) -> dict[str, Any]:
     """Ratios of ours over naive concurrency: tasks without a miss, and fps at 1.5 times our pivot."""
     load = os.getloadavg()[0]
     fps = _rate()
-    say(f"\n### Real execution on {len(cores_here())} cores: `{NET.name}`, {fps:.1f} fps a task, released together\n")
+    cores = len(available_cores())
+    say(f"\n### Real execution on {cores} cores: `{NET.name}`, {fps:.1f} fps a task, released together\n")
     say("| repeat | scheduler | tasks without a miss | fps at 1.5x | in time | missed | others used |")
     say("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     made: list[Measured] = []
@@ -101,8 +102,8 @@ def compare(repeats: int, seconds: float, say: Say) -> dict[str, Any]:
         "others_share": round(max(one.others for one in used), 3),
     }
     for rival, prefix in (("naive", ""), ("naive-single", "single_")):
-        for name in ("ahead", "sgprs"):
-            mine = "" if name == "ahead" else "sgprs_"
+        for name in ("launch-ahead", "sgprs"):
+            mine = "" if name == "launch-ahead" else "sgprs_"
             answer[f"{mine}{prefix}zero_miss_ratio"] = _ratio(
                 [max(1, n) for n in zeros[name]], [max(1, n) for n in zeros[rival]]
             )
@@ -122,7 +123,7 @@ def _repeat(number: int, fps: float, seconds: float, say: Say) -> Measured:
     whole = Others()
     for name in (*CANDIDATES[first:], *CANDIDATES[:first]):
         own = Others()
-        with Bench(Candidate.named(name), most) as bench:
+        with SchedulerRunner(SchedulerConfig.named(name), most) as bench:
             zeros[name] = _last_zero(bench, fps, seconds, most)
             found = overload[name] = bench.run(round(1.5 * PIVOT), fps, seconds)
         say(
@@ -135,17 +136,17 @@ def _repeat(number: int, fps: float, seconds: float, say: Say) -> Measured:
 def on_gpu(found: Availability, seconds: float, say: Say) -> dict[str, Any]:
     """ResNet-18, batch 1, 30 fps tasks on the GPU, divided by one stream; "not run" where there is none."""
     say(found.message)
-    if not found.runs:
+    if not found.available:
         return {"run": False, "reason": found.code}
     answer: dict[str, Any] = {"run": True, "device": found.message}
     singles = {}
     for name in ("single", "single-synchronous"):
-        with Bench(Candidate.named(name, "cuda"), 4) as bench:
+        with SchedulerRunner(SchedulerConfig.named(name, "cuda"), 4) as bench:
             singles[name] = bench.run(4, 500.0, seconds).fps  # more than one stream can do
     pipelined, synchronous = singles["single"], singles["single-synchronous"]
     most = int(2.5 * pipelined / 30.0)
-    for name in ("naive", "sgprs", "ahead"):
-        with Bench(Candidate.named(name, "cuda"), most) as bench:
+    for name in ("naive", "sgprs", "launch-ahead"):
+        with SchedulerRunner(SchedulerConfig.named(name, "cuda"), most) as bench:
             zero = _last_zero(bench, 30.0, seconds, most)
             overload = bench.run(most, 30.0, seconds)
         answer[name] = {
@@ -162,17 +163,17 @@ def _rate() -> float:
     """Frames a second of each task such that PIVOT of them fill the cores, by one frame at a time on every core at once
     (they share caches, memory and power).
     """
-    cores = len(cores_here())
+    cores = len(available_cores())
     pool = context_pool(cores, cores, 1.0, high=0, low=1, in_flight=1)
     names = [f"probe-{number}" for number in range(cores)]
     with CpuSession([CpuTask(name, NET) for name in names], pool) as session:
         for context, name in enumerate(names):
-            session.order(context, 0, context, name, WHOLE)
+            session.request(context, 0, context, name, WHOLE_NETWORK)
         begun, frames = perf_counter(), 0
         while frames < FRAMES * cores:
             for done in session.wait(1.0):
                 frames += 1
-                session.order(done.number, 0, done.number, names[done.number], WHOLE)
+                session.request(done.number, 0, done.number, names[done.number], WHOLE_NETWORK)
         rate = frames / (perf_counter() - begun)
         under_way = cores
         while under_way:
@@ -180,7 +181,7 @@ def _rate() -> float:
     return rate / PIVOT
 
 
-def _last_zero(bench: Bench, fps: float, seconds: float, most: int) -> int:
+def _last_zero(bench: SchedulerRunner, fps: float, seconds: float, most: int) -> int:
     """By halving: the largest number of tasks without a miss, taking misses to grow with the tasks."""
     low, high = 0, most + 1
     while high - low > 1:
@@ -199,7 +200,7 @@ def _switch() -> tuple[float, float, float]:
     """Microseconds: a stage in the partition where it was, in the other one, and re-creating a partition. Orders go to
     the partitions 0, 0, 1, 1 and so on, so what stays and what moves is measured side by side.
     """
-    cores = len(cores_here())
+    cores = len(available_cores())
     pool = context_pool(cores, 2, 1.0 if cores > 1 else 2.0, high=0, low=1, in_flight=1)
     with CpuSession([CpuTask("probe", NET)], pool) as session:
         times = _round_trips(session, [number // 2 % 2 for number in range(2 * SWITCHES)], stage=3)
@@ -213,7 +214,7 @@ def _round_trips(session: CpuSession, places: list[int], stage: int) -> list[flo
     times = []
     for number, place in enumerate(places):
         begun = perf_counter()
-        session.order(place, 0, number, "probe", stage)
+        session.request(place, 0, number, "probe", stage)
         while not session.wait(1.0):
             pass
         times.append(perf_counter() - begun)

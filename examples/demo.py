@@ -1,12 +1,13 @@
-"""`make demo`: a real two-node cluster, Podium on it, the digits search, a live table, a report, a clean machine again.
+"""`make demo`: a real two-node cluster with Podium, the digits search, a live table and a report.
 
-Each step is an ordinary command that a user could type; this script only runs them in order, with a time limit each,
-says how long they took, and shows the last log lines where one fails. `--keep` leaves the cluster for a look around.
+Each step is an ordinary command that a user could type. This script runs them in order, each with a time limit, prints
+how long they took, and shows the last log lines if one fails. At the end it removes the cluster; `--keep` keeps it.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import signal
 import subprocess
@@ -23,18 +24,32 @@ NAMESPACE = "podium-system"
 JOB, JOB_NAMESPACE = "digits", "default"
 GPU_NODES = 2
 LAST_LINES = 20
-LEAVE_SECONDS = 15.0  # for a command to end by itself after Ctrl-C, before it is killed
+GRACE_SECONDS = 15.0  # for a command to end by itself after Ctrl-C, before it is killed
 
-# seconds that a step may take; the first run builds Kubernetes from source and images without a registry
-UP, IMAGES, INSTALL, READY, SEARCH, DOWN, SHORT = 2400.0, 1800.0, 300.0, 120.0, 1200.0, 180.0, 60.0
+# time limits in seconds; the first run builds Kubernetes from source, and images without a registry
+PREPARE, UP, IMAGES, INSTALL, READY, SEARCH, DOWN, SHORT = 5400.0, 2400.0, 1800.0, 300.0, 120.0, 1200.0, 180.0, 60.0
+
+STEPS = {
+    "prepare": ("build what is missing", None),
+    "up": ("cluster: etcd, control plane, two nodes", 15.0),
+    "images": ("images: load them into the nodes", 30.0),
+    "driver": ("fake driver: one GPU per node", 5.0),
+    "install": ("Podium: helm install", 20.0),
+    "search": ("search: digits", 120.0),
+    "report": ("report", 5.0),
+    "down": ("remove the cluster", 5.0),
+}
+"""The title of each step and its typical duration in seconds, measured on two cores with a filled cache."""
 
 
 class StepError(Exception):
-    """A step that did not do what it should, in a sentence."""
+    """A step failed; the text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
+    """The command line."""
+
     name: str
     keep: bool
     report: Path
@@ -42,160 +57,179 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the cluster of that name and its tools lie (the dev cluster's own layout)."""
+class Installation:
+    """Paths and environment of the cluster with this name, as the dev cluster lays them out."""
 
     cache: Path
     name: str
 
     @property
     def cluster(self) -> Path:
+        """The state folder of the cluster."""
         return self.cache / "clusters" / self.name
 
     @property
     def kubeconfig(self) -> Path:
+        """The admin's kubeconfig."""
         return self.cluster / "kubeconfig"
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Every command speaks to this cluster and to no other, whatever $KUBECONFIG says."""
-        rooms = [
-            str(path)
-            for path in (ROOT / room for room in ("sdk", "core", "simulator", "cluster", "cli", "devcluster"))
-            if path.is_dir()
-        ]
+        """The environment of all commands: they use this cluster, whatever the caller's KUBECONFIG is."""
+        names = ("sdk", "core", "simulator", "cluster", "cli", "devcluster")
+        sources = [str(ROOT / name) for name in names if (ROOT / name).is_dir()]
         return os.environ | {
             "KUBECONFIG": str(self.kubeconfig),
             "PODIUM_CACHE": str(self.cache),
-            "PYTHONPATH": os.pathsep.join([*rooms, *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONPATH": os.pathsep.join([*sources, *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
 
     def tool(self, name: str) -> str:
-        """From the dev cluster's own binaries where it has one, else from the PATH."""
-        own = self.cache / "bin" / name
-        return str(own) if own.exists() else name
+        """Return a program of the cache, or its name if the cache lacks it, to be searched in PATH."""
+        cached = self.cache / "bin" / name
+        return str(cached) if cached.exists() else name
 
 
 def module(name: str) -> list[str]:
+    """Return the command line of a package's main module."""
     return [sys.executable, "-m", f"{name}.main"]
 
 
-def call(place: Place, command: Sequence[str], seconds: float, *, quiet: bool = False) -> str:
-    """Run one command within its time; its output is shown, or kept for the message if it fails (`quiet`)."""
+def call(installation: Installation, command: Sequence[str], seconds: float, *, quiet: bool = False) -> str:
+    """Run one command with a time limit.
+
+    `quiet` keeps its output for the error message instead of showing it.
+    """
     pipe = subprocess.PIPE if quiet else None
     process = subprocess.Popen(
-        command, stdout=pipe, stderr=subprocess.STDOUT if quiet else None, text=True, cwd=ROOT, env=place.environment
+        command,
+        stdout=pipe,
+        stderr=subprocess.STDOUT if quiet else None,
+        text=True,
+        cwd=ROOT,
+        env=installation.environment,
     )
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as error:
         end(process)
         raise StepError(f"`{' '.join(command)}` took longer than {seconds:g} s") from error
-    except KeyboardInterrupt:  # the terminal told the command too: let it end in its own way
-        end(process, told=True)
+    except KeyboardInterrupt:  # the terminal sent the signal to the command as well: let it clean up
+        end(process, signalled=True)
         raise
     except BaseException:
         end(process)
         raise
     if process.returncode:
-        told = "\n".join((output or "").splitlines()[-LAST_LINES:])
-        raise StepError(f"`{' '.join(command)}` ended with {process.returncode}\n{told}".rstrip())
+        tail = "\n".join((output or "").splitlines()[-LAST_LINES:])
+        raise StepError(f"`{' '.join(command)}` ended with {process.returncode}\n{tail}".rstrip())
     return output or ""
 
 
-def end(process: subprocess.Popen[str], *, told: bool = False) -> None:
-    """Politely first; `told`: it has had its signal already, and a second one would cut its own cleaning short."""
-    for number in (None if told else signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+def end(process: subprocess.Popen[str], *, signalled: bool = False) -> None:
+    """End a process with SIGTERM, then SIGKILL.
+
+    `signalled`: it is cleaning up already, so wait before SIGTERM.
+    """
+    for number in (None if signalled else signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         if number is not None:
             process.send_signal(number)
         try:
-            process.wait(LEAVE_SECONDS)
+            process.wait(GRACE_SECONDS)
             return
         except subprocess.TimeoutExpired:
             continue
 
 
-@contextmanager
-def step(title: str) -> Iterator[None]:
-    print(f"== {title}", flush=True)
-    begun = time.monotonic()
-    try:
-        yield
-    except BaseException:
-        print(f"== {title}: not done after {time.monotonic() - begun:.1f} s", flush=True)
-        raise
-    print(f"== {title}: {time.monotonic() - begun:.1f} s", flush=True)
+class Steps:
+    """Counts the steps of a run and prints how long each took."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._number = itertools.count(1)
+
+    @contextmanager
+    def step(self, name: str, detail: str = "") -> Iterator[None]:
+        """Print a step's number, title and typical duration; afterwards, its duration."""
+        title, typical = STEPS[name]
+        title = f"{title}{' ' + detail if detail else ''}"
+        head = f"== {next(self._number)} of {len(self._names)}: {title}"
+        print(f"{head}{f' (typically {typical:g} s)' if typical else ''}", flush=True)
+        started = time.monotonic()
+        try:
+            yield
+        except BaseException:
+            print(f"{head}: failed after {time.monotonic() - started:.1f} s", flush=True)
+            raise
+        print(f"{head}: {time.monotonic() - started:.1f} s", flush=True)
 
 
 def wait_until(ready: Callable[[], bool], what: str, seconds: float) -> None:
+    """Wait until `ready` returns true. Raises StepError."""
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:
-            raise StepError(f"{what}: not within {seconds:g} s")
+            raise StepError(f"{what}: not reached within {seconds:g} s")
         time.sleep(0.5)
 
 
-def install(place: Place) -> None:
-    """A cluster named `place.name` with Podium on it, ready for a search. The e2e tests begin here too."""
+INSTALL_STEPS = ("prepare", "up", "images", "driver", "install")
+
+
+def install(installation: Installation, steps: Steps | None = None) -> None:
+    """Start a cluster with Podium, ready for a search. The e2e tests start here too."""
+    steps = steps or Steps(*INSTALL_STEPS)
     devcluster = module("podium_devcluster")
-    with step("tools: helm and kubectl of the cluster's version"):
-        call(place, [*devcluster, "binaries", "helm", "kubectl"], UP)
-    kubectl, helm = place.tool("kubectl"), place.tool("helm")
-    with step("cluster: etcd, control plane, two nodes"):
-        call(place, [*devcluster, "up", "--name", place.name], UP)
-    with step("images: Podium, fake driver, example"):
-        call(place, [*devcluster, "images", "--name", place.name], IMAGES)
-    with step("fake driver: one GPU a node"):
-        call(place, [kubectl, "apply", "-f", str(ROOT / "devcluster/manifests/fake-driver.yaml")], SHORT, quiet=True)
+    with steps.step("prepare"):
+        call(installation, [*devcluster, "prepare", "--name", installation.name], PREPARE)
+    kubectl, helm = installation.tool("kubectl"), installation.tool("helm")
+    with steps.step("up"):
+        call(installation, [*devcluster, "up", "--name", installation.name], UP)
+    with steps.step("images"):
+        call(installation, [*devcluster, "images", "--name", installation.name], IMAGES)
+    with steps.step("driver"):
+        manifest = str(ROOT / "devcluster/manifests/fake-driver.yaml")
+        call(installation, [kubectl, "apply", "-f", manifest], SHORT, quiet=True)
         rollout = [kubectl, "rollout", "status", "daemonset/podium-fake-driver", "-n", "podium-fake-driver"]
-        call(place, [*rollout, f"--timeout={READY:g}s"], READY + 10, quiet=True)
-    with step("Podium: helm install"):
+        call(installation, [*rollout, f"--timeout={READY:g}s"], READY + 10, quiet=True)
+    with steps.step("install"):
         values = ["-f", str(ROOT / "examples/demo-values.yaml")]
-        where = ["-n", NAMESPACE, "--create-namespace", "--wait", f"--timeout={INSTALL:g}s"]
-        call(
-            place,
-            [helm, "upgrade", "--install", "podium", str(ROOT / "charts/podium"), *values, *where],
-            INSTALL + 20,
-            quiet=True,
-        )
-        wait_until(lambda: gpus(place, kubectl) >= GPU_NODES, f"{GPU_NODES} healthy GPUs in GPUNodes", READY)
+        options = ["-n", NAMESPACE, "--create-namespace", "--wait", f"--timeout={INSTALL:g}s"]
+        command = [helm, "upgrade", "--install", "podium", str(ROOT / "charts/podium"), *values, *options]
+        call(installation, command, INSTALL + 20, quiet=True)
+        enough = f"{GPU_NODES} healthy GPUs in GPUNodes"
+        wait_until(lambda: healthy_gpus(installation, kubectl) >= GPU_NODES, enough, READY)
 
 
-def run(options: Options, place: Place) -> str:
-    """The whole demo; returns the line to end with."""
-    install(place)
-    podium, kubectl = module("podium_cli"), place.tool("kubectl")
-    with step(f"search: {options.job.name}"):
-        # a kept cluster may hold the job of the run before
-        call(
-            place,
-            [kubectl, "delete", "hyperparamjob", JOB, "-n", JOB_NAMESPACE, "--ignore-not-found"],
-            SHORT,
-            quiet=True,
-        )
-        call(place, [kubectl, "apply", "-n", JOB_NAMESPACE, "-f", str(options.job)], SHORT, quiet=True)
-        call(place, [*podium, "watch", JOB, "-n", JOB_NAMESPACE, "--until-done"], SEARCH)
-    with step("report"):
-        written = call(
-            place, [*podium, "report", JOB, "-n", JOB_NAMESPACE, "-o", str(options.report)], SHORT, quiet=True
-        )
-        print(call(place, [*podium, "summary", JOB, "-n", JOB_NAMESPACE], SHORT, quiet=True), end="")
+def run(options: Options, installation: Installation, steps: Steps) -> str:
+    """Run the whole demo and return its last line."""
+    install(installation, steps)
+    podium, kubectl = module("podium_cli"), installation.tool("kubectl")
+    job = [JOB, "-n", JOB_NAMESPACE]
+    with steps.step("search", f"({options.job.name})"):
+        # a kept cluster may hold the job of an earlier run
+        call(installation, [kubectl, "delete", "hyperparamjob", *job, "--ignore-not-found"], SHORT, quiet=True)
+        call(installation, [kubectl, "apply", "-n", JOB_NAMESPACE, "-f", str(options.job)], SHORT, quiet=True)
+        call(installation, [*podium, "watch", *job, "--until-done"], SEARCH)
+    with steps.step("report"):
+        written = call(installation, [*podium, "report", *job, "-o", str(options.report)], SHORT, quiet=True)
+        print(call(installation, [*podium, "summary", *job], SHORT, quiet=True), end="")
     return written.strip()
 
 
-def gpus(place: Place, kubectl: str) -> int:
-    """Healthy GPUs that agents have reported so far."""
+def healthy_gpus(installation: Installation, kubectl: str) -> int:
+    """Return the number of healthy GPUs that agents have reported so far."""
     path = "jsonpath={.items[*].status.gpus[*].health}"
     try:
-        return call(place, [kubectl, "get", "gpunodes", "-o", path], SHORT, quiet=True).split().count("Healthy")
+        return call(installation, [kubectl, "get", "gpunodes", "-o", path], SHORT, quiet=True).split().count("Healthy")
     except StepError:
         return 0
 
 
-def diagnose(place: Place) -> None:
-    """What one would look at first, as far as it can still be had."""
-    kubectl = place.tool("kubectl")
-    looks = (
+def diagnose(installation: Installation) -> None:
+    """Print the state of the cluster, as far as it still answers."""
+    kubectl = installation.tool("kubectl")
+    queries = (
         ("pods", ["get", "pods", "-A", "-o", "wide"]),
         ("jobs and trials", ["get", "hyperparamjobs,hyperparamtrials", "-A"]),
         ("operator", ["logs", "-n", NAMESPACE, "deployment/podium-operator", f"--tail={LAST_LINES}"]),
@@ -206,75 +240,94 @@ def diagnose(place: Place) -> None:
         ("agent", ["logs", "-n", NAMESPACE, "daemonset/podium-agent", f"--tail={LAST_LINES}"]),
         ("events", ["get", "events", "-A", "--sort-by=.lastTimestamp"]),
     )
-    if not place.kubeconfig.exists():
+    if not installation.kubeconfig.exists():
         return
-    for title, arguments in looks:
+    for title, arguments in queries:
         try:
-            output = call(place, [kubectl, "--request-timeout=10s", *arguments], SHORT, quiet=True)
+            output = call(installation, [kubectl, "--request-timeout=10s", *arguments], SHORT, quiet=True)
         except StepError as error:
             output = str(error)
         print(f"-- {title}", *output.splitlines()[-LAST_LINES:], sep="\n", file=sys.stderr)
 
 
-def down(options: Options, place: Place) -> bool:
-    """End the cluster; a second Ctrl-C must not leave half of it."""
+def down(installation: Installation, steps: Steps, *, purge: bool) -> bool:
+    """Remove the cluster and return whether that succeeded. A second Ctrl-C does not interrupt it.
+
+    `purge` also removes its logs and the images in its nodes.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: print("\n== still ending the cluster, a moment", flush=True))
-    command = [*module("podium_devcluster"), "down", "--name", options.name]
+        signal.signal(number, lambda *_: print("\n== the cluster is being removed; please wait", flush=True))
+    command = [*module("podium_devcluster"), "down", "--name", installation.name, *(["--purge"] if purge else [])]
     try:
-        with step("down: no process, namespace, mount or cgroup is left"):
-            # in a session of its own: the terminal's Ctrl-C does not reach it
-            subprocess.run(command, cwd=ROOT, env=place.environment, timeout=DOWN, check=True, start_new_session=True)
+        with steps.step("down"):
+            # a session of its own: Ctrl-C on the terminal does not reach it
+            subprocess.run(
+                command, cwd=ROOT, env=installation.environment, timeout=DOWN, check=True, start_new_session=True
+            )
     except (subprocess.SubprocessError, OSError) as error:
-        print(
-            f"demo: {error}; try `podium-devcluster down --name {options.name}`; logs: {place.cluster / 'log'}",
-            file=sys.stderr,
-        )
+        cure = f"run `podium-devcluster down --name {installation.name}`"
+        print(f"demo: {error}; {cure}. Logs: {installation.cluster / 'log'}", file=sys.stderr)
         return False
     return True
 
 
+def print_cache(installation: Installation) -> None:
+    """Print how large the cache is and how to remove it."""
+    try:
+        print(call(installation, [*module("podium_devcluster"), "cache"], SHORT, quiet=True), end="")
+    except StepError as error:
+        print(f"demo: the size of the cache {installation.cache} is unknown: {error}", file=sys.stderr)
+
+
 def terminated(number: int, _: FrameType | None) -> None:
+    """Handle SIGTERM: exit, so that the cluster is removed."""
     sys.exit(128 + number)
 
 
 def parse() -> Options:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="the digits search on a real two-node cluster on this machine")
     parser.add_argument("--name", default="demo", help="name of the cluster (default: demo)")
-    parser.add_argument("--keep", action="store_true", help="leave the cluster running at the end")
-    parser.add_argument("--report", type=Path, default=Path("podium-report.html"), help="where the report goes")
-    parser.add_argument("--job", type=Path, default=ROOT / "examples/digits/job.yaml", help="another job named digits")
+    parser.add_argument("--keep", action="store_true", help="keep the cluster running at the end")
+    parser.add_argument("--report", type=Path, default=Path("podium-report.html"), help="file of the report")
+    parser.add_argument(
+        "--job", type=Path, default=ROOT / "examples/digits/job.yaml", help="file of another job named digits"
+    )
     given = parser.parse_args()
     return Options(given.name, given.keep, given.report.absolute(), given.job.absolute())
 
 
 def main() -> int:
+    """Run the demo and return its exit status."""
     options = parse()
     cache = os.environ.get("PODIUM_CACHE") or str(Path.home() / ".cache" / "podium")
-    place = Place(Path(cache).expanduser().absolute(), options.name)
+    installation = Installation(Path(cache).expanduser().absolute(), options.name)
     if os.geteuid() != 0:
         print("demo: the cluster needs root (namespaces, cgroups, mounts): run `sudo make demo`", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, terminated)
-    begun = time.monotonic()
+    steps = Steps(*(name for name in STEPS if name != "down" or not options.keep))
+    started = time.monotonic()
     code, last = 0, ""
     try:
-        last = run(options, place)
+        last = run(options, installation, steps)
     except StepError as error:
         print(f"demo: {error}", file=sys.stderr)
-        diagnose(place)
-        print(f"demo: logs of the cluster are in {place.cluster / 'log'}", file=sys.stderr)
+        diagnose(installation)
+        print(f"demo: the cluster's logs are in {installation.cluster / 'log'}", file=sys.stderr)
         code = 1
     except KeyboardInterrupt:
         print("\n== interrupted", flush=True)
         code = 130
     finally:
-        if not options.keep and not down(options, place):
+        # the nodes' copies of the images take gigabytes; the logs are needed after a failure only
+        if not options.keep and not down(installation, steps, purge=bool(last) or code == 130):
             code = code or 1
     if options.keep:
-        print(f"the cluster goes on: export KUBECONFIG={place.kubeconfig}")
-        print(f"end it with `podium-devcluster down --name {options.name}`")
-    print(f"== {time.monotonic() - begun:.0f} s in all")
+        print(f"the cluster continues to run: export KUBECONFIG={installation.kubeconfig}")
+        print(f"remove it with `podium-devcluster down --name {options.name}`")
+    print(f"== {time.monotonic() - started:.0f} s in total")
+    print_cache(installation)
     if last:
         print(last)
     return code

@@ -1,7 +1,7 @@
-"""A test whose worker crashed is not forgotten. A hook of pytest-xdist, taken in by conftest.
+"""A hook of pytest-xdist that records tests whose worker crashed; conftest.py imports it.
 
-The next worker runs the file again, and what passes then is no failed test any more in pytest's own cache; the run has
-failed all the same. tools/second_look.py, which looks at these as well, is to know them.
+The next worker runs the file again. If the test passes then, pytest's own cache no longer lists it as failed, although
+the run has failed. tools/second_look.py reads this record to repeat such tests too.
 """
 
 from __future__ import annotations
@@ -15,5 +15,6 @@ KEY = "podium/crashed"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """Append the test to the list of crashed ones in pytest's cache."""
     if (cache := getattr(sched.config, "cache", None)) is not None:
         cache.set(KEY, [*cache.get(KEY, []), crashitem])

@@ -1,8 +1,9 @@
-"""What the tests on real clusters ask the API server while they wait, several times a second: in kubectl's words, but
-over HTTPS from this process. A kubectl for each question costs a tenth of a second of a processor, and several clusters
-side by side share two.
+"""Reads from the API server with the arguments of `kubectl get`, but over HTTPS from this process.
 
-Importable by every test: `tests/conftest.py` puts this folder on the path.
+Tests on real clusters poll several times a second. A kubectl process for each request would cost a tenth of a second of
+CPU time, and several clusters share two cores.
+
+Every test can import this module: `tests/conftest.py` puts this folder on the path.
 """
 
 from __future__ import annotations
@@ -15,32 +16,32 @@ from typing import Any
 from urllib.parse import urlencode
 
 from podium_cluster.resources import EVENTS, GPUNODES, JOBS, NODES, PODS, TRIALS
-from podium_devcluster.apiserver import ApiClient
 from podium_devcluster.cluster import Cluster
+from podium_devcluster.runtime.apiserver import ApiClient
 
 RESOURCES = (EVENTS, GPUNODES, JOBS, NODES, PODS, TRIALS)
-KINDS = {name: one for one in RESOURCES for name in (one.plural, one.kind.lower())} | {"hpj": JOBS, "hpt": TRIALS}
-PATIENCE = 10.0  # seconds for a server that answers "not now" or not at all: kubectl asks again too
+KINDS = {name: kind for kind in RESOURCES for name in (kind.plural, kind.kind.lower())} | {"hpj": JOBS, "hpt": TRIALS}
+RETRY_SECONDS = 10.0  # how long to retry while the server is overloaded or does not answer; kubectl retries too
 PAUSE = 0.25
 
-WORDS = argparse.ArgumentParser(prog="get", add_help=False, allow_abbrev=False)
-WORDS.add_argument("kind", choices=KINDS)
-WORDS.add_argument("name", nargs="?")
-WORDS.add_argument("-n", dest="namespace", default="default")
-WORDS.add_argument("-l", dest="labelSelector")
-WORDS.add_argument("--field-selector", dest="fieldSelector")
+PARSER = argparse.ArgumentParser(prog="get", add_help=False, allow_abbrev=False)
+PARSER.add_argument("kind", choices=KINDS)
+PARSER.add_argument("name", nargs="?")
+PARSER.add_argument("-n", dest="namespace", default="default")
+PARSER.add_argument("-l", dest="labelSelector")
+PARSER.add_argument("--field-selector", dest="fieldSelector")
 
 
 def path_of(*words: str) -> str:
-    """Of `kubectl get WORDS`, as far as it is known here. Pure."""
-    given = WORDS.parse_args(words)
+    """Return the URL path for the arguments of `kubectl get` that this module supports."""
+    given = PARSER.parse_args(words)
     path = KINDS[given.kind].path(given.namespace, given.name)
     selectors = {key: value for key in ("labelSelector", "fieldSelector") if (value := getattr(given, key))}
     return f"{path}?{urlencode(selectors)}" if selectors else path
 
 
-class Reads:
-    """Of one cluster, by its administrator's certificate."""
+class ApiReader:
+    """Reads from one cluster with the administrator's certificate."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -50,14 +51,14 @@ class Reads:
         return ApiClient(self._cluster.spec.port, self._cluster.paths.pki)
 
     def get(self, *words: str) -> dict[str, Any]:
-        """One object, or with `items` a list of them; fails where kubectl would."""
+        """Return an object, or a list of objects in `items`. Raises RuntimeError where kubectl would fail."""
         path = path_of(*words)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RETRY_SECONDS
         while True:
-            status, body = self._client.get(path, timeout=PATIENCE)
+            status, body = self._client.get(path, timeout=RETRY_SECONDS)
             if status == 200:
-                found: dict[str, Any] = json.loads(body)
-                return found
+                content: dict[str, Any] = json.loads(body)
+                return content
             if not (status in (0, 429) or status >= 500) or time.monotonic() > deadline:
                 raise RuntimeError(f"GET {path}: {status} {body[:500]}")
             time.sleep(PAUSE)

@@ -1,4 +1,4 @@
-"""Simulated searches in which policies differ: some with several GPUs and faults, some with one GPU for all."""
+"""Simulated searches in which policies differ: on several GPUs with faults, or on one GPU."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from podium_simulator.system.scenario import Faults, Method, NodeSpec, Scenario,
 from podium_simulator.traces.trace import RecordedTrial
 
 GAP = 6.0  # seconds of training between two values
-TRIALS, COST, LATE = 6, 0.4, 2.0  # seconds of a hand-over; what the planner knows may be so old
+TRIALS = 6
+COST, DELAY = 0.4, 2.0  # seconds: of a switch; largest age of the planner's information
 ONE_GPU = Timing(report=0.5, holder_report=1.0, progress=0.0, cycle=0.5)
 
 
 def curve(number: int, points: int, leader: int | None) -> RecordedTrial:
-    """They cross, and go up and down: who learns slowly ends higher. The `leader` leads from the first value to the
-    last, far ahead.
+    """Return a noisy curve that crosses the others: slow learners end higher.
+
+    The `leader` is far ahead from the first value to the last.
     """
     high, slow = (2.0, 1.0) if number == leader else (0.5 + 0.02 * (number % 6), 1.0 + 0.5 * (number % 6))
     steps = range(1, points + 1)
@@ -29,7 +31,7 @@ def curve(number: int, points: int, leader: int | None) -> RecordedTrial:
     return RecordedTrial(f"t{number}", tries, tuple(GAP * step for step in steps), values)
 
 
-def search(
+def search_scenario(
     name: str,
     settings: Settings,
     nodes: int = 2,
@@ -39,6 +41,7 @@ def search(
     leader: int | None = None,
     **of: Faults,
 ) -> Scenario:
+    """Return a search of `trials` trials with `points` values each, on nodes with one GPU."""
     curves = tuple(curve(number, points, leader) for number in range(trials))
     job = make_job(
         policy=name,
@@ -52,6 +55,8 @@ def search(
     return Scenario(machines, (SimJob(job, curves, Method()),), Timing(), seed=1, longest=1e4, **of)
 
 
-def alone(name: str, settings: Settings, points: int) -> Outcome:
-    """Six trials on one GPU, all of them there; one is the best from the beginning."""
-    return simulate(replace(search(name, settings, 1, TRIALS, points, TRIALS, leader=0), timing=ONE_GPU), checked=True)
+def single_gpu_search(name: str, settings: Settings, points: int) -> Outcome:
+    """Simulate six trials that all have a slot on one GPU; one of them is the best from the start."""
+    return simulate(
+        replace(search_scenario(name, settings, 1, TRIALS, points, TRIALS, leader=0), timing=ONE_GPU), checked=True
+    )

@@ -1,4 +1,4 @@
-"""The settings with which every contract of policies is tried: all words of each setting, and its unusual numbers."""
+"""The settings with which the contract tests run every policy: all words of each setting, and unusual numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VARIANTS: list[tuple[str, Settings]] = [
     ("envelope", {"minShare": 0.1, "warmup": 0.0}),
     ("envelope", {"minShare": 0.5, "warmup": 1.0}),
     ("hermes", {"start": "own"}),
-    ("hermes", {"start": "pool", "warmup": 0, "hysteresis": 0.0, "minRun": 0}),
+    ("hermes", {"start": "pool", "warmup": 0, "hysteresis": 0.0, "minTimeSlice": 0}),
     ("hyperband", {"mode": "sync", "onCut": "stop", "eta": 2, "rungs": 1}),
     ("hyperband", {"mode": "async", "onCut": "suspend"}),
     ("hyperband", {"mode": "async", "onCut": "stop"}),

@@ -1,12 +1,13 @@
-"""Runs one command on the CPU time that another leaves over. `make test` has lint and the fast tests done so, beside
-the tests on real clusters, which mostly wait.
+"""Run one command on the CPU time that another one does not use.
 
-    python tools/beside.py QUIET ... -- MAIN ...
+`make test` runs lint and the fast tests in this way beside the tests on real clusters, which mostly wait.
 
-MAIN prints as it goes, QUIET all at once when it has ended. QUIET and its children are of the class SCHED_IDLE: they
-run where nobody else wants to, so MAIN is nearly as fast as alone. The kernel may weigh sessions against each other
-(autogroups) before it looks at their processes: QUIET has a session of its own, of the least weight. The exit status is
-MAIN's, or where that is 0 QUIET's. Ctrl-C ends both, and so does SIGTERM.
+python tools/beside.py QUIET ... -- MAIN ...
+
+The output of MAIN appears at once, that of QUIET when it has ended. QUIET and its children have the scheduling class
+SCHED_IDLE, so they run only on idle CPUs and hardly slow MAIN down. The kernel may first weigh sessions against each
+other (autogroups), so QUIET has a session of its own with the lowest weight. The exit status is MAIN's, or QUIET's if
+MAIN's is 0. Ctrl-C and SIGTERM end both.
 """
 
 from __future__ import annotations
@@ -22,53 +23,55 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def heed_interrupts() -> None:
-    """In a child: it is for the commands to end by Ctrl-C, and for this program to wait for them."""
+def accept_interrupts() -> None:
+    """Restore Ctrl-C in a child: the commands end by it, and this program waits for them."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def be_idle() -> None:
-    heed_interrupts()
+def become_idle() -> None:
+    """Give a child a session of its own and the lowest priority."""
+    accept_interrupts()
     os.setsid()
-    with suppress(OSError):  # a kernel without autogroups
+    with suppress(OSError):  # the kernel has no autogroups
         Path("/proc/self/autogroup").write_text("19")
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def beside(quiet: Sequence[str], main: Sequence[str]) -> int:
-    with tempfile.TemporaryFile() as told:
-        second = subprocess.Popen(quiet, stdout=told, stderr=subprocess.STDOUT, preexec_fn=be_idle)
-        # a terminal tells its own session only
+    """Run both commands and return the exit status."""
+    with tempfile.TemporaryFile() as output:
+        second = subprocess.Popen(quiet, stdout=output, stderr=subprocess.STDOUT, preexec_fn=become_idle)
+        # a terminal sends the signal to its own session only
         signal.signal(signal.SIGINT, lambda *_: second.poll() is None and os.killpg(second.pid, signal.SIGINT))
         started: list[subprocess.Popen[bytes]] = []
-        came: list[int] = []
+        received: list[int] = []
 
         def end(number: int, _: object) -> None:
-            came.append(number)
+            received.append(number)
             if second.poll() is None:
                 os.killpg(second.pid, number)
-            for one in started:
-                one.send_signal(number)  # nothing, where it has ended
+            for process in started:
+                process.send_signal(number)  # no effect after its end
 
         signal.signal(signal.SIGTERM, end)
-        first = subprocess.Popen(main, preexec_fn=heed_interrupts)
+        first = subprocess.Popen(main, preexec_fn=accept_interrupts)
         started.append(first)
-        for number in came:  # while it was started
+        for number in received:  # before it was started
             first.send_signal(number)
 
-        def tell() -> None:
+        def print_output() -> None:
             second.wait()
-            told.seek(0)
-            text = told.read().decode(errors="replace")
+            output.seek(0)
+            text = output.read().decode(errors="replace")
             print(f"\n== {' '.join(quiet)}: exit status {second.returncode}\n{text}", end="", flush=True)
 
-        teller = threading.Thread(target=tell)
-        teller.start()
+        printer = threading.Thread(target=print_output)
+        printer.start()
         first.wait()
-        teller.join()
+        printer.join()
     return first.returncode or second.returncode
 
 
 if __name__ == "__main__":
-    at = sys.argv.index("--")
-    sys.exit(beside(sys.argv[1:at], sys.argv[at + 1 :]))
+    separator = sys.argv.index("--")
+    sys.exit(beside(sys.argv[1:separator], sys.argv[separator + 1 :]))

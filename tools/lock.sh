@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make lock`: pin what the wheels need (requirements.lock) and what development needs on top (requirements-dev.lock).
-# uv resolves once for all supported Pythons; no index address is written.
+# `make lock`: pin the dependencies of the wheels (requirements.lock) and of development (requirements-dev.lock), of the
+# examples and of the benchmarks. uv resolves once for all supported versions of Python; no index address is written.
 set -euo pipefail
 VENV=${VENV:-.venv}
 pin() { "$VENV/bin/uv" pip compile -q "$1" ${3:+--extra "$3"} --universal --generate-hashes --no-emit-index-url --python-version 3.11 --no-header -o "$2"; }
@@ -8,5 +8,6 @@ pin() { "$VENV/bin/uv" pip compile -q "$1" ${3:+--extra "$3"} --universal --gene
 pin pyproject.toml requirements.lock all
 pin pyproject.toml requirements-dev.lock dev
 [ ! -f examples/digits/requirements.in ] || pin examples/digits/requirements.in examples/digits/requirements.lock
+pin examples/pytorch/requirements.in examples/pytorch/requirements.lock
 pin examples/recipes/requirements.in examples/recipes/requirements.lock
 pin benchmarks/requirements-rivals.in benchmarks/requirements-rivals.lock

@@ -1,9 +1,10 @@
-"""Record learning curves of Podium's own example (examples/digits/train.py).
+"""Record learning curves of examples/digits/train.py for podium_simulator.traces.
 
-    python tools/record_example.py [OUT] [--trials 48] [--epochs 40] [--work 4] [--seed 0]
+python tools/record_example.py [OUT] [--trials 48] [--epochs 40] [--work 4] [--seed 0]
 
-Configurations are drawn as examples/digits/job.yaml describes them. No wall time is recorded: it depends on the
-machine, and at --work=4 an epoch is short. `seconds` counts evaluations, so the same call writes the same file.
+Configurations are drawn as examples/digits/job.yaml describes them. Wall time is not recorded, because it depends on
+the machine, and because an epoch is short at --work=4. Instead `seconds` counts evaluations, so equal calls write
+equal files.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ Settings = dict[str, float | int | str]
 
 
 def settings(random: np.random.Generator) -> Settings:
+    """Draw a configuration."""
     return {
         "lr": float(f"{np.exp(random.uniform(np.log(1e-3), np.log(0.5))):.6g}"),
         "width": int(random.integers(1, 7)) * 16,
@@ -35,18 +37,20 @@ def settings(random: np.random.Generator) -> Settings:
 
 
 def record(number: int, chosen: Settings, epochs: int, work: int) -> dict[str, object]:
+    """Train with a configuration and return its curve."""
     flags = [f"--{name}={value}" for name, value in chosen.items()]
     call = [sys.executable, str(SCRIPT), f"--epochs={epochs}", f"--work={work}", f"--seed={number}", *flags]
     lines = subprocess.run(call, capture_output=True, text=True, check=True).stdout.splitlines()
-    shown = [json.loads(line) for line in lines]
-    # a diverged network still has an accuracy; its loss tells that it is lost
-    values = [None if point["loss"] is None else round(point["val_acc"], 5) for point in shown]
-    steps = [point["epoch"] for point in shown]
+    points = [json.loads(line) for line in lines]
+    # a diverged network still has an accuracy; its loss shows that it diverged
+    values = [None if point["loss"] is None else round(point["val_acc"], 5) for point in points]
+    steps = [point["epoch"] for point in points]
     seconds = [float(step) for step in steps]
     return {"trial": f"d{number}", "hparams": chosen, "seconds": seconds, "step": steps, "value": values}
 
 
 def main() -> None:
+    """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", nargs="?", type=Path, default=OUT)
     parser.add_argument("--trials", type=int, default=48)

@@ -1,11 +1,12 @@
-"""Records what a real kube-scheduler asks the extender, and the answers, for tests/unit/extender/test_schedulers.py.
+"""Record the requests of a real kube-scheduler to the extender, and its responses, as golden files.
 
-    PODIUM_TEST_SCHEDULER=1.34.4 python tools/record_scheduler.py     (root; without: the cluster's version)
-    ... --scenes crowded                                              (the others stay as they are recorded)
+PODIUM_TEST_SCHEDULER=1.34.4 python tools/record_scheduler.py     (root; default: the cluster's version)
+    ... --scenes crowded                                              (records only these scenes again)
 
-A few scenes on Node objects without a kubelet, each with node names and with whole nodes (`nodeCacheCapable: false`;
-not the one of a crowd, whose nodes would take 200 KB). With each question goes what the extender had heard of by then,
-so that it can be asked again anywhere. Writes tests/golden/extender/schedulers/VERSION.json.
+The scenes use Node objects without a kubelet. Each is recorded with node names and with complete nodes
+(`nodeCacheCapable: false`), except the crowded one, whose nodes would take 200 KB. Each request is stored with the
+objects that the extender knew at that time, so that tests/unit/extender/test_schedulers.py can repeat it without a
+cluster. The result is tests/golden/extender/schedulers/VERSION.json.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from podium_extender.verbs.top_k import SCORED
 
 FOLDER = ROOT / "tests" / "golden" / "extender" / "schedulers"
 FORMS = {"names": True, "nodes": False}
-HEARD = "2027-01-15T07:59:50Z"  # ten seconds before the clock of the unit tests
+OBSERVED = "2027-01-15T07:59:50Z"  # ten seconds before the clock of the unit tests
 Json = dict[str, Any]
 
 
 class Relay:
-    """Between the scheduler and the extender: passes on, and keeps each question with its answer."""
+    """A proxy between the scheduler and the extender that records each request with its response."""
 
     def __init__(self, port: int) -> None:
         self.calls: list[Json] = []
@@ -47,6 +48,7 @@ class Relay:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
+                """Forward and record a request."""
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 answer = far.post(self.path, content=body)
                 calls.append({"verb": self.path.strip("/"), "request": json.loads(body), "answer": answer.json()})
@@ -57,14 +59,14 @@ class Relay:
                 self.wfile.write(answer.content)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-                """Nothing: the calls are the log."""
+                """Print nothing: the calls are the log."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def first_about(self, pod: str) -> Iterator[Json]:
-        """The first question of each verb: later ones are of other attempts, at which other things were known."""
+        """Return the first request of each verb: later ones belong to attempts with other known objects."""
         seen: set[str] = set()
         for call in list(self.calls):
             if call["request"]["Pod"]["metadata"]["name"] == pod and call["verb"] not in seen:
@@ -73,7 +75,7 @@ class Relay:
 
 
 def known(world: World) -> Json:
-    """What the extender has heard of, as far as it reads it."""
+    """Return the objects that the extender knows, with the fields that it reads."""
 
     async def read(api: Api) -> Json:
         nodes = [
@@ -81,13 +83,13 @@ def known(world: World) -> Json:
         ]
         pods, trials = [(await api.list(kind, world.namespace))["items"] for kind in (PODS, TRIALS)]
         return {
-            "gpunodes": [_part(node, "name") | {"status": node["status"] | {"updatedAt": HEARD}} for node in nodes],
+            "gpunodes": [_part(node, "name") | {"status": node["status"] | {"updatedAt": OBSERVED}} for node in nodes],
             "pods": [_part(pod, "name", "namespace", "uid", "labels") | {"spec": _spec(pod["spec"])} for pod in pods],
             "trials": [_part(trial, "name", "namespace") | {"status": trial["status"]} for trial in trials],
         }
 
-    found: Json = world.api(read)
-    return found
+    objects: Json = world.api(read)
+    return objects
 
 
 def _part(item: Mapping[str, Any], *fields: str) -> Json:
@@ -99,11 +101,15 @@ def _spec(spec: Mapping[str, Any]) -> Json:
 
 
 def settled(world: World) -> None:
+    """Wait until the extender has observed every binding."""
     world.wait(lambda: world.metric("podium_extender_assumed_pods") == 0, "the extender has seen every binding")
 
 
 def placing(world: World, pod: str, *, trial: bool) -> Json:
-    """A broken node, one with three trials, an idle one; on each of the others a pod that shows it was seen."""
+    """Place a pod among a broken node, a busy node and an idle one.
+
+    A first pod on the latter two shows their state.
+    """
     world.add_node("broken", gpu(1, health="Unhealthy", healthReason="Xid 79"))
     world.add_node("busy", gpu(2, trials=2))
     world.add_node("idle", gpu(3))
@@ -118,13 +124,13 @@ def placing(world: World, pod: str, *, trial: bool) -> Json:
 
 
 def crowding(world: World, pod: str) -> Json:
-    """More nodes than filter hands on; the earlier their names come the busier they are."""
+    """Place a pod among more nodes than filter returns; nodes with earlier names are busier."""
     crowd = [f"n{i:02d}" for i in range(SCORED + 8)]
     world.add_nodes({short: [gpu(i, smUtilization=2.0 * (len(crowd) - i))] for i, short in enumerate(crowd)})
     world.add_pod("first", on=crowd[0])
     world.bound("first")
     settled(world)
-    world.wait(lambda: world.handed_on(crowd) == crowd[-SCORED:], "filter hands on the best")
+    world.wait(lambda: world.handed_on(crowd) == crowd[-SCORED:], "filter returns the best nodes")
     before = known(world)
     world.add_pod(pod, among=crowd)
     world.bound(pod)
@@ -132,7 +138,7 @@ def crowding(world: World, pod: str) -> Json:
 
 
 def preempting(world: World, pod: str) -> Json:
-    """Three trials have all shares; of the last two one has just saved."""
+    """Place an exclusive pod where three trials hold all slots; one of the last two has just saved."""
     world.add_node("idle", gpu(1), shares=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
         world.add_trial(name, gpuSeconds=100.0, checkpoint={"step": 1, "at": now(), "gpuSeconds": saved})
@@ -141,7 +147,7 @@ def preempting(world: World, pod: str) -> Json:
     settled(world)
     before = known(world)
     world.add_pod(pod, on="idle", urgent=True)
-    world.wait(lambda: world.pod("second")["metadata"].get("deletionTimestamp"), "the trial that saved last leaves")
+    world.wait(lambda: world.pod("second")["metadata"].get("deletionTimestamp"), "the trial that saved last is deleted")
     return before
 
 
@@ -155,7 +161,8 @@ BY_NAMES_ALONE = {"crowded"}
 
 
 @contextmanager
-def asking(world: World, relay: Relay, by_name: bool) -> Iterator[None]:
+def scheduler_through(world: World, relay: Relay, by_name: bool) -> Iterator[None]:
+    """Run the scheduler with the relay as its extender."""
     world.start_scheduler(patience="20s", urlPrefix=relay.address, nodeCacheCapable=by_name)
     try:
         yield
@@ -164,35 +171,37 @@ def asking(world: World, relay: Relay, by_name: bool) -> Iterator[None]:
 
 
 def record(world: World, scenes: Collection[str]) -> list[Json]:
-    found: list[Json] = []
+    """Play the scenes and return the recorded calls."""
+    recorded: list[Json] = []
     world.start_extender()
     for form, by_name in FORMS.items():
         relay = Relay(world.extender_port)
-        with asking(world, relay, by_name):
+        with scheduler_through(world, relay, by_name):
             for scene in scenes:
                 if not by_name and scene in BY_NAMES_ALONE:
                     continue
                 objects = SCENES[scene](world)
                 for call in relay.first_about(scene):
-                    found.append({"scene": scene, "form": form, "objects": objects, **call})
+                    recorded.append({"scene": scene, "form": form, "objects": objects, **call})
                     print(f"{scene}, {form}: {call['verb']}", flush=True)
                 world.clear()
                 settled(world)
         relay.server.shutdown()
-    return found
+    return recorded
 
 
 def main() -> None:
+    """Write the golden file of one version."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenes", nargs="+", choices=SCENES, default=list(SCENES))
     scenes = parser.parse_args().scenes
     path = FOLDER / f"{scheduler_version()}.json"
     kept = [call for call in json.loads(path.read_text()) if call["scene"] not in scenes] if path.exists() else []
     with open_world(scheduler="podium-golden") as world:
-        found = kept + record(world, scenes)
+        calls = kept + record(world, scenes)
     FOLDER.mkdir(exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{len(found)} questions in {path.relative_to(ROOT)}")
+    path.write_text(json.dumps(calls, indent=1) + "\n")
+    print(f"{len(calls)} requests in {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

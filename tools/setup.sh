@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make setup` does: the virtual environment from requirements-dev.lock (hash-checked), and as root the system
-# packages that building the drivers and the cluster takes. Prints what it does; safe to run again.
+# `make setup`: install the virtual environment from requirements-dev.lock (hash-checked), and as root the system packages
+# that the drivers and the cluster need. It prints what it does and can be run again.
 set -euo pipefail
 PYTHON=${PYTHON:-python3}; VENV=${VENV:-.venv}
 say() { printf '\033[1m[setup]\033[0m %s\n' "$*"; }

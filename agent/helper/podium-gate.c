@@ -124,7 +124,7 @@ static void write_hello(char *line) {
     marker_existed = read_marker(folder, &reported);
     if (!marker_existed) reported.length = strlen(strcpy(reported.text, "null"));
     close(folder);
-    strcpy(line, "gate {\"saved\": ");
+    strcpy(line, "gate {\"checkpoint\": ");
     strcat(line, reported.text);
     strcat(line, "}\n");
 }

@@ -1,4 +1,4 @@
-"""Exit codes of `podium`, and the one exception by which a command says no. Used by every command; see docs/cli.md."""
+"""Exit codes of `podium`, and the exception by which a command refuses. docs/reference/cli.md lists the codes."""
 
 from __future__ import annotations
 

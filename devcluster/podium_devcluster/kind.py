@@ -1,7 +1,7 @@
-"""`make kind`: the same chart, fake driver and example on kind, for people with Docker. `... kind down` deletes it.
+"""Podium on kind, for machines with Docker (`make kind`): the same chart, fake driver and example.
 
-Run as `python -m podium_devcluster.kind`. The node image is kind's own, or the one that PODIUM_KIND_NODE_IMAGE names
-(where no registry can be reached).
+Run as `python -m podium_devcluster.kind`; `python -m podium_devcluster.kind down` deletes it. Where no registry can be
+reached, PODIUM_KIND_NODE_IMAGE names the node image.
 """
 
 from __future__ import annotations
@@ -14,27 +14,30 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from podium_devcluster import binaries, images, layout, loading, paths, tiny_images
+from podium_devcluster import paths
+from podium_devcluster.artifacts import binaries, images, layout, tiny_images
+from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.paths import Cache
 from podium_devcluster.preflight import PreflightError, Problem
 from podium_devcluster.progress import Progress
-from podium_devcluster.shell import CommandError, run
-from podium_devcluster.streaming import run_logged
+from podium_devcluster.runtime import loading
+from podium_devcluster.shell import CommandError, run, run_logged
 
 CREATE_SECONDS, LOAD_SECONDS, INSTALL_SECONDS = 600.0, 300.0, 300.0
 NAME = "podium"
-# stops the agents first: they would freeze again. By /proc: a node image need not have pkill. [p] spares this shell
+# Kills the agents first, because they would freeze again. It reads /proc, because a node image may lack pkill. The
+# pattern [p]odium does not match this shell itself.
 THAW = """for p in /proc/[0-9]*; do
   if tr '\\0' ' ' <$p/cmdline 2>/dev/null | grep -q "[p]odium-agent"; then kill -9 ${p#/proc/}; fi
 done
 find /sys/fs/cgroup -name freezer.state 2>/dev/null | while read f; do echo THAWED >$f; done
 find /sys/fs/cgroup -name cgroup.freeze 2>/dev/null | while read f; do echo 0 >$f; done"""
-# the scheduler is an image of its own here: kind's registry may be out of reach
+# the chart's kube-scheduler image is built from the program, since no registry may be reachable
 TOOLS = (binaries.KIND, binaries.KUBECTL, binaries.HELM, binaries.SCHEDULER)
 
 
 def check() -> None:
-    """Docker is the one thing that cannot be obtained here."""
+    """Raise PreflightError if Docker is missing or does not answer."""
     problems = []
     if shutil.which("docker") is None:
         problems.append(Problem("no docker", "install Docker 20.10 or newer, or use `make cluster` (root, no Docker)"))
@@ -42,33 +45,39 @@ def check() -> None:
         try:
             run(["docker", "info"], timeout=20)
         except CommandError as error:
-            cure = f"start it, or set DOCKER_HOST; or use `make cluster` (root, no Docker). {error}"
+            cure = f"start it, set DOCKER_HOST, or use `make cluster` (root, no Docker). {error}"
             problems.append(Problem("no Docker engine answers", cure))
     if problems:
         raise PreflightError(problems)
 
 
 class Kind:
+    """The kind cluster with Podium on it."""
+
     def __init__(self, cache: Cache, progress: Progress, project: Path) -> None:
         self.cache, self.progress, self.project = cache, progress, project
         self.kubeconfig = cache.root / "clusters" / f"kind-{NAME}" / "kubeconfig"
         self.log = cache.root / "log" / "kind.log"
 
     def tool(self, name: str) -> str:
+        """Return the path of a program in the cache."""
         return str(self.cache.bin / name)
 
     def kubectl(self, *arguments: str, timeout: float = 60.0) -> str:
+        """Run kubectl on the cluster and return its standard output."""
         return run([self.tool("kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments], timeout=timeout)
 
     def exists(self) -> bool:
+        """Return whether the cluster exists."""
         return NAME in run([self.tool("kind"), "get", "clusters"], timeout=60).split()
 
     def create(self) -> None:
+        """Create the cluster, or write the kubeconfig of an existing one."""
         self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
         if self.exists():
             export = ["export", "kubeconfig", "--name", NAME, f"--kubeconfig={self.kubeconfig}"]
             run([self.tool("kind"), *export], timeout=60)
-            self.progress.say(f"kind cluster {NAME} is there already")
+            self.progress.say(f"kind cluster {NAME} exists already")
             return
         argv = [self.tool("kind"), "create", "cluster", "--name", NAME, "--wait", "180s"]
         argv += ["--config", str(self.project / "kind-config.yaml"), "--kubeconfig", str(self.kubeconfig)]
@@ -80,13 +89,16 @@ class Kind:
             self.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=120s", timeout=130)
 
     def load(self) -> None:
-        """kind takes archives: a layout folder is packed for the way."""
+        """Build the images and load those that a node lacks.
+
+        kind accepts archives only, so layout folders are packed first.
+        """
         sources = images.build(self.cache, self.progress)
         sources += tiny_images.ensure(self.cache, self.progress)
         with self.progress.step("load images into kind's nodes") as step, tempfile.TemporaryDirectory() as folder:
-            held = self._held()
-            sources = [source for source in sources if not all(_image(source) in node for node in held)]
-            step.note(", ".join(source.name for source in sources) or "all there already")
+            loaded = self._loaded()
+            sources = [source for source in sources if not all(_image(source) in node for node in loaded)]
+            step.note(", ".join(source.name for source in sources) or "up to date")
             for source in sources:
                 step.detail(source.name)
                 archive = source
@@ -96,50 +108,56 @@ class Kind:
                 argv = [self.tool("kind"), "load", "image-archive", "--name", NAME, str(archive)]
                 run_logged(argv, log=self.log, step=step, timeout=LOAD_SECONDS)
 
-    def _held(self) -> list[set[tuple[str, str]]]:
-        """Name and digest of the images of each node."""
+    def _loaded(self) -> list[set[tuple[str, str]]]:
+        """Return the images of each node, as names and digests."""
         nodes = self._nodes()
         listing = ["ctr", "-n", "k8s.io", "images", "ls"]
         return [
             set(loading.parse_listing(run(["docker", "exec", node, *listing], timeout=60)).items()) for node in nodes
         ]
 
-    def install(self, leases: bool = False) -> None:
-        """`leases`: the GPUs are another plugin's, which Podium only borrows (docs/leases.md)."""
+    def install(self, reservations: bool = False) -> None:
+        """Install the fake driver and Podium. `reservations`: another device plugin provides the GPUs."""
         with self.progress.step("fake driver") as step:
             step.detail("kubectl apply")
             self.kubectl("apply", "-f", str(self.project / "devcluster" / "manifests" / "fake-driver.yaml"))
             rollout = ["-n", "podium-fake-driver", "rollout", "status", "daemonset/podium-fake-driver"]
             self.kubectl(*rollout, "--timeout=120s", timeout=130)
-        if leases:
-            with self.progress.step("a plugin of nvidia.com/gpu") as step:
+        if reservations:
+            with self.progress.step("device plugin of nvidia.com/gpu") as step:
                 step.detail("kubectl apply -k")
                 self.kubectl("apply", "-k", str(self.project / "devcluster" / "manifests" / "nvidia-plugin"))
                 rollout = ["-n", "podium-fake-driver", "rollout", "status", "daemonset/nvidia-plugin"]
                 self.kubectl(*rollout, "--timeout=120s", timeout=130)
         argv = [self.tool("helm"), "upgrade", "--install", "podium", str(self.project / "charts" / "podium")]
         argv += [f"--kubeconfig={self.kubeconfig}", "--namespace", "podium-system", "--create-namespace"]
-        argv += [*chart_values(self.project, leases), "--wait", "--timeout", "4m"]
+        argv += [*chart_values(self.project, reservations), "--wait", "--timeout", "4m"]
         with self.progress.step("helm install podium") as step:
             run_logged(argv, log=self.log, step=step, timeout=INSTALL_SECONDS)
 
-    def example(self, leases: bool = False) -> None:
+    def example(self, reservations: bool = False) -> None:
+        """Apply the example job."""
         folder = self.project / "examples" / "digits"
         with self.progress.step("example job"):
-            self.kubectl("apply", "-f", str(folder / ("leases.yaml" if leases else "job.yaml")))
+            self.kubectl("apply", "-f", str(folder / ("reservations.yaml" if reservations else "job.yaml")))
         self.progress.say(f"watch it: KUBECONFIG={self.kubeconfig} podium watch digits")
-        if leases:
-            self.progress.say(f"take a GPU from it: kubectl apply -f {folder / 'stranger.yaml'}, and delete that again")
+        if reservations:
+            self.progress.say(
+                f"take a GPU from it: kubectl apply -f {folder / 'other-pod.yaml'}, and delete that again"
+            )
 
     def delete(self) -> None:
-        """Nothing may be frozen then: on cgroup v1 a frozen process outlives SIGKILL, and Docker gives up on it."""
+        """Thaw all processes and delete the cluster.
+
+        On cgroup v1 a frozen process survives SIGKILL, and Docker then fails to remove its container.
+        """
         if self.exists():
             with self.progress.step("helm uninstall podium (resumes what is suspended)") as step:
                 helm = [self.tool("helm"), "uninstall", "podium", "--namespace", "podium-system", "--ignore-not-found"]
                 try:
                     run([*helm, f"--kubeconfig={self.kubeconfig}", "--timeout", "90s"], timeout=100)
                 except CommandError:
-                    step.note("not possible; thawing by hand")
+                    step.skip("helm failed; processes are thawed directly instead")
             for node in self._nodes():
                 run(["docker", "exec", node, "/bin/sh", "-c", THAW], timeout=60, check=False)
         with self.progress.step(f"kind delete cluster {NAME}") as step:
@@ -151,29 +169,33 @@ class Kind:
         return run([self.tool("kind"), "get", "nodes", "--name", NAME], timeout=60).split()
 
 
-def chart_values(project: Path, leases: bool) -> list[str]:
-    """helm's arguments."""
-    source = ["--set", "gpus.mode=reservations"] if leases else []
+def chart_values(project: Path, reservations: bool) -> list[str]:
+    """Return helm's arguments."""
+    source = ["--set", "gpus.mode=reservations"] if reservations else []
     return ["--values", str(project / "examples" / "demo-values.yaml"), *source]
 
 
 def _image(source: Path) -> tuple[str, str]:
-    """Nothing that a node could hold where the archive does not say (an old `docker save`): it is sent again."""
-    found = loading.image_of(source)
-    return (found.name, found.digest) if found else ("", "")
+    """Return name and digest of an image.
+
+    An archive of an old `docker save` has neither. It gets empty texts, so it is sent again.
+    """
+    image = loading.image_of(source)
+    return (image.name, image.digest) if image else ("", "")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    """Create the cluster with Podium and the example, or delete it."""
     parser = argparse.ArgumentParser(prog="python -m podium_devcluster.kind", description="Podium on kind.")
     parser.add_argument("what", nargs="?", choices=["up", "down"], default="up")
-    parser.add_argument("--no-example", action="store_true", help="install Podium, apply no job")
-    parser.add_argument("--reservations", action="store_true", help="Podium borrows the GPUs from another plugin")
+    parser.add_argument("--no-example", action="store_true", help="install Podium without a job")
+    parser.add_argument("--reservations", action="store_true", help="another device plugin provides the GPUs")
     options = parser.parse_args(argv)
     cache, progress = Cache.default(), Progress()
     kind = Kind(cache, progress, paths.project_dir())
     try:
         check()
-        binaries.ensure(cache, TOOLS, progress)
+        build_all(binaries.pieces(cache, TOOLS, progress), cache, progress)
         if options.what == "down":
             kind.delete()
             return
@@ -185,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except (RuntimeError, OSError, ValueError) as error:
-        print(f"make kind: {error}\nlog: {kind.log}", file=sys.stderr)
+        print(f"make kind: {error}\nLog: {kind.log}", file=sys.stderr)
         sys.exit(1)
 
 

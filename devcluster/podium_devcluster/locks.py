@@ -1,4 +1,4 @@
-"""A file lock held by one process at a time: one up or down of a cluster, one build of an artefact."""
+"""File locks between processes: for the start and end of a cluster, and for builds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class LockTimeoutError(RuntimeError):
-    """Somebody else kept the lock for too long."""
+    """Another process held the lock for too long."""
 
 
 def _holder(path: Path) -> str:
@@ -23,22 +23,25 @@ def _holder(path: Path) -> str:
 
 @contextmanager
 def held(path: Path, *, timeout: float, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold `path` exclusively. The kernel frees it when the process ends, however it ends: no stale locks."""
+    """Hold `path` exclusively. The kernel releases it when the process ends, so no lock is ever stale.
+
+    `waiting` is called once with a sentence if another process holds the lock. Raises LockTimeoutError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        deadline, told = time.monotonic() + timeout, False
+        deadline, reported = time.monotonic() + timeout, False
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if waiting and not told:
-                    waiting(f"process {_holder(path)} is at work on {path.name}; waiting for it")
-                    told = True
+                if waiting and not reported:
+                    waiting(f"process {_holder(path)} holds {path.name}; waiting for it")
+                    reported = True
                 if time.monotonic() > deadline:
                     raise LockTimeoutError(
-                        f"{path} is held by process {_holder(path)} for more than {timeout:g} s: wait for it or end it"
+                        f"process {_holder(path)} has held {path} for more than {timeout:g} s; wait for it or end it"
                     ) from None
                 time.sleep(0.1)
         os.ftruncate(descriptor, 0)

@@ -1,4 +1,4 @@
-"""`podium-devcluster`: the command line over Cluster and the images. Called by the Makefile, the demo and people."""
+"""`podium-devcluster`: the command line of the dev cluster, for the Makefile, the demo and people."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
 
-from podium_devcluster import binaries
+from podium_devcluster import storage
+from podium_devcluster.artifacts import binaries, gobuild, images, rootfs
+from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.node_config import KubeletSettings
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime.node_config import KubeletSettings
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     top = argparse.ArgumentParser(prog="podium-devcluster", description="A real Kubernetes cluster on this machine.")
     commands = top.add_subparsers(dest="command", required=True)
 
@@ -26,30 +29,36 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("--name", default=os.environ.get("PODIUM_CLUSTER", "podium"), help="which cluster (podium)")
         return sub
 
-    up = command("up", "start it; a healthy one is taken as it is")
-    up.add_argument("--nodes", type=int, default=None, choices=range(9), help="0: control plane alone (2)")
-    up.add_argument("--container-log-max-size", default=None, help="a kubelet rotates a container's log beyond (10Mi)")
-    up.add_argument("--container-log-monitor-interval", default=None, help="how often it looks (10s)")
-    down = command("down", "end it: no process, namespace, mount or control group is left")
-    down.add_argument("--purge", action="store_true", help="also forget its logs, certificates and the nodes' images")
-    command("status", "what runs, and whether it is healthy; exit status 1 when not")
-    images = command("images", "build the images and load them into the running cluster")
-    images.add_argument("--no-load", action="store_true", help="build only")
-    images.add_argument("only", nargs="*", help="images by short name (podium, podium-fake-driver, podium-digits)")
-    kubectl = command("kubectl", "kubectl on this cluster: podium-devcluster kubectl -- get nodes")
+    up = command("up", "start the cluster; a healthy one is accepted as it is")
+    up.add_argument("--nodes", type=int, default=None, choices=range(9), help="number of nodes; 0: control plane (2)")
+    up.add_argument("--container-log-max-size", default=None, help="size at which a container's log is rotated (10Mi)")
+    up.add_argument("--container-log-monitor-interval", default=None, help="time between two size checks (10s)")
+    down = command("down", "end the cluster; no process, namespace, mount or control group remains")
+    down.add_argument("--purge", action="store_true", help="also remove its logs, certificates and the nodes' images")
+    command("status", "list the components and the cluster's health; exit status 1 if it is not healthy")
+    builds = command("images", "build the images and load them into the running cluster")
+    builds.add_argument("--no-load", action="store_true", help="build only")
+    builds.add_argument("only", nargs="*", help="images by short name (podium, podium-fake-driver, podium-digits)")
+    kubectl = command("kubectl", "run kubectl on this cluster: podium-devcluster kubectl -- get nodes")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
-    execute = command("node-exec", "a program inside a node: podium-devcluster node-exec node-1 -- ps aux")
+    execute = command("node-exec", "run a program in a node: podium-devcluster node-exec node-1 -- ps aux")
     execute.add_argument("node")
     execute.add_argument("arguments", nargs=argparse.REMAINDER)
-    for name, text in (("kill", "SIGKILL one component"), ("start", "start it again"), ("restart", "both")):
+    for name, text in (("kill", "kill a component"), ("start", "start it again"), ("restart", "kill and start it")):
         fault = command(name, f"{text}: kubelet@node-1, containerd@node-2, kube-scheduler, ...")
         fault.add_argument("component")
-    tools = command("binaries", "find or build programs into the cache and print where it is")
-    tools.add_argument("programs", nargs="*", choices=["helm", "kind", "kubectl", []], help="besides the cluster's own")
+    tools = command("binaries", "bring programs into the cache and print its folder")
+    tools.add_argument(
+        "programs", nargs="*", choices=["helm", "kind", "kubectl", []], help="default: the cluster's own"
+    )
+    command("prepare", "build everything that the demo needs into the cache, without a cluster")
+    command("cache", "print the size of the cache and how to remove it")
+    command("clean", "remove the cache; refused while a cluster runs from it")
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its status."""
     signal.signal(signal.SIGTERM, _interrupted)
     options = parser().parse_args(argv)
     try:
@@ -65,7 +74,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run_command(options: argparse.Namespace) -> int:
+    """Run one command and return the exit status."""
     cluster = _cluster(options)
+    cache, progress = cluster.cache, cluster.progress
     match options.command:
         case "up":
             cluster.up()
@@ -74,11 +85,9 @@ def run_command(options: argparse.Namespace) -> int:
         case "status":
             return _status(cluster)
         case "images":
-            from podium_devcluster.images import build_and_load
-
-            build_and_load(cluster, options.only, load=not options.no_load)
+            images.build_and_load(cluster, options.only, load=not options.no_load)
         case "kubectl":
-            program = cluster.cache.bin / "kubectl"
+            program = cache.bin / "kubectl"
             os.execv(program, [str(program), f"--kubeconfig={cluster.kubeconfig}", *rest(options.arguments)])
         case "node-exec":
             argv = cluster.node(options.node).enter(rest(options.arguments) or ["/bin/bash"])
@@ -88,8 +97,21 @@ def run_command(options: argparse.Namespace) -> int:
         case "binaries":
             extra = {"helm": binaries.HELM, "kind": binaries.KIND, "kubectl": binaries.KUBECTL}
             wanted = tuple(extra[name] for name in options.programs) or binaries.needed(2)
-            binaries.ensure(cluster.cache, wanted, cluster.progress)
-            print(cluster.cache.bin)
+            build_all(binaries.pieces(cache, wanted, progress), cache, progress)
+            print(cache.bin)
+        case "prepare":
+            cluster.check_machine()
+            programs = binaries.pieces(cache, binaries.STANDARD, progress)
+            build_all(
+                [*programs, *rootfs.pieces(cache, progress), *images.Workshop.of(cache, progress).pieces()],
+                cache,
+                progress,
+            )
+            gobuild.remove_inputs(cache)
+        case "cache":
+            print(storage.report(cache))
+        case "clean":
+            print(storage.clean(cache))
     return 0
 
 
@@ -98,35 +120,35 @@ def _cluster(options: argparse.Namespace) -> Cluster:
     interval = getattr(options, "container_log_monitor_interval", None)
     kubelet = None
     if size is not None or interval is not None:
-        plain = KubeletSettings()
+        default = KubeletSettings()
         kubelet = replace(
-            plain,
-            log_max_size=size or plain.log_max_size,
-            log_monitor_interval=interval or plain.log_monitor_interval,
+            default,
+            log_max_size=size or default.log_max_size,
+            log_monitor_interval=interval or default.log_monitor_interval,
         )
     nodes = getattr(options, "nodes", None)
     return Cluster(options.name, nodes=nodes, kubelet=kubelet, cache=Cache.default(), progress=Progress())
 
 
 def _status(cluster: Cluster) -> int:
-    complaints = cluster.complaints()
+    problems = cluster.problems()
     for component, record in cluster.processes.records().items():
         state = "running" if cluster.processes.alive(component) else "ENDED"
         print(f"{component:28} {state:8} {record.pid:>8}  {record.log}")
-    if complaints:
-        print(f"cluster {cluster.name}: " + "; ".join(complaints))
+    if problems:
+        print(f"cluster {cluster.name}: " + "; ".join(problems))
         return 1
     print(f"cluster {cluster.name} is healthy: KUBECONFIG={cluster.kubeconfig}")
     return 0
 
 
 def rest(arguments: list[str]) -> list[str]:
-    """What stands behind `--` (argparse drops it in some versions of Python, and in some places)."""
+    """Return the arguments after `--`, which some versions of argparse keep."""
     return arguments[1:] if arguments[:1] == ["--"] else arguments
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """SIGTERM clears up as Ctrl-C does."""
+    """Handle SIGTERM like Ctrl-C, so that everything is cleaned up."""
     raise KeyboardInterrupt
 
 

@@ -1,4 +1,7 @@
-"""What this machine lacks, all of it at once, each with its cure. Runs before anything is started."""
+"""Checks of the machine before anything is started.
+
+All problems are reported together, each with its cure.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from podium_devcluster import binaries, cgroups, debian, download, golang, rootfs
+from podium_devcluster.artifacts import binaries, debian, download, gobuild, rootfs
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime import cgroups
 from podium_devcluster.shell import CommandError, run
 
 COMMANDS = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "mount": "mount", "openssl": "openssl"}
-BUILD_DISK, RUN_DISK = 12 << 30, 2 << 30
+BUILD_DISK, RUN_DISK = 8 << 30, 2 << 30
 NODE_MEMORY, PLANE_MEMORY = 2 << 30, 1 << 30
 _OVERLAY = (
     'mount -t tmpfs t "$1" && mkdir "$1/l" "$1/u" "$1/w" "$1/m" && '
@@ -24,6 +28,8 @@ _OVERLAY = (
 
 @dataclass(frozen=True, slots=True)
 class Problem:
+    """What the machine lacks, and what to do."""
+
     what: str
     cure: str
 
@@ -32,6 +38,8 @@ class Problem:
 
 
 class PreflightError(RuntimeError):
+    """The machine lacks something; the text lists all problems."""
+
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)
         lines = "\n".join(f"  - {problem}" for problem in problems)
@@ -39,7 +47,7 @@ class PreflightError(RuntimeError):
 
 
 def check(cache: Cache, nodes: int, progress: Progress) -> None:
-    """Raises PreflightError that lists everything; installs missing Debian packages where it can."""
+    """Raise PreflightError with all problems; install missing Debian packages where possible."""
     problems: list[Problem] = []
     if sys.platform != "linux":
         raise PreflightError([Problem(f"not Linux but {sys.platform}", "use a Linux machine, or `make kind`")])
@@ -74,7 +82,7 @@ def _namespaces() -> list[Problem]:
         kinds = ["--net", "--mount", "--pid", "--fork", "--uts", "--ipc"]
         run(["unshare", *kinds, "ip", "link", "show", "lo"], timeout=10)
     except CommandError as error:
-        return [Problem("new namespaces are refused", f"needs CAP_SYS_ADMIN and CAP_NET_ADMIN ({error})")]
+        return [Problem("new namespaces are refused", f"run with CAP_SYS_ADMIN and CAP_NET_ADMIN ({error})")]
     try:
         script = "ip link add v0 type veth peer name v1 && ip link add b0 type bridge"
         run(["unshare", "--net", "--mount", "/bin/sh", "-c", script], timeout=10)
@@ -84,12 +92,12 @@ def _namespaces() -> list[Problem]:
 
 
 def _cgroups(nodes: int) -> list[Problem]:
-    found = cgroups.detect()
-    if found.tracking is None:
+    hierarchies = cgroups.detect()
+    if hierarchies.tracking is None:
         return [Problem("no control groups below /sys/fs/cgroup", "mount cgroup v2, or v1 with the freezer")]
-    if not os.access(found.tracking, os.W_OK):
-        return [Problem(f"{found.tracking} is read-only", "mount it writable (in a container: --privileged)")]
-    missing = found.missing() if nodes else []
+    if not os.access(hierarchies.tracking, os.W_OK):
+        return [Problem(f"{hierarchies.tracking} is read-only", "mount it writable (in a container: --privileged)")]
+    missing = hierarchies.missing() if nodes else []
     return [Problem(f"controllers missing: {', '.join(missing)}", "enable them in the kernel")] if missing else []
 
 
@@ -105,8 +113,8 @@ def _nodes(cache: Cache) -> list[Problem]:
     cache.root.mkdir(parents=True, exist_ok=True)
     kind = run(["stat", "-f", "-c", "%T", str(cache.root)], timeout=10).strip()
     if kind in ("overlayfs", "tmpfs"):
-        cure = "set PODIUM_CACHE to a folder on a real disk (overlayfs does not nest, containerd's images need space)"
-        problems.append(Problem(f"the cache {cache.root} lies on {kind}", cure))
+        cure = "set PODIUM_CACHE to a folder on a disk (overlayfs does not nest, and images need space)"
+        problems.append(Problem(f"the cache {cache.root} is on {kind}", cure))
     if not rootfs.folder(cache).is_dir() and not shutil.which("mmdebstrap") and not shutil.which("apt-get"):
         problems.append(Problem("no mmdebstrap and no apt-get to install it", "use Debian or Ubuntu, or `make kind`"))
     return problems
@@ -114,11 +122,11 @@ def _nodes(cache: Cache) -> list[Problem]:
 
 def _programs(cache: Cache, nodes: int) -> list[Problem]:
     missing = binaries.missing(cache, binaries.needed(nodes))
-    if not missing or download.allowed() or golang.system_go():
+    if not missing or download.allowed() or gobuild.system_go():
         return []
     names = ", ".join(program.name for program in missing)
     cure = "unset PODIUM_DOWNLOAD=0, install Go 1.21 or newer, or set KUBEBUILDER_ASSETS"
-    return [Problem(f"missing {names}, downloads are off and there is no Go", cure)]
+    return [Problem(f"missing {names}, downloads are off and Go is not installed", cure)]
 
 
 def _disk(cache: Cache, nodes: int) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""What a cluster was asked to be, kept in its state folder, so that the next command knows."""
+"""The requested size and settings of a cluster, kept in its state folder for later commands."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from podium_devcluster.network import NodeAddress, addresses
-from podium_devcluster.node_config import KubeletSettings
+from podium_devcluster.runtime.network import NodeAddress, addresses
+from podium_devcluster.runtime.node_config import KubeletSettings
 
 STARTING, RUNNING = "starting", "running"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
+    """What a cluster consists of, the port of its API server, and whether its start is complete."""
+
     nodes: int = 2
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     port: int = 0
@@ -21,22 +23,24 @@ class ClusterSpec:
 
     @property
     def addresses(self) -> tuple[NodeAddress, ...]:
+        """The nodes with their addresses."""
         return addresses(tuple(f"node-{number}" for number in range(1, self.nodes + 1)))
 
-    def differs(self, other: ClusterSpec) -> str:
-        """What `other` asks for that this one is not; "" when it will do. Pure."""
-        if other.nodes != self.nodes:
-            return f"it has {self.nodes} nodes, {other.nodes} are asked for"
-        if other.nodes and other.kubelet != self.kubelet:
-            return f"its kubelets run with {self.kubelet}, {other.kubelet} is asked for"
+    def difference(self, requested: ClusterSpec) -> str:
+        """Return how this cluster differs from the requested one; "" if it does not. Pure."""
+        if requested.nodes != self.nodes:
+            return f"it has {self.nodes} nodes instead of {requested.nodes}"
+        if requested.nodes and requested.kubelet != self.kubelet:
+            return f"its kubelets run with {self.kubelet} instead of {requested.kubelet}"
         return ""
 
     def with_phase(self, phase: str) -> ClusterSpec:
+        """Return the same cluster in another phase."""
         return replace(self, phase=phase)
 
 
 def load(file: Path) -> ClusterSpec | None:
-    """None when there is none, or a killed run left half of one."""
+    """Return the stored spec; None if the file is missing or incomplete, as a killed run may leave it."""
     try:
         raw = json.loads(file.read_text())
         return ClusterSpec(**{**raw, "kubelet": KubeletSettings(**raw["kubelet"])})
@@ -45,6 +49,7 @@ def load(file: Path) -> ClusterSpec | None:
 
 
 def save(file: Path, spec: ClusterSpec) -> None:
+    """Store a spec. The file is replaced in one operation."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(".tmp")
     temporary.write_text(json.dumps(asdict(spec), indent=1))

@@ -1,4 +1,4 @@
-"""Start a cluster on a cleared machine: network, control plane and nodes, as much as possible at the same time."""
+"""The start of a cluster: network, control plane and nodes, in parallel where possible."""
 
 from __future__ import annotations
 
@@ -11,32 +11,36 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from podium_devcluster import controlplane, forward, kubeconfig, loading, network, pki, spec, teardown
-from podium_devcluster.apiserver import ApiClient
-from podium_devcluster.cgroups import ClusterCgroups
-from podium_devcluster.node import Node
-from podium_devcluster.node_config import API_SERVER
+from podium_devcluster import spec, teardown
 from podium_devcluster.paths import Cache, ClusterPaths
-from podium_devcluster.processes import Processes
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime import controlplane, forward, loading, network, pki
+from podium_devcluster.runtime.apiserver import ApiClient
+from podium_devcluster.runtime.cgroups import ClusterCgroups
+from podium_devcluster.runtime.node import Node
+from podium_devcluster.runtime.node_config import API_SERVER
+from podium_devcluster.runtime.processes import Processes
 from podium_devcluster.spec import ClusterSpec
 
-# nothing of the caller's: a proxy in it would stand between the API server and its webhooks
+# not the caller's environment: a proxy in it would come between the API server and its webhooks
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
 
 
 class ClusterError(RuntimeError):
-    """The cluster cannot be used as it was asked for; the text says why and where to look."""
+    """The cluster cannot be used as requested. The text names the reason and the logs."""
 
 
 def nodes_of(
     wanted: ClusterSpec, paths: ClusterPaths, cache: Cache, cgroups: ClusterCgroups, processes: Processes
 ) -> tuple[Node, ...]:
+    """Return the nodes of a cluster."""
     return tuple(Node(address, paths, cache, cgroups, processes) for address in wanted.addresses)
 
 
 @dataclass(frozen=True, slots=True)
 class Startup:
+    """One start of one cluster."""
+
     paths: ClusterPaths
     cache: Cache
     cgroups: ClusterCgroups
@@ -44,7 +48,10 @@ class Startup:
     progress: Progress
 
     def run(self, wanted: ClusterSpec, lower: Path | None, archives: list[Path]) -> None:
-        """`lower`: the nodes' shared root; `archives`: the images that they start with."""
+        """Start everything and wait until it is ready.
+
+        `lower` is the nodes' root, `archives` are their first images.
+        """
         for folder in (self.paths.log, self.paths.etcd, self.paths.run, self.paths.shared):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
@@ -80,12 +87,12 @@ class Startup:
         wanted = replace(wanted, port=listener.getsockname()[1])
         spec.save(self.paths.spec, wanted)
         server = f"https://127.0.0.1:{wanted.port}"
-        kubeconfig.write(self.paths.kubeconfig, server, self.paths.pki, "admin", f"podium-{self.paths.name}")
+        pki.write_kubeconfig(self.paths.kubeconfig, server, self.paths.pki, "admin", f"podium-{self.paths.name}")
         for user in ("kube-controller-manager", "kube-scheduler"):
             local = f"https://127.0.0.1:{controlplane.PORT}"
-            kubeconfig.write(self.paths.pki / f"{user}.kubeconfig", local, self.paths.pki, user, user)
+            pki.write_kubeconfig(self.paths.pki / f"{user}.kubeconfig", local, self.paths.pki, user, user)
         for user in ("kube-proxy", *(a.node for a in wanted.addresses)):
-            kubeconfig.write(self.paths.pki / f"{user}.kubeconfig", API_SERVER, self.paths.pki, user, user)
+            pki.write_kubeconfig(self.paths.pki / f"{user}.kubeconfig", API_SERVER, self.paths.pki, user, user)
         self._plane("etcd", controlplane.etcd(self.cache.bin, self.paths))
         self._plane("kube-apiserver", controlplane.apiserver(self.cache.bin, self.paths))
         with listener:
@@ -103,29 +110,29 @@ class Startup:
 
     def _make_node(self, node: Node, wanted: ClusterSpec, lower: Path | None, archives: list[Path]) -> None:
         if lower is None:
-            raise ClusterError("a node needs a root file system")
+            raise ClusterError("a node needs a root file system; call rootfs.ensure first")
         node.prepare(wanted.kubelet)
         node.start_init(lower)
         node.start_containerd()
         loading.load(node, archives)
         node.start_kubelet()
 
-    def _until(self, ready: Callable[[], bool], seconds: float, complaint: str, watched: Sequence[str]) -> None:
+    def _until(self, ready: Callable[[], bool], seconds: float, problem: str, watched: Sequence[str]) -> None:
         deadline = time.monotonic() + seconds
         while not ready():
             for component in watched:
                 if not self.processes.alive(component):
                     raise ClusterError(f"{component} ended; the end of its log:\n{self.processes.tail(component)}")
             if time.monotonic() > deadline:
-                raise ClusterError(f"{complaint} after {seconds:g} s; logs: {self.paths.log}")
+                raise ClusterError(f"{problem} after {seconds:g} s; logs: {self.paths.log}")
             time.sleep(0.05)
 
 
 def _listen(port: int) -> socket.socket:
-    """On the wanted port where it is free, else on any."""
+    """Listen on the given port if it is free, else on any."""
     if port:
         try:
             return socket.create_server(("127.0.0.1", port), backlog=256)
         except OSError:
-            pass  # taken meanwhile
+            pass  # another program uses it
     return socket.create_server(("127.0.0.1", 0), backlog=256)

@@ -1,6 +1,6 @@
-"""End a cluster for certain, however it came to be: processes, namespaces, mounts, control groups, state.
+"""End a cluster reliably: processes, namespaces, mounts, control groups and state.
 
-Nothing here relies on what a former run wrote down: what belongs to the cluster is asked of the kernel.
+What belongs to a cluster is read from the kernel, not from files of an earlier run, which may have been killed.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ import signal
 import time
 from pathlib import Path
 
-from podium_devcluster import network
-from podium_devcluster.cgroups import ClusterCgroups
 from podium_devcluster.paths import ClusterPaths
-from podium_devcluster.processes import Processes, is_same, state_of
+from podium_devcluster.runtime import network
+from podium_devcluster.runtime.cgroups import ClusterCgroups
+from podium_devcluster.runtime.processes import Processes, is_same, state_of
 
 KILL_SECONDS = 20.0
 
 
 class LeftoverError(RuntimeError):
-    """Something survived."""
+    """Parts of the cluster could not be removed."""
 
 
 def pids(cgroups: ClusterCgroups, processes: Processes) -> set[int]:
-    """By control group, and those recorded ones that are still the same process."""
+    """Return the cluster's processes: those in its control groups, and recorded ones that still run."""
     recorded = {r.pid for r in processes.records().values() if is_same(r, state_of(r.pid))}
     alive = {pid for pid in cgroups.pids() if (state := state_of(pid)) is not None and state.state not in "ZX"}
     return (recorded | alive) - {os.getpid()}
 
 
 def mounts_below(folder: Path, text: str) -> list[str]:
-    """Mount points at or below `folder`, from /proc/self/mounts. Pure."""
+    """Return the mount points at or below `folder` from the text of /proc/self/mounts. Pure."""
     points = [line.split()[1].replace("\\040", " ") for line in text.splitlines() if len(line.split()) > 1]
     return [point for point in points if Path(point) == folder or folder in Path(point).parents]
 
 
-def foreign(paths: ClusterPaths, cgroups: ClusterCgroups) -> str:
-    """The state folder of a living cluster of this name that another cache owns; "" when there is none."""
+def other_owner(paths: ClusterPaths, cgroups: ClusterCgroups) -> str:
+    """Return the state folder of a running cluster of this name in another cache, or ""."""
     try:
         owner = paths.owner.read_text().strip()
     except OSError:
@@ -46,51 +46,61 @@ def foreign(paths: ClusterPaths, cgroups: ClusterCgroups) -> str:
 
 
 def claim(paths: ClusterPaths) -> None:
+    """Record that this state folder owns the cluster's name on the machine."""
     paths.owner.parent.mkdir(parents=True, exist_ok=True)
     paths.owner.write_text(str(paths.root))
 
 
 def leftovers(paths: ClusterPaths, cgroups: ClusterCgroups, processes: Processes) -> list[str]:
-    """Everything of this cluster that is on the machine outside its state folder."""
-    found = [f"process {pid}" for pid in sorted(pids(cgroups, processes))]
-    found += [f"network namespace {name}" for name in network.existing(paths.name)]
-    found += [f"mount {point}" for point in mounts_below(paths.root, Path("/proc/self/mounts").read_text())]
-    return found + [f"control group {group}" for group in cgroups.left()]
+    """Return everything of this cluster that the machine holds outside its state folder."""
+    parts = [f"process {pid}" for pid in sorted(pids(cgroups, processes))]
+    parts += [f"network namespace {name}" for name in network.existing(paths.name)]
+    parts += [f"mount {point}" for point in mounts_below(paths.root, Path("/proc/self/mounts").read_text())]
+    return parts + [f"control group {group}" for group in cgroups.remaining()]
 
 
 def end_processes(cgroups: ClusterCgroups, processes: Processes) -> int:
-    """SIGKILL to all at once: their data is thrown away. Frozen ones are thawed first, again and again."""
+    """Kill all processes and return their number.
+
+    Their data is discarded, so SIGKILL is enough; frozen ones are thawed.
+    """
     deadline = time.monotonic() + KILL_SECONDS
     ended: set[int] = set()
-    while left := pids(cgroups, processes):
-        ended |= left
+    while remaining := pids(cgroups, processes):
+        ended |= remaining
         cgroups.thaw()
-        for pid in left:
+        for pid in remaining:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
         if time.monotonic() > deadline:
-            raise LeftoverError(f"processes {sorted(left)} do not end on SIGKILL (stuck in the kernel?)")
+            raise LeftoverError(f"processes {sorted(remaining)} do not end on SIGKILL; see their stacks in /proc")
         time.sleep(0.03)
     return len(ended)
 
 
 def clear(paths: ClusterPaths, cgroups: ClusterCgroups, processes: Processes, purge: bool) -> int:
-    """Returns how many processes had to be ended. `purge` also forgets logs, certificates and the nodes' images."""
+    """End the cluster and return the number of killed processes.
+
+    `purge` also removes logs, certificates and images.
+    """
     ended = end_processes(cgroups, processes)
     network.remove(paths.name)
     stuck = cgroups.remove()
-    left = leftovers(paths, cgroups, processes)
-    if stuck or left:
-        raise LeftoverError("still there: " + ", ".join(left or map(str, stuck)))
+    remaining = leftovers(paths, cgroups, processes)
+    if stuck or remaining:
+        raise LeftoverError("could not be removed: " + ", ".join(remaining or map(str, stuck)))
     paths.owner.unlink(missing_ok=True)
-    _forget(paths, purge)
+    _remove_state(paths, purge)
     return ended
 
 
-def _forget(paths: ClusterPaths, purge: bool) -> None:
-    """No mount is left below the state folder (just checked), so deleting stays inside it."""
+def _remove_state(paths: ClusterPaths, purge: bool) -> None:
+    """Remove the state folder, or what the next start makes again.
+
+    The caller has checked that it contains no mount.
+    """
     if purge:
         shutil.rmtree(paths.root, ignore_errors=True)
         return

@@ -1,10 +1,10 @@
-"""What is built and run, by version: the only place where these numbers are written."""
+"""Versions of everything that is built and run. No other file contains them."""
 
 from __future__ import annotations
 
 KUBERNETES = "1.36.3"
 OLDER_KUBERNETES = "1.34.4"
-"""Whose kube-scheduler is asked the same questions (`make test-older-scheduler`)."""
+"""The older minor version whose kube-scheduler `make test-older-scheduler` uses."""
 ETCD = "3.6.16"
 HELM = "3.21.4"
 KIND = "0.33.0"

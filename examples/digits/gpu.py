@@ -1,7 +1,7 @@
-"""GPU memory for train.py, through the driver's own library (libcuda), if there is one: without it nothing happens.
+"""GPU memory for train.py through the driver's library (libcuda), where it is installed.
 
-The network is far too small to be worth a GPU's arithmetic. What is real is the memory: a block of it is taken, and the
-network lies there between two epochs, so whoever moves that block about has to bring it back as it was.
+The network is too small to be trained on a GPU. The memory is real: the script allocates a block, and the network is
+stored there between two epochs. So a suspension that moves the block has to restore it exactly.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
-FOR_THE_CONTEXT = 4  # the driver's own part of what the trial declared: one in so many
+CONTEXT_SHARE = 4  # the driver's context takes 1/4 of the memory that the trial declares
 
 
 class Block:
-    """A block on the first GPU, current in the thread that made it."""
+    """A block of memory on the first GPU; only the thread that made it may use it."""
 
     def __init__(self, cuda: ctypes.CDLL, size: int) -> None:
         self._cuda = cuda
         self._at = ctypes.c_uint64()
         code = cuda.cuMemAlloc_v2(ctypes.byref(self._at), ctypes.c_size_t(size))
         if code == OUT_OF_MEMORY:
-            sys.exit(f"CUDA out of memory: {size} bytes were asked for")
+            sys.exit(f"CUDA out of memory: {size} bytes were requested")
         self._check(code)
 
     def store(self, arrays: Sequence[NDArray[np.float32]]) -> None:
-        """One after the other, from the block's beginning."""
+        """Copy the arrays to the block, one after the other."""
         at = self._at.value
         for array in arrays:
             data = np.ascontiguousarray(array)
@@ -38,7 +38,7 @@ class Block:
             at += data.nbytes
 
     def load(self, arrays: Sequence[NDArray[np.float32]]) -> None:
-        """Overwrites them with what was stored."""
+        """Overwrite the arrays with the stored values."""
         at = self._at.value
         for array in arrays:
             size = ctypes.c_size_t(array.nbytes)
@@ -51,9 +51,10 @@ class Block:
             sys.exit(f"CUDA error {code}")
 
 
-def open_block(least: int) -> Block | None:
-    """A block of what $PODIUM_GPU_MEMORY_BYTES declares (less a part for the driver), at least `least` bytes; None
-    where there is no driver or no GPU.
+def open_block(minimum: int) -> Block | None:
+    """Return a block on the first GPU, or None without a driver or a GPU.
+
+    Its size is $PODIUM_GPU_MEMORY_BYTES without the share of the driver's context, but at least `minimum` bytes.
     """
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -65,7 +66,7 @@ def open_block(least: int) -> Block | None:
     if cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) or cuda.cuCtxSetCurrent(context):
         return None
     declared = int(os.environ.get("PODIUM_GPU_MEMORY_BYTES", "0"))
-    return Block(cuda, max(declared - declared // FOR_THE_CONTEXT, least))
+    return Block(cuda, max(declared - declared // CONTEXT_SHARE, minimum))
 
 
 def _address(array: NDArray[np.float32]) -> ctypes.c_void_p:

@@ -1,7 +1,8 @@
-"""Trains a small network on scikit-learn's handwritten digits: an ordinary script, without any library of Podium's.
+"""Train a small network on scikit-learn's handwritten digits, without any library of Podium.
 
-It prints one JSON line an epoch, saves itself each epoch and goes on from there, bit for bit. What makes it a fit for a
-search is common good practice: hyper-parameters are flags, the metric is printed, SIGTERM ends it with its state saved.
+The script prints one JSON line per epoch, saves a checkpoint after each epoch, and resumes from it bit for bit. Only
+common practice makes it suitable for a search: hyper-parameters are flags, the metric is printed, and SIGTERM ends the
+script after a checkpoint.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO
 
-STOPPED = 143  # 128 + SIGTERM
+STOPPED = 143  # exit status: 128 + SIGTERM
 MARKER = "podium-checkpoint.json"
-stop_asked = False
+stop_requested = False
 
 
-def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
-    global stop_asked
-    stop_asked = True
+def request_stop(_number: int, _frame: FrameType | None) -> None:
+    """Handle SIGTERM: the training ends after the present epoch."""
+    global stop_requested
+    stop_requested = True
 
 
-signal.signal(signal.SIGTERM, ask_to_stop)  # before the slow imports: pid 1 has no default action for it
-# One thread, set before numpy starts its own: sums then have one order, and a run can be repeated bit for bit.
+signal.signal(signal.SIGTERM, request_stop)  # before the slow imports: pid 1 has no default action for it
+# One thread, set before numpy starts its threads: sums then have one order, and runs are equal bit for bit.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
@@ -40,7 +42,7 @@ from numpy.typing import NDArray  # noqa: E402
 
 Array = NDArray[np.float32]
 SIDE = 8
-SHIFT = 2  # views are moved by up to so many pixels
+SHIFT = 2  # pixels by which views are moved at most
 NOISE = 0.2
 VALIDATION_SHARE = 0.2
 VALIDATION_VIEWS = 8
@@ -55,6 +57,8 @@ ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """The hyper-parameters and options of a training."""
+
     lr: float
     width: int
     batch_size: int
@@ -65,12 +69,16 @@ class Settings:
 
 @dataclass(slots=True)
 class Model:
-    """Two hidden layers and a softmax; weights[i], biases[i] and what momentum remembers of each."""
+    """Two hidden layers and a softmax.
+
+    `values` alternates weights and biases; `momenta` has the momentum of each.
+    """
 
     values: list[Array]
     momenta: list[Array]
 
     def forward(self, inputs: Array, activation: Callable[[Array], Array]) -> tuple[list[Array], Array]:
+        """Return the inputs of all layers, and the class probabilities (one row per image)."""
         layers = [inputs]
         for i in range(0, len(self.values) - 2, 2):
             layers.append(activation(layers[-1] @ self.values[i] + self.values[i + 1]))
@@ -80,25 +88,26 @@ class Model:
 
 
 def new_model(settings: Settings, random: np.random.Generator) -> Model:
+    """Return a model with random weights."""
     sizes = [SIDE * SIDE, settings.width, settings.width, 10]
     values: list[Array] = []
-    for into, out in itertools.pairwise(sizes):
-        values.append(random.standard_normal((into, out), dtype=np.float32) * np.float32(np.sqrt(1 / into)))
-        values.append(np.zeros(out, dtype=np.float32))
+    for inputs, outputs in itertools.pairwise(sizes):
+        values.append(random.standard_normal((inputs, outputs), dtype=np.float32) * np.float32(np.sqrt(1 / inputs)))
+        values.append(np.zeros(outputs, dtype=np.float32))
     return Model(values, [np.zeros_like(value) for value in values])
 
 
 class Digits:
-    """The images, split once for all trials, and random views of them (moved and noisy)."""
+    """The images with one split for all trials, and random views of them (moved and noisy)."""
 
     def __init__(self) -> None:
-        from sklearn.datasets import load_digits  # here, since --help should not wait for it
+        from sklearn.datasets import load_digits  # imported here, so that --help is fast
 
         images, labels = load_digits(return_X_y=True)
-        order = np.random.default_rng(0).permutation(len(images))  # the split is the same whatever --seed says
+        order = np.random.default_rng(0).permutation(len(images))  # the split does not depend on --seed
         images, labels = (images[order] / 16).astype(np.float32), labels[order]
         cut = int(len(images) * VALIDATION_SHARE)
-        blank = np.zeros((len(images), 1), dtype=np.float32)  # pixel 64: what lies outside of the image
+        blank = np.zeros((len(images), 1), dtype=np.float32)  # pixel 64 stands for everything outside the image
         padded = np.hstack([images, blank])
         self._moves = self._all_moves()
         self.images, self.labels = padded[cut:], labels[cut:]
@@ -108,7 +117,7 @@ class Digits:
 
     @staticmethod
     def _all_moves() -> NDArray[np.intp]:
-        """For each shift the pixel that lands on each place, 64 where none does."""
+        """Return, for each shift and each pixel of the view, the pixel of the image; 64 is outside the image."""
         row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)
         moves = []
         for down in range(-SHIFT, SHIFT + 1):
@@ -124,13 +133,13 @@ class Digits:
         return views + np.float32(NOISE) * random.standard_normal(views.shape, dtype=np.float32)
 
     def batch(self, rows: NDArray[np.intp], work: int, random: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
-        """`work` different views of each image."""
+        """Return `work` different views of each image, and their labels."""
         repeated = np.repeat(rows, work)
         return self._views(self.images, repeated, random), self.labels[repeated]
 
 
 def train_epoch(model: Model, digits: Digits, settings: Settings, random: np.random.Generator) -> float:
-    """One pass over the images in random order; the mean loss."""
+    """Train for one pass over the images in random order and return the mean loss."""
     activation, derivative = ACTIVATIONS[settings.activation]
     order = random.permutation(len(digits.images))
     total = 0.0
@@ -157,20 +166,21 @@ def train_epoch(model: Model, digits: Digits, settings: Settings, random: np.ran
 
 
 def accuracy(model: Model, digits: Digits, settings: Settings) -> float:
+    """Return the share of the validation views that the model classifies correctly."""
     _, likelihoods = model.forward(digits.validation, ACTIVATIONS[settings.activation][0])
     return float((likelihoods.argmax(axis=1) == digits.validation_labels).mean())
 
 
 def save(folder: Path, settings: Settings, epoch: int, model: Model, random: np.random.Generator) -> None:
-    """The state, then the marker that names its epoch: killed at any instant, the marker's state is whole."""
+    """Write the state, then the completion marker. After a kill, the marker names a complete state."""
     about = {"settings": repr(settings), "epoch": epoch, "random": random.bit_generator.state}
     arrays = {f"value{i}": value for i, value in enumerate(model.values)}
     arrays |= {f"momentum{i}": momentum for i, momentum in enumerate(model.momenta)}
     folder.mkdir(parents=True, exist_ok=True)
     state = folder / f"epoch-{epoch}.npz"
     replace(state, lambda file: np.savez(file, about=np.array(json.dumps(about)), **arrays))  # type: ignore[arg-type]
-    # All that this script has to do with Podium: the marker's name. Some file must say which state counts; under this
-    # name a scheduler can read it too, and knows what an end would cost. No library, no call, the same on a laptop.
+    # The marker's name is all that this script shares with Podium. Some file has to name the complete state. With this
+    # name, Podium can read it and knows how much work a kill would lose. It works the same way without Podium.
     replace(folder / MARKER, lambda file: file.write(json.dumps({"step": epoch}).encode()))
     for old in folder.glob("epoch-*"):
         if old != state:
@@ -178,20 +188,20 @@ def save(folder: Path, settings: Settings, epoch: int, model: Model, random: np.
 
 
 def replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Aside, to the disk, then renamed."""
-    aside = path.with_name(path.name + ".new")
-    with aside.open("wb") as file:
+    """Write a temporary file, sync it to the disk, and rename it."""
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("wb") as file:
         write(file)
         file.flush()
         os.fsync(file.fileno())
-    aside.rename(path)
+    temporary.rename(path)
     directory = os.open(path.parent, os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
 
 
 def load(folder: Path, settings: Settings, model: Model, random: np.random.Generator) -> int:
-    """Fills model and random source from the state that the marker names; its epoch, 0 without one."""
+    """Restore model and random generator from the marker's state; return its epoch, or 0 without a marker."""
     marker = folder / MARKER
     if not marker.exists():
         return 0
@@ -200,7 +210,9 @@ def load(folder: Path, settings: Settings, model: Model, random: np.random.Gener
     with np.load(file) as saved:
         about: dict[str, Any] = json.loads(str(saved["about"]))
         if about["settings"] != repr(settings):
-            sys.exit(f"{file} is of another trial: {about['settings']}, not {settings!r}; give each its own folder")
+            sys.exit(
+                f"{file} belongs to another trial: {about['settings']}, not {settings!r}; use one folder per trial"
+            )
         model.values = [saved[f"value{i}"] for i in range(len(model.values))]
         model.momenta = [saved[f"momentum{i}"] for i in range(len(model.momenta))]
     random.bit_generator.state = about["random"]
@@ -208,22 +220,28 @@ def load(folder: Path, settings: Settings, model: Model, random: np.random.Gener
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
     parser.add_argument("--width", type=int, default=64, help="units in each of the two hidden layers")
     parser.add_argument("--batch-size", "--batch_size", type=int, default=64, help="images in one step")
-    parser.add_argument("--activation", choices=sorted(ACTIVATIONS), default="relu", help="of the hidden layers")
     parser.add_argument(
-        "--seed", type=int, default=0, help="of weights, order and views (the split is always the same)"
+        "--activation", choices=sorted(ACTIVATIONS), default="relu", help="activation of the hidden layers"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of weights, order and views (the split is always the same)"
     )
     parser.add_argument("--epochs", type=int, default=40, help="passes over the images")
-    parser.add_argument("--work", type=int, default=200, help="views of each image in a step: time goes with it")
+    parser.add_argument(
+        "--work", type=int, default=200, help="views of each image per step; the time is proportional to it"
+    )
     folder = os.environ.get("PODIUM_CHECKPOINT")
-    parser.add_argument("--checkpoint", default=folder, help="folder to save to and to go on from")
+    parser.add_argument("--checkpoint", default=folder, help="folder to save checkpoints to and to resume from")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Train to the last epoch, or until SIGTERM; return the exit status."""
     args = parse(arguments)
     settings = Settings(args.lr, args.width, args.batch_size, args.activation, args.seed, args.work)
     folder = Path(args.checkpoint) if args.checkpoint else None
@@ -234,17 +252,17 @@ def main(arguments: list[str] | None = None) -> int:
     block = open_block(sum(array.nbytes for array in (*model.values, *model.momenta)))  # None without a GPU
     if block:
         block.store([*model.values, *model.momenta])
-    np.seterr(all="ignore")  # a learning rate that is far too high overflows: that is a bad trial, not a broken one
+    np.seterr(all="ignore")  # a learning rate that is far too high overflows: a bad trial, but not a failed one
     for epoch in range(done + 1, args.epochs + 1):
-        if stop_asked:
+        if stop_requested:
             return STOPPED
         if block:
             block.load([*model.values, *model.momenta])
         loss = train_epoch(model, digits, settings, random)
         if block:
             block.store([*model.values, *model.momenta])
-        # Printed before it is saved: killed between the two, the next run repeats this very line; the other way round,
-        # it would be missing.
+        # Printed before it is saved: after a kill between the two, the next attempt prints the same line again. In the
+        # other order, the line would be missing.
         shown = loss if math.isfinite(loss) else str(loss)  # JSON has no NaN
         print(json.dumps({"epoch": epoch, "val_acc": accuracy(model, digits, settings), "loss": shown}))
         if folder:

@@ -1,4 +1,4 @@
-# POSIX shell: the same contract with plain files, for a script in any language that a shell can start. Source it:
+# POSIX shell: the checkpoint contract with plain files, for a program that a shell script starts. Source it:
 #
 #     . ./podium.sh
 #     step=0; state=$(podium_load) && step=$(podium_step)
@@ -7,20 +7,20 @@
 #         if podium_wanted || [ $((step % 10)) = 0 ]; then podium_save $step write_state; fi
 #     done
 #
-# Outside of Podium nothing is saved, unless PODIUM_CHECKPOINT names a folder.
+# Without Podium nothing is saved, unless PODIUM_CHECKPOINT names a folder.
 
-# The shell goes on until the command that it waits for is done; then the next question is answered with yes. But a
-# signal that comes just after podium_wanted said no is told a question later: the save is asked for first.
+# The shell runs the trap when the present command has ended; the next call then returns yes. A signal that arrives just
+# after podium_wanted returned no is reported one call later, so that the script saves before it ends.
 podium_stop=
 podium_declined=
 trap 'podium_stop=1' TERM
 
 podium_stopping() {
-    podium_late=$podium_declined podium_declined=
-    [ -n "$podium_stop" ] && [ -z "$podium_late" ]
+    podium_postponed=$podium_declined podium_declined=
+    [ -n "$podium_stop" ] && [ -z "$podium_postponed" ]
 }
 
-# Whether a save is wanted now.
+# Returns yes if a checkpoint is requested now.
 podium_wanted() {
     podium_declined=
     if [ -n "$podium_stop" ]; then return 0; fi
@@ -30,7 +30,7 @@ podium_wanted() {
     return 1
 }
 
-# podium_save STEP COMMAND...: COMMAND gets an empty folder as its last argument and writes the state there.
+# podium_save STEP COMMAND...: runs COMMAND with an empty folder as its last argument; it writes the state there.
 podium_save() {
     podium_declined=
     [ -n "${PODIUM_CHECKPOINT:-}" ] || return 0
@@ -46,7 +46,7 @@ podium_save() {
     fi
     printf '%s\n' "$podium_line" >"$PODIUM_CHECKPOINT/podium-checkpoint.json.new" &&
         sync "$PODIUM_CHECKPOINT/podium-checkpoint.json.new" || return
-    rm -f "$PODIUM_CHECKPOINT/podium-checkpoint-request" # before the marker: what is asked for later is a later save
+    rm -f "$PODIUM_CHECKPOINT/podium-checkpoint-request" # before the marker: a later request is for a later checkpoint
     mv "$PODIUM_CHECKPOINT/podium-checkpoint.json.new" "$PODIUM_CHECKPOINT/podium-checkpoint.json" &&
         sync "$PODIUM_CHECKPOINT" || return
     for podium_old in "$PODIUM_CHECKPOINT"/step-*; do
@@ -54,11 +54,11 @@ podium_save() {
     done
 }
 
-# The folder of the save to go on from; fails if there is none.
+# Prints the folder of the checkpoint to resume from; fails if there is none.
 podium_load() {
     podium_name=$(sed -n 's/.*"path": *"\([^"]*\)".*/\1/p' "${PODIUM_CHECKPOINT:-/nowhere}/podium-checkpoint.json" 2>/dev/null)
     [ -n "$podium_name" ] && [ -d "$PODIUM_CHECKPOINT/$podium_name" ] && printf '%s\n' "$PODIUM_CHECKPOINT/$podium_name"
 }
 
-# Its step.
+# Prints the step of that checkpoint.
 podium_step() { sed -n 's/.*"step": *\([0-9]*\).*/\1/p' "$PODIUM_CHECKPOINT/podium-checkpoint.json"; }

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer: saves when Podium asks, ends after SIGTERM, reports what it logs.
+"""Hugging Face Trainer: saves on Podium's request, ends after SIGTERM, and reports what it logs.
 
     from podium_huggingface import PodiumCallback, trial
     saved = trial.load()
@@ -7,8 +7,8 @@
     if trial.stopping():
         sys.exit(trial.STOPPED)
 
-The job says `metrics: {format: json}`; a step is the Trainer's global_step. Of the checkpoints the newest stays, and
-the best where the Trainer keeps one.
+The job sets `metrics: {format: json}`; a step is the Trainer's global_step. The newest checkpoint is kept, and the best
+one if the Trainer keeps it.
 """
 
 from __future__ import annotations
@@ -27,23 +27,28 @@ from podium import trial
 
 
 class PodiumCallback(TrainerCallback):
+    """Connects a Trainer to `podium.trial`."""
+
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Handle SIGTERM, and keep old checkpoints until the marker is written."""
         trial.stopping()
-        # The Trainer removes old checkpoints before it tells us of the new one: killed between the two, the one that
-        # the marker names would be gone. We remove them, afterwards.
+        # The Trainer removes old checkpoints before it reports the new one. A kill between the two would lose the
+        # checkpoint that the completion marker names. So this callback removes them, after the new marker is written.
         args.save_total_limit = None
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        answers = torch.tensor([trial.should_save(), trial.stopping()], dtype=torch.int32, device=args.device)
-        if args.world_size > 1:  # all ranks save at the same step, or they wait for one another for ever
-            torch.distributed.all_reduce(answers, torch.distributed.ReduceOp.MAX)
-        save, stop = (bool(answer) for answer in answers.tolist())
+        """Save on request, and end after SIGTERM."""
+        requests = torch.tensor([trial.should_save(), trial.stopping()], dtype=torch.int32, device=args.device)
+        if args.world_size > 1:  # all ranks have to save at the same step, or they deadlock
+            torch.distributed.all_reduce(requests, torch.distributed.ReduceOp.MAX)
+        save, stop = (bool(request) for request in requests.tolist())
         control.should_save |= save
         control.should_training_stop |= stop
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Write the completion marker and remove older checkpoints."""
         if args.world_size > 1:
-            torch.distributed.barrier()  # each rank has written its part before the marker says that it is whole
+            torch.distributed.barrier()  # the marker is written after every rank has saved its part
         newest = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if not os.environ.get("PODIUM_CHECKPOINT") or not state.is_world_process_zero:
             return
@@ -55,4 +60,5 @@ class PodiumCallback(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
     ) -> None:
+        """Report the metrics."""
         trial.report(step=state.global_step, **(logs or {}))

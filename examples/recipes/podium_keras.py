@@ -1,4 +1,4 @@
-"""Keras 3: saves each epoch (or each `every` epochs, and when Podium asks), ends after SIGTERM, reports the logs.
+"""Keras 3: saves after every epoch and on Podium's request, ends after SIGTERM, and reports the logs.
 
     from podium_keras import PodiumCallback, trial
     saved = trial.load()
@@ -7,8 +7,9 @@
     if trial.stopping():
         sys.exit(trial.STOPPED)
 
-A step is an epoch, as `fit` can only go on at one. Where an epoch takes longer than the grace period, make it shorter
-(`steps_per_epoch`): what comes after the last whole one is lost. The job says `metrics: {stepKey: epoch}`.
+A step is an epoch, because `fit` can only resume at the start of one. Work after the last complete epoch is lost. If an
+epoch takes longer than the grace period, shorten it with `steps_per_epoch`. `PodiumCallback(every=5)` saves after every
+fifth epoch. The job sets `metrics: {stepKey: epoch}`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,18 @@ from podium import trial
 
 
 class PodiumCallback(keras.callbacks.Callback):
+    """Connects `fit` to `podium.trial`. `every`: number of epochs between two checkpoints."""
+
     def __init__(self, every: int = 1) -> None:
         super().__init__()
         self.every = every
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Handle SIGTERM from here on."""
         trial.stopping()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Report, save if it is time, and end after SIGTERM."""
         done = epoch + 1
         trial.report(step=done, **(logs or {}))
         if trial.should_save() or done % self.every == 0:

@@ -40,7 +40,7 @@ class ExtenderSettings(ClusterSettings):
     watch_all_pods: bool = Field(
         True, description="know free CPUs and affinities of all schedulers' pods; else pods are packed by GPUs alone"
     )
-    placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
+    placement: str = Field(DEFAULT, description="how nodes are scored: see docs/explanation/placement.md")
 
     @field_validator("placement")
     @classmethod

@@ -1,1 +1,1 @@
-"""The operator: accepts jobs (kopf), and keeps one cycle going: mirror the cluster, plan with the core, apply."""
+"""Podium's operator: accepts jobs (kopf) and reconciles: observe the cluster, plan with the core, act, report."""

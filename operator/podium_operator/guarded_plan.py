@@ -1,4 +1,4 @@
-"""A plan and predictions, whatever the policy of one job does. Used by `cycle`."""
+"""Plan and predict so that an error in one job's policy does not affect the other jobs. Used by `reconciler`."""
 
 from __future__ import annotations
 
@@ -18,30 +18,37 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Decided:
+    """Plan, and the jobs that were left out of it."""
+
     plan: Plan
-    left_out: Mapping[JobKey, str]  # and why, for people
+    left_out: Mapping[JobKey, str]  # the reason, for people
 
 
 def decide(snapshot: Snapshot) -> Decided:
-    """A job whose trials cannot be ranked is left out until they can be: its pods stay, and the others go on."""
+    """Return the plan.
+
+    A job whose trials cannot be ranked is left out: its pods stay, and the other jobs continue.
+    """
     left_out: dict[JobKey, str] = {}
     while True:
         try:
             return Decided(plan(snapshot), left_out)
         except RankingError as error:
-            log.exception("job %s/%s is left as it is: %s", *error.job, error)
-            left_out[error.job] = f"{error} ({type(error.__cause__).__name__}; the operator's log has it all)"
+            log.exception("job %s/%s is left unchanged: %s", *error.job, error)
+            left_out[error.job] = (
+                f"{error} ({type(error.__cause__).__name__}; read the traceback in the operator's log)"
+            )
             snapshot = replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.key != error.job))
 
 
 def predict(snapshot: Snapshot) -> tuple[Mapping[TrialKey, Forecast], int]:
-    """Where trials will end, and for how many jobs that could not be told."""
+    """Return the forecast of each trial's final value and the number of jobs whose forecast failed."""
     found: dict[TrialKey, Forecast] = {}
     failed = 0
     for job in snapshot.jobs:
         try:
             found.update(predictions(job, snapshot))
-        except Exception:  # a fault of ours, which the other statuses need not suffer from
+        except Exception:  # a bug in Podium; the other statuses do not suffer from it
             failed += 1
-            log.exception("job %s/%s: its trials' ends could not be predicted", *job.key)
+            log.exception("job %s/%s: the final values of its trials could not be predicted", *job.key)
     return found, failed

@@ -1,4 +1,4 @@
-"""`podium-operator`: the process. kopf accepts jobs, the cycle does the rest, health and metrics beside them."""
+"""`podium-operator`: the process. kopf accepts jobs, the reconciler does the rest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 async def serve(settings: OperatorSettings) -> None:
-    """Run until SIGTERM or SIGINT; a part that ends by itself takes the process with it (the kubelet restarts it)."""
+    """Run until SIGTERM or SIGINT; if one part ends by itself, the process ends, too."""
     metrics = Metrics()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -52,15 +52,15 @@ async def serve(settings: OperatorSettings) -> None:
 
         def alive() -> str | None:
             idle = time.monotonic() - cycle.last
-            return f"no cycle for {idle:.0f} s" if mirror.cold() is None and idle > STUCK_SECONDS else None
+            return f"no reconcile for {idle:.0f} s" if mirror.cold() is None and idle > STUCK_SECONDS else None
 
         async with health.serve(
             settings.http_host, settings.http_port, alive=alive, ready=mirror.cold, registry=metrics.registry
         ) as port:
             log.info("health and metrics on port %d", port)
             parts = [
-                asyncio.create_task(mirror.run(), name="mirror"),
-                asyncio.create_task(cycle.run(), name="cycle"),
+                asyncio.create_task(mirror.run(), name="watch caches"),
+                asyncio.create_task(cycle.run(), name="reconciler"),
                 asyncio.create_task(
                     _kopf(handlers.register(api, cleans=settings.image is not None, leases=leases), settings, stop),
                     name="kopf",
@@ -75,8 +75,8 @@ async def serve(settings: OperatorSettings) -> None:
             await asyncio.gather(*parts, stopped, return_exceptions=True)
             for task in done:
                 error = None if task is stopped else task.exception()
-                # kopf takes the signals over and ends well when one comes: that is our end, too
-                if error is not None or task.get_name() in ("mirror", "cycle"):
+                # kopf handles the signals itself and ends well on one: that ends the operator, too
+                if error is not None or task.get_name() in ("watch caches", "reconciler"):
                     raise RuntimeError(f"{task.get_name()} ended by itself") from error
 
 
@@ -90,17 +90,20 @@ async def _kopf(registry: kopf.OperatorRegistry, settings: OperatorSettings, sto
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the settings, check them, and serve until a signal."""
     settings = read_settings(
         OperatorSettings,
         "podium-operator",
-        "Podium's operator: accepts searches, plans, and carries the plan out.",
+        "Podium's operator: accepts searches, plans them and carries out the plan.",
         arguments,
     )
     logging.getLogger("kopf").setLevel(logging.WARNING)
     if settings.context is not None:
-        sys.exit("podium-operator: PODIUM_CONTEXT is not served: name a kubeconfig with that current-context")
+        sys.exit(
+            "podium-operator: PODIUM_CONTEXT is not supported: name a kubeconfig whose current-context is that context"
+        )
     if settings.gpu_mode == "reservations" and settings.image is None:
-        sys.exit("podium-operator: PODIUM_GPU_MODE=reservations needs PODIUM_IMAGE: the image of the placeholder pods")
+        sys.exit("podium-operator: PODIUM_GPU_MODE=reservations needs PODIUM_IMAGE, the image of the reservation pods")
     if settings.kubeconfig is not None:
         os.environ["KUBECONFIG"] = str(settings.kubeconfig)  # kopf logs in by itself
     asyncio.run(serve(settings))

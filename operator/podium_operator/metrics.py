@@ -1,4 +1,4 @@
-"""What the operator counts, for /metrics."""
+"""Metrics of the operator, for /metrics."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class Metrics:
+    """All metrics of the operator, in a registry of their own."""
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.cycle = Histogram(

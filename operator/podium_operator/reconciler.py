@@ -1,10 +1,11 @@
-"""The operator's one loop: mirror, plan, apply. Woken by every change, and at the latest when the plan asked to be.
+"""The operator's loop: observe, plan, act, report. Every change wakes it, and the plan names the latest time.
 
-A GPU waits for nobody's status: while a cycle makes pods and writes statuses, which takes a third of a second when
-eight trials start on a busy machine, what agents say goes on to be answered with orders (`_orders_go_on`).
+No GPU waits for a status. While a reconcile creates pods and writes statuses, the operator still answers the agents'
+reports with run queues (`_answering_agents`). When eight trials start on a busy machine, that phase takes a third of a
+second.
 
-Level-based: a cycle looks at everything as it is and needs no memory of the one before, so it may fail at any point and
-the next one goes on from what is there.
+Reconciling is level-based: a reconcile reads the complete state and needs no memory of the one before. It may fail at
+any point; the next one continues from the objects that exist.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 
 
 class Cycle:
+    """The operator's loop, made of the parts that observe, plan, act and report."""
+
     def __init__(
         self,
         settings: OperatorSettings,
@@ -71,6 +74,7 @@ class Cycle:
         mirror.subscribe_nodes(self._agents_spoke.set)
 
     async def run(self) -> None:
+        """Reconcile until the task is cancelled."""
         await self._mirror.wait_synced()
         settle_memory()
         while True:
@@ -79,9 +83,9 @@ class Cycle:
             try:
                 wake_at = await self.once()
             except Exception:
-                # the next cycle starts from the objects again; a cycle that ended for good would stop every search
+                # the next reconcile starts from the objects again; if the loop ended, every search would stop
                 self._metrics.errors.inc()
-                log.exception("cycle ended in an error; the next one follows")
+                log.exception("a reconcile ended in an error; the next one follows")
             self.last = time.monotonic()
             await self._sleep(wake_at)
 
@@ -93,11 +97,14 @@ class Cycle:
             await asyncio.wait_for(self._changed.wait(), longest)
         except TimeoutError:
             return
-        # changes come in bursts (a pod's start is five events): let a burst be one cycle
+        # changes come in bursts (a pod's start is five events): handle a burst in one reconcile
         await asyncio.sleep(self._settings.debounce_seconds)
 
     async def once(self) -> float | None:
-        """One cycle; returns when the plan wants to be made again at the latest (seconds since the epoch)."""
+        """Reconcile once.
+
+        Return the latest time of the next reconcile (seconds since the epoch), None for any.
+        """
         with self._metrics.cycle.labels("plan").time():
             self._agents_spoke.clear()
             world = self._look()
@@ -129,15 +136,16 @@ class Cycle:
 
     @asynccontextmanager
     async def _orders_go_on(self) -> AsyncIterator[None]:
-        """Meanwhile, agents are answered. An order that is on its way is waited for at the end: the next cycle must
-        know its epoch.
+        """Answer agents with run queues while the body runs.
+
+        At the end, wait for a run queue that is being written: the next reconcile must know its epoch.
         """
         over = asyncio.Event()
         answering = asyncio.create_task(self._answer_agents(over))
         try:
             yield
         except asyncio.CancelledError:
-            answering.cancel()  # there is no next cycle, and the API server may be away
+            answering.cancel()  # no further reconcile follows, and the API server may be unreachable
             raise
         finally:
             over.set()
@@ -151,23 +159,23 @@ class Cycle:
             with suppress(TimeoutError):
                 await asyncio.wait_for(over.wait(), pause)
             if over.is_set():
-                return  # the next cycle looks at it
+                return  # the next reconcile handles it
             self._agents_spoke.clear()
             begun = time.monotonic()
             try:
                 world = self._look()
                 decided = self._decide(self._snapshot(world, observe(world)))
-                # what is planned for a large cluster takes its time, and the statuses are to get on as well
+                # planning for a large cluster takes time, and writing the statuses must make progress as well
                 pause = max(self._settings.debounce_seconds, time.monotonic() - begun)
                 await self._actuator.order_alone(world, decided.plan.actions)
             except Exception:
                 self._metrics.errors.inc()
-                log.exception("orders between two cycles ended in an error; the next cycle follows")
+                log.exception("writing run queues between two reconciles ended in an error; the next reconcile follows")
 
     async def _follow_up(
         self, world: World, sights: Mapping[TrialKey, Sight], snapshot: Snapshot, decided: Decided
     ) -> None:
-        """What no GPU waits for: what is new, leases, and every status, those of jobs that were left out as well."""
+        """Create objects, manage reservations and write every status, including those of jobs that were left out."""
         plan = decided.plan
         with self._metrics.cycle.labels("act").time():
             refused = await self._actuator.create(world, plan.actions)
@@ -175,7 +183,7 @@ class Cycle:
             crowded_out = promises(snapshot).broken
             carrying = carryings(world, sights, asked, self._actuator.uncarried(), self._actuator.sent(), crowded_out)
             leased, self._lease_wake = await self._leasing.once(world, snapshot)
-        with self._metrics.cycle.labels("describe").time():  # ranks are sentences once they are read
+        with self._metrics.cycle.labels("describe").time():  # the plan builds the sentences of its ranks on first use
             places = {place.trial: place for place in plan.ranks}
             predicted, unpredicted = predict(snapshot)
             self._metrics.errors.inc(unpredicted)
@@ -184,12 +192,12 @@ class Cycle:
         job_ends = {action.job: action for action in plan.actions if isinstance(action, EndJob)}
         for told in plan.actions:
             if isinstance(told, Requeue) and told.trial in places:
-                # written before the pod is gone: its phase Requeued keeps the reason
+                # written before the pod is gone: the phase Requeued keeps the reason
                 places[told.trial] = replace(places[told.trial], reason=told.reason, message=told.message)
         stays = self._actuator.stays()
         for trial, text in stays.items():
-            if trial in places:  # with a requeue's reason, the end of its pod some day would be called Podium's own
-                text = f"{places[trial].message} The API server keeps its pod: {text}"
+            if trial in places:  # with a requeue's reason, a later end of the pod would be attributed to Podium
+                text = f"{places[trial].message} The API server did not delete its pod: {text}"
                 places[trial] = replace(places[trial], reason="PodDeletionRefused", message=text)
         for trial, text in self._actuator.refused().items():
             if trial in places:

@@ -1,4 +1,4 @@
-"""What the operator can be told, from the environment (`PODIUM_*`). Used by main."""
+"""Settings of the operator, from the environment (`PODIUM_*`). Used by main."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from podium_core.domain.observe import AGENT_STALE_SECONDS
 
 
 class OperatorSettings(ClusterSettings):
+    """Settings of the operator."""
+
     scheduler_name: str = Field("podium", min_length=1, description="schedulerName of the trials' pods")
     resource: str = Field("podium.dev/gpu", description="the extended resource that a slot is counted as")
     gpu_mode: Literal["dedicated", "reservations"] = Field(
@@ -26,12 +28,12 @@ class OperatorSettings(ClusterSettings):
         default_factory=dict, description="labels of nodes on which GPUs may be reserved: those that have an agent"
     )
     reservation_grace_seconds: int = Field(
-        60, ge=1, le=3600, description="to leave a GPU that is taken; longer where a job's own grace period is"
+        60, ge=1, le=3600, description="seconds for trials to release a preempted GPU; at least the job's grace period"
     )
     image: str | None = Field(
         None,
         min_length=1,
-        description="Podium's own image, for reservation pods and to remove folders of deleted jobs (else they remain)",
+        description="Podium's image, for reservation pods and to remove folders of deleted jobs (else they remain)",
     )
     trial_priority_class: str | None = Field(
         None, min_length=1, description="PriorityClass of the trials' pods, unless their template names one"
@@ -41,7 +43,7 @@ class OperatorSettings(ClusterSettings):
         120.0,
         gt=0,
         le=86400,
-        description="a trial stays in its pod at least so long; twice as long after each move",
+        description="a trial stays in its pod for at least this long; twice as long after each move",
     )
     watch_namespace: str | None = Field(None, description="serve jobs of this namespace only; default: of all")
     reconcile_seconds: float = Field(2.0, gt=0, le=60, description="a reconcile runs at least this often")

@@ -1,1 +1,4 @@
-"""Scheduling algorithms of the field, each with a certificate of what it reached. Called by `podium optimise`."""
+"""Scheduling algorithms from the literature, each with a certificate or a formula to check it against.
+
+The packages are libraries without a cluster. `podium optimise` and `podium capacity` call two of them.
+"""

@@ -1,1 +1,1 @@
-"""SGPRS: periodic inference with deadlines on partitions of a GPU. Called by `podium realtime`."""
+"""Real-time scheduling of periodic inference on GPU partitions (SGPRS, DARIS), used by `podium realtime`."""

@@ -7,7 +7,7 @@ Python 3.8 or newer, nothing else of Podium. The agent mounts it into every tria
     from podium import trial
 
 Without Podium every call is harmless: parameters are the defaults and the command line's, metrics are printed, and
-saves go to $PODIUM_CHECKPOINT if that is set. docs/checkpoints.md has the contract of the files.
+saves go to $PODIUM_CHECKPOINT if that is set. docs/reference/checkpoint-contract.md has the contract of the files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gives the contract tests a GPU node (there are no packages under tests)."""
+"""Make the fixtures of the shared GPU node available to the contract tests."""
 
 from __future__ import annotations
 

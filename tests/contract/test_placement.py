@@ -1,4 +1,4 @@
-"""Every placement policy of the registry keeps the contract, whatever the pod and the nodes."""
+"""Contract of every registered placement policy, for all combinations of pods and nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from podium_core.testing.placement_contract import CHECKS, CLUSTERS, QUESTIONS, 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("name", POLICIES)
-def test_contract(name: str, cluster: str, check: Check) -> None:
+def test_placement_policy_contract(name: str, cluster: str, check: Check) -> None:
     for question in QUESTIONS.values():
         check(placement_policy(name), question, CLUSTERS[cluster])
 
 
-def test_an_unknown_policy_is_told_which_there_are() -> None:
+def test_the_error_for_an_unknown_policy_lists_the_known_ones() -> None:
     with pytest.raises(UnknownPlacementError, match="auto, load_balance, fragmentation, fill, binpack, spread, random"):
         placement_policy("tetris")

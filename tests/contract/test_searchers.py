@@ -1,4 +1,4 @@
-"""What every searcher must do: the same proposal for the same number whatever happened before, inside the space."""
+"""Contract of every searcher: proposals lie in the search space and depend on the trial's number alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES = [
     ("tpe", "grid"),
     ("tpe", "one choice"),
 ]
-TRIED = 40
+TRIED = 40  # trials in the history
 
 
 def make_spec(algorithm: str, parameters: tuple[dict[str, Any], ...], seed: int = 7) -> JobSpec:
@@ -56,7 +56,7 @@ def make_spec(algorithm: str, parameters: tuple[dict[str, Any], ...], seed: int 
     )
 
 
-def inside(parameter: dict[str, Any], value: Any) -> bool:
+def in_range(parameter: dict[str, Any], value: Any) -> bool:
     if "values" in parameter:
         return any(value == choice and type(value) is type(choice) for choice in parameter["values"])
     if parameter.get("type") == "boolean":
@@ -72,16 +72,16 @@ def inside(parameter: dict[str, Any], value: Any) -> bool:
 
 
 def history(spec: JobSpec) -> list[Tried]:
-    """Trials in all the states that a trial can be in, at points of the space."""
-    found = []
+    """Return trials in every possible state, at points of the space."""
+    trials = []
     for number in range(TRIED):
         parameters = RandomSearcher().propose(spec, number) or {}
-        one = Tried(number, parameters, step=float(number % 9), value=None if number % 9 == 0 else 1.0 / (1 + number))
-        found.append(replace(one, completed=number % 3 == 1, failed=number % 7 == 2))
-    return found
+        trial = Tried(number, parameters, step=float(number % 9), value=None if number % 9 == 0 else 1.0 / (1 + number))
+        trials.append(replace(trial, completed=number % 3 == 1, failed=number % 7 == 2))
+    return trials
 
 
-def test_every_searcher_is_under_contract() -> None:
+def test_every_searcher_is_covered() -> None:
     assert {algorithm for algorithm, _ in CASES} == set(SEARCHERS)
     assert set(KNOWN) == set(SEARCHERS) == set(get_args(Search.model_fields["algorithm"].annotation))
 
@@ -97,12 +97,12 @@ def test_proposals_lie_in_the_space(algorithm: str, space: str) -> None:
             break
         assert list(proposal) == [parameter["name"] for parameter in SPACES[space]]
         for parameter in SPACES[space]:
-            assert inside(parameter, proposal[parameter["name"]]), (parameter, proposal)
+            assert in_range(parameter, proposal[parameter["name"]]), (parameter, proposal)
 
 
 @pytest.mark.parametrize(("algorithm", "space"), CASES)
-def test_a_number_has_one_proposal_whatever_was_asked_before(algorithm: str, space: str) -> None:
-    """A restarted operator asks for trial 5 first; one that ran asked for 0 to 4 before."""
+def test_a_proposal_does_not_depend_on_earlier_calls(algorithm: str, space: str) -> None:
+    """A restarted operator requests trial 5 first; an operator that kept running requested 0 to 4 before."""
     spec = make_spec(algorithm, SPACES[space])
     searcher, tried = SEARCHERS[algorithm], history(spec)
     forwards = [searcher.propose(spec, number, tried) for number in range(12)]
@@ -111,7 +111,7 @@ def test_a_number_has_one_proposal_whatever_was_asked_before(algorithm: str, spa
 
 
 @pytest.mark.parametrize(("algorithm", "space"), CASES)
-def test_only_who_learns_goes_by_what_was_tried(algorithm: str, space: str) -> None:
+def test_only_learning_searchers_use_earlier_trials(algorithm: str, space: str) -> None:
     spec = make_spec(algorithm, SPACES[space])
     searcher, tried = SEARCHERS[algorithm], history(spec)
     numbers = range(TRIED, TRIED + 12)
@@ -135,14 +135,14 @@ def test_random_fills_a_log_range_evenly() -> None:
     assert min(counts) > 150, counts
 
 
-def test_random_values_are_known_for_ever() -> None:
-    """A new Optuna that draws otherwise would change the trials of a search that is under way."""
+def test_random_proposals_never_change() -> None:
+    """A version of Optuna that draws differently would change the trials of a running search."""
     spec = make_spec("random", (LR, WIDTH, BATCH, ACTIVATION))
     known = {"lr": 0.020559531210705438, "width": 32, "batch": 64, "activation": "relu"}
     assert SEARCHERS["random"].propose(spec, 3) == known
 
 
-def test_grid_holds_every_combination_once_in_a_fixed_order_and_then_ends() -> None:
+def test_grid_proposes_every_combination_once_in_a_fixed_order() -> None:
     spec = make_spec("grid", (DEPTH, ACTIVATION, NESTEROV))
     searcher = SEARCHERS["grid"]
     size = searcher.size(spec)
@@ -162,7 +162,7 @@ def test_grid_holds_every_combination_once_in_a_fixed_order_and_then_ends() -> N
         ({"name": "x", "type": "int", "min": 3, "max": 3}, [3]),
     ],
 )
-def test_grid_points_of_a_range(parameter: dict[str, Any], points: list[float]) -> None:
+def test_grid_points_of_a_range_are_its_steps(parameter: dict[str, Any], points: list[float]) -> None:
     spec = make_spec("grid", (parameter,))
     searcher = SEARCHERS["grid"]
     size = searcher.size(spec)

@@ -1,7 +1,7 @@
-"""What every suspension method must do, tried on real processes in real cgroups of this machine (v1 and v2).
+"""Contract of every suspension method, on real processes in real cgroups of this machine (v1 and v2).
 
-A new method is added to `way`, a further kind of cgroup to KINDS. What `cuda-checkpoint` is tried on holds GPU memory:
-of the fake driver, or with PODIUM_TEST_DRIVER=real of this machine's.
+Add a new method to the fixture `method_setup`, and a further kind of cgroup to KINDS. The processes for
+`cuda-checkpoint` hold memory of the fake driver's GPU, or of a real one with PODIUM_TEST_DRIVER=real.
 """
 
 from __future__ import annotations
@@ -51,27 +51,29 @@ def cuda_checkpoint(folder: Path, library: str) -> SuspensionMethod:
 
 
 @dataclass
-class Way:
-    """A method, and what a process does that it is tried on."""
+class MethodSetup:
+    """A method, and the command of the processes that it suspends."""
 
     method: SuspensionMethod
     command: list[str]
 
 
 @dataclass
-class Cell:
-    """One container: a cgroup named as the kubelet names it, and a process in it that counts into a file."""
+class CountingContainer:
+    """A container: a cgroup with a name like the kubelet's, and a process in it that counts into a file."""
 
     freezer: Freezer
-    container: str
+    container_id: str
     pod_uid: str
     process: subprocess.Popen[bytes]
     output: Path
 
     def count(self) -> int:
+        """Return the bytes that the process has written."""
         return self.output.stat().st_size
 
     def grows(self, seconds: float = 30.0) -> bool:
+        """Return whether the process writes within `seconds`."""
         before, end = self.count(), time.monotonic() + seconds
         while time.monotonic() < end:
             if self.count() > before:
@@ -81,40 +83,42 @@ class Cell:
 
 
 @pytest.fixture(params=["freeze", "cuda-checkpoint"])
-def way(request: pytest.FixtureRequest, tmp_path: Path) -> Way:
+def method_setup(request: pytest.FixtureRequest, tmp_path: Path) -> MethodSetup:
     if request.param == "freeze":
-        return Way(Freeze(5.0), [sys.executable, "-c", COUNTER])
+        return MethodSetup(Freeze(5.0), [sys.executable, "-c", COUNTER])
     library = request.getfixturevalue("cuda_node").library
     program = [sys.executable, "-S", "-E", "-c", PROGRAM, library, str(4 * MIB), "0", "0"]
-    return Way(cuda_checkpoint(tmp_path, library), program)
+    return MethodSetup(cuda_checkpoint(tmp_path, library), program)
 
 
 @pytest.fixture(params=KINDS)
-def cells(request: pytest.FixtureRequest, way: Way, tmp_path: Path) -> Iterator[list[Cell]]:
+def containers(
+    request: pytest.FixtureRequest, method_setup: MethodSetup, tmp_path: Path
+) -> Iterator[list[CountingContainer]]:
     root = KINDS[request.param]
     if os.geteuid() != 0 or root is None or not root.is_dir():
         pytest.skip(f"needs root and a cgroup {request.param} freezer")
     pod_uid = str(uuid.uuid4())
     pod = root / f"podium-test-{os.getpid()}" / f"pod{pod_uid}"
-    made = []
+    created = []
     for number in range(2):
-        container = os.urandom(32).hex()
-        path = pod / container
+        container_id = os.urandom(32).hex()
+        path = pod / container_id
         path.mkdir(parents=True)
         output = tmp_path / f"out{number}"
         with output.open("wb") as file:
-            process = subprocess.Popen(way.command, stdout=file)
+            process = subprocess.Popen(method_setup.command, stdout=file)
         (path / "cgroup.procs").write_text(str(process.pid))
-        made.append(Cell(Freezer(path, request.param == "v2"), container, pod_uid, process, output))
-    for cell in made:
-        assert cell.grows(), "it does not begin"
-    yield made
-    for cell in made:
-        cell.freezer.ask(False)
-        cell.process.kill()
-        cell.process.wait(10)
-    for path in (*(cell.freezer.path for cell in made), pod, pod.parent):
-        for _ in range(500):  # the kernel lets go of a cgroup a moment after its last process
+        created.append(CountingContainer(Freezer(path, request.param == "v2"), container_id, pod_uid, process, output))
+    for container in created:
+        assert container.grows(), "the process does not start"
+    yield created
+    for container in created:
+        container.freezer.ask(False)
+        container.process.kill()
+        container.process.wait(10)
+    for path in (*(container.freezer.path for container in created), pod, pod.parent):
+        for _ in range(500):  # the kernel releases a cgroup a moment after its last process ends
             try:
                 path.rmdir()
                 break
@@ -125,88 +129,92 @@ def cells(request: pytest.FixtureRequest, way: Way, tmp_path: Path) -> Iterator[
 
 
 @pytest.fixture
-def method(way: Way) -> SuspensionMethod:
-    return way.method
+def method(method_setup: MethodSetup) -> SuspensionMethod:
+    return method_setup.method
 
 
-def freezers(cells: list[Cell]) -> tuple[Freezer, ...]:
-    return tuple(cell.freezer for cell in cells)
+def freezers(containers: list[CountingContainer]) -> tuple[Freezer, ...]:
+    return tuple(container.freezer for container in containers)
 
 
-def test_suspended_means_verified_stopped_and_resumed_goes_on(cells: list[Cell], method: SuspensionMethod) -> None:
-    assert all(cell.grows() for cell in cells)
-    assert method.standing(freezers(cells)) is Standing.WORKING
-    outcome = asyncio.run(method.suspend(freezers(cells)))
-    counts = [cell.count() for cell in cells]
+def test_suspended_processes_stop_and_resumed_ones_continue(
+    containers: list[CountingContainer], method: SuspensionMethod
+) -> None:
+    assert all(container.grows() for container in containers)
+    assert method.standing(freezers(containers)) is Standing.WORKING
+    outcome = asyncio.run(method.suspend(freezers(containers)))
+    counts = [container.count() for container in containers]
     assert outcome.ok, outcome
     assert 0 <= outcome.seconds < 5
-    assert method.standing(freezers(cells)) is Standing.PARKED
+    assert method.standing(freezers(containers)) is Standing.PARKED
     time.sleep(0.2)
-    assert [cell.count() for cell in cells] == counts, "a suspended process worked"
-    assert asyncio.run(method.resume(freezers(cells))).ok
-    assert method.standing(freezers(cells)) is Standing.WORKING
-    assert all(cell.grows() for cell in cells)
+    assert [container.count() for container in containers] == counts, "a suspended process ran"
+    assert asyncio.run(method.resume(freezers(containers))).ok
+    assert method.standing(freezers(containers)) is Standing.WORKING
+    assert all(container.grows() for container in containers)
 
 
-def test_both_are_idempotent(cells: list[Cell], method: SuspensionMethod) -> None:
+def test_suspend_and_resume_are_idempotent(containers: list[CountingContainer], method: SuspensionMethod) -> None:
     for _ in range(2):
-        assert asyncio.run(method.suspend(freezers(cells))).ok
+        assert asyncio.run(method.suspend(freezers(containers))).ok
     for _ in range(2):
-        assert asyncio.run(method.resume(freezers(cells))).ok
-    assert all(cell.grows() for cell in cells)
+        assert asyncio.run(method.resume(freezers(containers))).ok
+    assert all(container.grows() for container in containers)
 
 
-def test_a_process_that_has_ended_is_no_failure(cells: list[Cell], method: SuspensionMethod) -> None:
-    cells[0].process.kill()
-    cells[0].process.wait(10)
-    assert asyncio.run(method.suspend(freezers(cells))).ok
-    assert method.standing(freezers(cells)) is Standing.PARKED, "the other one is stopped"
-    cells[1].process.kill()
-    assert asyncio.run(method.resume(freezers(cells))).ok
-    cells[1].process.wait(10)
-    assert method.standing(freezers(cells)) is Standing.GONE
+def test_an_ended_process_is_not_a_failure(containers: list[CountingContainer], method: SuspensionMethod) -> None:
+    containers[0].process.kill()
+    containers[0].process.wait(10)
+    assert asyncio.run(method.suspend(freezers(containers))).ok
+    assert method.standing(freezers(containers)) is Standing.PARKED, "the other process is stopped"
+    containers[1].process.kill()
+    assert asyncio.run(method.resume(freezers(containers))).ok
+    containers[1].process.wait(10)
+    assert method.standing(freezers(containers)) is Standing.GONE
 
 
 @pytest.mark.parametrize("finish", ["suspend", "resume"])
-def test_what_an_agent_left_half_done_is_seen_and_can_be_finished_either_way(
-    cells: list[Cell], method: SuspensionMethod, finish: str
+def test_an_interrupted_suspension_can_be_completed_or_undone(
+    containers: list[CountingContainer], method: SuspensionMethod, finish: str
 ) -> None:
-    """Killed between the two containers of a trial, suspending or resuming: one is stopped, the other works."""
-    assert asyncio.run(method.suspend(freezers(cells)[:1])).ok
-    assert method.standing(freezers(cells)) is Standing.PARTLY_SUSPENDED
-    assert asyncio.run(getattr(method, finish)(freezers(cells))).ok
+    """The agent was killed between the two containers of a trial: one is suspended, the other runs."""
+    assert asyncio.run(method.suspend(freezers(containers)[:1])).ok
+    assert method.standing(freezers(containers)) is Standing.PARTLY_SUSPENDED
+    assert asyncio.run(getattr(method, finish)(freezers(containers))).ok
     if finish == "suspend":
-        assert method.standing(freezers(cells)) is Standing.PARKED
-        assert asyncio.run(method.resume(freezers(cells))).ok
-    assert method.standing(freezers(cells)) is Standing.WORKING
-    assert all(cell.grows() for cell in cells)
+        assert method.standing(freezers(containers)) is Standing.PARKED
+        assert asyncio.run(method.resume(freezers(containers))).ok
+    assert method.standing(freezers(containers)) is Standing.WORKING
+    assert all(container.grows() for container in containers)
 
 
-def test_a_suspension_that_is_cancelled_leaves_all_at_work(cells: list[Cell], method: SuspensionMethod) -> None:
+def test_after_a_cancelled_suspension_all_processes_run(
+    containers: list[CountingContainer], method: SuspensionMethod
+) -> None:
     async def cancel() -> None:
-        task = asyncio.ensure_future(method.suspend(freezers(cells)))
+        task = asyncio.ensure_future(method.suspend(freezers(containers)))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        if not task.cancelled():  # it was quicker
-            assert (await method.resume(freezers(cells))).ok
+        if not task.cancelled():  # the suspension was faster than the cancellation
+            assert (await method.resume(freezers(containers))).ok
 
     asyncio.run(cancel())
-    assert all(cell.grows() for cell in cells)
+    assert all(container.grows() for container in containers)
 
 
-def test_a_kill_ends_a_suspended_process_once_it_is_resumed(cells: list[Cell], method: SuspensionMethod) -> None:
-    assert asyncio.run(method.suspend(freezers(cells))).ok
-    cells[0].process.send_signal(signal.SIGTERM)
-    assert asyncio.run(method.resume(freezers(cells))).ok
-    assert cells[0].process.wait(10) == -signal.SIGTERM
+def test_a_signal_ends_a_suspended_process_once_it_is_resumed(
+    containers: list[CountingContainer], method: SuspensionMethod
+) -> None:
+    assert asyncio.run(method.suspend(freezers(containers))).ok
+    containers[0].process.send_signal(signal.SIGTERM)
+    assert asyncio.run(method.resume(freezers(containers))).ok
+    assert containers[0].process.wait(10) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("unified", [False, True])
-def test_a_freezer_that_cannot_be_read_is_no_proof_of_an_end(
-    tmp_path: Path, method: SuspensionMethod, unified: bool
-) -> None:
-    """A folder in place of the file that tells who is left: like EMFILE or EACCES, and not like a cgroup removed."""
+def test_an_unreadable_freezer_does_not_count_as_gone(tmp_path: Path, method: SuspensionMethod, unified: bool) -> None:
+    """A folder replaces the file that lists the processes: reading fails as with EMFILE or EACCES."""
     (tmp_path / ("cgroup.events" if unified else "cgroup.procs")).mkdir()
     target = Freezer(tmp_path, unified)
     for outcome in (asyncio.run(method.suspend((target,))), asyncio.run(method.resume((target,)))):
@@ -216,118 +224,133 @@ def test_a_freezer_that_cannot_be_read_is_no_proof_of_an_end(
     assert method.standing((Freezer(tmp_path / "removed", unified),)) is Standing.GONE
 
 
-def test_a_child_that_is_removed_says_nothing_of_its_siblings(tmp_path: Path) -> None:
-    """v1, where one must look for processes: a trial may make and remove cgroups below its own at any moment."""
+def test_a_removed_child_cgroup_does_not_hide_its_siblings(tmp_path: Path) -> None:
+    """In cgroup v1 the agent searches for processes, while a trial may create and remove child cgroups."""
     (tmp_path / "freezer.state").write_text("THAWED\n")
     (tmp_path / "cgroup.procs").write_text("")
     for number in range(20):
-        (tmp_path / f"removed-{number}").mkdir()  # no cgroup.procs: as if gone between two reads
+        (tmp_path / f"removed-{number}").mkdir()  # without cgroup.procs, as if removed between two reads
     assert Freezer(tmp_path, unified=False).frost() is Frost.GONE
     (tmp_path / "with-a-process").mkdir()
     (tmp_path / "with-a-process" / "cgroup.procs").write_text("1\n")
     assert Freezer(tmp_path, unified=False).frost() is Frost.THAWED
 
 
-def test_what_fails_unexpectedly_leaves_all_at_work(tmp_path: Path, method: SuspensionMethod) -> None:
+def test_after_an_unexpected_error_all_processes_run(tmp_path: Path, method: SuspensionMethod) -> None:
     (tmp_path / "cgroup.events").write_text("populated\n")
     with pytest.raises(ValueError):
         asyncio.run(method.suspend((Freezer(tmp_path, unified=True),)))
     assert (tmp_path / "cgroup.freeze").read_text() == "0"
 
 
-def test_containers_are_found_by_their_id(cells: list[Cell]) -> None:
-    ids = frozenset(cell.container for cell in cells)
-    found = find_containers(Path("/proc"), Path("/sys/fs/cgroup"), ids | {"0" * 64})
-    assert {name: container.pid for name, container in found.items()} == {c.container: c.process.pid for c in cells}
-    assert all(found[cell.container].freezer.frost() is Frost.THAWED for cell in cells)
-    peer = peer_of(Path("/proc"), cells[0].process.pid)
+def test_containers_are_found_by_their_id(containers: list[CountingContainer]) -> None:
+    ids = frozenset(container.container_id for container in containers)
+    by_id = find_containers(Path("/proc"), Path("/sys/fs/cgroup"), ids | {"0" * 64})
+    assert {name: container.pid for name, container in by_id.items()} == {
+        c.container_id: c.process.pid for c in containers
+    }
+    assert all(by_id[container.container_id].freezer.frost() is Frost.THAWED for container in containers)
+    peer = peer_of(Path("/proc"), containers[0].process.pid)
     assert peer is not None
-    assert (peer.pod_uid, peer.container) == (cells[0].pod_uid, cells[0].container)
+    assert (peer.pod_uid, peer.container) == (containers[0].pod_uid, containers[0].container_id)
     assert peer_of(Path("/proc"), os.getpid()) is None
 
 
-def test_what_is_left_of_a_pod_is_found_by_its_uid(cells: list[Cell], tmp_path: Path) -> None:
-    """The API may have forgotten the pod, and with it the ids of its containers. Its sandbox says nothing."""
+def test_leftover_containers_are_found_by_the_pods_uid(containers: list[CountingContainer], tmp_path: Path) -> None:
+    """The pod, and with it the ids of its containers, may be gone from the API. The sandbox does not count."""
     proc, root = Path("/proc"), Path("/sys/fs/cgroup")
-    pods = frozenset({cells[0].pod_uid, str(uuid.uuid4())})
+    pods = frozenset({containers[0].pod_uid, str(uuid.uuid4())})
 
-    def left() -> set[str]:
-        return {one.id for found in find_leftovers(proc, root, pods).values() for one in found}
+    def leftovers() -> set[str]:
+        return {
+            container.id
+            for leftovers_of_pod in find_leftovers(proc, root, pods).values()
+            for container in leftovers_of_pod
+        }
 
-    assert left() == {cell.container for cell in cells}
-    cells[0].process.kill()
-    cells[0].process.wait(10)
-    assert left() == {cells[1].container}
+    assert leftovers() == {container.container_id for container in containers}
+    containers[0].process.kill()
+    containers[0].process.wait(10)
+    assert leftovers() == {containers[1].container_id}
     sandbox = tmp_path / "pause"
     shutil.copy(shutil.which("sleep") or "/bin/sleep", sandbox)
-    cells[0].process = subprocess.Popen([str(sandbox), "60"])
-    comm, end = proc / str(cells[0].process.pid) / "comm", time.monotonic() + 300
-    while comm.read_text() != "pause\n":  # the kernel names a program a moment after Popen heard that it began
+    containers[0].process = subprocess.Popen([str(sandbox), "60"])
+    comm, end = proc / str(containers[0].process.pid) / "comm", time.monotonic() + 300
+    while comm.read_text() != "pause\n":  # the kernel sets the name a moment after Popen returns
         assert time.monotonic() < end
-    (cells[0].freezer.path / "cgroup.procs").write_text(str(cells[0].process.pid))
-    assert left() == {cells[1].container}
+    (containers[0].freezer.path / "cgroup.procs").write_text(str(containers[0].process.pid))
+    assert leftovers() == {containers[1].container_id}
 
 
-def test_who_has_ended_does_not_stay_frozen(cells: list[Cell], method: SuspensionMethod) -> None:
-    """A process may end in the moment of its suspension; containerd cannot remove a container that is paused."""
-    ended, other = cells
+def test_the_cgroup_of_an_ended_process_is_thawed(
+    containers: list[CountingContainer], method: SuspensionMethod
+) -> None:
+    """A process may end during its suspension, and containerd cannot remove a paused container."""
+    ended, other = containers
     ended.process.kill()
     ended.process.wait(10)
-    assert asyncio.run(method.suspend(freezers(cells))).ok
+    assert asyncio.run(method.suspend(freezers(containers))).ok
     name, thawed = ("cgroup.freeze", "0") if ended.freezer.unified else ("freezer.state", "THAWED")
     assert (ended.freezer.path / name).read_text().strip() == thawed
     assert other.freezer.frost() is Frost.FROZEN
-    assert asyncio.run(method.resume(freezers(cells))).ok
+    assert asyncio.run(method.resume(freezers(containers))).ok
 
 
 HANDLER = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print(); time.sleep(60)"
 
 
-def test_a_sigterm_waits_for_who_is_frozen(cells: list[Cell], method: SuspensionMethod) -> None:
-    """As a kubelet sends it that ends a pod of its own accord; there is no other sign of that. (v2 lets a signal that
-    nobody handles end a frozen process.)
+def test_a_pending_sigterm_of_a_frozen_process_is_detected(
+    containers: list[CountingContainer], method: SuspensionMethod
+) -> None:
+    """A kubelet that ends a pod on its own sends SIGTERM, and nothing else shows that it does.
+
+    The process handles the signal, because cgroup v2 lets an unhandled signal end a frozen process.
     """
-    with subprocess.Popen([sys.executable, "-u", "-c", HANDLER], stdout=subprocess.PIPE) as told:
-        assert told.stdout is not None
-        told.stdout.readline()
-        (cells[0].freezer.path / "cgroup.procs").write_text(str(told.pid))
-        assert asyncio.run(method.suspend(freezers(cells))).ok
-        assert not sigterm_waits(Path("/proc"), told.pid)
-        told.terminate()
-        assert sigterm_waits(Path("/proc"), told.pid)
-        assert not sigterm_waits(Path("/proc"), cells[1].process.pid)
-        assert asyncio.run(method.resume(freezers(cells))).ok
-        assert told.wait(10) == 7
-        assert not sigterm_waits(Path("/proc"), told.pid)
+    with subprocess.Popen([sys.executable, "-u", "-c", HANDLER], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (containers[0].freezer.path / "cgroup.procs").write_text(str(process.pid))
+        assert asyncio.run(method.suspend(freezers(containers))).ok
+        assert not sigterm_waits(Path("/proc"), process.pid)
+        process.terminate()
+        assert sigterm_waits(Path("/proc"), process.pid)
+        assert not sigterm_waits(Path("/proc"), containers[1].process.pid)
+        assert asyncio.run(method.resume(freezers(containers))).ok
+        assert process.wait(10) == 7
+        assert not sigterm_waits(Path("/proc"), process.pid)
 
 
-def test_a_hook_is_seen_in_who_is_frozen(cells: list[Cell], method: SuspensionMethod, tmp_path: Path) -> None:
-    """A kubelet sends its SIGTERM only after it."""
+def test_a_waiting_hook_in_a_frozen_container_is_detected(
+    containers: list[CountingContainer], method: SuspensionMethod, tmp_path: Path
+) -> None:
+    """A kubelet sends SIGTERM only after the hook."""
     (tmp_path / "hook").write_text("import sys; print(flush=True); sys.stdin.read()")
-    words, python = ["/podium/podium-gate", "hook"], Path(sys.executable).resolve()
+    command, python = ["/podium/podium-gate", "hook"], Path(sys.executable).resolve()
     with subprocess.Popen(
-        words, executable=python, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command, executable=python, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as hook:
         assert hook.stdout is not None
         hook.stdout.readline()
-        (cells[0].freezer.path / "cgroup.procs").write_text(str(hook.pid))
-        assert asyncio.run(method.suspend(freezers(cells))).ok
-        assert [hook_waits(Path("/proc"), cell.freezer) for cell in cells] == [True, False]
-        assert asyncio.run(method.resume(freezers(cells))).ok
+        (containers[0].freezer.path / "cgroup.procs").write_text(str(hook.pid))
+        assert asyncio.run(method.suspend(freezers(containers))).ok
+        assert [hook_waits(Path("/proc"), container.freezer) for container in containers] == [True, False]
+        assert asyncio.run(method.resume(freezers(containers))).ok
         hook.communicate(timeout=300)
-    assert not hook_waits(Path("/proc"), cells[0].freezer)
+    assert not hook_waits(Path("/proc"), containers[0].freezer)
 
 
-def test_who_would_hear_sigterm(cells: list[Cell]) -> None:
-    assert heeds_sigterm(Path("/proc"), cells[0].process.pid), "not pid 1: the default action ends it"
-    deaf = subprocess.Popen(
+def test_processes_that_handle_sigterm_are_recognised(containers: list[CountingContainer]) -> None:
+    assert heeds_sigterm(Path("/proc"), containers[0].process.pid), (
+        "the default action ends a process that is not pid 1"
+    )
+    namespace = subprocess.Popen(
         ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", "input()"], stdin=subprocess.PIPE
     )
     try:
         end, child = time.monotonic() + 300, ""
         while time.monotonic() < end and not child:
-            child = Path(f"/proc/{deaf.pid}/task/{deaf.pid}/children").read_text().strip()
-        assert not heeds_sigterm(Path("/proc"), int(child)), "pid 1 without a handler"
+            child = Path(f"/proc/{namespace.pid}/task/{namespace.pid}/children").read_text().strip()
+        assert not heeds_sigterm(Path("/proc"), int(child)), "pid 1 ignores signals without a handler"
     finally:
-        deaf.kill()
-        deaf.communicate(timeout=300)
+        namespace.kill()
+        namespace.communicate(timeout=300)

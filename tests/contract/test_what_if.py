@@ -1,4 +1,4 @@
-"""What if: another snapshot, the same function."""
+"""What-if analysis: the planner on a changed snapshot, as docs/explanation/simulation.md shows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-DOC = Path(__file__).parents[2] / "docs" / "scheduling.md"
+DOC = Path(__file__).parents[2] / "docs" / "explanation" / "simulation.md"
 
 
-def test_what_if() -> None:
-    """The example of docs/scheduling.md: one GPU more, and trial 5 pinned."""
+def test_the_documented_what_if_example_runs() -> None:
+    """Run the example of docs/explanation/simulation.md: one more GPU, and trial 5 pinned."""
     job = make_job(max_trials=8, parallel=None)
     values = {0: (0.1, 0.5, 0.9), 5: (0.1, 0.1, 0.1)}
     phases = {0: TrialPhase.RUNNING, 5: TrialPhase.SUSPENDED}
@@ -24,11 +24,11 @@ def test_what_if() -> None:
     keys = [trial.key for trial in trials]
     gpu = make_gpu("gpu-0", slots=2, holder=keys[0], holder_since=0.0, trials=keys, run_queue=keys, in_effect=True)
     snapshot = make_snapshot(jobs=[job], trials=trials, gpus=[gpu])
-    picture = repr(snapshot)
+    original = repr(snapshot)
     code = re.findall(r"^```python\n(.*?)^```", DOC.read_text(), re.MULTILINE | re.DOTALL)[0]
-    said: dict[str, Any] = {"snapshot": snapshot, "plan": plan, "replace": replace}
-    exec(code, said)
-    before, after = said["before"], said["after"]
+    namespace: dict[str, Any] = {"snapshot": snapshot, "plan": plan, "replace": replace}
+    exec(code, namespace)
+    before, after = namespace["before"], namespace["after"]
     assert not any(isinstance(action, WriteRunQueues) for action in before.actions)
     (order,) = [action for action in after.actions if isinstance(action, WriteRunQueues)]
     firsts = {uuid: [place.trial.name for place in places] for uuid, places in order.gpus}
@@ -36,4 +36,4 @@ def test_what_if() -> None:
     assert len([a for a in after.actions if isinstance(a, CreateTrial)]) > len(
         [a for a in before.actions if isinstance(a, CreateTrial)]
     )
-    assert (repr(snapshot), repr(plan(snapshot))) == (picture, repr(before)), "the first one is as it was"
+    assert (repr(snapshot), repr(plan(snapshot))) == (original, repr(before)), "the original snapshot must not change"

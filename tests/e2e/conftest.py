@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from kube_reads import Reads
+from kube_reads import ApiReader
 from script_modules import load
 
 from podium_core.schema.manifests import read_manifests
@@ -75,8 +75,8 @@ class Site:
         return self.cluster.kubectl(*arguments, stdin=stdin, timeout=timeout)
 
     @cached_property
-    def _reads(self) -> Reads:
-        return Reads(self.cluster)
+    def _reads(self) -> ApiReader:
+        return ApiReader(self.cluster)
 
     def get(self, *words: str) -> dict[str, Any]:
         """Return the result of `kubectl get WORDS -o json`, at a tenth of its CPU time."""
@@ -191,7 +191,7 @@ def site() -> Iterator[Site]:
     name = f"e2e-{worker}" if worker else "e2e"
     demo = load(ROOT / "examples" / "demo.py")
     cluster = Cluster(name)
-    place = demo.Place(cluster.cache.root, name)
+    place = demo.Installation(cluster.cache.root, name)
     cluster.down()  # a killed session may have left a cluster with searches
     try:
         demo.install(place)
@@ -223,6 +223,7 @@ def digits(site: Site) -> Run:
     machine's processors.
     """
     manifest = site.example("digits")
+    manifest["spec"]["policy"] = {"name": "hermes", "settings": {"warmup": 2}}  # switches more often than the default
     manifest["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, "--work=20")
     site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     killed: dict[str, int] = {}

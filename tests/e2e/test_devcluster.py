@@ -1,4 +1,4 @@
-"""The development cluster: `up` recovers from a kill, and `down` leaves nothing on the machine."""
+"""The dev cluster itself: it starts again after a killed start, and `down` leaves nothing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from podium_devcluster.cluster import Cluster, ClusterError
-from podium_devcluster.node_config import KubeletSettings
 from podium_devcluster.paths import Cache
+from podium_devcluster.runtime.node_config import KubeletSettings
 from podium_devcluster.shell import CommandError
 
 pytestmark = [
@@ -35,9 +35,9 @@ spec:
 """
 
 
-def traces(name: str, state: Path) -> list[str]:
-    """Return the processes, namespaces, mounts and cgroups of a cluster, without the cluster's own code."""
-    found = []
+def traces_of(name: str, state: Path) -> list[str]:
+    """Return everything of this cluster on the machine, without the cluster's own code."""
+    traces = []
     for entry in Path("/proc").iterdir():
         try:
             command = (entry / "cmdline").read_bytes().decode(errors="replace")
@@ -45,20 +45,20 @@ def traces(name: str, state: Path) -> list[str]:
         except (OSError, ValueError):
             continue
         if f"{state}/" in command or f"/devcluster-{name}/" in membership:
-            found.append(f"process {entry.name} {command[:80]}")
+            traces.append(f"process {entry.name} {command[:80]}")
     names = os.listdir("/run/netns") if Path("/run/netns").is_dir() else []
-    found += [f"netns {entry}" for entry in names if entry.startswith(f"{name}.")]
+    traces += [f"netns {entry}" for entry in names if entry.startswith(f"{name}.")]
     mounts = Path("/proc/self/mounts").read_text().splitlines()
-    found += [line for line in mounts if f"{state}/" in line or f"/run/netns/{name}." in line]
+    traces += [line for line in mounts if f"{state}/" in line or f"/run/netns/{name}." in line]
     for folder, folders, _ in os.walk("/sys/fs/cgroup"):
-        found += [f"{folder}/{one}" for one in folders if one == f"devcluster-{name}"]
-    return found
+        traces += [f"{folder}/{name}" for name in folders if name == f"devcluster-{name}"]
+    return traces
 
 
 def until(ready: Callable[[], object], seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
     while not ready():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        assert time.monotonic() < deadline, f"{what}: not reached within {seconds:g} s"
         time.sleep(0.02)
 
 
@@ -68,81 +68,81 @@ def command(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture
-def control_plane() -> Iterator[Cluster]:
+def plane() -> Iterator[Cluster]:
     cluster = Cluster(f"e2e-plane-{os.getpid()}", nodes=0)
     yield cluster
     cluster.down(purge=True)
 
 
 @pytest.mark.parametrize("reached", ["etcd", "kube-apiserver", "kube-controller-manager"])
-def test_up_recovers_from_a_killed_up_and_down_leaves_nothing(control_plane: Cluster, reached: str) -> None:
-    process = command("up", "--name", control_plane.name, "--nodes", "0")
-    until(lambda: reached in control_plane.processes.records(), 60, f"{reached} started")
+def test_up_after_a_killed_start_works_and_down_leaves_nothing(plane: Cluster, reached: str) -> None:
+    process = command("up", "--name", plane.name, "--nodes", "0")
+    until(lambda: reached in plane.processes.records(), 60, f"{reached} started")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=10)
-    assert traces(control_plane.name, control_plane.paths.root), "the killed run should have left something"
-    assert not control_plane.healthy()
+    assert traces_of(plane.name, plane.paths.root), "a killed start leaves something"
+    assert not plane.healthy()
 
-    control_plane.up()
-    assert control_plane.healthy()
-    assert "kube-system" in control_plane.kubectl("get", "namespaces", "-o", "name", timeout=15)
+    plane.up()
+    assert plane.healthy()
+    assert "kube-system" in plane.kubectl("get", "namespaces", "-o", "name", timeout=15)
 
-    control_plane.down()
-    assert traces(control_plane.name, control_plane.paths.root) == []
-
-
-def test_up_is_idempotent_and_restarts_dead_components(control_plane: Cluster) -> None:
-    control_plane.up()
-    pid = control_plane.pid("kube-apiserver")
-    control_plane.up()
-    assert control_plane.pid("kube-apiserver") == pid
-
-    control_plane.kill("kube-apiserver")
-    assert control_plane.complaints() == ["kube-apiserver is not running"]
-
-    def healthy_after_starts_by_hand() -> bool:
-        # a controller-manager that loses the API server while it starts its controllers exits, too
-        for component in control_plane.components():
-            if not control_plane.running(component):
-                control_plane.start(component)
-        return control_plane.healthy()
-
-    until(healthy_after_starts_by_hand, 60, "healthy again after starts by hand")
-
-    control_plane.kill("etcd")
-    control_plane.up()
-    assert control_plane.healthy()
-    assert control_plane.pid("kube-apiserver") != pid
+    plane.down()
+    assert traces_of(plane.name, plane.paths.root) == []
 
 
-def test_another_size_is_refused_while_the_cluster_runs(control_plane: Cluster) -> None:
-    control_plane.up()
-    with pytest.raises(ClusterError, match=r"it has 0 nodes, 1 are asked for: `down` it first"):
-        Cluster(control_plane.name, nodes=1).up()
-    Cluster(control_plane.name).up()  # without a size, `up` uses the running cluster
+def test_up_accepts_a_healthy_cluster_and_restarts_a_broken_one(plane: Cluster) -> None:
+    plane.up()
+    pid = plane.pid("kube-apiserver")
+    plane.up()
+    assert plane.pid("kube-apiserver") == pid
+
+    plane.kill("kube-apiserver")
+    assert plane.problems() == ["kube-apiserver is not running"]
+
+    def healthy_after_manual_starts() -> bool:
+        # a controller-manager that loses its API server during its start ends as well
+        for component in plane.components():
+            if not plane.running(component):
+                plane.start(component)
+        return plane.healthy()
+
+    until(healthy_after_manual_starts, 60, "healthy again after manual starts")
+
+    plane.kill("etcd")
+    plane.up()
+    assert plane.healthy()
+    assert plane.pid("kube-apiserver") != pid
 
 
-def test_a_cluster_with_the_same_name_in_another_cache_is_not_touched(control_plane: Cluster, tmp_path: Path) -> None:
-    control_plane.up()
-    other = Cluster(control_plane.name, nodes=0, cache=Cache(tmp_path))
+def test_another_size_is_refused_while_it_runs(plane: Cluster) -> None:
+    plane.up()
+    with pytest.raises(ClusterError, match=r"it has 0 nodes instead of 1; run `podium-devcluster down"):
+        Cluster(plane.name, nodes=1).up()
+    Cluster(plane.name).up()  # without a requested size, the running cluster is accepted
+
+
+def test_a_cluster_of_another_cache_is_not_touched(plane: Cluster, tmp_path: Path) -> None:
+    plane.up()
+    other = Cluster(plane.name, nodes=0, cache=Cache(tmp_path))
     for attempt in (other.up, other.down):
-        with pytest.raises(ClusterError, match=r"runs already, with its state in .*: use another --name"):
+        with pytest.raises(ClusterError, match=r"is already running, with its state in .*; use another --name"):
             attempt()
-    assert control_plane.healthy()
+    assert plane.healthy()
 
 
-def test_two_concurrent_ups_create_one_cluster(control_plane: Cluster) -> None:
-    both = [command("up", "--name", control_plane.name, "--nodes", "0") for _ in range(2)]
+def test_two_ups_at_once_make_one_cluster(plane: Cluster) -> None:
+    both = [command("up", "--name", plane.name, "--nodes", "0") for _ in range(2)]
     assert [process.wait(timeout=120) for process in both] == [0, 0]
-    assert control_plane.healthy()
+    assert plane.healthy()
 
 
-def test_an_interrupted_up_cleans_up(control_plane: Cluster) -> None:
-    process = command("up", "--name", control_plane.name, "--nodes", "0")
-    until(lambda: "kube-apiserver" in control_plane.processes.records(), 60, "kube-apiserver started")
+def test_an_interrupted_up_cleans_up(plane: Cluster) -> None:
+    process = command("up", "--name", plane.name, "--nodes", "0")
+    until(lambda: "kube-apiserver" in plane.processes.records(), 60, "kube-apiserver started")
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 130
-    assert traces(control_plane.name, control_plane.paths.root) == []
+    assert traces_of(plane.name, plane.paths.root) == []
 
 
 @pytest.fixture
@@ -169,18 +169,18 @@ def test_a_node_survives_restarts_and_down_ends_frozen_containers(one_node: Clus
     until(lambda: (log.stat().st_ino, log.stat().st_size) != before, 60, "the container continues and its log grows")
     until(lambda: can_exec(one_node), 180, "kubectl exec works again")
 
-    frozen = freeze(one_node)
-    assert frozen, "no container to freeze"
+    groups = freeze(one_node)
+    assert groups, "no container to freeze"
     one_node.down()
-    assert traces(one_node.name, one_node.paths.root) == []
+    assert traces_of(one_node.name, one_node.paths.root) == []
 
-    one_node.up()  # the image store is kept, the old containers are not
+    one_node.up()  # the image store is kept, the old containers are removed
     assert one_node.node_exec("node-1", ["ctr", "-n", "k8s.io", "containers", "ls", "-q"]).strip() == ""
     assert "localhost/busybox:1" in one_node.node_exec("node-1", ["ctr", "-n", "k8s.io", "images", "ls", "-q"])
 
 
 def can_exec(cluster: Cluster) -> bool:
-    """Return whether kubectl exec works. A restarted kubelet must first find its pods."""
+    """Return whether exec works; a restarted kubelet first has to learn its pods."""
     try:
         return cluster.kubectl("exec", "frozen", "--", "hostname").strip() == "frozen"
     except CommandError:
@@ -188,13 +188,13 @@ def can_exec(cluster: Cluster) -> bool:
 
 
 def freeze(cluster: Cluster) -> list[Path]:
-    """Freeze the cgroups of all containers of the node's pods (v1 or v2); return these cgroups."""
+    """Freeze all containers of the node's pods without the runtime; return their groups."""
     assert cluster.cgroups.hierarchies.tracking is not None
     root = cluster.cgroups.hierarchies.tracking / cluster.cgroups.name / "node-1" / "kubepods"
-    done = []
+    frozen = []
     for folder in root.rglob("pod*/*"):
         for name, value in (("freezer.state", "FROZEN"), ("cgroup.freeze", "1")):
             if (folder / name).exists() and (folder / "cgroup.procs").read_text().strip():
                 (folder / name).write_text(value)
-                done.append(folder)
-    return done
+                frozen.append(folder)
+    return frozen

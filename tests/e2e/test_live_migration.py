@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from script_modules import load
 
-from podium_devcluster import registry
-from podium_devcluster.debian import PackageError
+from podium_devcluster.artifacts.debian import PackageError
+from podium_devcluster.runtime import registry
 from podium_devcluster.shell import CommandError
 
 pytestmark = pytest.mark.e2e
@@ -192,12 +192,12 @@ def test_rebalancing_migrates_a_trial_without_checkpoints_to_the_free_node(site:
 def check_fallback_without_registry(site: Site, node: str) -> None:
     """Check that without the registry a migration fails, and the trial continues and may retry."""
     before = status(site, "migrated")
-    registry.end(site.cluster, node)
+    registry.kill(site.cluster, node)
     try:
         site.podium("drain", node, "--wait", "0")
         site.until("the migration fails", lambda: migration(site).get("code") == "RegistryUnreachable", 90)
     finally:
-        registry.again(site.cluster, node)
+        registry.start_again(site.cluster, node)
         site.podium("drain", node, "--undo")
     before_resume = status(site, "migrated")
     assert (before_resume["node"], before_resume.get("attempt", 0)) == (node, before.get("attempt", 0))

@@ -1,4 +1,4 @@
-"""Effects of Podium on scripts (docs/scripts.md): a suspension, then the deletion of the pod.
+"""Effects of Podium on scripts (docs/how-to/make-a-script-robust.md): a suspension, then the deletion of the pod.
 
 Two scripts run at a time, each on its own node and GPU. The checks use the record that the script keeps beside its
 checkpoints, containerd's logs, the states of the cgroups, and the peer to which the script connects.

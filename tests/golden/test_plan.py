@@ -1,5 +1,6 @@
-"""One recorded snapshot and its whole plan: a change of any decision or wording shows as a diff. `--update-golden`
-writes it anew.
+"""A recorded snapshot and its complete plan: any change of a decision or message shows as a diff.
+
+`--update-golden` writes the plan again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ P = TrialPhase
 
 
 def recorded() -> Snapshot:
-    """Two nodes, two jobs: a hand-over, an early look, a retry, a suspended trial, a job that waits for shares."""
+    """Return two nodes and two jobs: a switch, a warm-up, a retry, a suspended trial, a job that waits for slots."""
     digits = make_job("digits", created=1.0, max_trials=10, parallel=8)
     late = make_job("late", created=2.0, policy="fifo", max_trials=4, parallel=None, max_steps=None)
     trials = [
@@ -48,6 +49,7 @@ def recorded() -> Snapshot:
 
 
 def plain(value: object) -> object:
+    """Return the value as plain JSON types."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
@@ -59,8 +61,8 @@ def plain(value: object) -> object:
     return value
 
 
-def test_plan_is_as_recorded(request: pytest.FixtureRequest) -> None:
+def test_the_plan_equals_the_recorded_one(request: pytest.FixtureRequest) -> None:
     text = json.dumps(plain(plan(recorded())), indent=1) + "\n"
     if request.config.getoption("--update-golden"):
         GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text(), "the plan changed: run with --update-golden and read the diff"
+    assert text == GOLDEN.read_text(), "the plan changed: run with --update-golden and review the diff"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_reads import Reads
+from kube_reads import ApiReader
 
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
 from podium_devcluster.cluster import Cluster
@@ -82,8 +82,8 @@ class Node:
             self.agent.wait(20)
 
     @cached_property
-    def _reads(self) -> Reads:
-        return Reads(self.cluster)
+    def _reads(self) -> ApiReader:
+        return ApiReader(self.cluster)
 
     def get(self, *words: str) -> dict[str, Any]:
         return self._reads.get(*words)

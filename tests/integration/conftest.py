@@ -21,7 +21,7 @@ import pytest
 from podium_cluster.client import ApiError, connect
 from podium_cluster.resources import NAMESPACES
 from podium_cluster.settings import ClusterSettings
-from podium_devcluster import binaries
+from podium_devcluster.artifacts import binaries
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress

@@ -1,6 +1,7 @@
-"""examples/recipes, each in a real run of its library: asked to save, ended, killed, it goes on bit for bit.
+"""The recipes and the PyTorch example in real runs: stopped and resumed, they lose nothing.
 
-What is not installed is skipped with its name; `make test-recipes` installs all of it. The scripts are in scripts/.
+Their numbers are bit-identical to those of an uninterrupted run. A test whose library is not installed is skipped with
+the library's name; `make test-recipes` installs all of them. The scripts are in scripts/ and in examples/pytorch.
 """
 
 from __future__ import annotations
@@ -25,25 +26,30 @@ RECIPES = ROOT / "examples/recipes"
 SCRIPTS = Path(__file__).parent / "scripts"
 MARKER = "podium-checkpoint.json"
 STOPPED = 143
-SECONDS = 600.0  # libraries of gigabytes are slow to import on a busy machine
+SECONDS = 600.0  # importing libraries of gigabytes is slow on a busy machine
 
 
 @dataclass(frozen=True)
 class Recipe:
+    """A recipe: the libraries or the program that it needs, its script, and the metric it prints."""
+
     name: str
     libraries: tuple[str, ...] = ()
     program: str = ""
     metric: str = "loss"
+    script: Path | None = None
 
     def missing(self) -> str:
+        """Return why the recipe cannot run here, or ""."""
         absent = [name for name in self.libraries if importlib.util.find_spec(name) is None]
         if absent:
-            return f"{', '.join(absent)}: not installed here (`make test-recipes` installs it)"
-        return "" if not self.program or shutil.which(self.program) else f"there is no {self.program} here"
+            return f"{', '.join(absent)} not installed (`make test-recipes` installs it)"
+        return "" if not self.program or shutil.which(self.program) else f"{self.program} is not installed"
 
     def command(self, scratch: Path) -> list[str]:
+        """Return the command line of its script; a C program is compiled first."""
         if self.libraries:
-            return [sys.executable, str(SCRIPTS / f"train_{self.name}.py")]
+            return [sys.executable, str(self.script or SCRIPTS / f"train_{self.name}.py")]
         if self.name != "c":
             return [*self.name.split(), str(SCRIPTS / "count.sh")]
         compiler = [self.program, "-Wall", "-Wextra", "-Werror", "-O1", f"-I{RECIPES}"]
@@ -55,6 +61,7 @@ ALL = (
     Recipe("huggingface", ("transformers", "accelerate", "torch")),
     Recipe("lightning", ("lightning", "torch"), metric="batch_loss"),
     Recipe("keras", ("keras", "jax")),
+    Recipe("pytorch", ("torch",), script=ROOT / "examples/pytorch/train.py"),
     Recipe("sh", program="sh"),
     Recipe("busybox sh", program="busybox"),
     Recipe("c", program="cc"),
@@ -62,7 +69,7 @@ ALL = (
 
 
 class Trial:
-    """One trial: its folder, and as many processes after one another as it takes."""
+    """One trial: its checkpoint folder and its attempts, one process after another."""
 
     def __init__(self, recipe: Recipe, scratch: Path) -> None:
         if reason := recipe.missing():
@@ -70,7 +77,7 @@ class Trial:
         self.recipe = recipe
         self.folder = scratch / "ckpt"
         self.folder.mkdir()
-        mounted = scratch / "python" / "podium"  # as the agent brings it
+        mounted = scratch / "python" / "podium"  # as the agent mounts it
         mounted.mkdir(parents=True)
         shutil.copy(ROOT / "sdk/podium/trial.py", mounted)
         self.command = recipe.command(scratch)
@@ -86,7 +93,10 @@ class Trial:
         self.attempts = 0
 
     def attempt(self, *events: Callable[[subprocess.Popen[str]], None]) -> tuple[list[tuple[int, float]], int]:
-        """One process; each event happens after three further lines. Its (step, value) lines and its exit code."""
+        """Run one process and return its (step, value) lines and its exit code.
+
+        After each three lines, the next event is called.
+        """
         points: list[tuple[int, float]] = []
         due = [(number, event) for number, event in enumerate(events, 1)]
         environment = {**self.environment, "PODIUM_ATTEMPT": str(self.attempts)}
@@ -108,19 +118,20 @@ class Trial:
         return points, code
 
     def marker(self) -> dict[str, Any]:
+        """Return the completion marker; empty before the first checkpoint."""
         try:
-            found: dict[str, Any] = json.loads((self.folder / MARKER).read_text())
+            marker: dict[str, Any] = json.loads((self.folder / MARKER).read_text())
         except FileNotFoundError:
             return {}
-        return found
+        return marker
 
-    def ask(self, _: object) -> None:
-        """What the hook does: make the request, wait until another marker is there."""
+    def request_checkpoint(self, _: object) -> None:
+        """Request a checkpoint and wait for its completion marker, as Podium's hook does."""
         before = self.marker()
         (self.folder / "podium-checkpoint-request").touch()
         deadline = time.monotonic() + SECONDS
         while self.marker() == before:
-            assert time.monotonic() < deadline, "the request was not answered"
+            assert time.monotonic() < deadline, "no checkpoint was saved on request"
             time.sleep(0.005)
         self.answered = self.marker()
 
@@ -130,37 +141,37 @@ def send(number: signal.Signals) -> Callable[[subprocess.Popen[str]], None]:
 
 
 @pytest.mark.parametrize("recipe", ALL, ids=lambda recipe: recipe.name)
-def test_asked_ended_and_killed_it_goes_on_bit_for_bit(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_stopped_training_resumes_bit_for_bit(recipe: Recipe, tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
-    (tmp_path / "disturbed").mkdir()
+    (tmp_path / "interrupted").mkdir()
     alone, code = Trial(recipe, tmp_path / "alone").attempt()
     assert code == 0
     assert [step for step, _ in alone] == list(range(1, len(alone) + 1))
     assert len({value for _, value in alone}) > 5
 
-    trial = Trial(recipe, tmp_path / "disturbed")
-    first, code = trial.attempt(trial.ask, send(signal.SIGTERM))
+    trial = Trial(recipe, tmp_path / "interrupted")
+    first, code = trial.attempt(trial.request_checkpoint, send(signal.SIGTERM))
     assert code == STOPPED, trial.errors.read_text()
     assert trial.answered["onRequest"] is True
-    assert trial.marker()["step"] == first[-1][0] > trial.answered["step"], "SIGTERM: the last step is saved"
+    assert trial.marker()["step"] == first[-1][0] > trial.answered["step"], "after SIGTERM the last step is saved"
     assert not (trial.folder / "podium-checkpoint-request").exists()
 
-    second, code = trial.attempt(trial.ask, send(signal.SIGKILL))
+    second, code = trial.attempt(trial.request_checkpoint, send(signal.SIGKILL))
     assert code == -signal.SIGKILL
     saved = trial.marker()["step"]
     assert (trial.folder / trial.marker()["path"]).exists()
     third, code = trial.attempt()
     assert code == 0, trial.errors.read_text()
 
-    assert second[0][0] == first[-1][0] + 1, "nothing repeated, nothing left out"
-    assert third[0][0] == saved + 1, "exactly from the save that counts"
+    assert second[0][0] == first[-1][0] + 1, "no step is repeated or missing"
+    assert third[0][0] == saved + 1, "it resumes from the newest complete checkpoint"
     assert [*first, *[point for point in second if point[0] <= saved], *third] == alone
-    assert set(second) <= set(alone), "what the kill took was right as well"
-    assert len(list(trial.folder.iterdir())) == 2, "the marker and the save that it names"
+    assert set(second) <= set(alone), "the steps that the kill discarded have the same values"
+    assert len(list(trial.folder.iterdir())) == 2, "the completion marker and the checkpoint that it names"
 
 
 @pytest.mark.parametrize("recipe", ALL, ids=lambda recipe: recipe.name)
-def test_without_podium_it_only_trains(recipe: Recipe, tmp_path: Path) -> None:
+def test_without_podium_a_recipe_only_trains(recipe: Recipe, tmp_path: Path) -> None:
     trial = Trial(recipe, tmp_path)
     del trial.environment["PODIUM_CHECKPOINT"]
     points, code = trial.attempt()
@@ -170,29 +181,29 @@ def test_without_podium_it_only_trains(recipe: Recipe, tmp_path: Path) -> None:
 
 
 def test_two_ranks_save_at_the_same_step(tmp_path: Path) -> None:
-    """torchrun hands SIGTERM on to its workers, who may hear of it, and of a request, one step apart."""
+    """torchrun forwards SIGTERM to its workers, which may receive it, and see a request, one step apart."""
     (tmp_path / "alone").mkdir()
-    (tmp_path / "disturbed").mkdir()
-    alone, trial = (Trial(ALL[0], tmp_path / name) for name in ("alone", "disturbed"))
-    for one in (alone, trial):
+    (tmp_path / "interrupted").mkdir()
+    alone, trial = (Trial(ALL[0], tmp_path / name) for name in ("alone", "interrupted"))
+    for run in (alone, trial):
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-        one.command = [sys.executable, *launcher, *one.command[1:]]
-        one.environment["OMP_NUM_THREADS"] = "1"
-    whole, code = alone.attempt()
+        run.command = [sys.executable, *launcher, *run.command[1:]]
+        run.environment["OMP_NUM_THREADS"] = "1"
+    complete, code = alone.attempt()
     assert code == 0, alone.errors.read_text()
-    first, code = trial.attempt(trial.ask, send(signal.SIGTERM))
+    first, code = trial.attempt(trial.request_checkpoint, send(signal.SIGTERM))
     assert code != 0
     assert trial.marker()["step"] == first[-1][0] > trial.answered["step"]
     second, code = trial.attempt()
     assert code == 0, trial.errors.read_text()
-    assert first + second == whole
+    assert first + second == complete
 
 
 @pytest.mark.parametrize("shell", ["sh", "busybox sh"])
-def test_sigterm_between_the_shell_recipes_questions_does_not_lose_the_step(shell: str, tmp_path: Path) -> None:
-    """Told no by podium_wanted, then yes by podium_stopping, a script would end without its save."""
+def test_sigterm_between_two_calls_of_the_shell_recipe_loses_no_step(shell: str, tmp_path: Path) -> None:
+    """podium_stopping must not return yes after podium_wanted returned no: the step would be lost."""
     if shutil.which(shell.split()[0]) is None:
-        pytest.skip(f"there is no {shell.split()[0]} here")
+        pytest.skip(f"{shell.split()[0]} is not installed")
     script = """
 . "$RECIPES/podium.sh"
 podium_wanted && echo wanted
@@ -202,8 +213,8 @@ podium_wanted && echo wanted
 podium_stopping && echo stops
 """
     environment = {"PATH": os.environ["PATH"], "RECIPES": str(RECIPES)}
-    for folder, says in (({"PODIUM_CHECKPOINT": str(tmp_path)}, "wanted stops"), ({}, "stops wanted stops")):
+    for folder, expected in (({"PODIUM_CHECKPOINT": str(tmp_path)}, "wanted stops"), ({}, "stops wanted stops")):
         done = subprocess.run(
             [*shell.split(), "-c", script], env={**environment, **folder}, capture_output=True, text=True
         )
-        assert done.stdout.split() == says.split(), done.stderr
+        assert done.stdout.split() == expected.split(), done.stderr

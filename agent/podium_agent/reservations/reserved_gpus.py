@@ -1,5 +1,6 @@
-"""GPUs that Podium holds by placeholder pods (docs/leases.md): which they are, and what is announced of them. Pure;
-used by `leases`.
+"""GPUs of this node that Podium holds by reservation pods, and what the device plugin announces of them.
+
+Pure; used by the controller. docs/explanation/gpu-reservations.md explains reservations.
 
 A placeholder is an ordinary pod that requests `nvidia.com/gpu`. Its GPU is shared among trials from when the kubelet
 says which one it is until the pod is told to end.

@@ -19,7 +19,7 @@ from podium_cli.views import formatting as texts
 from podium_simulator.traces.trace import open_text
 
 if TYPE_CHECKING:
-    from podium_optimisers.queueing.capacity import Plan
+    from podium_optimisers.queueing.capacity import CapacityPlan
 
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min|m|h|d)?")
@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Exit:
     try:
-        from podium_optimisers.queueing.checks import InputError
+        from podium_optimisers.validation import InputError
     except ImportError as error:  # an installation without the room or what it stands on
         text = f"podium capacity needs the optimisers ({error}): pip install 'kube-podium[optimisers]'"
         raise CliError(Exit.FAILED, "ExtraMissing", text) from error
@@ -72,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
+def _plan(arguments: argparse.Namespace) -> CapacityPlan:
     from podium_optimisers.queueing import capacity
     from podium_optimisers.queueing.trace import read_trace
 
@@ -82,7 +82,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
             raise CliError(Exit.USAGE, "OptionUnused", "--gpus-per-job: the trace says it; leave the option out")
         with _lines(arguments.trace) as lines:
             trace = read_trace(lines)
-        return capacity.from_trace(trace, capacity.Goal(arguments.wait, arguments.share))
+        return capacity.plan_from_trace(trace, capacity.WaitGoal(arguments.wait, arguments.share))
     if arguments.service is None:
         raise CliError(Exit.USAGE, "ServiceTimeRequired", "--service: give the mean run time of a job, such as 30m")
     if not arguments.service > 0.0:
@@ -94,7 +94,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         text = f"--gpus-per-job: {arguments.gpus_per_job} GPUs are no width; give 1 or more"
         raise CliError(Exit.USAGE, "TooSmall", text)
     rate = arguments.rate if arguments.rate is not None else arguments.offered / arguments.service
-    demand = capacity.Demand(
+    traffic = capacity.Traffic(
         rate,
         arguments.service,
         arguments.gpus_per_job,
@@ -103,8 +103,8 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     )
     if arguments.lost is not None:
         _refuse_unused(arguments, ("share",))
-        return capacity.without_queue(demand, arguments.lost)
-    return capacity.from_numbers(demand, capacity.Goal(arguments.wait, arguments.share))
+        return capacity.plan_loss_system(traffic, arguments.lost)
+    return capacity.plan_from_traffic(traffic, capacity.WaitGoal(arguments.wait, arguments.share))
 
 
 def _refuse_unused(arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
@@ -138,7 +138,7 @@ def _lines(path: Path) -> Iterator[Iterator[str]]:
         raise CliError(Exit.FAILED, "FileMalformed", f"{path}: is no text; give a CSV file") from error
 
 
-def as_json(plan: Plan) -> str:
+def as_json(plan: CapacityPlan) -> str:
     def known(value: float) -> float | None:
         return value if math.isfinite(value) else None  # JSON has no infinity
 
@@ -156,7 +156,7 @@ def as_json(plan: Plan) -> str:
     ]
     found = {
         "gpus": plan.gpus,
-        "offered": plan.offered,
+        "offered": plan.offered_load,
         "goal": plan.goal,
         "tailShare": plan.tail_share,
         "method": plan.method,
@@ -165,7 +165,7 @@ def as_json(plan: Plan) -> str:
     return json.dumps(found, indent=2)
 
 
-def as_text(plan: Plan, *, waits: bool) -> str:
+def as_text(plan: CapacityPlan, *, waits: bool) -> str:
     """`waits`: jobs wait for a GPU; else (--lost) the third column is the share turned away."""
     answer = plan.answer
     tail = f"P{100 * plan.tail_share:g} WAIT"
@@ -178,7 +178,8 @@ def as_text(plan: Plan, *, waits: bool) -> str:
         lines.append([*cells, ("<- enough" if row.gpus == plan.gpus else "") if row.meets else "too few"])
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    says = f"{texts.count(plan.gpus, 'GPU')} ({plan.offered:.2f} busy on average, load {answer.load:.3f}): {plan.goal}."
+    busy = f"{plan.offered_load:.2f} busy on average, load {answer.load:.3f}"
+    says = f"{texts.count(plan.gpus, 'GPU')} ({busy}): {plan.goal}."
     return "\n".join([says, f"Method: {plan.method}.", "", *table])
 
 

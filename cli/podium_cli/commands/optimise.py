@@ -96,7 +96,7 @@ def _makespan(arguments: argparse.Namespace) -> Exit:
 
     names = list(registry.METHODS) if arguments.method == ALL else [arguments.method]
     try:
-        instance = tasks_csv.read(_text(arguments.tasks), arguments.cpus, arguments.gpus)
+        instance = tasks_csv.read_tasks(_text(arguments.tasks), arguments.cpus, arguments.gpus)
         found = []
         for name in names:
             begun = time.perf_counter()

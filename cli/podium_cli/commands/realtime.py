@@ -15,7 +15,7 @@ from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
 from podium_core.schema.manifests import ManifestError, read_manifests
 
-POLICIES = ("ahead", "sgprs", "single", "naive", "naive-single")
+POLICIES = ("launch-ahead", "sgprs", "single", "naive", "naive-single")
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
             podium realtime simulate --contexts 3 --oversubscription 1.5
             podium realtime simulate --plot sgprs.png
             podium realtime admit cameras.yaml
-            podium realtime run --tasks 6 --fps 20 --policy ahead
+            podium realtime run --tasks 6 --fps 20 --policy launch-ahead
         """,
         cluster=False,
     )
@@ -67,12 +67,12 @@ def add(commands: Commands) -> None:
         "run",
         _run,
         says="run real networks on this machine's partitions for some seconds",
-        examples="podium realtime run --tasks 6 --fps 20 --policy ahead",
+        examples="podium realtime run --tasks 6 --fps 20 --policy launch-ahead",
         cluster=False,
     )
     run.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help="what they run on (default: cpu)")
-    text = f"who goes first: {', '.join(POLICIES)} (default: ahead)"
-    run.add_argument("--policy", choices=POLICIES, default="ahead", metavar="NAME", help=text)
+    text = f"who goes first: {', '.join(POLICIES)} (default: launch-ahead)"
+    run.add_argument("--policy", choices=POLICIES, default="launch-ahead", metavar="NAME", help=text)
     run.add_argument("--tasks", type=int, default=4, metavar="N", help="networks at once (default: 4)")
     run.add_argument("--fps", type=float, default=10.0, metavar="X", help="frames a second of each task (default: 10)")
     run.add_argument("--seconds", type=float, default=5.0, metavar="SECONDS", help="how long (default: 5)")

@@ -103,7 +103,7 @@ async def _until_thawed(api: Api, names: frozenset[str], wait: float) -> Exit:
             if time.monotonic() > deadline:
                 message = (
                     f"still suspended after {wait:g} s: {', '.join(left)}; is the agent of that node running? "
-                    "Without it, thaw by hand: docs/cli.md, section `podium thaw`"
+                    "Without it, thaw by hand: docs/reference/cli.md, section `podium thaw`"
                 )
                 raise CliError(Exit.TIMEOUT, "StillSuspended", message)
         await asyncio.sleep(LOOK_SECONDS)

@@ -18,15 +18,15 @@ from podium_cli.report.page import page_head
 from podium_cli.views import formatting as texts
 
 if TYPE_CHECKING:
-    from podium_optimisers.makespan.instance import Instance
-    from podium_optimisers.makespan.registry import Method
-    from podium_optimisers.makespan.schedule import Schedule
+    from podium_optimisers.makespan.instance import MakespanInstance
+    from podium_optimisers.makespan.registry import MakespanMethod
+    from podium_optimisers.makespan.schedule import MakespanSchedule
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM, LANE = 1040.0, 64.0, 16.0, 12.0, 40.0, 20.0
 CPU, GPU = "l2", "l0"  # colours of page.css
 
 
-def summary(instance: Instance, schedule: Schedule) -> str:
+def summary(instance: MakespanInstance, schedule: MakespanSchedule) -> str:
     """One sentence: what was reached, and how far from the optimum it is at most."""
     took = "" if schedule.seconds is None else f" Took {texts.duration(schedule.seconds)}."
     machines = f"{texts.count(instance.cpus, 'CPU')} and {texts.count(instance.gpus, 'GPU')}"
@@ -37,7 +37,7 @@ def summary(instance: Instance, schedule: Schedule) -> str:
     )
 
 
-def machines(instance: Instance, schedule: Schedule) -> Table:
+def machines(instance: MakespanInstance, schedule: MakespanSchedule) -> Table:
     """A row a machine: when it ends and what it runs, in order."""
     table = _plain("MACHINE", "TASKS", "ENDS", "RUNS")
     for machine in range(instance.machines):
@@ -48,7 +48,7 @@ def machines(instance: Instance, schedule: Schedule) -> Table:
     return table
 
 
-def comparison(schedules: Sequence[Schedule]) -> Table:
+def comparison(schedules: Sequence[MakespanSchedule]) -> Table:
     """Methods, the best first. Each has the best bound that any of them proved."""
     bound = max(schedule.lower_bound for schedule in schedules)
     table = _plain("METHOD", "MAKESPAN", "AT MOST X OPTIMUM", "TOOK")
@@ -58,20 +58,20 @@ def comparison(schedules: Sequence[Schedule]) -> Table:
     return table
 
 
-def methods(known: Iterable[Method]) -> Table:
+def methods(known: Iterable[MakespanMethod]) -> Table:
     table = _plain("METHOD", "WHAT IT IS")
     for method in known:
-        table.add_row(method.name, Text(method.says))
+        table.add_row(method.name, Text(method.description))
     return table
 
 
-def as_json(instance: Instance, schedules: Sequence[Schedule]) -> str:
+def as_json(instance: MakespanInstance, schedules: Sequence[MakespanSchedule]) -> str:
     """One object for each schedule; an array if there are several."""
     found = [_plain_data(instance, schedule) for schedule in schedules]
     return json.dumps(found[0] if len(found) == 1 else found, indent=2)
 
 
-def _plain_data(instance: Instance, schedule: Schedule) -> dict[str, object]:
+def _plain_data(instance: MakespanInstance, schedule: MakespanSchedule) -> dict[str, object]:
     tasks = [
         {
             "name": instance.names[task],
@@ -93,7 +93,7 @@ def _plain_data(instance: Instance, schedule: Schedule) -> dict[str, object]:
     }
 
 
-def page(instance: Instance, schedule: Schedule) -> str:
+def page(instance: MakespanInstance, schedule: MakespanSchedule) -> str:
     """One HTML file: no script, no link, no outside font."""
     head = page_head(f"{schedule.method} - Podium schedule")
     legend = element(
@@ -116,7 +116,7 @@ def page(instance: Instance, schedule: Schedule) -> str:
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _gantt(instance: Instance, schedule: Schedule) -> Markup:
+def _gantt(instance: MakespanInstance, schedule: MakespanSchedule) -> Markup:
     """A lane a machine, a bar a task; point at one for its figures."""
     height = TOP + LANE * instance.machines + BOTTOM
     x = svg.Scale(0.0, schedule.makespan, LEFT, WIDTH - RIGHT)
@@ -139,7 +139,9 @@ def _gantt(instance: Instance, schedule: Schedule) -> Markup:
     return svg.picture(WIDTH, height, label, *parts)
 
 
-def _bar(instance: Instance, schedule: Schedule, task: int, x: svg.Scale, top: float, level: str) -> Markup:
+def _bar(
+    instance: MakespanInstance, schedule: MakespanSchedule, task: int, x: svg.Scale, top: float, level: str
+) -> Markup:
     start, seconds = schedule.starts[task], _seconds(instance, schedule, task)
     begin, width = x(start), max(x(start + seconds) - x(start), 0.75)
     name = instance.names[task]
@@ -153,12 +155,12 @@ def _bar(instance: Instance, schedule: Schedule, task: int, x: svg.Scale, top: f
     return element("g", *parts, class_="series")
 
 
-def _in_order(schedule: Schedule, machine: int) -> list[int]:
+def _in_order(schedule: MakespanSchedule, machine: int) -> list[int]:
     mine = [task for task, where in enumerate(schedule.assignment) if where == machine]
     return sorted(mine, key=lambda task: schedule.starts[task])
 
 
-def _seconds(instance: Instance, schedule: Schedule, task: int) -> float:
+def _seconds(instance: MakespanInstance, schedule: MakespanSchedule, task: int) -> float:
     side = instance.cpu if schedule.assignment[task] < instance.cpus else instance.gpu
     return float(side[task])
 

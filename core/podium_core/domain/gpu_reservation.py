@@ -2,7 +2,7 @@
 priority, the placeholder, holds it by requesting `nvidia.com/gpu`; whoever needs the GPU more takes the lease.
 
 `planning.gpu_leases` decides when one is wanted and given back; operator and agent derive the state from what they see
-(docs/leases.md).
+(docs/explanation/gpu-reservations.md).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ as FGD counts them, less what is expected to be filled, both in GPUs.
 
 V alone turns pods of many GPUs away long before the cluster is full, since it tells a whole node by the few that want
 one; F and the coarse steps keep those nodes whole. WEIGHT and STEPS were chosen on openb, on seeds that its benchmark
-does not report (docs/scheduling.md); needs free CPUs: without them FGD alone is better.
+does not report (docs/explanation/placement.md); needs free CPUs: without them FGD alone is better.
 """
 
 from __future__ import annotations

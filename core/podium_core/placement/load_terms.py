@@ -2,7 +2,7 @@
 it can be) to 1 (as bad), and the table of their weights.
 
 Used by the policy `load_balance`, and by `podium explain pod`, which shows each term. What is not known is the middle,
-never the best. Formulas and sources: docs/scheduling.md.
+never the best. Formulas and sources: docs/explanation/placement.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""When GPUs are asked for and given back, where Podium holds them by leases (docs/leases.md). Pure; called by
-the operator after each plan.
+"""When GPU reservations are requested and released (docs/explanation/gpu-reservations.md).
+
+Pure; called by the operator after each plan.
 
 A lease is cheap to keep and dear to lose: its end suspends or saves the trials on it. So what is not needed is kept for
 a while (LINGER) before it is given back, and after an eviction the next one is asked for ever more seldom, or the

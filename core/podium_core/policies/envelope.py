@@ -28,7 +28,7 @@ The score is log(index). A trial in its warm-up goes first, and before it the on
 (`starvation_guard.py`). So no live trial starves.
 
 No paper has this policy. It is related to freeze-thaw optimisation (Swersky et al. 2014) and to index policies
-(Gittins 1979). docs/algorithms.md says how the constants were chosen.
+(Gittins 1979). docs/explanation/envelope.md says how the constants were chosen.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _MAX_PAIRED = 64  # completed trials that Kendall's tau uses
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Constants that were chosen on recorded curves, not settings (docs/algorithms.md shows their effect)."""
+    """Constants that were chosen on recorded curves, not settings (docs/explanation/envelope.md shows their effect)."""
 
     unit: float = 1.0  # a deficit of this many units makes a trial e times less likely to be the best
     spread: float = 0.28  # how much less a deficit counts where trials gain more than they differ

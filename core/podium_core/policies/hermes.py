@@ -34,12 +34,12 @@ WARM_UP, RANKED, DIVERGED = 0, 1, 2
 class Hermes:
     """Hermes policy.
 
-    `warmup`: points that every trial may report before it is judged. `min_run`: smallest time slice in seconds.
+    `warmup`: points that every trial may report before it is judged. `min_time_slice`: smallest time slice in seconds.
     `hysteresis`: share of the pool's range by which a rival must be ahead, beyond the cost of the switch.
     """
 
     warmup: int = 3
-    min_run: float = 2.0
+    min_time_slice: float = 2.0
     hysteresis: float = 0.01
     start: Literal["own", "pool"] = "pool"
 
@@ -50,13 +50,13 @@ class Hermes:
     def __post_init__(self) -> None:
         if self.warmup < 0:
             raise ValueError(f"warmup: {self.warmup} is not a number of points; give 0 or more")
-        if not self.min_run >= 0.0:
-            raise ValueError(f"minRun: {self.min_run:g} seconds is not a duration; give 0 or more")
+        if not self.min_time_slice >= 0.0:
+            raise ValueError(f"minTimeSlice: {self.min_time_slice:g} seconds is not a duration; give 0 or more")
         if not 0.0 <= self.hysteresis <= 1.0:
             raise ValueError(f"hysteresis: {self.hysteresis:g} is not a share of the range; give 0 to 1")
 
     def time_slice(self, costs: Costs) -> float:
-        return limit_switch_share(costs, self.min_run)
+        return limit_switch_share(costs, self.min_time_slice)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         """Return the ranking. O(n log n) plus the new points.

@@ -88,7 +88,7 @@ _TABLE: Mapping[str, _Entry] = MappingProxyType(
             Hermes,
             {
                 "warmup": _Setting("warmup", int),
-                "minRun": _Setting("min_run", float),
+                "minTimeSlice": _Setting("min_time_slice", float),
                 "hysteresis": _Setting("hysteresis", float),
                 "start": _Setting("start", ("own", "pool")),
             },

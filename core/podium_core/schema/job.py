@@ -156,13 +156,9 @@ class Policy(SpecModel):
     ] = Field("envelope", description="who gets the GPUs first")
     settings: dict[str, Scalar] = Field(
         default_factory=dict,
-        description="of the policy; docs/algorithms.md has them all. envelope: minShare (default 0.03, at most 0.5) is "
-        "the largest share of the job's GPU time for trials that wait for their next value. With n more live trials "
-        "than its places P (GPUs of which its trials have shares, over those that one needs, over the open jobs that "
-        "share them), e seconds between two values of a trial (before its second: of the slowest) or its shortest turn "
-        "if that is longer, and c a hand-over, a trial is served once it has waited W seconds, the sum of the n "
-        "largest e + c over minShare P, one at a time: no live trial that can be served waits longer than "
-        "W (1 + minShare P) and n turns",
+        description="of the policy; docs/reference/policies.md lists them. envelope: minShare (default 0.03, at most "
+        "0.5) is the largest share of the job's GPU time for the trials that have waited longest for their next value; "
+        "docs/explanation/envelope.md has the bound on their wait",
     )
 
 

@@ -1,7 +1,7 @@
-"""Carries out what the planner decided, one API call an action. Every call may be repeated without harm.
+"""Carry out the planner's decisions, one API call for each action. Every call may be repeated without harm.
 
-A refused call is the action's own trouble: it is counted, logged with the server's sentence, and tried again by the
-next cycle. Only a pod that the API server calls invalid is final: the template is wrong, and no retry mends it.
+A refused call affects only its action: it is counted, logged with the server's message, and tried again by the next
+reconcile. Only a pod that the API server calls invalid is final: the template is wrong, and no retry corrects it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from podium_operator.searchers.results import shown
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
 LONGEST_MESSAGE = 1024
-CARRIED_GRACE_SECONDS = 1
-ECHO_SECONDS = 10.0  # in which the cache shows what was created
+MIGRATED_GRACE_SECONDS = 1
+ECHO_SECONDS = 10.0  # time within which the cache shows what was created
 log = logging.getLogger(__name__)
 
 
 def _superseded(world: World) -> Iterator[SeenPod]:
-    """Pods that still live though a later attempt of their trial exists: two would write to one folder."""
+    """Yield pods that still run though a later attempt of their trial exists: both would write to one folder."""
     for pods in world.pods_of.values():
         for pod in pods[1:]:
             if pod.facts.phase not in ("Succeeded", "Failed") and not pod.facts.deleting:
@@ -51,23 +51,27 @@ def _superseded(world: World) -> Iterator[SeenPod]:
 
 
 class Actuator:
+    """Carries out actions, and remembers what the API server refused."""
+
     def __init__(self, api: Api, mirror: Mirror, rules: PodRules, metrics: Metrics) -> None:
         self._api = api
         self._mirror = mirror
         self._rules = rules
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
-        self._order_slots = asyncio.Semaphore(PARALLEL_CALLS)  # no GPU waits for pods that are being made
+        self._order_slots = asyncio.Semaphore(PARALLEL_CALLS)  # no GPU waits for pods that are being created
         self._refused: dict[TrialKey, Refusal] = {}
         self._requeues = Requeues(api, MANAGER)
         self._uncarried: dict[TrialKey, str] = {}
-        self._tried: dict[JobKey, list[Tried]] = {}  # in this cycle, of searches that learn
-        self._sent: dict[TrialKey, float] = {}  # when, by a clock that only grows
+        self._tried: dict[JobKey, list[Tried]] = {}  # in this reconcile, for searches that learn
+        self._sent: dict[TrialKey, float] = {}  # when, by a monotonic clock
         self._settling = Settling()
 
     async def order(self, world: World, actions: Iterable[Action]) -> None:
-        """The first half of a cycle: what GPUs wait for. Deletions go before the orders: one that leaves out a trial
-        which still looks alive would have the agent freeze it, only to thaw it for its SIGTERM.
+        """Carry out what GPUs wait for: the first half of a reconcile.
+
+        Deletions go before the run queues. Without a deletion, the agent would suspend a trial that is not in the run
+        queue any more, and resume it at once for its SIGTERM.
         """
         actions = tuple(actions)
         self._refused = {key: refusal for key, refusal in self._refused.items() if key in world.trial_by_key}
@@ -82,14 +86,17 @@ class Actuator:
         await self._all(world, actions, WriteRunQueues)
 
     async def order_alone(self, world: World, actions: Iterable[Action]) -> None:
-        """Between two cycles. Nothing where a pod is to go, or an agent to be asked, first: that is a cycle's."""
+        """Write run queues between two reconciles, unless a pod has to be deleted or an agent asked first."""
         actions = tuple(actions)
         pods_go = any(isinstance(action, DeletePod | Requeue) for action in actions) or any(_superseded(world))
         if not (pods_go or any(asks(world))):
             await self._all(world, actions, WriteRunQueues)
 
     async def create(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
-        """The second half of a cycle. Returns trials that ended because they cannot be started."""
+        """Create trials and pods: the second half of a reconcile.
+
+        Return the trials that ended because they cannot be started.
+        """
         self._tried = {}
         ends = await self._all(world, actions, CreateTrial | CreatePod)
         return tuple(end for end in ends if end is not None)
@@ -99,23 +106,23 @@ class Actuator:
         return list(await asyncio.gather(*some))
 
     def refused(self) -> Mapping[TrialKey, str]:
-        """Trials whose pod cannot be made for now, with the server's sentence."""
+        """Return the trials whose pod cannot be created for now, with the server's message."""
         return {key: refusal.message for key, refusal in self._refused.items()}
 
     def stays(self) -> Mapping[TrialKey, str]:
-        """Who was to be requeued in this cycle and surely was not, with the server's sentence."""
+        """Return the trials whose requeue was refused in this reconcile, with the server's message."""
         return self._requeues.stays()
 
     def rests(self) -> Collection[str]:
-        """Pods, by uid, that the API server kept a moment ago: a requeue of them is held back."""
+        """Return the uids of pods that the API server recently did not delete: their requeue backs off."""
         return self._requeues.rests()
 
     def uncarried(self) -> Mapping[TrialKey, str]:
-        """Of those that are carried: whose new pod was refused for good in this cycle, with the server's sentence."""
+        """Return the migrating trials whose new pod was just refused for good, with the server's message."""
         return self._uncarried
 
     def sent(self) -> Collection[TrialKey]:
-        """Of those that are carried: whose new pod was sent a moment ago, and not refused."""
+        """Return the migrating trials whose new pod was sent recently and not refused."""
         return self._sent.keys()
 
     def _refuse(self, action: CreatePod, error: ApiError) -> None:
@@ -131,12 +138,12 @@ class Actuator:
             return None
         except ApiError as error:
             self._metrics.failed.labels(kind).inc()
-            log.warning("%s not carried out: %s", action, error)
+            log.warning("%s was not carried out: %s", action, error)
             if isinstance(action, CreatePod):
                 self._refuse(action, error)
             return None
         except (ValueError, KeyError, ArithmeticError) as error:
-            # a spec that validation let through and that cannot be carried out: one trial's trouble, not the cycle's
+            # validation accepted a spec that cannot be carried out: only this trial is affected
             self._metrics.failed.labels(kind).inc()
             log.error("%s cannot be carried out: %s", action, error)
             return None
@@ -160,21 +167,22 @@ class Actuator:
         return None
 
     async def _ask(self, pod: SeenPod, target: str) -> None:
-        """Its agent: to carry the trial to `target`, or (empty) to let it be."""
+        """Ask the pod's agent to migrate the trial to `target`, or (empty) to cancel that."""
         about = {"uid": pod.uid, "annotations": {CARRY_ANNOTATION: target or None}}
         try:
             await self._api.patch(PODS, pod.name, pod.namespace, {"metadata": about}, manager=MANAGER)
         except ApiError as error:
-            log.warning("pod %s/%s: its agent is not asked to carry it: %s", pod.namespace, pod.name, error)
+            log.warning("pod %s/%s: its agent could not be asked to migrate it: %s", pod.namespace, pod.name, error)
 
     async def _end(self, pod: SeenPod) -> None:
+        """Delete a pod whose trial has a later attempt."""
         try:
-            log.warning("pod %s/%s: a later attempt of its trial is there; it is ended", pod.namespace, pod.name)
-            # one that is carried stands still, and has nothing to save any more
-            grace = {"grace_seconds": CARRIED_GRACE_SECONDS} if pod.carry else {}
+            log.warning("pod %s/%s is deleted: a later attempt of its trial exists", pod.namespace, pod.name)
+            # the process of a migrated trial is stopped and has nothing to checkpoint any more
+            grace = {"grace_seconds": MIGRATED_GRACE_SECONDS} if pod.carry else {}
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid, **grace)
         except ApiError as error:
-            log.warning("pod %s/%s not deleted: %s", pod.namespace, pod.name, error)
+            log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
 
     async def _order(self, order: WriteRunQueues) -> None:
         gpus = [
@@ -195,7 +203,7 @@ class Actuator:
             for uuid, places in order.gpus
         ]
         spec = GpuNodeSpec(epoch=order.epoch, gpus=gpus)
-        # the others are podium-cli's fields: applying them here would take them away
+        # the other fields belong to podium-cli: applying them here would take them away
         body = spec.model_dump(by_alias=True, include={"epoch", "gpus"}, exclude_none=True, mode="json")
         try:
             await self._api.apply(GPUNODES, {"metadata": {"name": order.node}, "spec": body}, manager=MANAGER)
@@ -209,12 +217,12 @@ class Actuator:
         job = world.job_by_key[action.job]
         if learns(job.spec) and action.job not in self._tried:
             self._tried[action.job] = list(shown(job, world.trials))
-        tried = self._tried.get(action.job, [])  # the others go by nothing
+        tried = self._tried.get(action.job, [])  # other searches ignore the results
         parameters = SEARCHERS[job.spec.search.algorithm].propose(job.spec, action.number, tried)
         if parameters is None:
             log.info("job %s: the search space is exhausted before trial %d", job.metadata.name, action.number)
             return
-        tried.append(Tried(action.number, parameters))  # those that are made with it are to differ
+        tried.append(Tried(action.number, parameters))  # the next proposals have to differ from this one
         await self._create(TRIALS, make_trial(job, action.number, parameters))
 
     async def _create_pod(self, world: World, action: CreatePod) -> EndTrial | None:
@@ -228,7 +236,7 @@ class Actuator:
         came = arrival(world, trial, action.attempt)
         if came is not None:
             if action.trial in self._sent or not takes(world, came.target_node):
-                raise HeldBackError  # a second one could be refused for the first one's sake: by a quota, say
+                raise HeldBackError  # a second pod could be refused because of the first one, for example by a quota
             self._sent[action.trial] = time.monotonic()
         try:
             nodes = {node.metadata.name for node in world.nodes}
@@ -236,7 +244,9 @@ class Actuator:
             alone = whole_gpu(job.spec.gpus, world.nodes) if to_itself else None
             await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, nodes, alone, came))
         except ApiError as error:
-            if came is not None and not error.transient:  # it goes on where it is; it must be sure that there is no pod
+            if (
+                came is not None and not error.transient
+            ):  # the new pod surely does not exist: the trial continues where it is
                 self._uncarried[action.trial] = error.message
                 del self._sent[action.trial]
                 return None
@@ -245,7 +255,7 @@ class Actuator:
             name = pod_name(trial.metadata.name, action.attempt)
             text = f"The API server refuses pod {name}: {error.message}"
             await emit(self._api, JOBS, job.metadata, "PodRefused", text, "Warning")
-            return EndTrial(action.trial, TrialPhase.FAILED, "PodRefused", f"{text} Mend the job's template.")
+            return EndTrial(action.trial, TrialPhase.FAILED, "PodRefused", f"{text} Correct the job's template.")
         self._refused.pop(action.trial, None)
         return None
 
@@ -255,4 +265,4 @@ class Actuator:
             await self._api.create(resource, body, manager=MANAGER)
         except ApiError as error:
             if not error.conflict:
-                raise  # it is there already: an earlier cycle, or an operator before us, made it
+                raise  # otherwise it exists already: an earlier reconcile or operator created it

@@ -1,9 +1,9 @@
-"""Holds a new attempt back until the agent has written the last words of the one before: how far it came (the next one
-counts what is lost), and which save to go on from.
+"""Hold a new attempt back until the agent has written its final report of the attempt before.
 
-Used by the actuator. A pod that is told to go is often gone from the API before its last save is in the trial's status,
-and a script that keeps one save only has removed the older one by then. The agent closes the trial's hold of its GPUs
-in the same patch, so a hold that is still open means that more is to come. Never longer than LAST_WORDS_SECONDS.
+That report says how far the attempt came (the next one counts the lost work) and which checkpoint to continue from. A
+deleted pod is often gone from the API before its last checkpoint is in the trial's status. A script that keeps one
+checkpoint only has removed the older one by then. The agent closes the trial's GPU allocation in the same patch, so an
+open allocation means that the report is outstanding. The actuator waits for at most LAST_WORDS_SECONDS.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from podium_operator.observe.trial_state import SeenTrial
 
 
 class Settling:
-    """The only memory: since when each trial is waited for. An operator that starts anew waits anew."""
+    """Waits for final reports. It remembers only since when; a new operator starts to wait again."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
     def settled(self, world: World, trial: SeenTrial, now: float) -> bool:
-        """Whether the next attempt may begin. `now`: seconds of a clock that only grows."""
+        """Return True if the next attempt may start. `now`: seconds of a monotonic clock."""
         uid = trial.metadata.uid
         if not self._more_to_come(world, trial):
             self._since.pop(uid, None)
@@ -28,10 +28,12 @@ class Settling:
         return now - self._since.setdefault(uid, now) >= FINAL_REPORT_SECONDS
 
     def forget(self, world: World) -> None:
+        """Forget trials that do not exist any more."""
         there = {trial.metadata.uid for trial in world.trials}
         self._since = {uid: since for uid, since in self._since.items() if uid in there}
 
     def _more_to_come(self, world: World, trial: SeenTrial) -> bool:
+        """Return True if an agent that responds has not closed the trial's last GPU allocation."""
         if not trial.status.allocations or trial.status.allocations[-1].end is not None:
             return False
         node = trial.status.allocations[-1].node

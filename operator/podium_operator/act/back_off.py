@@ -1,4 +1,4 @@
-"""How long the operator waits before it tries again what the API server refuses. Used by `actuator` and `requeuing`."""
+"""Exponential back-off: how long the operator waits before it tries again what the API server refuses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ LONGEST_PAUSE = 60.0
 
 
 class HeldBackError(Exception):
-    """Nothing is done of an action in this cycle: it is counted neither as carried out nor as refused."""
+    """An action is not tried in this reconcile: it counts neither as carried out nor as refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Of a pod that a quota, Pod Security or a webhook refuses for now, or keeps; tried again ever more seldom."""
+    """Refusal by the API server (a quota, Pod Security, a webhook) and the pause before a retry."""
 
     message: str
     pause: float
@@ -23,9 +23,11 @@ class Refusal:
 
     @property
     def lasts(self) -> bool:
+        """Whether the pause has not ended."""
         return time.monotonic() < self.again_at
 
 
 def refused(before: Refusal | None, message: str) -> Refusal:
+    """Return the refusal after `before`, with twice its pause."""
     pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
     return Refusal(message, pause, time.monotonic() + pause)

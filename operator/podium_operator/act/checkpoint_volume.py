@@ -1,5 +1,7 @@
-"""A trial's own saves, as far as the pod is concerned: volume and folder, the hook that asks for a save before a pod
-ends, and how a new attempt goes on from one. Pure; used by `pods` and `cleanup_pod`.
+"""Checkpoints of a trial as far as its pod is concerned. Pure; used by `pod_manifest` and `cleanup_pod`.
+
+That is the volume and the folder, the hook that asks for a checkpoint before a pod ends, and how a new attempt
+continues from a checkpoint.
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ HOOK_COMMAND = ["/podium/podium-gate", "hook"]
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The save that an attempt goes on from. `node`: where it must run to find it; None = anywhere."""
+    """Checkpoint that an attempt continues from. `node`: where it can be read; None: anywhere."""
 
     path: str
     node: str | None
 
 
 def resume_of(job: HyperParamJob, trial: HyperParamTrial, attempt: int, nodes: Collection[str]) -> Resume | None:
-    """What attempt `attempt` goes on from; None: it begins afresh. `nodes`: those that have a GPUNode.
+    """Return the checkpoint that this attempt continues from, or None if it starts from scratch.
 
-    A save in a folder of a node that is gone is lost with it.
+    `nodes` holds the nodes that have a GPUNode. A checkpoint in a folder of a node that is gone is lost.
     """
     saved, checkpoint = trial.status.checkpoint, job.spec.checkpoint
     if attempt == 0 or saved is None or checkpoint is None or not checkpoint_outlives_pod(job.spec):
@@ -45,19 +47,20 @@ def resume_of(job: HyperParamJob, trial: HyperParamTrial, attempt: int, nodes: C
 
 
 def folder_of_job(meta: ObjectMeta) -> str:
-    """A folder of this very job: a later job of the same name must not go on from old states."""
+    """Return the folder of exactly this job: a later job of the same name must not read its checkpoints."""
     return f"{meta.namespace}-{meta.name}-{meta.uid[:8]}"
 
 
 def folder_of_trial(job: HyperParamJob, trial: HyperParamTrial) -> str:
-    """The same for all attempts of this very trial; one made anew under its name has the same number, but begins anew.
+    """Return the folder of all attempts of exactly this trial, inside the job's folder.
 
-    Under the job's folder, so it goes with it.
+    A trial that is created again under the same name has the same number, but starts from the beginning.
     """
     return f"{folder_of_job(job.metadata)}/{trial.metadata.name}-{trial.metadata.uid[:8]}"
 
 
 def source(volume: CheckpointVolume) -> Manifest:
+    """Return the source of the volume for a pod."""
     if volume.claim_name is not None:
         return {"persistentVolumeClaim": {"claimName": volume.claim_name}}
     if volume.host_path is not None:
@@ -66,26 +69,26 @@ def source(volume: CheckpointVolume) -> Manifest:
 
 
 def mount(pod: Manifest, main: Manifest, checkpoint: Checkpoint, folder: str) -> None:
-    """The volume of the pod, and in its first container `folder` of it at checkpoint.path."""
+    """Add the volume to the pod, and mount its folder `folder` at checkpoint.path in the first container."""
     pod["volumes"] = [*(pod.get("volumes") or []), {"name": VOLUME, **source(checkpoint.volume)}]
     there = {"name": VOLUME, "mountPath": checkpoint.path, "subPath": folder}
     main["volumeMounts"] = [*(main.get("volumeMounts") or []), there]
 
 
 def add_hook(main: Manifest) -> None:
-    """Ask for a save before SIGTERM, whoever deletes the pod. A hook of the template's own stays."""
+    """Ask for a checkpoint before SIGTERM, for every deletion of the pod. A hook of the template is kept."""
     lifecycle = main.setdefault("lifecycle", {})
     lifecycle.setdefault("preStop", {"exec": {"command": HOOK_COMMAND}})
 
 
 def add_arguments(main: Manifest, words: Substitution, resume_args: list[str]) -> None:
-    """To the end of the command line: Kubernetes runs command + args."""
+    """Append `resume_args` to the command line: Kubernetes runs command + args."""
     field = "args" if main.get("args") or not main.get("command") else "command"
     main[field] = [*(main.get(field) or []), *words.command(resume_args)]
 
 
 def prefer(pod: Manifest, node: str) -> None:
-    """Preferred affinity to one node, by name: the scheduler weighs it more than all else, and may do otherwise."""
+    """Add a preferred affinity to one node: the scheduler may still choose another node."""
     affinity = pod.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     ours = {"weight": 100, "preference": there}
@@ -94,7 +97,7 @@ def prefer(pod: Manifest, node: str) -> None:
 
 
 def stay_on(pod: Manifest, node: str) -> None:
-    """Required affinity to one node, by name, on top of what the template requires (terms are alternatives)."""
+    """Add a required affinity to one node to every alternative that the template requires."""
     affinity = pod.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     here = {"key": "metadata.name", "operator": "In", "values": [node]}

@@ -1,7 +1,7 @@
-"""Takes the CPU requests out of a trial's pod, for `suspension.downsizeCpu`. Pure; used by `pods`.
+"""Remove the CPU requests of a trial's pod, for `suspension.downsizeCpu`. Pure; used by `pod_manifest`.
 
-The pod is made with next to nothing, so as many trials as the GPUs have shares fit on a node, whatever each of them
-wants; the agent raises the requests of the one that is at work (pods/resize).
+The pod is created with almost no CPU request. So as many trials as the GPUs have slots fit on a node, whatever CPU they
+request. The agent raises the requests of the trial that holds the GPU (pods/resize).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from podium_core.schema.quantity import to_thousandths
 
 
 def park(containers: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """By container: the thousandths that were taken from it."""
+    """Downsize the CPU requests. Return, by container, the millicpus that were taken from it."""
     taken: dict[str, int] = {}
     for container in containers:
         resources = container.get("resources") or {}
@@ -25,7 +25,7 @@ def park(containers: Iterable[dict[str, Any]]) -> dict[str, int]:
             continue
         thousandths = to_thousandths(str(wanted))
         if limit is not None and to_thousandths(str(limit)) == thousandths:
-            # raised to its limit the pod could become Guaranteed, and a resize may not change the QoS class
+            # at its limit the pod could become Guaranteed, and a resize may not change the QoS class
             thousandths -= 1
         if thousandths > DOWNSIZED_MILLICPUS:
             taken[container["name"]] = thousandths

@@ -1,6 +1,6 @@
-"""What a trial's script is told in its environment. Pure; used by `pods`.
+"""Environment of a trial's containers. Pure; used by `pod_manifest`.
 
-What the template sets itself wins; the names that start with PODIUM_ are reserved by validation.
+Variables that the template sets win; validation reserves the names that start with PODIUM_.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from podium_core.schema.search_space import env_name
 from podium_core.schema.trial import HyperParamTrial
 from podium_operator.act.substitution import text
 
-PYTHON_HELPER = "/podium/python"  # mounted by the agent's device plugin, so only where the pod has a share
+PYTHON_HELPER = "/podium/python"  # mounted by the agent's device plugin, so only where the pod has a slot
 
 
 def environment(
     job: HyperParamJob, trial: HyperParamTrial, attempt: int, *, grace: int, resume: str | None, memory: int | None
 ) -> Mapping[str, str]:
-    """Variables of every main container. `grace`: seconds from SIGTERM to SIGKILL; `resume`: path of the save;
-    `memory`: bytes that it may use on each of its GPUs.
+    """Return the variables of every main container.
+
+    `grace`: seconds from SIGTERM to SIGKILL; `resume`: path of the checkpoint; `memory`: bytes that the trial may use
+    on each of its GPUs.
     """
     spec = job.spec
     given = {
@@ -30,7 +32,7 @@ def environment(
         "PODIUM_PARAMS": json.dumps(typed(spec, trial.spec.parameters)),
         "PODIUM_METRIC": spec.objective.metric,
         "PODIUM_STEP_KEY": spec.metrics.step_key,
-        # a script that prints without flushing would be silent for minutes, and its curve empty
+        # without it a script that does not flush prints nothing for minutes, and its curve stays empty
         "PYTHONUNBUFFERED": "1",
     }
     given |= {env_name(name): text(value) for name, value in trial.spec.parameters.items()}
@@ -48,7 +50,7 @@ def environment(
 
 
 def typed(spec: JobSpec, parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The parameters as their axes type them: the API server stores the float 1.0 as 1, a script would read an int."""
+    """Return the parameters with the types of the search space: the API server stores the float 1.0 as 1."""
     kinds = {parameter.name: parameter.kind for parameter in spec.parameters}
     return {name: _typed(kinds.get(name), value) for name, value in parameters.items()}
 

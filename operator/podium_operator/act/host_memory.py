@@ -1,7 +1,7 @@
-"""Room in a pod for the GPU memory that `cuda-checkpoint` moves into it: its request and its limit grow by as much.
+"""Memory in a pod for the GPU memory that `cuda-checkpoint` moves into it: request and limit grow by that size.
 
-Called by `pods`. What leaves a GPU becomes memory of the trial's own processes, so without room the kernel would kill
-it; and only a request from the beginning keeps other pods from taking that room while it works.
+GPU memory that is moved becomes memory of the trial's processes. Without a higher limit the kernel would kill them.
+Only a request from the beginning keeps other pods from using that memory while the trial runs. Used by `pod_manifest`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ METHOD = "cuda-checkpoint"
 
 
 def moved_bytes(spec: JobSpec) -> int:
-    """Of one trial on all of its GPUs together; 0 if its memory is never moved. Validation asks for `gpus.memory`."""
+    """Return the GPU memory (bytes) of one trial on all of its GPUs; 0 if it is never moved."""
     if METHOD not in spec.suspension.methods or spec.gpus.memory is None:
         return 0
     return to_bytes(spec.gpus.memory) * spec.gpus.per_trial
 
 
 def make_room(container: dict[str, Any], more: int) -> None:
-    """`more` bytes on top of what the container asks for. Without a limit there is none to raise; with a limit alone
-    Kubernetes takes that for the request. Raises ValueError for what is no quantity.
+    """Add `more` bytes to the container's memory request and limit.
+
+    A missing limit stays missing; where only a limit is given, Kubernetes uses it as the request. Raises ValueError
+    for a value that cannot be parsed as a quantity.
     """
     resources = container.setdefault("resources", {})
     requests, limits = dict(resources.get("requests") or {}), dict(resources.get("limits") or {})

@@ -1,8 +1,8 @@
-"""The one retry of a trial that ran out of GPU memory: with a GPU that nobody else declares memory of.
+"""Retry of a trial that ran out of GPU memory, once, with whole GPUs: no other pod declares memory on them.
 
-Called by the actuator when it makes the pod. The retry declares a whole GPU and names the products that are no larger,
-so the extender places it only where no declared memory is, and nobody who declares any beside it afterwards. If that is
-not enough either, the trial has failed (`observe`).
+The actuator uses it when it creates the pod. The retry declares the memory of a whole GPU and names the products that
+have no more memory. So the extender places it only where no memory is declared, and no pod that declares memory beside
+it afterwards. If that is not enough, the trial has failed (`observe`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from podium_core.schema.trial import HyperParamTrial
 from podium_operator.act.pod_manifest import WholeGpu
 from podium_operator.observe.pod_state import SeenPod
 
-SAME_SIZE = 1.05  # GPUs of one product differ by a few pages that are retired or kept by the driver
+SAME_SIZE = 1.05  # GPUs of one product differ by a few pages that are retired or reserved by the driver
 
 
 def exceeded(trial: HyperParamTrial, latest: SeenPod | None) -> bool:
-    """Whether it ever ran out of GPU memory: its status says so, or its dead pod does and that is not written yet (an
-    operator that was away may see the failure and make the retry in one cycle).
+    """Return True if the trial ever ran out of GPU memory.
+
+    Its status says so, or its ended pod does and that is not stored yet: an operator that was away may observe the
+    failure and create the retry in one reconcile.
     """
     if any(condition.type == GPU_MEMORY_EXCEEDED for condition in trial.status.conditions):
         return True
@@ -31,7 +33,7 @@ def exceeded(trial: HyperParamTrial, latest: SeenPod | None) -> bool:
 
 
 def whole_gpu(gpus: Gpus, nodes: Iterable[GPUNode]) -> WholeGpu | None:
-    """The smallest that fits, of a node that takes pods. None: no GPU is known that does."""
+    """Return the smallest GPU that fits on a node that accepts pods; None if no such GPU is known."""
     declared = to_bytes(gpus.memory) if gpus.memory is not None else 1
     there = [gpu for node in nodes if not node.spec.draining for gpu in node.status.gpus if gpu.health != "Unhealthy"]
     fitting = [g for g in there if g.memory_total >= declared and (not gpus.products or g.product in gpus.products)]

@@ -1,8 +1,9 @@
-"""A live trial on its way to another node (`container-checkpoint`): its stored phase, what its agent is asked, and the
-pod that it goes on in. Pure; used by cycle, actuator, snapshot and pods.
+"""Live migration of a trial to another node (`container-checkpoint`). Pure.
 
-The operator asks by the annotation `podium.dev/migrate` on the pod (its value: the node to go to), the agent answers in
-the trial's status (`departure`). The operator's own part is `status.migration`, by the table `domain.carrying`.
+This module decides the stored phase, what the agent is asked, and the pod in which the trial continues. The operator
+asks by the annotation `podium.dev/migrate` on the pod (its value: the target node). The agent answers in the trial's
+status (`containerCheckpoint`). The operator's own part is `status.migration`; `domain.migration` has the transitions.
+Used by reconciler, actuator, snapshot and pod_manifest.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from podium_operator.observe.pod_state import SeenPod
 from podium_operator.observe.trial_state import SeenTrial
 
 ENDED = ("Succeeded", "Failed")
-GOES_ON = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows where that does not help
+TRANSIENT_REASONS = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows if that does not help
 
 
 def carryings(
@@ -43,9 +44,12 @@ def carryings(
     sent: Collection[TrialKey] = (),
     crowded_out: Collection[TrialKey] = (),
 ) -> Mapping[TrialKey, Migration]:
-    """What is to be stored now. `asked`: as the planner decided; `refused`: new pods, in the API server's words;
-    `sent`: whose new pod was sent to it a moment ago: it may be there, and `world` not show it; `crowded_out`: whose
-    promised shares are others' by now."""
+    """Return the migrations to store now.
+
+    `asked`: as the planner decided; `refused`: new pods that the API server refused, with its message; `sent`: trials
+    whose new pod was sent recently, so it may exist before `world` shows it; `crowded_out`: trials whose promised slots
+    are used by other pods now.
+    """
     found: dict[TrialKey, Migration] = {}
     for trial in world.trials:
         key = trial_key(trial)
@@ -56,7 +60,7 @@ def carryings(
             and key in sent
             and _new(world, trial) is None
         ):
-            after: Migration | None = stored  # fallen back, it would lose both pods
+            after: Migration | None = stored  # a failure now would delete both pods
         else:
             room = key not in crowded_out
             after = _after(world, trial, sights[key], asked.get(key), refused.get(key), room=room)
@@ -66,8 +70,10 @@ def carryings(
 
 
 def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
-    """Pods whose annotation is to change, with its new value; empty: none. It goes only where the trial fell back: the
-    agent takes that for the end of the matter, and removes the image."""
+    """Yield the pods whose annotation has to change, with its new value; empty: remove it.
+
+    The annotation is removed only where the migration failed: the agent then removes the image.
+    """
     for trial in world.trials:
         stored = trial.status.migration
         for pod in world.pods_of.get(trial.metadata.uid, ()):
@@ -78,7 +84,7 @@ def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
 
 
 def arrival(world: World, trial: SeenTrial, attempt: int) -> Migration | None:
-    """The image that this attempt goes on from; None: it begins from its save, or anew."""
+    """Return the migration whose image this attempt continues from, or None."""
     stored = trial.status.migration
     if stored is None or stored.phase not in IN_PROGRESS:
         return None
@@ -88,24 +94,24 @@ def arrival(world: World, trial: SeenTrial, attempt: int) -> Migration | None:
     if attempt != stored.attempt:
         return None
     answer = _answer(trial, stored)
-    if stored.phase is MigrationPhase.REQUESTED and answer is not None and answer.image:  # and its old pod is gone
+    if stored.phase is MigrationPhase.REQUESTED and answer is not None and answer.image:  # and the old pod is gone
         return stored.model_copy(update={"image": answer.image, "gpu_state": answer.gpu_state})
     return stored if stored.phase is MigrationPhase.IMAGE_PUSHED else None
 
 
 def takes(world: World, node: str) -> bool:
-    """Whether trials may come to it."""
+    """Return True if the node accepts trials."""
     return any(one.metadata.name == node and not one.spec.draining for one in world.nodes)
 
 
 def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[MigrationPhase | None, bool]:
-    """How far the trial's present pod is, and whether that is the one it was carried to."""
+    """Return the migration phase of the trial's present pod, and whether the pod is the new one."""
     stored = trial.status.migration
     if stored is None or pod is None:
         return None, False
     if pod.uid == stored.pod_uid:
         return stored.phase, False
-    # one that is later by one: the first was rejected, which is not stored yet
+    # the attempt may be later by one: the first new pod was rejected, which is not stored yet
     if pod.carried and pod.attempt >= stored.attempt and stored.phase is not MigrationPhase.RESTORED:
         return stored.phase, True
     return None, False
@@ -114,6 +120,7 @@ def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[MigrationPhase | No
 def _after(
     world: World, trial: SeenTrial, sight: Sight, asked: Migrate | None, refused: str | None, *, room: bool
 ) -> Migration | None:
+    """Return the migration to store for one trial, or None."""
     stored, pod = trial.status.migration, sight.pod
     if asked is not None and pod is not None:
         return Migration(
@@ -134,12 +141,12 @@ def _after(
         drained = stored.reason != REBALANCING
         rested = world.now - stored.since.timestamp() >= RETRY_SECONDS
         anew = not draining or (drained and stored.code in RETRIABLE_CODES and rested)
-        # it is tried another time once nothing is left of this one: the agent's answer may name an image of what the
-        # trial was then
+        # try again only after nothing is left of the failed migration: the agent's answer may name an image of an
+        # earlier state of the trial
         if anew and not pod.carry and _answer(trial, stored) is None:
             return None
         undone = drained and not draining and stored.code not in RETRIABLE_CODES
-        # noted: it may drain again before all is cleared away, and is to be tried then
+        # stored, because the node may drain again before everything is cleared away: then the trial is tried again
         return (
             stored.model_copy(update={"code": "DrainCancelled", "message": DRAIN_CANCELLED_MESSAGE})
             if undone
@@ -165,6 +172,7 @@ def _after(
 def _facts(
     world: World, trial: SeenTrial, sight: Sight, stored: Migration, *, draining: bool, refused: str | None, room: bool
 ) -> MigrationFacts:
+    """Return the facts that decide the next phase of a migration in progress."""
     pods = world.pods_of.get(trial.metadata.uid, ())
     old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
     new = _new(world, trial)
@@ -173,7 +181,7 @@ def _facts(
     if answer is not None and answer.code:
         refusal = (answer.code, answer.message)
     broken = ""
-    if new is not None and new.facts.waiting_reason not in GOES_ON:
+    if new is not None and new.facts.waiting_reason not in TRANSIENT_REASONS:
         broken = f"{new.facts.waiting_reason}: {new.facts.message}"
     return MigrationFacts(
         age=world.now - stored.since.timestamp(),
@@ -200,6 +208,7 @@ def _facts(
 
 
 def _new(world: World, trial: SeenTrial) -> SeenPod | None:
+    """Return the new pod of the migration, or None."""
     stored = trial.status.migration
     if stored is None:
         return None
@@ -207,22 +216,26 @@ def _new(world: World, trial: SeenTrial) -> SeenPod | None:
 
 
 def _rejected(pod: SeenPod) -> bool:
-    """By its kubelet: not even its gate ever ran."""
+    """Return True if the kubelet rejected the pod: not even its gate ran."""
     return pod.facts.phase == "Failed" and pod.facts.gate == "Waiting"
 
 
 def _answer(trial: SeenTrial, stored: Migration) -> ContainerCheckpoint | None:
+    """Return the agent's answer to this migration, or None."""
     departure = trial.status.container_checkpoint
     return departure if departure is not None and departure.pod_uid == stored.pod_uid else None
 
 
 def _lives(pod: SeenPod) -> bool:
+    """Return True if the pod has not ended and is not being deleted."""
     return pod.facts.phase not in ENDED and not pod.facts.deleting
 
 
 def _wanted(world: World, stored: Migration) -> bool:
-    """Whether it is still to leave. To level the GPUs it is not tried again at once where it fell back, but for a node
-    that drains meanwhile."""
+    """Return True if the trial still has to leave its node.
+
+    A failed rebalancing is not tried again at once; a node that drains meanwhile takes precedence.
+    """
     drains = _drains(world, stored.source_node)
     if stored.reason != REBALANCING:
         return drains

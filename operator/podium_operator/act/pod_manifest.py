@@ -1,9 +1,12 @@
-"""The pod of one attempt of a trial: a pure function from job, trial and attempt to a manifest.
+"""Create the pod manifest of one attempt of a trial: a pure function of job, trial and attempt.
 
-The user's template stays as it is, plus: the gate (an init container in the trial's own image), the share of the GPUs,
-room for what is moved off them (`host_memory`), what the script needs to know (`environment`, placeholders), where it
-saves and what it goes on from (`checkpoints`), and labels, owner, priority, readiness gate and the reading by which the
-agent finds the metric in the log.
+The user's template is kept, and these parts are added:
+
+- the gate, an init container in the trial's own image, and the GPU slots
+- memory for GPU memory that is moved (`host_memory`)
+- the environment and the values of placeholders
+- the checkpoint volume and the checkpoint to continue from (`checkpoint_volume`)
+- labels, owner, priority, readiness gate, and the configuration by which the agent reads the metric from the log
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 METHODS_ANNOTATION = "podium.dev/methods"
 REQUEUE_ANNOTATION = "podium.dev/requeue"
 ALONE_ANNOTATION = "podium.dev/whole-gpu"
-CARRY_ANNOTATION = "podium.dev/migrate"  # asks the agent to make the trial an image; the node to go to
-CARRIED_ANNOTATION = "podium.dev/migrated"  # it goes on from such an image; the node that it left
+CARRY_ANNOTATION = "podium.dev/migrate"  # asks the agent to make an image of the trial; the target node
+CARRIED_ANNOTATION = "podium.dev/migrated"  # the trial continues from such an image; the source node
 ARRIVES_ANNOTATION = "podium.dev/gpu-state"
 HOLDS_GPU = "podium.dev/holds-gpu"
 GATE_COMMAND = ["/podium/podium-gate", "gate"]
@@ -47,7 +50,7 @@ GATE_COMMAND = ["/podium/podium-gate", "gate"]
 
 @dataclass(frozen=True, slots=True)
 class PodRules:
-    """What the operator's settings say about all pods."""
+    """What the operator's settings define for all pods."""
 
     scheduler_name: str
     resource: str
@@ -56,13 +59,14 @@ class PodRules:
 
 @dataclass(frozen=True, slots=True)
 class WholeGpu:
-    """`memory`: bytes to declare on each GPU; `products`: those on which that is all there is, empty: not known."""
+    """Whole GPU. `memory`: bytes to declare; `products`: those with no more memory, empty if unknown."""
 
     memory: int
     products: tuple[str, ...] = ()
 
 
 def pod_name(trial: str, attempt: int) -> str:
+    """Return the name of an attempt's pod."""
     return f"{trial}-{attempt}"
 
 
@@ -75,8 +79,10 @@ def make_pod(
     alone: WholeGpu | None = None,
     arrival: Migration | None = None,
 ) -> Manifest:
-    """`nodes`: names of the GPUNodes that exist; a save in a folder of another node is lost. `alone`: the whole GPU
-    that it gets to itself; its memory is not moved then. `arrival`: the live trial that goes on in it, from its image.
+    """Return the manifest of an attempt's pod.
+
+    `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `alone`: the whole GPU
+    that the trial gets; its memory is not moved then. `arrival`: the migration whose image the pod continues from.
     """
     spec = job.spec
     template = copy.deepcopy(spec.template)
@@ -108,13 +114,13 @@ def make_pod(
         pod["schedulerName"] = rules.scheduler_name
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
         _add_share(main, rules.resource, spec.gpus.per_trial)
-        main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # whether it ran out of GPU memory
+        main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # shows whether GPU memory ran out
         moved = 0 if alone else moved_bytes(spec)
         if moved:
             make_room(main, moved)
         if spec.suspension.downsize_cpu:
             parked = parking.park(pod["containers"])
-        # last, so that the user's own preparation (downloads, say) is done before the trial waits for its turn
+        # last, so that the user's own preparation (downloads, say) is done before the trial waits for its time slice
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
         if checkpoint_outlives_pod(spec):
             checkpoints.add_hook(main)
@@ -127,8 +133,10 @@ def make_pod(
 
 
 def _goes_on(pod: Manifest, main: Manifest, metadata: Manifest, arrival: Migration) -> None:
-    """Only the first container's image is another one: the gate's is the trial's own. It stays where its agent was
-    asked to make the image for."""
+    """Let the pod continue from a migrated image, on the node that the image was made for.
+
+    Only the first container's image changes: the gate uses the trial's own.
+    """
     main["image"], main["imagePullPolicy"] = arrival.image, "IfNotPresent"
     checkpoints.stay_on(pod, arrival.target_node)
     metadata["annotations"][CARRIED_ANNOTATION] = arrival.source_node
@@ -137,7 +145,7 @@ def _goes_on(pod: Manifest, main: Manifest, metadata: Manifest, arrival: Migrati
 
 
 def reading_of(job: HyperParamJob) -> MetricsConfig:
-    """How a trial's log is to be read; the log is that of the template's first container."""
+    """Return how to read a trial's log; the log is that of the template's first container."""
     spec = job.spec
     return MetricsConfig(
         metric=spec.objective.metric,
@@ -151,7 +159,7 @@ def reading_of(job: HyperParamJob) -> MetricsConfig:
 
 
 def _declared(job: HyperParamJob, alone: WholeGpu | None) -> int | None:
-    """Bytes on each of its GPUs."""
+    """Return the bytes that the trial declares on each of its GPUs, or None."""
     if alone is not None:
         return alone.memory
     memory = job.spec.gpus.memory
@@ -193,6 +201,7 @@ def _metadata(
 
 
 def owner(kind: str, name: str, uid: str) -> Manifest:
+    """Return an owner reference to an object of Podium."""
     return {
         "apiVersion": "podium.dev/v1alpha1",
         "kind": kind,
@@ -220,10 +229,11 @@ def _add_share(container: Manifest, resource: str, count: int) -> None:
 
 
 def _gate(main: Manifest) -> Manifest:
-    """Same image and user as the trial; same resources, which cost nothing: a pod counts the larger of the two.
+    """Return the gate's container: same image, user and resources as the trial's.
 
-    Same environment and mounts too: what the kubelet cannot make of them (a Secret that is not there, say) it refuses
-    here, not behind the gate, where the trial would hold a GPU without ever starting.
+    The resources cost nothing, because a pod counts the larger of the two. Environment and mounts are the same, too.
+    What the kubelet cannot provide (a missing Secret, say) it refuses here, not behind the gate, where the trial would
+    hold a GPU without ever starting.
     """
     gate: Manifest = {
         "name": GATE_CONTAINER,
@@ -238,6 +248,7 @@ def _gate(main: Manifest) -> Manifest:
 
 
 def make_trial(job: HyperParamJob, number: int, parameters: Mapping[str, Any]) -> Manifest:
+    """Return the manifest of trial `number`."""
     return {
         "apiVersion": "podium.dev/v1alpha1",
         "kind": "HyperParamTrial",

@@ -1,8 +1,8 @@
-"""The operator's part of levelling (`planning.levelling`): whether the node has room at all, what is stored of a move.
+"""Rebalancing, the operator's part: check that the target node has capacity, and store the moves.
 
-Used by the cycle. The planner knows GPUs and shares; CPUs, host memory, cordons and taints are asked of the API server
-when a move is decided, so that nothing is asked as long as the GPUs are level. A node that has no room is left out for
-a while for the trials of that job.
+The planner knows GPUs and slots. The API server is asked for CPUs, memory, cordons and taints only when a move is
+decided, so that balanced GPUs cause no requests. A node without capacity is skipped for a while for the trials of
+that job. Used by the reconciler.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from podium_operator.observe.observation import Sight
 from podium_operator.observe.trial_state import SeenTrial
 from podium_operator.settings import OperatorSettings
 
-AGAIN_SECONDS = 10.0  # until a node without room is asked again
-ECHO_SECONDS = 5.0  # in which the cache surely shows a move: until then no other trial is moved in its stead
+AGAIN_SECONDS = 10.0  # until a node without capacity is asked again
+ECHO_SECONDS = 5.0  # time within which the cache shows a move: until then no other trial is moved in its place
 log = logging.getLogger(__name__)
 
 
 def bound_for(trial: SeenTrial, sight: Sight) -> str | None:
-    """The node that Podium has chosen for it, until its pod is there."""
+    """Return the node that Podium has chosen for the trial, until its pod is there; else None."""
     carrying, levelled = trial.status.migration, trial.status.rebalanced
     if carrying is not None and carrying.phase in IN_PROGRESS:
         return carrying.target_node
@@ -45,7 +45,10 @@ def bound_for(trial: SeenTrial, sight: Sight) -> str | None:
 
 
 class Leveller:
-    """What it remembers is lost with the operator: which nodes had no room, and moves that no status shows yet."""
+    """Checks and stores moves.
+
+    It remembers full nodes and moves that no status shows yet; a new operator starts without them.
+    """
 
     def __init__(self, api: Api, settings: OperatorSettings) -> None:
         self._api = api
@@ -55,6 +58,7 @@ class Leveller:
         self._told: dict[TrialKey, float] = {}
 
     def no_room(self, now: float) -> Collection[tuple[JobKey, str]]:
+        """Return the nodes that recently had no capacity, by job."""
         self._full = {place: until for place, until in self._full.items() if now < until}
         return self._full.keys()
 
@@ -65,8 +69,9 @@ class Leveller:
         actions: Iterable[Action],
         rests: Collection[str] = (),
     ) -> tuple[Action, ...]:
-        """The actions without the moves to nodes that have no room, and those that were planned without sight of the
-        one before. `rests`: pods, by uid, that are not told to go again yet: whether there is room need not be asked.
+        """Return the actions without moves to full nodes and moves planned before the last one was visible.
+
+        `rests`: uids of pods whose deletion backs off: capacity need not be checked for them.
         """
         kept: list[Action] = []
         self._told = {key: at for key, at in self._told.items() if at <= world.now < at + ECHO_SECONDS}
@@ -83,7 +88,7 @@ class Leveller:
                 continue
             why = None if action.target == sight.node else await self._refusal(world, trial, action.target)
             if why is not None:
-                log.info("trial %s/%s stays: %s", action.trial.namespace, action.trial.name, why)
+                log.info("trial %s/%s is not moved: %s", action.trial.namespace, action.trial.name, why)
                 self._full[job_key(trial), action.target] = world.now + AGAIN_SECONDS
                 continue
             kept.append(action)
@@ -93,8 +98,9 @@ class Leveller:
         return tuple(kept)
 
     def levelled(self, world: World, stays: Iterable[TrialKey] = ()) -> Mapping[TrialKey, Rebalanced]:
-        """What is to be stored: of this cycle, or as it is. `stays`: who was told to go and could not be taken away: it
-        was not moved, and has no claim on its target.
+        """Return the moves to store: those of this reconcile, else those stored.
+
+        `stays`: trials whose pod could not be deleted: they were not moved and have no claim on their target.
         """
         for key in stays:
             self._noted.pop(key, None)
@@ -111,6 +117,7 @@ class Leveller:
         return found
 
     async def _refusal(self, world: World, trial: SeenTrial, target: str) -> str | None:
+        """Return why the target node cannot accept the trial, or None."""
         job, pod = world.job_by_key[job_key(trial)], world.latest_pod.get(trial.metadata.uid)
         if pod is None:
             return "its pod is gone"
@@ -121,13 +128,13 @@ class Leveller:
             there = [Pod.model_validate(one) for one in (await self._api.list(PODS, fields=fields))["items"]]
             return no_room(node, there, mine, job.spec.template["spec"])
         except ApiError as error:
-            return f"whether {target} has room cannot be asked: {error}"
-        except ValueError as error:  # one job's or node's oddity must not end the cycle of all
-            return f"whether {target} has room cannot be read: {error}"
+            return f"the capacity of node {target} could not be read: {error}"
+        except ValueError as error:  # an odd template or node must not end the reconcile
+            return f"the capacity of node {target} could not be parsed: {error}"
 
 
 def _next(trial: SeenTrial, sight: Sight, target: str, now: float) -> Rebalanced:
-    """Told twice (the first time it was not carried out), it is one move."""
+    """Return the next move; a move that is repeated because it was not carried out counts once."""
     stored = trial.status.rebalanced
     again = stored is not None and stored.attempt == sight.attempt + 1
     before = stored.count if stored is not None else 0

@@ -1,4 +1,4 @@
-"""Takes a trial's pod away so that another one goes on; knows whose pod the API server keeps. Used by `actuator`."""
+"""Delete a trial's pod so that a new one continues it, and remember pods that the API server did not delete."""
 
 from __future__ import annotations
 
@@ -20,34 +20,39 @@ INVALID = 422
 
 
 class Requeues:
+    """Carries out requeues. Used by `actuator`."""
+
     def __init__(self, api: Api, manager: str) -> None:
         self._api = api
         self._manager = manager
-        self._kept: dict[str, Refusal] = {}  # by uid: told to go, and not deleted
-        self._resting: frozenset[str] = frozenset()  # as `rests` said last
+        self._kept: dict[str, Refusal] = {}  # by uid: pods whose deletion was refused
+        self._resting: frozenset[str] = frozenset()  # as `rests` returned last
         self._stays: dict[TrialKey, str] = {}
 
     def begin(self, world: World) -> None:
-        """A cycle: what the one before said is history."""
+        """Start a reconcile: forget the refusals that the last one reported."""
         self._stays = {}
         if self._kept:
             there = {pod.uid for pod in world.pods}
             self._kept = {uid: kept for uid, kept in self._kept.items() if uid in there}
 
     def stays(self) -> Mapping[TrialKey, str]:
-        """Who was to be requeued in this cycle and surely was not, with the server's sentence."""
+        """Return the trials whose requeue was refused in this reconcile, with the server's message."""
         return self._stays
 
     def rests(self) -> Collection[str]:
-        """Pods that were kept a moment ago, by uid: they are not told to go again in this cycle, even if the pause ends
-        while the cycle looks at something else.
+        """Return the uids of pods that the API server recently did not delete.
+
+        They are not deleted in this reconcile, even if their pause ends before it does.
         """
         self._resting = frozenset(uid for uid, kept in self._kept.items() if kept.lasts)
         return self._resting
 
     async def carry_out(self, world: World, action: Requeue) -> None:
-        """The reason first: with it on the pod, whoever sees the deletion knows what it is for. Then an Event, with
-        what that may cost.
+        """Delete the pod of the trial.
+
+        The reason is written first: with it on the pod, every observer of the deletion knows its purpose. Then an Event
+        reports the work at risk.
         """
         pod = world.latest_pod.get(action.trial.uid)
         if pod is None or pod.facts.deleting:
@@ -55,12 +60,12 @@ class Requeues:
         before = self._kept.get(pod.uid)
         if before is not None and (before.lasts or pod.uid in self._resting):
             self._stays[action.trial] = before.message
-            raise HeldBackError  # what is written and taken back below would wake the next cycle at once, for ever
+            raise HeldBackError  # writing and reverting the reason below would wake the next reconcile at once, forever
         try:
             await self._note(pod, action.reason)
         except ApiError as error:
             if error.not_found or error.conflict or error.status == INVALID:
-                return  # it is gone, or another pod of that name: the next cycle looks again
+                return  # the pod is gone, or the name belongs to another pod: the next reconcile handles it
             self._stays[action.trial] = error.message
             if not error.transient:
                 self._kept[pod.uid] = refused(before, error.message)
@@ -73,22 +78,24 @@ class Requeues:
             if await self._is_kept(pod, error):
                 self._kept[pod.uid] = refused(before, error.message)
                 self._stays[action.trial] = error.message
-                with suppress(ApiError):  # it lives on: ended by others some day, it must not say that this was why
+                with suppress(ApiError):  # if it ends for another reason later, it must not report this one
                     await self._note(pod, None)
             raise
 
     async def _is_kept(self, pod: SeenPod, error: ApiError) -> bool:
-        """After a deletion that was answered so; what nobody knows is no yes."""
-        if not error.status or error.not_found or error.conflict:  # those: others ended that very pod
+        """Return True if the pod surely remains after a deletion with this answer."""
+        # a pod that is not found or has another uid was deleted by another client
+        if not error.status or error.not_found or error.conflict:
             return False
         if not error.transient:
             return True
-        try:  # the server's own trouble may have come after the deed, or be that of a webhook, which lasts
+        try:  # the server may have failed after the deletion, or the failure may be that of a webhook, which lasts
             seen = parse_pod(await self._api.get(PODS, pod.name, pod.namespace))
         except ApiError:
             return False
         return seen.uid == pod.uid and not seen.facts.deleting
 
     async def _note(self, pod: SeenPod, reason: str | None) -> None:
+        """Write the reason of the requeue on the pod; None removes it."""
         about = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: reason}}
         await self._api.patch(PODS, pod.name, pod.namespace, {"metadata": about}, manager=self._manager)

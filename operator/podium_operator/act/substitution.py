@@ -1,6 +1,6 @@
-"""How parameters reach a container: `$(podium.args)`, `$(podium.params.lr)`, `$(podium.checkpoint)`.
+"""Placeholders that carry parameters to a container: `$(podium.args)`, `$(podium.params.lr)`, `$(podium.checkpoint)`.
 
-Used by `pods`. Kubernetes itself leaves `$(...)` with a dot alone, so the two never meet.
+Used by `pod_manifest`. Kubernetes itself ignores `$(...)` with a dot, so the two never conflict.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ _PLACEHOLDER = re.compile(r"\$\(podium\.([A-Za-z0-9_.-]+)\)")
 
 
 def text(value: Scalar) -> str:
-    """A value as a command line spells it: true, 3, 0.001, relu. Floats keep every digit."""
+    """Return a value as a command line spells it: true, 3, 0.001, relu. Floats keep every digit."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, float) else str(value)
 
 
 def arguments(parameters: Mapping[str, Scalar]) -> list[str]:
+    """Return the parameters as command-line arguments."""
     return [f"--{name}={text(value)}" for name, value in parameters.items()]
 
 
 class Substitution:
-    """Fills the placeholders of one trial. An unknown one raises KeyError (validation refused it before)."""
+    """Values for the placeholders of one trial; an unknown placeholder raises KeyError."""
 
     def __init__(self, parameters: Mapping[str, Scalar], checkpoint: str | None) -> None:
         self._args = arguments(parameters)
@@ -38,16 +39,21 @@ class Substitution:
             self._words["checkpoint"] = checkpoint
 
     def string(self, given: str) -> str:
+        """Return the string with its placeholders replaced."""
         return _PLACEHOLDER.sub(lambda match: self._words[match[1]], given)
 
     def command(self, given: Sequence[str]) -> list[str]:
-        """A word that is nothing but `$(podium.args)` becomes one word a parameter; inside a word they are quoted."""
+        """Return the command line with its placeholders replaced.
+
+        A word `$(podium.args)` becomes one word for each parameter; inside a word the parameters are quoted.
+        """
         words: list[str] = []
         for word in given:
             words += self._args if word == ARGS else [self.string(word)]
         return words
 
     def environment(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the variables with the placeholders in their values replaced."""
         return [self._variable(dict(variable)) for variable in given]
 
     def _variable(self, variable: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""The pod that removes the folder of a deleted job from its volume. Pure; used by `cleanup`.
+"""Create the pod that removes the folder of a deleted job from its volume. Pure; used by `cleanup`.
 
-It sees the volume as the trials saw it, and runs as the user that the template names (`runAsUser`), so it may do what
-they might, and nothing else. A template that says only `runAsNonRoot` leaves the user to its image, which nobody can
-ask: then the pod is the user of Podium's image (65532), and may remove what others let that one remove (`fsGroup`). In
-both cases it passes Pod Security `restricted`. Else it is root, whose only rights are those to remove others' files.
+The pod mounts the volume as the trials did and runs as the user that the template names (`runAsUser`). So it has the
+same permissions as they had, and no others. A template with `runAsNonRoot` alone leaves the user to its image, which
+cannot be read. Then the pod runs as the user of Podium's image (65532) and removes what that user may remove
+(`fsGroup`). In both cases it passes Pod Security `restricted`. Otherwise it runs as root, with no rights except those
+to remove other users' files.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ _OURS = ("runAsUser", "runAsGroup")
 
 
 def make_cleanup_pod(job: HyperParamJob, image: str, number: int, node: str | None) -> Manifest:
-    """`node`: where the folder is, for a hostPath; None: the volume is mounted anywhere."""
+    """Return the manifest of the pod.
+
+    `node`: where the folder is, for a hostPath; None: every node can mount the volume.
+    """
     checkpoint = job.spec.checkpoint
     if checkpoint is None:
-        raise ValueError(f"job {job.metadata.name} has no checkpoint: there is nothing to remove")
+        raise ValueError(f"job {job.metadata.name} has no checkpoint; nothing has to be removed")
     template: Manifest = job.spec.template["spec"]
     spec: Manifest = {
         "restartPolicy": "Never",
@@ -57,14 +61,14 @@ def make_cleanup_pod(job: HyperParamJob, image: str, number: int, node: str | No
         if field in template:
             spec[field] = template[field]
     if node is not None:
-        spec |= {"nodeName": node, "tolerations": [{"operator": "Exists"}]}  # past the scheduler: it may be drained
+        spec |= {"nodeName": node, "tolerations": [{"operator": "Exists"}]}  # bypasses the scheduler on drained nodes
         spec.pop("nodeSelector", None)
     meta = job.metadata
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"{meta.name}-cleanup-{meta.uid[:8]}-{number}",  # not that of an older job's pod
+            "name": f"{meta.name}-cleanup-{meta.uid[:8]}-{number}",  # differs from the pod of an older job
             "namespace": meta.namespace,
             "labels": {CLEANUP_LABEL: meta.uid},
             "ownerReferences": [owner("HyperParamJob", meta.name, meta.uid) | {"blockOwnerDeletion": False}],
@@ -74,7 +78,7 @@ def make_cleanup_pod(job: HyperParamJob, image: str, number: int, node: str | No
 
 
 def _user(template: Manifest) -> Manifest:
-    """What the template says about the trial's user: the container's word counts before the pod's."""
+    """Return the template's security context for the trial's user: the container's fields override the pod's."""
     of_pod = template.get("securityContext") or {}
     of_main = template["containers"][0].get("securityContext") or {}
     return {**of_pod, **of_main}
@@ -98,7 +102,7 @@ def _of_container(template: Manifest) -> Manifest:
         "capabilities": {"drop": ["ALL"]},
     }
     if _is_root(template):
-        # files of whatever user the trial's image has: to look into their folders, and to remove from sticky ones
+        # to read the folders of any user that the trial's image has, and to remove files from sticky folders
         bounds["capabilities"]["add"] = ["DAC_OVERRIDE", "FOWNER"]
         return bounds | {"runAsUser": 0}
     said = _user(template)

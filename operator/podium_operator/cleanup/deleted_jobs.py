@@ -1,7 +1,8 @@
-"""The end of a deleted job that has folders to be removed: its trials at once, its folders in the background.
+"""Clean up a deleted job that has checkpoint folders: delete its trials at once and its folders in the background.
 
-Called by the cycle; each job is a task of its own, so nothing waits for it. Deletion does not wait for saves: pods get
-a second. Whatever goes wrong, the finalizer comes off after a minute at the latest, and an Event says what was left.
+The reconciler starts it; each job is a task of its own, so nothing waits for it. The deletion does not wait for
+checkpoints: pods get one second. The finalizer is removed after a minute at the latest, and an Event reports what
+remains.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from podium_operator.observe.cluster_state import World, job_key, of_its_job
 from podium_operator.observe.pod_state import SeenPod
 from podium_operator.observe.trial_state import SeenTrial
 
-LONGEST = 60.0  # seconds, for all of it
-ENDING = 20.0  # of these, for the trials' pods: one on a node that is dead never goes
+LONGEST = 60.0  # seconds for the complete clean-up
+ENDING = 20.0  # of these, for the trials' pods: a pod on a dead node never ends
 LOOK = 0.5
 PARALLEL_CALLS = 16
 log = logging.getLogger(__name__)
@@ -47,7 +48,10 @@ class _Child(StatusModel):
 
 
 class Cleanup:
-    """`look` is the mirror's present world; `image` is Podium's own, which can remove a folder."""
+    """Clean-up of deleted jobs.
+
+    `look` reads the present state; `image` is Podium's own, which can remove a folder.
+    """
 
     def __init__(self, api: Api, look: Callable[[], World], image: str | None, seconds: float = LONGEST) -> None:
         self._api = api
@@ -58,17 +62,18 @@ class Cleanup:
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
 
     def begin(self, world: World) -> None:
-        """Take care of every job that was deleted and is not taken care of; where that ended badly, once more."""
+        """Start to clean up every deleted job that waits for it; a clean-up that failed is started again."""
         for uid in [uid for uid, task in self._tasks.items() if task.done()]:
             error = self._tasks.pop(uid).exception()
             if error is not None:
-                log.error("clean-up of the job with uid %s ended badly", uid, exc_info=error)
+                log.error("clean-up of the job with uid %s failed", uid, exc_info=error)
         for job in world.jobs:
             if waits(job.metadata) and job.metadata.uid not in self._tasks:
-                nodes = _nodes(world, job)  # known from its trials, so before they go
+                nodes = _nodes(world, job)  # read from its trials, before they are deleted
                 self._tasks[job.metadata.uid] = asyncio.create_task(self._one(job, nodes))
 
     async def _one(self, job: HyperParamJob, nodes: tuple[str | None, ...]) -> None:
+        """Clean up one job."""
         meta = job.metadata
         left, removal = "", Removal(self._api, job, self._image, nodes)
         try:
@@ -78,19 +83,22 @@ class Cleanup:
                     left = await removal.run() if wrote else ""
         except TimeoutError:
             left = f"it took longer than {self._seconds:g} s" + (f", {removal.waits}" if removal.waits else "")
-        except Exception as error:  # whatever it is: the job must not stay for ever
+        except Exception as error:  # every error: the job must not remain forever
             log.exception("clean-up of job %s/%s", meta.namespace, meta.name)
             left = str(error)
         if left:
-            text = f"Folder {folder_of_job(meta)} of the checkpoint volume was not removed: {left}. Remove it by hand."
+            text = (
+                f"Folder {folder_of_job(meta)} of the checkpoint volume was not removed: {left}. Remove the folder "
+                "by hand."
+            )
             log.warning("job %s/%s: %s", meta.namespace, meta.name, text)
             await emit(self._api, JOBS, meta, "CheckpointsNotRemoved", text, "Warning")
         await self._release(job)
 
     async def _is_orphaning(self, job: HyperParamJob) -> bool:
-        """Whether its user keeps the trials, and so their saves (`--cascade=orphan`).
+        """Return True if the user keeps the trials and so their checkpoints (`--cascade=orphan`).
 
-        The caches may miss the moment in which the job says so. When it is over, the trials are the job's no more.
+        The caches may miss the moment in which the job says so. Afterwards the trials are not the job's any more.
         """
         meta = job.metadata
         if ORPHAN in meta.finalizers:
@@ -108,7 +116,7 @@ class Cleanup:
                 return any(all(owner.uid != meta.uid for owner in of_trial) for of_trial in owners)
 
     async def _end_trials(self, job: HyperParamJob) -> bool:
-        """Until none is left: a cycle that had begun may still have made one. Says whether there were any."""
+        """Delete trials and pods until none is left: a reconcile may still create one. Return True if any existed."""
         loop = asyncio.get_running_loop()
         begin = loop.time()
         told: set[str] = set()
@@ -141,7 +149,7 @@ class Cleanup:
             await self._api.delete(TRIALS, meta.name, meta.namespace, uid=meta.uid)
 
     async def _release(self, job: HyperParamJob) -> None:
-        """Until the job is gone: the API server may be away. Its clean-up pods go with it."""
+        """Remove the finalizer, again until the job is gone: the API server may be unreachable."""
         meta, pause = job.metadata, LOOK
         while any(there.metadata.uid == meta.uid and waits(there.metadata) for there in self._look().jobs):
             try:
@@ -153,12 +161,13 @@ class Cleanup:
 
 
 def _trials(world: World, job: HyperParamJob) -> list[SeenTrial]:
+    """Return the job's trials."""
     key = JobKey(job.metadata.namespace, job.metadata.name)
     return [trial for trial in world.trials if job_key(trial) == key and of_its_job(trial, {key: job})]
 
 
 def _pods(world: World, trials: Iterable[SeenTrial], job: HyperParamJob) -> list[SeenPod]:
-    """Those of its trials, and those whose trial is gone already."""
+    """Return the pods of the job's trials, and those whose trial is gone already."""
     mine = {trial.metadata.uid for trial in trials}
     others = {trial.metadata.uid for trial in world.trials} - mine
     there = [pod for pod in world.pods if pod.namespace == job.metadata.namespace and pod.job == job.metadata.name]
@@ -166,7 +175,7 @@ def _pods(world: World, trials: Iterable[SeenTrial], job: HyperParamJob) -> list
 
 
 def _nodes(world: World, job: HyperParamJob) -> tuple[str | None, ...]:
-    """Where its folders are; (None,): on a volume that every node can mount."""
+    """Return the nodes that hold the job's folders; (None,) for a volume that every node can mount."""
     if checkpoint_scope(job.spec) != "node":
         return (None,)
     found: set[str] = set()
@@ -175,5 +184,5 @@ def _nodes(world: World, job: HyperParamJob) -> tuple[str | None, ...]:
         found |= {
             node for node in (trial.status.node, trial.status.checkpoint and trial.status.checkpoint.node) if node
         }
-    # an operator that starts when the trials are gone already knows of none: then all are looked at
+    # an operator that starts after the trials are gone knows none of the nodes: then all nodes are cleaned
     return tuple(sorted(found or {node.metadata.name for node in world.nodes}))

@@ -1,7 +1,7 @@
-"""The removal of a deleted job's folder: its clean-up pods, seen to until each has succeeded. Used by `cleanup`.
+"""Remove a deleted job's folder: create its clean-up pods and watch until each has succeeded. Used by `cleanup`.
 
-Only a pod that is there and has Succeeded counts. One that is missing (deleted by somebody, or its name is taken) is
-made again, and what the API server cannot say now is asked again: `cleanup` bounds the time, `waits` says what for.
+Only a pod that exists and has Succeeded counts. A missing pod (it was deleted, or another pod has its name) is created
+again, and a request that fails now is repeated. `cleanup` bounds the time; `waits` says what the removal waits for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from podium_operator.cleanup.cleanup_pod import CLEANUP_LABEL, make_cleanup_pod
 
 MANAGER = "podium-operator"
 LOOK = 0.5  # seconds
-LONGEST_WORDS = 400  # of a pod's own explanation: an Event has 1024 characters
+LONGEST_WORDS = 400  # characters of a pod's own explanation: an Event has 1024
 log = logging.getLogger(__name__)
 
 
@@ -54,7 +54,7 @@ class _Pod(StatusModel):
 
 
 class Removal:
-    """`nodes`: where the folder is, one pod each; None among them: on a volume that every node can mount."""
+    """Removal of a folder from `nodes`; None stands for a volume that every node can mount."""
 
     def __init__(self, api: Api, job: HyperParamJob, image: str | None, nodes: tuple[str | None, ...]) -> None:
         self._api = api
@@ -64,11 +64,11 @@ class Removal:
         self.waits = ""
 
     async def run(self) -> str:
-        """Empty: it is removed everywhere; else why it cannot be. Goes on as long as it may still succeed."""
+        """Return why the folder cannot be removed, or an empty string once it is removed everywhere."""
         if self._image is None:
-            return "PODIUM_IMAGE is not set, so the operator has no image that could do it"
+            return "PODIUM_IMAGE is not set, so the operator has no image that can remove the folder"
         if not self._nodes:
-            return "no node is known that it could be on, since neither a trial nor a GPUNode is left"
+            return "the node of the folder is unknown, since neither a trial nor a GPUNode exists"
         pods = [make_cleanup_pod(self._job, self._image, number, node) for number, node in enumerate(self._nodes)]
         left = {pod["metadata"]["name"]: pod for pod in pods}
         while True:
@@ -76,7 +76,7 @@ class Removal:
                 refused = await self._step(left)
             except ApiError as error:
                 if not error.transient:
-                    return f"the API server refuses the pods that remove it ({error.message})"
+                    return f"the API server refuses the clean-up pods ({error.message})"
                 self.waits = str(error)
                 log.warning("folder of job %s/%s: %s", self._job.metadata.namespace, self._job.metadata.name, error)
             else:
@@ -85,7 +85,7 @@ class Removal:
             await asyncio.sleep(LOOK)
 
     async def _step(self, left: dict[str, dict[str, Any]]) -> str:
-        """Take those that have succeeded out of `left`, make those that are missing; says which one has failed."""
+        """Drop succeeded pods from `left` and create missing ones. Return which pod failed, or an empty string."""
         meta = self._job.metadata
         found = (await self._api.list(PODS, meta.namespace, labels=f"{CLEANUP_LABEL}={meta.uid}"))["items"]
         there = {pod.metadata.name: pod for pod in map(_Pod.model_validate, found)}
@@ -96,8 +96,8 @@ class Removal:
                 await self._make(name, manifest)
             elif pod.status.phase == "Succeeded":
                 del left[name]
-            elif pod.metadata.deletion_timestamp is not None:  # killed by that, it may say Failed: it gets a successor
-                self.waits = f"pod {name} is being deleted by somebody"
+            elif pod.metadata.deletion_timestamp is not None:  # it may report Failed for that: another pod replaces it
+                self.waits = f"pod {name} is being deleted by another client"
             elif pod.status.phase == "Failed":
                 return f"pod {name} failed{_why(pod.status)}"
             else:
@@ -110,12 +110,12 @@ class Removal:
         except ApiError as error:
             if not error.conflict:
                 raise
-            # an operator before us made it a moment ago, or it is somebody else's: the next look tells
+            # an earlier operator created it a moment ago, or it belongs to another client: the next poll decides
             self.waits = f"pod {name} is missing, since another pod has its name"
 
 
 def _why(status: _PodStatus) -> str:
-    """The kubelet's or the scheduler's own words, or those of the program in the pod."""
+    """Return the explanation of the kubelet, the scheduler or the program in the pod."""
     states = [container.state for container in status.container_statuses]
     said: list[_Words] = [status]
     said += [words for state in states for words in (state.terminated, state.waiting) if words is not None]

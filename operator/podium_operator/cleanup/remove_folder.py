@@ -1,7 +1,7 @@
-"""What the clean-up pod runs: `python -m podium_operator.cleanup.remove_folder ROOT FOLDER` removes one folder of a
-volume.
+"""Program of the clean-up pod: remove one folder of a volume.
 
-FOLDER is one name, not a path, and links are removed, never followed: the trials wrote what is in it.
+`python -m podium_operator.cleanup.remove_folder ROOT FOLDER`. FOLDER is a name, not a path. Links are removed,
+never followed: the trials wrote the content.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from pathlib import Path
 
 
 def remove(root: Path, folder: str) -> None:
-    """Raises ValueError for a FOLDER that is no plain name, OSError where something cannot be removed."""
+    """Remove a folder.
+
+    Raises ValueError unless FOLDER is a plain name, OSError if something cannot be removed.
+    """
     if folder != Path(folder).name or folder in ("", ".", ".."):
         raise ValueError(f"{folder!r} is not the name of a folder of {root}: give one name without /")
     path = root / folder
@@ -24,6 +27,7 @@ def remove(root: Path, folder: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Remove the folder that the arguments name; return the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if len(given) != 2:
         print("usage: python -m podium_operator.cleanup.remove_folder ROOT FOLDER", file=sys.stderr)
@@ -31,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         remove(Path(given[0]), given[1])
     except (OSError, ValueError) as error:
-        print(f"{given[1]} is not removed: {error}", file=sys.stderr)
+        print(f"{given[1]} was not removed: {error}", file=sys.stderr)
         return 1
-    print(f"{given[1]} is removed")
+    print(f"{given[1]} was removed")
     return 0
 
 

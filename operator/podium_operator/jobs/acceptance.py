@@ -1,4 +1,4 @@
-"""Whether a job can be run, as its condition Accepted: pure. Called by the kopf handlers."""
+"""Decide whether a job can be run: its condition Accepted. Pure; called by the kopf handlers."""
 
 from __future__ import annotations
 
@@ -25,27 +25,29 @@ class _Modes(StatusModel):
 
 
 class ClaimModes(StatusModel):
-    """A PersistentVolumeClaim, as far as it matters: what was asked for, and once it is bound what it has."""
+    """PersistentVolumeClaim: the access modes that were requested and, once it is bound, those it has."""
 
     spec: _Modes = Field(default_factory=_Modes)
     status: _Modes = Field(default_factory=_Modes)
 
     @property
     def modes(self) -> tuple[str, ...]:
+        """Access modes: those it has, else those that were requested."""
         return tuple(self.status.access_modes or self.spec.access_modes)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim that a job names; `modes` None: it is not there."""
+    """The claim that a job names; `modes` is None if the claim does not exist."""
 
     name: str
     modes: tuple[str, ...] | None
 
 
 def refusals(manifest: Mapping[str, Any], *, leases: bool = False) -> tuple[Refusal, ...]:
-    """Everything that is wrong with the job itself; empty = accepted, if its volume will do. `leases`: the GPUs are
-    not Podium's own.
+    """Return everything that is wrong with the job itself.
+
+    If the result is empty, the job is accepted once its volume is suitable. `leases`: Podium reserves the GPUs.
     """
     parsed = parse_job(manifest)
     if isinstance(parsed, Refusal):
@@ -54,7 +56,7 @@ def refusals(manifest: Mapping[str, Any], *, leases: bool = False) -> tuple[Refu
 
 
 def claim_name(manifest: Mapping[str, Any]) -> str | None:
-    """The claim that has to be looked at before the job can be accepted."""
+    """Return the name of the claim to check before the job can be accepted, or None."""
     parsed = parse_job(manifest)
     if isinstance(parsed, Refusal) or parsed.spec.checkpoint is None:
         return None
@@ -64,9 +66,9 @@ def claim_name(manifest: Mapping[str, Any]) -> str | None:
 def condition(
     manifest: Mapping[str, Any], now: str, claim: Claim | None = None, *, leases: bool = False
 ) -> Mapping[str, Any]:
-    """The condition Accepted of a job, with the moment of its last change kept where nothing changed.
+    """Return the condition Accepted of a job; an unchanged status keeps the time of its last transition.
 
-    Unknown: a claim is not there yet, so nothing can be said.
+    The status is Unknown while the claim does not exist: then nothing can be decided.
     """
     wrong = refusals(manifest, leases=leases)
     status: Literal["True", "False", "Unknown"] = "True"
@@ -95,14 +97,14 @@ def condition(
 
 
 def _missing(name: str) -> Refusal:
-    message = f"there is no PersistentVolumeClaim {name} in the job's namespace yet: the search begins once it is there"
+    message = f"PersistentVolumeClaim {name} does not exist in the job's namespace; the search starts once it exists"
     return Refusal("VolumeNotFound", CLAIM_FIELD, message)
 
 
 def _not_shared(name: str, modes: tuple[str, ...]) -> Refusal:
     message = (
-        f"claim {name} can be mounted {', '.join(modes) or 'in no known way'}, but trials run on several nodes and "
-        f"change them: use a claim with {SHARED}, or a hostPath"
+        f"claim {name} supports {', '.join(modes) or 'no known access mode'}, but trials run on several nodes and "
+        f"write to it: use a claim with {SHARED}, or a hostPath"
     )
     return Refusal("VolumeNotShared", CLAIM_FIELD, message)
 
@@ -116,14 +118,15 @@ def _policy(job: HyperParamJob) -> tuple[Refusal, ...]:
 
 
 def _leaves(job: HyperParamJob) -> tuple[Refusal, ...]:
-    """A trial that is frozen keeps its memory on the GPU, which is somebody else's once the lease has ended."""
+    """Refuse methods that leave a trial's memory on the GPU: another pod uses the GPU after a reservation has ended."""
     spec = job.spec
     if spec.gpus.per_trial == 0 or MOVES in spec.suspension.methods or can_checkpoint(spec):
         return ()
     methods = ", ".join(spec.suspension.methods)
     message = (
-        f"{methods}: Podium's GPUs are leased here, and none of these takes a trial's memory off a GPU when its lease "
-        f"ends. Name {MOVES}, or {APP_CHECKPOINT} together with a checkpoint volume that outlives the pod"
+        f"{methods}: Podium reserves its GPUs here, and none of these methods frees a trial's GPU memory when a "
+        f"reservation ends. Name {MOVES}, or {APP_CHECKPOINT} together with a checkpoint volume that outlives the "
+        "pod"
     )
     return (Refusal("GPUMemoryNotMovable", "spec.suspension.methods", message),)
 

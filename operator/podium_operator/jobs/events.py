@@ -1,6 +1,6 @@
-"""Kubernetes Events about jobs and trials: what a person would ask about, told once. Used by `statuses`.
+"""Record Kubernetes Events about jobs and trials, each fact once. Used by `status_writer`.
 
-The hand-overs of a GPU are many and stand on the GPUNode instead.
+Switches of a GPU are too frequent for Events; the GPUNode lists them instead.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ async def emit(
     message: str,
     kind: Literal["Normal", "Warning"] = "Normal",
 ) -> None:
-    """One Event about this very object."""
+    """Record one Event about this object."""
     about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
     await events.emit(api, resource, about, reason=reason, message=message, component=COMPONENT, kind=kind)
 
 
 class Announcements:
-    """Remembers what was told: the leader of each job and the losses of each trial."""
+    """Records Events, and remembers each job's leader and each trial's lost work."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -49,7 +49,7 @@ class Announcements:
         self._losses: dict[str, int] = {}
 
     async def phase(self, resource: Resource, item: SeenTrial | HyperParamJob, stored: str, status: Status) -> None:
-        """The phase changed from `stored`."""
+        """Record that the phase changed from `stored`."""
         phase, reason, meta = status["phase"], status["reason"], item.metadata
         log.info("%s %s/%s: %s -> %s (%s)", resource.kind, meta.namespace, meta.name, stored, phase, reason)
         if resource is JOBS:
@@ -65,48 +65,48 @@ class Announcements:
         await emit(self._api, TRIALS, meta, f"Trial{phase}", status["message"] or reason, bad)
 
     async def requeued(self, trial: SeenTrial | HyperParamJob, reason: str, message: str) -> None:
-        """An attempt ended, and another one goes on: no trouble where Podium moves the trial itself."""
+        """Record that an attempt ended and another one continues: a warning unless Podium moves the trial."""
         kind: Literal["Normal", "Warning"] = "Normal" if reason in REQUEUES else "Warning"
         await emit(self._api, TRIALS, trial.metadata, "TrialRequeued", f"{reason}: {message}", kind)
 
     async def carrying(self, trial: SeenTrial, status: Status) -> None:
-        """When a live trial begins to leave its node, has come to another, or is not carried after all."""
+        """Record that a live migration started, succeeded or failed."""
         before, now = trial.status.migration, status.get("migration")
         if now is None or (before is not None and before.phase == now["phase"]):
             return
         way = f"from {now['sourceNode']} to {now['targetNode']}"
         match MigrationPhase(now["phase"]):
             case MigrationPhase.REQUESTED:
-                text = f"{now['reason']}: the trial is carried {way}, alive."
+                text = f"{now['reason']}: the trial is migrated {way} while it runs."
                 await emit(self._api, TRIALS, trial.metadata, "MigrationStarted", text)
             case MigrationPhase.RESTORED:
-                await emit(self._api, TRIALS, trial.metadata, "Migrated", f"The trial was carried {way}.")
+                await emit(self._api, TRIALS, trial.metadata, "Migrated", f"The trial was migrated {way}.")
             case MigrationPhase.FAILED:
-                text = f"The trial is not carried {way}: {now['code']}: {now['message']}"
+                text = f"The trial was not migrated {way}: {now['code']}: {now['message']}"
                 kind: Literal["Normal", "Warning"] = "Normal" if now["code"] in CANCELLED_CODES else "Warning"
                 await emit(self._api, TRIALS, trial.metadata, "MigrationFailed", text, kind)
 
     async def best(self, job: HyperParamJob, status: Status) -> None:
-        """When another trial takes the lead; a leader that improves is not news."""
+        """Record that another trial leads; an improvement of the leader is not recorded."""
         best, before = status.get("best"), self._leader.get(job.metadata.uid)
         if best is None or best["trial"] == before:
             return
         self._leader[job.metadata.uid] = best["trial"]
         if before is None and job.status.best is not None and job.status.best.trial == best["trial"]:
-            return  # told before this operator started
+            return  # recorded before this operator started
         text = f"Trial {best['trial']} leads with {best['value']:.6g} at step {best['step']:g}."
         await emit(self._api, JOBS, job.metadata, "NewBest", text)
 
     async def losses(self, trial: SeenTrial) -> None:
-        """When a new attempt had to begin further back than the last one came."""
+        """Record that a new attempt had to start further back than the last one had reached."""
         losses, uid = trial.status.lost_work, trial.metadata.uid
-        before = self._losses.setdefault(uid, losses.count)  # what was there before us was told
+        before = self._losses.setdefault(uid, losses.count)  # losses before this operator started are recorded already
         if losses.count > before:
             self._losses[uid] = losses.count
             await emit(self._api, TRIALS, trial.metadata, "WorkLost", _loss(losses), "Warning")
 
     def forget(self, there: Collection[str]) -> None:
-        """Keep only what is about objects with these uids."""
+        """Keep only what concerns objects with these uids."""
         self._leader = {uid: name for uid, name in self._leader.items() if uid in there}
         self._losses = {uid: count for uid, count in self._losses.items() if uid in there}
 
@@ -116,11 +116,11 @@ def _loss(losses: LostWork) -> str:
         return f"{losses.steps:g} steps and {losses.gpu_seconds:.1f} GPU-seconds are lost so far."
     last: LostWorkRecord = losses.recent[-1]
     return (
-        f"Attempt {last.attempt} goes on from step {last.resumed_from:g}, its forerunner came to step {last.step:g}: "
-        f"{last.steps:g} steps and {last.gpu_seconds:.1f} GPU-seconds are lost."
+        f"Attempt {last.attempt} continues from step {last.resumed_from:g}, the one before reached step "
+        f"{last.step:g}: {last.steps:g} steps and {last.gpu_seconds:.1f} GPU-seconds are lost."
     )
 
 
 def _job_reason(phase: str, reason: str) -> str:
-    """A job that ended says why (TargetReached, AllTrialsEnded, TooManyFailedTrials, ...)."""
+    """Return the Event's reason: for a job that ended the reason of the end, else one for its phase."""
     return {"Running": "Started", "Pending": "Waiting", "Suspended": "Suspended"}.get(phase, reason)

@@ -1,8 +1,7 @@
-"""The finalizer on jobs whose folders are to be removed with them, set before the first pod and taken off at the end.
+"""Finalizer on jobs whose checkpoint folders are removed with them: set before the first pod, removed at the end.
 
-Used by the handlers and by `cleanup`. `python -m podium_operator.jobs.finalizers` takes it off every job: the chart's
-hook
-runs it before an uninstallation, since without an operator a job could not be deleted any more.
+The handlers and `cleanup` use it. `python -m podium_operator.jobs.finalizers` removes it from every job. The chart's
+hook runs that before an uninstallation: without an operator, no job could be deleted any more.
 """
 
 from __future__ import annotations
@@ -19,27 +18,30 @@ from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.job import JobSpec
 
 FINALIZER = "podium.dev/checkpoints"
-ORPHAN = "orphan"  # Kubernetes' own, of `kubectl delete --cascade=orphan`, until its children are taken from it
+ORPHAN = (
+    "orphan"  # Kubernetes' own finalizer for `kubectl delete --cascade=orphan`, until the job's children are released
+)
 MANAGER = "podium-operator-checkpoints"
 log = logging.getLogger(__name__)
 
 
 def wanted(spec: JobSpec) -> bool:
-    """Whether something is left of this job that has to be removed."""
+    """Return True if the job leaves a checkpoint folder that has to be removed."""
     return checkpoint_outlives_pod(spec) and spec.checkpoint is not None and not spec.checkpoint.retain
 
 
 def waits(meta: ObjectMeta) -> bool:
-    """The job is deleted, and waits for us."""
+    """Return True if the job is deleted and waits for Podium's clean-up."""
     return meta.deletion_timestamp is not None and FINALIZER in meta.finalizers
 
 
 async def hold(api: Api, namespace: str, name: str) -> None:
-    """Server-side apply: the list is a set, other owners' finalizers stay. Raises ApiError."""
+    """Add the finalizer by server-side apply, beside those of other owners. Raises ApiError."""
     await _apply(api, namespace, name, [FINALIZER])
 
 
 async def release(api: Api, namespace: str, name: str) -> None:
+    """Remove the finalizer. Raises ApiError."""
     await _apply(api, namespace, name, [])
 
 
@@ -54,11 +56,12 @@ async def _release_all(settings: ClusterSettings) -> None:
             meta = job["metadata"]
             if FINALIZER in meta.get("finalizers", []):
                 await release(api, meta["namespace"], meta["name"])
-                log.info("job %s/%s can be deleted without an operator", meta["namespace"], meta["name"])
+                log.info("job %s/%s can now be deleted without an operator", meta["namespace"], meta["name"])
 
 
 def main() -> None:
-    about = "Takes Podium's finalizer off every job, so that it can be deleted when there is no operator."
+    """Remove the finalizer from every job."""
+    about = "Remove Podium's finalizer from every job, so that jobs can be deleted without an operator."
     asyncio.run(_release_all(read_settings(ClusterSettings, "python -m podium_operator.jobs.finalizers", about)))
 
 

@@ -1,8 +1,8 @@
-"""kopf's part: each new or changed HyperParamJob is checked and gets its condition Accepted, and before that the
-finalizer that `cleanup` takes off, where folders are to be removed with it. Deleted jobs that `cleanup` cannot read are
-let go (`unreadable`). Nothing else happens here.
+"""kopf handlers: check each new or changed HyperParamJob and set its condition Accepted.
 
-Without such folders there is no finalizer: deletion is the owner references' work and never waits for the operator.
+Before that they set the finalizer where checkpoint folders have to be removed with the job; `cleanup` removes it.
+Without such folders no finalizer is set: owner references delete everything and never wait for the operator. A
+deleted job that cannot be parsed is released here (`release_unreadable`), because `cleanup` never sees it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from podium_operator.jobs.unreadable import release_unreadable
 
 MANAGER = "podium-operator-acceptance"
 PREFIX = "podium.dev"
-LOOK_AGAIN = 5.0  # seconds until a claim that was not there is looked for again
+LOOK_AGAIN = 5.0  # seconds until a claim that did not exist is checked again
 log = logging.getLogger(__name__)
 
 
 def register(api: Api, *, cleans: bool, leases: bool) -> kopf.OperatorRegistry:
-    """The handlers, bound to our client. `cleans`: the operator has an image that can remove folders; `leases`: the
-    GPUs are leased.
+    """Return the handlers, bound to `api`.
+
+    `cleans`: the operator has an image that can remove folders; `leases`: Podium reserves its GPUs.
     """
     registry = kopf.OperatorRegistry()
 
@@ -53,7 +54,7 @@ def register(api: Api, *, cleans: bool, leases: bool) -> kopf.OperatorRegistry:
 
 
 def settings() -> kopf.OperatorSettings:
-    """Podium's own names instead of kopf's, no peering objects, no Events of kopf's own about each handler."""
+    """Return kopf's settings: Podium's names, no peering objects and no Events about handlers."""
     chosen = kopf.OperatorSettings()
     chosen.persistence.finalizer = f"{PREFIX}/operator"
     chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
@@ -68,17 +69,17 @@ def settings() -> kopf.OperatorSettings:
 
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
-    """The kubeconfig, else the pod's account: what our own client does."""
+    """Return the connection from the kubeconfig, else from the pod's service account, as Podium's own client does."""
     account = kopf.login_with_service_account(**arguments) if look(None, None).account else None
     if account is None:
         return kopf.login_with_kubeconfig(**arguments)
     host = os.environ["KUBERNETES_SERVICE_HOST"]
-    # kopf would ask DNS for kubernetes.default.svc, which not every cluster has; the address is in every pod
+    # kopf would resolve kubernetes.default.svc, which not every cluster serves; the address is in every pod
     address = f"[{host}]" if ":" in host else host
     return replace(
         account,
         server=f"https://{address}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}",
-        # the kubelet renews the token on disk: read it anew before the old one is refused
+        # the kubelet renews the token on disk: read it again before the old one is refused
         expiration=datetime.now(UTC) + timedelta(minutes=30),
     )
 
@@ -93,13 +94,13 @@ async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool, leases: b
     try:
         wants = cleans and isinstance(job, HyperParamJob) and finalizers.wanted(job.spec)
         if wants and wanted["status"] == "True":
-            # first: as soon as the job is accepted, its trials may write; one that is not accepted has no trials
+            # first: once the job is accepted, its trials may write; a job that is not accepted has no trials
             await finalizers.hold(api, meta["namespace"], meta["name"])
         await api.apply_status(JOBS, status, manager=MANAGER)
     except ApiError as error:
         if error.not_found:
             return  # deleted meanwhile
-        raise kopf.TemporaryError(f"condition Accepted not written: {error}", delay=2) from error
+        raise kopf.TemporaryError(f"the condition Accepted was not written: {error}", delay=2) from error
     log.info("job %s/%s: Accepted=%s %s", meta["namespace"], meta["name"], wanted["status"], wanted["reason"])
     if wanted["status"] == "False":
         said = {"reason": wanted["reason"], "message": wanted["message"]}
@@ -116,4 +117,4 @@ async def _claim(api: Api, namespace: str, name: str | None) -> Claim | None:
     except ApiError as error:
         if error.not_found:
             return Claim(name, None)
-        raise kopf.TemporaryError(f"claim {name} not read: {error}", delay=2) from error
+        raise kopf.TemporaryError(f"claim {name} could not be read: {error}", delay=2) from error

@@ -1,6 +1,7 @@
-"""A deleted job that cannot be read (an older version accepted it, say) goes, too, though `cleanup` never sees it.
+"""Release a deleted job that cannot be parsed (an older version accepted it, for example).
 
-The mirror leaves such a job out, so its finalizer would stay for ever. Called by the handlers for each event of a job.
+The watch caches leave such a job out, so `cleanup` never sees it and its finalizer would stay forever. The handlers
+call this for each event of a job.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ log = logging.getLogger(__name__)
 
 
 async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float = 0.5) -> None:
-    """Take the finalizer off if nobody else would. `pause`: seconds until the next try."""
+    """Remove the finalizer of a deleted job that cannot be parsed. `pause`: seconds until a retry."""
     meta = ObjectMeta.model_validate(manifest["metadata"])
     if not waits(meta):
         return
     wrong = parse_job(manifest)
     if not isinstance(wrong, Refusal):
-        return  # the work of `cleanup`
+        return  # `cleanup` handles it
     while True:
         try:
             await release(api, meta.namespace, meta.name)
         except ApiError as error:
             log.warning("finalizer of job %s/%s: %s", meta.namespace, meta.name, error)
             if not error.transient:
-                return  # it is gone
+                return  # the job is gone
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
         else:
             break
     if ORPHAN not in meta.finalizers:
         text = (
-            f"Folder {folder_of_job(meta)} of the checkpoint volume was not removed: the job cannot be read any more "
-            f"({wrong}). Remove it by hand."
+            f"Folder {folder_of_job(meta)} of the checkpoint volume was not removed: the job cannot be parsed any more "
+            f"({wrong}). Remove the folder by hand."
         )
         await emit(api, JOBS, meta, "CheckpointsNotRemoved", text, "Warning")

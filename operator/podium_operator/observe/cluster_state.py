@@ -1,4 +1,4 @@
-"""All that one cycle looks at, as frozen values: the objects in the caches at one moment. Made by `mirror`."""
+"""Everything that one reconcile reads, as frozen values: the objects in the watch caches at one moment."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from podium_operator.observe.trial_state import SeenTrial
 
 @dataclass(frozen=True)
 class World:
-    """`silent`: nodes whose agent is not heard; `unread`: uids of ended pods whose log has no value; `end_seen`: by uid
-    of a pod whose containers have ended, when this operator first saw that; `leases`: placeholder pods; `gone`: by the
-    trial's uid, the last pod of it that is not there any more, as it was then; `turns`: by node and GPU, when its
-    holder got it, by this operator's clock.
+    """State of the cluster at one moment, as the watch caches show it.
+
+    `silent`: nodes whose agent is unresponsive. `unread`: uids of ended pods whose log holds no value. `end_seen`: when
+    this operator first observed that a pod's containers had ended, by pod uid. `leases`: reservation pods. `gone`: the
+    last state of a trial's latest deleted pod, by trial uid. `turns`: when the holder got its GPU, by node and GPU, by
+    this operator's clock.
     """
 
     now: float
@@ -37,15 +39,17 @@ class World:
 
     @cached_property
     def job_by_key(self) -> Mapping[JobKey, HyperParamJob]:
+        """Jobs by namespace and name."""
         return {JobKey(job.metadata.namespace, job.metadata.name): job for job in self.jobs}
 
     @cached_property
     def trial_by_key(self) -> Mapping[TrialKey, SeenTrial]:
+        """Trials by namespace, name and uid."""
         return {trial_key(trial): trial for trial in self.trials}
 
     @cached_property
     def pods_of(self) -> Mapping[str, tuple[SeenPod, ...]]:
-        """By the trial's uid: the pods of its attempts that are still there, the latest first."""
+        """Pods that exist, by the trial's uid, the latest attempt first."""
         found: dict[str, list[SeenPod]] = {}
         for pod in self.pods:
             found.setdefault(pod.trial_uid, []).append(pod)
@@ -53,12 +57,12 @@ class World:
 
     @cached_property
     def latest_pod(self) -> Mapping[str, SeenPod]:
-        """By the trial's uid: the pod of its latest attempt."""
+        """Pod of the latest attempt, by the trial's uid."""
         return {uid: pods[0] for uid, pods in self.pods_of.items()}
 
     @cached_property
     def on_gpus(self) -> Mapping[str, tuple[tuple[str, str, TrialOnGpu], ...]]:
-        """By pod uid: (node, GPU, what the agent says of it), GPUs in order."""
+        """GPUs of each pod, by its uid: sorted tuples (node, GPU, report of the agent)."""
         found: dict[str, list[tuple[str, str, TrialOnGpu]]] = {}
         for node in self.nodes:
             for gpu in node.status.gpus:
@@ -68,14 +72,16 @@ class World:
 
 
 def of_its_job(trial: SeenTrial, jobs: Mapping[JobKey, HyperParamJob]) -> bool:
-    """Whether the trial belongs to the job that is there now, not to an older one of the same name on its way out."""
+    """Return True if the trial belongs to the present job, not to a deleted job of the same name."""
     job = jobs.get(job_key(trial))
     return job is None or trial.metadata.labels.get(JOB_UID_LABEL, job.metadata.uid) == job.metadata.uid
 
 
 def trial_key(trial: SeenTrial) -> TrialKey:
+    """Return the key of a trial."""
     return TrialKey(trial.metadata.namespace, trial.metadata.name, trial.metadata.uid)
 
 
 def job_key(trial: SeenTrial) -> JobKey:
+    """Return the key of a trial's job."""
     return JobKey(trial.metadata.namespace, trial.spec.job)

@@ -1,7 +1,8 @@
-"""Reads what a trial without a GPU printed, once its pod has ended: it may run on a node that has no agent.
+"""Read the log of a trial without a GPU once its pod has ended: the pod may run on a node that has no agent.
 
-The curve goes into the trial's status under a field manager of its own; the cycle sees it there like any agent's curve.
-Called by the cycle, which holds such a trial back from Succeeded until its values are there or known to be missing.
+The curve goes into the trial's status under a field manager of its own; the reconciler reads it like a curve from an
+agent. The reconciler calls this. It does not report such a trial as Succeeded before its values are known, or known to
+be missing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class LastWords:
-    """`empty`: uids of pods whose log holds no value of the metric, or could not be had."""
+    """Reads the logs of ended pods in the background."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -38,10 +39,11 @@ class LastWords:
 
     @property
     def empty(self) -> frozenset[str]:
+        """Uids of pods whose log holds no value of the metric, or could not be read."""
         return frozenset(self._empty)
 
     def read(self, world: World) -> None:
-        """Begin to read every log that is waited for and not being read yet."""
+        """Start to read every log that is needed and not being read yet."""
         there = {pod.uid for pod in world.pods}
         self._empty &= there
         self._tasks = {uid: task for uid, task in self._tasks.items() if uid in there}
@@ -67,7 +69,7 @@ class LastWords:
                 return
             except (ApiError, ValueError) as error:
                 if isinstance(error, ApiError) and error.conflict:
-                    # somebody wrote in between, or it is another trial of that name: the next cycle looks again
+                    # the status changed meanwhile, or the name belongs to another trial: the next reconcile retries
                     self._tasks.pop(pod.uid, None)
                     return
                 log.warning("log of pod %s/%s not read, again in %.1f s: %s", pod.namespace, pod.name, pause, error)
@@ -89,7 +91,7 @@ def _manifest(trial: HyperParamTrial, curve: Curve) -> dict[str, object]:
         told = observations.to_status(curve.additional_metrics)
         status["additionalMetrics"] = [one.model_dump(by_alias=True, exclude_none=True) for one in told]
     return {
-        # the version that was looked at names this very object: the server ignores a uid here
+        # resourceVersion identifies this exact object: the API server ignores a uid here
         "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},
         "status": status,
     }

@@ -1,10 +1,11 @@
-"""When the holder of each GPU got it, by the operator's clock. Called by `mirror` at each look.
+"""Time at which the holder of each GPU got it, by the operator's clock. The watch caches update it.
 
-Minimum runs are measured by the operator's clock, and clocks of nodes differ; so of the agent's moments only the
-difference of two counts: how long the holder had had the GPU when the report was written (`updatedAt` less `since`). A
-report is seen after it was written, so the turn began that long before it was seen, or earlier: the earliest that a
-report of this turn says is kept. An operator that begins anew first finds an old report, and so takes the turn to be as
-much shorter as that is old until the agent's next report tells; nothing of that goes by how far the clocks are apart.
+The operator measures minimum time slices by its own clock, and the clocks of nodes differ. So it uses only a difference
+of two of the agent's times: how long the holder had held the GPU when the report was written (`updatedAt` minus
+`since`). A report is observed after it was written. The time slice therefore started at least that long before the
+observation, and the earliest start that any report implies is kept. A new operator first reads an old report, so it
+underestimates the time slice by the age of that report until the agent's next one. The offset between the clocks never
+matters.
 """
 
 from __future__ import annotations
@@ -20,14 +21,12 @@ Place = tuple[str, str]  # node, GPU
 
 @dataclass(slots=True)
 class Turns:
-    """Of each GPU with a holder: which turn that is (the trial's uid, and its beginning as the agent says), and when it
-    began.
-    """
+    """Time slice of each GPU's holder: trial uid, start by the agent's clock and by the operator's."""
 
     _known: dict[Place, tuple[str, datetime, float]] = field(default_factory=dict)
 
     def look(self, nodes: Iterable[GPUNode], now: float) -> Mapping[Place, float]:
-        """By node and GPU: when the holder's turn began."""
+        """Return, by node and GPU, when the holder's time slice started (the operator's clock)."""
         found: dict[Place, tuple[str, datetime, float]] = {}
         for node in nodes:
             written = node.status.updated_at

@@ -1,9 +1,8 @@
-"""Whether a node would take a trial's next pod: what kube-scheduler would ask of it, looked at before the pod that the
-trial has now is given up for that; and whether room is what a pod without a node wants. Pure; used by `leveller` with
-what the API server says of the node and its pods, and by `snapshot`.
+"""Check whether a node would accept a trial's next pod, before the pod that the trial has now is given up.
 
-What is not looked at (a volume bound to a zone, other pods' affinities) is left to the scheduler, which may put the pod
-back: then the trial is moved ever more seldom.
+`rebalancing` asks with what the API server reports of the node and its pods; `snapshot` asks whether an unscheduled
+pod lacks capacity. Some constraints are not checked (a volume bound to a zone, other pods' affinities). The scheduler
+may then place the pod back, and the trial is moved less and less often.
 """
 
 from __future__ import annotations
@@ -21,20 +20,22 @@ from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.pod import ApiModel, Pod
 from podium_core.schema.quantity import to_thousandths
 
-SHARES = "podium.dev/"  # counted by the planner, GPU by GPU
-_BARS = ("NoSchedule", "NoExecute")
-# of a node that would take the pod if others were gone: by kube-scheduler, and by our extender's filter
-_FULL = ("Insufficient ", "Too many pods", *(f"{code}: " for code in sorted(FULL)))
+SLOT_PREFIX = "podium.dev/"  # the planner counts these resources, GPU by GPU
+_REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
+# messages about a node that would accept the pod if other pods were gone: kube-scheduler's and the extender's
+_CAPACITY_MESSAGES = ("Insufficient ", "Too many pods", *(f"{code}: " for code in sorted(FULL)))
 
 
 class Taint(StatusModel):
+    """Taint of a node."""
+
     key: str
     value: str = ""
     effect: str = ""
 
 
 class Toleration(ApiModel):
-    """As a user wrote it, and the API server would take it."""
+    """Toleration as the user wrote it and as the API server would accept it."""
 
     key: str = ""
     operator: str = "Equal"
@@ -42,6 +43,7 @@ class Toleration(ApiModel):
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
+        """Return True if a pod with this toleration may run on a node with `taint`."""
         if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
             return False
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
@@ -57,7 +59,7 @@ class _NodeStatus(StatusModel):
 
 
 class Node(StatusModel):
-    """What of a Node object decides; one that is not ready bears a taint."""
+    """Part of a Node object that decides whether a pod fits; a node that is not ready has a taint."""
 
     metadata: ObjectMeta
     spec: _NodeSpec = Field(default_factory=_NodeSpec)
@@ -65,13 +67,15 @@ class Node(StatusModel):
 
 
 def wants_room(pod: PodFacts) -> bool:
-    """Whether it has no node, on some of them for want of room."""
-    return pod.node is None and any(words in pod.unschedulable for words in _FULL)
+    """Return True if the pod has no node because some nodes lack the capacity for it."""
+    return pod.node is None and any(message in pod.unschedulable for message in _CAPACITY_MESSAGES)
 
 
 def no_room(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, Any]) -> str | None:
-    """Why the node would not take another pod like `pod`; None: it would. `there`: the pods on it that have not ended;
-    `template`: the spec that the user wrote, since the pod may bear our own wishes for its present node.
+    """Return why the node would not accept another pod like `pod`, or None if it would accept it.
+
+    `there` holds the pods on the node that have not ended. `template` is the spec that the user wrote: the pod itself
+    may carry Podium's own preferences for its present node.
     """
     name = node.metadata.name
     if node.spec.unschedulable:
@@ -79,19 +83,20 @@ def no_room(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, A
     labels = node.metadata.labels
     for key, value in (template.get("nodeSelector") or {}).items():
         if labels.get(key) != value:
-            return f"nodeSelector wants {key}={value}, which node {name} is not"
+            return f"the template requires the node label {key}={value}, which node {name} does not have"
     affinity = (template.get("affinity") or {}).get("nodeAffinity") or {}
-    # claims do not matter: those of trials are shared among nodes
+    # volume claims are not checked: those of trials are shared among nodes
     if "requiredDuringSchedulingIgnoredDuringExecution" in affinity or depends_on_other_pods(pod):
-        return "its template says where it may be by required affinity, other pods, or a port of the node"
+        return "the template restricts its node by required affinity, by other pods or by a host port"
     tolerations = [Toleration.model_validate(one) for one in template.get("tolerations") or []]
     for taint in node.spec.taints:
-        if taint.effect in _BARS and not any(one.tolerates(taint) for one in tolerations):
+        if taint.effect in _REPELLING_EFFECTS and not any(one.tolerates(taint) for one in tolerations):
             return f"node {name} has the taint {taint.key}, which the template does not tolerate"
     return _short(node, there, pod)
 
 
 def _short(node: Node, there: Iterable[Pod], pod: Pod) -> str | None:
+    """Return which resource the node lacks for another pod like `pod`, or None."""
     try:
         needs = requests_of(pod.spec)
         taken: dict[str, int] = {"pods": 0}
@@ -102,10 +107,10 @@ def _short(node: Node, there: Iterable[Pod], pod: Pod) -> str | None:
     except ValueError as error:
         return str(error)
     for resource, amount in {**needs, "pods": 1000}.items():
-        if resource.startswith(SHARES):
+        if resource.startswith(SLOT_PREFIX):
             continue
         has = to_thousandths(node.status.allocatable.get(resource, "0"))
         if taken.get(resource, 0) + amount > has:
             left = max(0, has - taken.get(resource, 0)) / 1000
-            return f"node {node.metadata.name} has {left:g} {resource} left, {amount / 1000:g} are needed"
+            return f"node {node.metadata.name} has {left:g} {resource} left, but the pod needs {amount / 1000:g}"
     return None

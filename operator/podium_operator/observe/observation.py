@@ -1,6 +1,6 @@
-"""Each trial's phase as its pod and its agent show it now: the first half of a cycle, pure.
+"""Derive each trial's phase from what its pod and its agent report now: the first, pure half of a reconcile.
 
-A trial is planned with the phase that is true now, not with the one stored a cycle ago.
+The planner uses the phase that is true now, not the phase that the last reconcile stored.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from podium_operator.observe.pod_state import SeenPod
 from podium_operator.observe.trial_state import SeenTrial
 from podium_operator.observe.unreported_ends import unwritten
 
-SAME_MOMENT_SECONDS = 2.0  # what the kubelet and the agent call a container's end: one in whole seconds
-LOG_SECONDS = 30.0  # a log that cannot be had from the API in this time is given up
-STUCK_SECONDS = 60.0  # a pod that found no node or cannot start for so long needs a person
+SAME_MOMENT_SECONDS = 2.0  # the kubelet and the agent may report the end of a container this far apart
+LOG_SECONDS = 30.0  # time after which the operator gives up reading a log through the API server
+STUCK_SECONDS = 60.0  # a pod without a node or a started container for this long needs a person's attention
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One trial now. `pod` is the pod of the present attempt, None where a new one is to be made."""
+    """State of one trial now; `pod` is that of the present attempt, None if it has to be created."""
 
     phase: TrialPhase
     reason: str
@@ -42,22 +42,25 @@ class Sight:
     gpus: tuple[str, ...]
     started: bool
     ended_at: float | None
-    trouble: bool = False  # the pod does not start, or was told to go: that is told before the trial's rank
-    stuck: bool = False  # and this for a minute, whatever Podium does
+    trouble: bool = False  # the pod does not start or is terminating: reported in place of the trial's rank
+    stuck: bool = False  # the pod has not started for STUCK_SECONDS
     leaving: bool = False  # the pod is being deleted
-    overdue: bool = False  # and should be gone for a minute: its kubelet does not end it
+    overdue: bool = False  # the pod should have been gone for STUCK_SECONDS: its kubelet does not end it
     disruptions: Disruptions | None = None
-    unwritten: tuple[PodEnd, ...] = ()  # ends of earlier attempts that no status has told yet
+    unwritten: tuple[PodEnd, ...] = ()  # ends of earlier attempts that no status has reported yet
 
 
 def observe(world: World) -> Mapping[TrialKey, Sight]:
-    """One trial that makes no sense keeps its stored phase and costs the others nothing."""
+    """Return the observation of every trial.
+
+    A trial whose objects contradict each other keeps its stored phase and does not affect the other trials.
+    """
     sights: dict[TrialKey, Sight] = {}
     for trial in world.trials:
         try:
             sights[trial_key(trial)] = _sight(world, trial)
         except ValueError as error:
-            log.error("trial %s/%s is left as it is: %s", trial.metadata.namespace, trial.metadata.name, error)
+            log.error("trial %s/%s is left unchanged: %s", trial.metadata.namespace, trial.metadata.name, error)
             sights[trial_key(trial)] = _unchanged(world, trial, str(error))
     return sights
 
@@ -83,9 +86,9 @@ def _unchanged(world: World, trial: SeenTrial, trouble: str) -> Sight:
 def _sight(world: World, trial: SeenTrial) -> Sight:
     status = trial.status
     pod = world.latest_pod.get(trial.metadata.uid)
-    # a pod of a later attempt than the stored one: the operator died between making it and writing that down
+    # the pod may be of a later attempt than the stored one: the operator ended between creating it and storing that
     attempt = status.attempt if pod is None else max(status.attempt, pod.attempt)
-    # its life begins anew: what is stored speaks of the attempt before
+    # a new attempt starts as Pending: the stored phase describes the attempt before
     current = TrialPhase.PENDING if attempt > status.attempt and status.phase not in FINAL else status.phase
     current_pod = pod if pod is not None and pod.attempt == attempt else None
     job = world.job_by_key.get(job_key(trial))
@@ -133,7 +136,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         retry_at=max(_retry_at(current_pod, failures, world.pods_of.get(trial.metadata.uid, ())), _pause(disruptions))
         if waits
         else 0.0,
-        # the dead pod of a requeued trial is history: the planner is to make a new one
+        # the ended pod of a requeued trial is not used any more: the planner creates a new one
         pod=None if waits else current_pod,
         node=node,
         gpus=tuple(gpu for _, gpu, _ in places),
@@ -149,12 +152,15 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
 
 
 def _overdue(world: World, pod: SeenPod | None) -> bool:
+    """Return True if the pod should have been gone for STUCK_SECONDS."""
     return pod is not None and pod.gone_by is not None and world.now - pod.gone_by > STUCK_SECONDS
 
 
 def _once_more(before: Disruptions | None, step: float | None, now: float) -> Disruptions:
-    """Where others are let in first, who comes again at once is thrown out again at once: kube-scheduler does not know
-    for whom another one makes room. So the first costs no time, and each further one without a step twice as much.
+    """Return the disruptions after one more, which happened at `step`.
+
+    Back off exponentially: kube-scheduler may give the GPU to another pod first, and an immediate retry would be
+    preempted again. The first disruption costs no pause; each further one without a new step doubles the pause.
     """
     if before is None or (step is not None and (before.step is None or step > before.step)):
         return Disruptions(consecutive=1, step=step)
@@ -163,14 +169,15 @@ def _once_more(before: Disruptions | None, step: float | None, now: float) -> Di
 
 
 def _pause(disruptions: Disruptions | None) -> float:
+    """Return the time (seconds since the epoch) before which a disrupted trial gets no new pod; 0 for none."""
     return 0.0 if disruptions is None or disruptions.retry_at is None else disruptions.retry_at.timestamp()
 
 
 def _retry_at(pod: SeenPod | None, failures: int, pods: Sequence[SeenPod]) -> float:
-    """Not before this time, from what the dead pods say: no memory is needed.
+    """Return the time before which no new pod is created, derived from the ended pods alone.
 
-    The first pod that the cluster refuses costs no time. One after the other without a process that ever ran means a
-    lasting cause (a device plugin that is down, say), and is tried ever more seldom.
+    The first pod that the cluster refuses costs no time. Several in sequence whose process never ran mean a lasting
+    cause (a device plugin that is down, for example), and the retries become less and less frequent.
     """
     if pod is None:
         return 0.0
@@ -181,8 +188,10 @@ def _retry_at(pod: SeenPod | None, failures: int, pods: Sequence[SeenPod]) -> fl
 
 
 def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:
-    """The process ended, and the end of its log has not been read: the curve is not whole. The time counts from when it
-    could be known: while nobody reached the API, nobody could say anything.
+    """Return True if the process has ended but the end of its log has not been read: the curve is not complete.
+
+    The time counts from when the operator could observe the end. While the API server was unreachable, the agent could
+    not report anything.
     """
     job = world.job_by_key.get(job_key(trial))
     if job is None or pod is None or pod.ended_at is None:
@@ -194,7 +203,7 @@ def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> boo
 
 
 def _was_read(trial: SeenTrial, pod: SeenPod, ended_at: float) -> bool:
-    """The agent closes the last hold when it has read the log to its end."""
+    """Return True if the agent has read the log to its end: it then closes the last GPU allocation."""
     reader, holds = trial.status.log_cursor, trial.status.allocations
     if reader is None or reader.pod_uid != pod.uid or not holds or holds[-1].end is None:
         return False
@@ -202,23 +211,29 @@ def _was_read(trial: SeenTrial, pod: SeenPod, ended_at: float) -> bool:
 
 
 def _may_be_complete(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:
-    """The process was told to go and ended well; whether that was its end, the last lines of its log will say."""
+    """Return True if the pod was deleted but its process ended well: the end of the log decides if it was complete."""
     return pod is not None and pod.facts.phase == "Succeeded" and _has_more_to_say(world, trial, pod)
 
 
 def _complete(trial: SeenTrial, job: HyperParamJob | None, pod: SeenPod | None) -> bool:
-    """Whether this pod has come to the last step: `lastStep` is of all attempts, and a later one may do it again."""
+    """Return True if this pod has reached the last step.
+
+    `lastStep` covers all attempts, and a later attempt may repeat steps.
+    """
     last, wanted = trial.status.last_step, job.spec.trials.max_steps if job else None
     reader = trial.status.log_cursor
     if pod is not None and pod.attempt > 0 and reader is not None:
         if reader.pod_uid != pod.uid:
-            return False  # nobody has read a line of it
+            return False  # no line of its log has been read yet
         last = last if reader.step is None else reader.step
     return last is not None and wanted is not None and last >= wanted
 
 
 def waits_for_log(world: World, trial: SeenTrial, job: HyperParamJob, pod: SeenPod) -> bool:
-    """A trial without a GPU may run where no agent is: its log is read through the API when its pod has ended well."""
+    """Return True if the log of a trial without a GPU has to be read through the API server.
+
+    Such a trial may run on a node without an agent. Its log is read when its pod has ended well.
+    """
     if job.spec.gpus.per_trial or pod.facts.phase != "Succeeded" or trial.status.phase in FINAL:
         return False
     return pod.uid not in world.unread and not trial.status.curve.points

@@ -1,4 +1,4 @@
-"""A trial's pod as the operator sees it: the facts that decide its phase, read once at the edge. Used by the mirror."""
+"""State of a trial's pod, parsed once into the facts that decide the trial's phase. Used by the watch caches."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _Pod(StatusModel):
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """`trial_uid` is the owner's: the trial of that very uid, not a later one of the same name."""
+    """State of one pod; `trial_uid` is its owner, not a later trial of the same name."""
 
     namespace: str
     name: str
@@ -104,14 +104,17 @@ class SeenPod:
     facts: PodFacts
     created: float
     ended_at: float | None
-    carry: str = ""  # the node that its agent is asked to carry it to
-    carried: bool = False  # it goes on from the image of a live trial
-    gone_by: float | None = None  # told to go, it was to be gone then
-    tries_since: float = 0.0  # when its containers could begin: its node took it, or its gate let it in; 0: not yet
+    carry: str = ""  # the node that its agent is asked to migrate it to
+    carried: bool = False  # it continues from the image of a live trial
+    gone_by: float | None = None  # time at which a pod that is being deleted should be gone
+    tries_since: float = 0.0  # when its containers could start: scheduled, and past its gate; 0: not yet
 
 
 def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
-    """Raises ValueError (pydantic's) for a payload that is no pod of a trial."""
+    """Return the state of a trial's pod.
+
+    Raises ValueError (pydantic's) for a payload that does not describe the pod of a trial.
+    """
     pod = _Pod.model_validate(payload)
     labels = pod.metadata.labels
     owners = [owner.uid for owner in pod.metadata.owner_references if owner.kind == "HyperParamTrial"]
@@ -139,16 +142,18 @@ def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
 
 
 def _tries_since(status: _PodStatus) -> float:
+    """Return the time since which the containers could start; 0 if they cannot start yet."""
     ends = (one.state.terminated for one in status.init_container_statuses)
     moments = (status.start_time, *(end.finished_at for end in ends if end is not None))
     return max((moment.timestamp() for moment in moments if moment is not None), default=0.0)
 
 
 def _ends(pod: _Pod) -> tuple[str, list[_Terminated]]:
-    """How the containers ended; where an init container failed (its name), the others never began.
+    """Return the name of a failed init container (else "") and how the containers ended.
 
-    A sidecar (an init container that is restarted for ever) decides nothing: the kubelet ends it after the others. The
-    gate is ours: its end is never the trial's fault.
+    Where an init container failed, the other containers never started. A sidecar (an init container that is always
+    restarted) decides nothing: the kubelet ends it after the others. The gate belongs to Podium, so its end is never
+    the trial's fault.
     """
     apart = {c.name for c in pod.spec.init_containers if c.restart_policy == "Always" or c.name == GATE_CONTAINER}
     for container in pod.status.init_container_statuses:
@@ -160,11 +165,11 @@ def _ends(pod: _Pod) -> tuple[str, list[_Terminated]]:
 
 def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
     status = pod.status
-    # the worst end: a process that failed tells more than one that ended well
+    # the worst end: a process that failed matters more than one that ended well
     end = max(ends, key=lambda e: (e.exit_code != 0, e.exit_code), default=None)
     containers = (*status.init_container_statuses, *status.container_statuses)
     waiting = [c.state.waiting for c in containers if c.state.waiting]
-    # PodInitializing and ContainerCreating say nothing that the phase does not
+    # PodInitializing and ContainerCreating add nothing to the phase
     telling = [w for w in waiting if w.reason not in ("PodInitializing", "ContainerCreating", "")]
     conditions = {condition.type: condition for condition in status.conditions}
     disrupted = conditions.get("DisruptionTarget")

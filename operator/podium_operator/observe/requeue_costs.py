@@ -1,8 +1,8 @@
-"""What a requeue costs, measured: seconds from "save and go" until the trial has done its next step elsewhere.
+"""Measured cost of a requeue: seconds from the deletion of a pod until the trial has done its next step elsewhere.
 
-Called by the cycle; the planner weighs the mean against what a hand-over of the GPU gains. Counted are the times in
-which a GPU or the trial is busy with the move: saving and ending, the start of the new pod, loading. Not counted is
-what waiting costs anyway: for a share, and for a turn at the gate.
+The reconciler updates it; the planner compares the mean with what a switch of the GPU gains. The cost includes the
+times in which the move keeps a GPU or the trial busy: checkpointing and ending, starting the new pod, loading. It does
+not include the waiting that happens anyway: for a slot, and for a time slice at the gate.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from podium_operator.observe.observation import Sight
 from podium_operator.observe.trial_state import SeenTrial
 
 SAMPLES = 32
-LONGEST = 3600.0  # a journey that takes longer met something else: it is not counted
+LONGEST = 3600.0  # a requeue that takes longer met another problem: it is not counted
 
 
 @dataclass(frozen=True, slots=True)
 class _Journey:
-    """A move that is under way. `spent` seconds of it count so far; `running`: since when the new attempt works."""
+    """Requeue in progress. `spent`: busy seconds so far; `running`: when the new attempt started to train."""
 
-    attempt: int  # that was told to go
+    attempt: int  # the attempt whose pod was deleted
     since: float
-    seen: float  # the last look
-    busy: bool = True  # as it was seen then, so until now
+    seen: float  # time of the last update
+    busy: bool = True  # whether the move kept a GPU or the trial busy at the last update
     spent: float = 0.0
     running: float | None = None
 
 
 class RequeueCosts:
-    """Kept in memory: an operator that starts anew begins with the default again."""
+    """Samples of requeue costs, kept in memory: a new operator starts with the planner's default."""
 
     def __init__(self) -> None:
         self._journeys: dict[TrialKey, _Journey] = {}
@@ -42,11 +42,11 @@ class RequeueCosts:
 
     @property
     def mean(self) -> float | None:
-        """Seconds; None until one was measured."""
+        """Mean cost in seconds; None until a requeue was measured."""
         return sum(self._samples) / len(self._samples) if self._samples else None
 
     def look(self, world: World, sights: Mapping[TrialKey, Sight]) -> None:
-        """Once a cycle; O(trials)."""
+        """Follow every requeue in progress; called once in each reconcile. O(trials)."""
         under_way: dict[TrialKey, _Journey] = {}
         for key, sight in sights.items():
             journey = self._journeys.get(key)
@@ -60,7 +60,7 @@ class RequeueCosts:
         self._journeys = under_way
 
     def _follow(self, journey: _Journey, sight: Sight, trial: SeenTrial, now: float) -> _Journey | None:
-        """The journey after this look; None: it is over."""
+        """Return the requeue after this observation, or None once it is complete."""
         busy = sight.leaving or (sight.phase is TrialPhase.PENDING and sight.node is not None)
         spent = journey.spent + (now - journey.seen if journey.busy else 0.0)
         if sight.attempt <= journey.attempt or sight.phase is not TrialPhase.RUNNING:
@@ -69,7 +69,7 @@ class RequeueCosts:
         last = trial.points[-1] if trial.points else None
         if last is None or last.time <= running:
             return replace(journey, seen=now, busy=False, spent=spent, running=running)
-        # the first value comes after a step of training, which is no cost of the move
+        # the first value comes after a step of training, which is not a cost of the requeue
         self._samples.append(spent + max(0.0, last.time - running - _step_seconds(trial)))
         return None
 

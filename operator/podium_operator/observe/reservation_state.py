@@ -1,4 +1,4 @@
-"""A placeholder pod as the operator sees it, read once at the edge. Used by the mirror; made by `lease_pod`."""
+"""State of a reservation pod, parsed once. The watch caches use it; `reservation_pod` creates the pods."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ class _Pod(StatusModel):
 
 @dataclass(frozen=True, slots=True)
 class SeenLease:
-    """`taken`: why others ended it, as the cluster says; `unscheduled`: why it has no node. `over`: it has ended."""
+    """State of one reservation pod.
+
+    `taken`: why another pod or person ended it, as the cluster reports; `unscheduled`: why it has no node; `over`: it
+    has ended.
+    """
 
     name: str
     uid: str
@@ -58,20 +62,24 @@ class SeenLease:
 
     @property
     def bound(self) -> bool:
+        """Whether the pod has a node."""
         return bool(self.node)
 
     @property
     def path(self) -> str:
-        """As GPUNode.status names it."""
+        """Name of the reservation in GPUNode.status: namespace/name."""
         return f"{self.pool.namespace}/{self.name}"
 
 
 def parse_lease(payload: Mapping[str, Any]) -> SeenLease:
-    """Raises ValueError for a pod that is no placeholder of ours, or whose annotation is no time."""
+    """Return the state of a reservation pod.
+
+    Raises ValueError for a pod that Podium did not create as a reservation, or whose annotation does not hold a time.
+    """
     pod = _Pod.model_validate(payload)
     meta, status = pod.metadata, pod.status
     if meta.labels.get(LEASE_LABEL) != meta.name:
-        raise ValueError(f"pod {meta.name}: label {LEASE_LABEL} is not its name")
+        raise ValueError(f"pod {meta.name}: the label {LEASE_LABEL} differs from the pod's name")
     products = meta.annotations.get(PRODUCTS_ANNOTATION, "")
     unneeded = meta.annotations.get(UNNEEDED_ANNOTATION)
     taken = next((c for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"), None)

@@ -1,4 +1,4 @@
-"""From the world as it is seen to the planner's snapshot. Pure; called once a cycle."""
+"""Convert the cluster state and the observations to the planner's snapshot. Pure; called once in each reconcile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from podium_operator.observe.trial_state import SeenTrial
 from podium_operator.searchers.registry import SEARCHERS
 
 ACCEPTED = "Accepted"
-FREEZE = "freeze"  # every agent's that owns its GPUs
+FREEZE = "freeze"  # every agent whose GPUs are dedicated to Podium supports it
 FINISHED = ("Succeeded", "Failed")
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,11 @@ def build_snapshot(
     levelling: RebalancingRules | None = None,
     no_room: Collection[tuple[JobKey, str]] = (),
 ) -> Snapshot:
-    """`requeue`: measured seconds of one; None: none was measured yet. `levelling`: None: it is off."""
+    """Return the planner's snapshot.
+
+    `requeue` is the measured cost of a requeue in seconds, None before the first measurement. `levelling` holds the
+    rules of rebalancing, None where it is off. `no_room` names nodes without capacity, by job.
+    """
     places = _places(world)
     return Snapshot(
         now=world.now,
@@ -54,16 +58,17 @@ def build_snapshot(
 
 
 def is_accepted(job: HyperParamJob) -> bool:
+    """Return True if the job's condition Accepted is True."""
     return any(c.type == ACCEPTED and c.status == "True" for c in job.status.conditions)
 
 
 def is_finished(job: HyperParamJob) -> bool:
-    """A finished job that was edited afterwards (more trials, say) is judged anew."""
+    """Return True if the job has ended and was not edited afterwards (more trials, say)."""
     return job.status.phase in FINISHED and job.status.observed_generation >= job.metadata.generation
 
 
 def _places(world: World) -> Mapping[JobKey, frozenset[str]]:
-    """The nodes on whose GPUs a job's trials are."""
+    """Return, by job, the nodes on whose GPUs its trials are."""
     jobs = {trial.metadata.uid: job_key(trial) for trial in world.trials}
     found: dict[JobKey, set[str]] = {}
     for node in world.nodes:
@@ -74,8 +79,9 @@ def _places(world: World) -> Mapping[JobKey, frozenset[str]]:
 
 
 def _in_place(nodes: Sequence[GPUNode], places: Collection[str]) -> frozenset[str]:
-    """The methods that keep a trial of a job where it is: those that every node on which it has trials carries out, or
-    where it has none yet, every node with GPUs.
+    """Return the suspension methods that keep a job's trials on their GPUs.
+
+    These are the methods supported by every node with trials of the job, or by every node with GPUs if it has none.
     """
     there = [node for node in nodes if node.metadata.name in places] or [node for node in nodes if node.status.gpus]
     carried_out = [
@@ -87,7 +93,7 @@ def _in_place(nodes: Sequence[GPUNode], places: Collection[str]) -> frozenset[st
 
 
 def _jobs(world: World, places: Mapping[JobKey, Collection[str]]) -> Iterable[JobView]:
-    """One job that makes no sense is not planned for, and costs the others nothing."""
+    """Yield the jobs; a job that cannot be converted is not planned for and does not affect the others."""
     for job in world.jobs:
         namespace, name = job.metadata.namespace, job.metadata.name
         if job.metadata.deletion_timestamp is not None:
@@ -95,7 +101,7 @@ def _jobs(world: World, places: Mapping[JobKey, Collection[str]]) -> Iterable[Jo
         try:
             yield _job(job, _in_place(world.nodes, places.get(JobKey(namespace, name), ())))
         except Exception as error:
-            log.error("job %s/%s is left as it is: %r", namespace, name, error)
+            log.error("job %s/%s is left unchanged: %r", namespace, name, error)
 
 
 def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
@@ -110,7 +116,7 @@ def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
 
 def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
     created = trial.metadata.creation_timestamp
-    # the pod of a finished trial is history once it is over; one that goes on has to be deleted
+    # the planner does not need the ended pod of a finished trial; one that still runs has to be deleted
     over = sight.phase in FINAL and sight.pod is not None and sight.pod.facts.phase in ("Succeeded", "Failed")
     carrying, carried = standing(trial, sight.pod)
     return TrialView(
@@ -156,11 +162,11 @@ def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
         yield GpuView(
             node=node.metadata.name,
             uuid=gpu.uuid,
-            # an agent that says nothing can start nothing: what it reported last may be old
+            # an unresponsive agent cannot start anything: its last report may be old
             health="Unknown" if silent else gpu.health,
             slots=shares,
             holder=TrialKey(holder.namespace, holder.trial, holder.uid) if holder else None,
-            # its agent's clock may be another
+            # by the operator's clock: the clock of the agent's node may differ
             holder_since=world.turns.get((node.metadata.name, gpu.uuid), holder.since.timestamp()) if holder else None,
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
             run_queue=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in order.run_queue),
@@ -179,11 +185,11 @@ def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
 
 
 def _switch(recent: Sequence[SuspensionRecord]) -> float | None:
-    """By the method that was used last."""
+    """Return the mean switch time of the method that was used last."""
     return mean_switch([(one.suspend_seconds, one.resume_seconds) for one in recent if one.method == recent[-1].method])
 
 
 def _ways(past: Suspensions) -> SwitchTotals:
-    """One that has not come back, because it is suspended now or its pod ended so, is among the last ones."""
+    """Return the totals of suspensions; those without a resumption (yet) are among the recent ones."""
     away = sum(one.resume_seconds is None for one in past.recent)
     return SwitchTotals(past.count, past.suspend_seconds, past.count - away, past.resume_seconds)

@@ -1,4 +1,4 @@
-"""A trial as the operator sees it: its curve becomes the core's points once a version, not once a cycle."""
+"""State of a trial: its curve is converted to the core's points once for each version of the object."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from podium_core.schema.trial import HyperParamTrial
 
 
 class SeenTrial(HyperParamTrial):
-    """Made by the mirror's watch cache for each version of the object."""
+    """A trial, created by the watch cache for each version of the object."""
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
+        """Curve of the trial."""
         return tuple(Point(p.step, p.value, p.time) for p in self.status.curve.points)
 
     def best(self, maximize: bool) -> Point | None:
+        """Return the best point of the curve, or None."""
         return self._highest if maximize else self._lowest
 
     @property
     def unsaved(self) -> UnsavedWork:
-        """What it would do again if its pod ended now."""
+        """Work that the trial would have to repeat if its pod ended now."""
         status = self.status
         return unsaved_work(
             last_step=status.last_step,

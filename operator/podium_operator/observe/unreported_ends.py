@@ -1,8 +1,8 @@
-"""How attempts ended of which no status ever said so. Pure; called by `observed` for each trial.
+"""How attempts ended whose end no status has reported. Pure; called by `observation` for each trial.
 
-A cycle that finds a pod at its end makes the next one and stores Requeued. Where that status was somebody else's to
-write just then, or the operator died in between, the next cycle sees the new pod beside a status of the attempt before:
-the end is then counted and told from what is left of the dead pod.
+A reconcile that observes a pod's end creates the next pod and stores Requeued. It may be unable to store that (another
+writer changed the status, or the operator ended in between). Then the next reconcile sees the new pod beside a status
+of the attempt before. The end is counted and reported from what is known of the ended pod.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from podium_operator.observe.trial_state import SeenTrial
 
 
 def unwritten(world: World, trial: SeenTrial, attempt: int) -> tuple[PodEnd, ...]:
-    """Of the attempts before `attempt`, the present one; the oldest first."""
+    """Return the unreported ends of the attempts before the present one, `attempt`; the oldest first."""
     status = trial.status
     if attempt <= status.attempt or status.phase in FINAL:
         return ()
     pods = {pod.attempt: pod for pod in world.pods_of.get(trial.metadata.uid, ())}
     if attempt in pods and pods[attempt].facts.migrated:
-        return ()  # the attempt before it goes on there
+        return ()  # the attempt before continues in this pod
     gone = world.gone.get(trial.metadata.uid)
     written = status.attempt + (status.phase is TrialPhase.REQUEUED)
     found = []
@@ -33,7 +33,10 @@ def unwritten(world: World, trial: SeenTrial, attempt: int) -> tuple[PodEnd, ...
 
 
 def _gone(last: SeenPod | None, reason: str) -> PodEnd:
-    """`last`: the pod as it was when it was last seen, None: nobody knows; `reason`: stored with its trial's phase."""
+    """Return how a deleted pod ended.
+
+    `last` is the pod's last observed state, None if it is unknown; `reason` is stored with the trial's phase.
+    """
     if last is None:
         return classify_missing_pod(reason, "")
     end = classify_end(last.facts)

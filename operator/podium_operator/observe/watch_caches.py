@@ -1,9 +1,8 @@
-"""The operator's eyes: watch caches of jobs, trials, their pods, GPUNodes, heartbeats and placeholders of GPUs, read
-together as one `World`.
+"""Watch caches of jobs, trials, their pods, GPUNodes, heartbeats and reservation pods, read as one `ClusterState`.
 
-The one thing that a stale cache could spoil is the epoch of an order, so the mirror remembers the orders that were
-written until the cache shows them. Everything else that the operator does may be done twice without harm: names of
-trials and pods are deterministic, and statuses are applied whole.
+A stale cache could spoil only one thing: the epoch of a run queue. So the run queues that were written are remembered
+until the cache shows them. Everything else that the operator does may be done twice without harm: names of trials and
+pods are deterministic, and statuses are applied whole.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from podium_operator.reservations.reservation_pod import LEASE_LABEL
 from podium_operator.settings import OperatorSettings
 
 LEASE_PREFIX = "podium-agent-"
-# longer than a watch that works lags: after this the order is taken to be the one that the cache shows, and written
-# anew if need be; its epoch still goes on from the last one, since two orders must never share one
+# longer than the lag of a healthy watch. After this time the cached run queue is taken to be the one in force, and it
+# is written again if needed. Its epoch still follows the last one, because two run queues must never share an epoch
 REMEMBER_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """An order that the cache may not show yet; `uid` tells a GPUNode from one made anew, whose epochs begin at 0."""
+    """Run queues that the cache may not show yet; `uid` identifies the GPUNode, since a new one starts at epoch 0."""
 
     spec: GpuNodeSpec
     uid: str
@@ -58,6 +57,8 @@ class _Lease(StatusModel):
 
 
 class Mirror:
+    """All watch caches of the operator."""
+
     def __init__(self, api: Api, settings: OperatorSettings) -> None:
         self._settings = settings
         namespace = settings.watch_namespace
@@ -67,7 +68,7 @@ class Mirror:
         self._nodes: WatchCache[GPUNode] = WatchCache(api, GPUNODES, GPUNode.model_validate)
         self._beats: WatchCache[_Lease] = WatchCache(api, LEASES, _Lease.model_validate, namespace=settings.namespace)
         self._written: dict[str, _Written] = {}
-        # leases are renewed all the time and say nothing new by that: they wake nobody
+        # Leases are renewed all the time without any news: they wake no reconcile
         self._leases: WatchCache[SeenLease] = WatchCache(
             api, PODS, parse_lease, namespace=namespace, labels=LEASE_LABEL
         )
@@ -80,41 +81,48 @@ class Mirror:
 
     @property
     def caches(self) -> tuple[WatchCache[Any], ...]:
+        """Every watch cache."""
         return (*self._waking, self._beats)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` for every change except a renewed heartbeat."""
         for cache in self._waking:
             cache.subscribe(listener)
 
     def subscribe_nodes(self, listener: Callable[[], None]) -> None:
-        """Of what agents say, and of orders alone."""
+        """Call `listener` only for changes of GPUNodes: agents' reports and run queues."""
         self._nodes.subscribe(listener)
 
     async def wait_synced(self) -> None:
+        """Wait until every cache has been filled."""
         await wait_all_synced(self.caches)
 
     def cold(self) -> str | None:
-        """What is not there yet, for /readyz."""
+        """Return what is missing, for /readyz; None if everything is there."""
         return None if all(cache.synced for cache in self.caches) else "the caches are not filled yet"
 
     async def run(self) -> None:
+        """Watch until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             for cache in self.caches:
                 group.create_task(cache.run())
 
     def ordered(self, node: str, spec: GpuNodeSpec) -> None:
-        """Remember an order that was just written, until the cache shows it."""
+        """Remember run queues that were just written, until the cache shows them."""
         found = self._nodes.get("", node)
         self._written[node] = _Written(spec, found.metadata.uid if found else "", time.monotonic())
 
     def unanswered(self, node: str, epoch: int) -> None:
-        """An order that may be written, or may be yet: the cache tells. The next one does not share its epoch, so that
-        one that comes late is refused (the rule `EpochDecreased`) and does not replace it.
+        """Remember run queues whose write was not confirmed: they may be written now or later.
+
+        The cache will show whether they were. The next run queues get another epoch, so that a late write is refused
+        (the rule `EpochDecreased`) and does not replace them.
         """
         found = self._nodes.get("", node)
         self._written[node] = _Written(GpuNodeSpec(epoch=epoch), found.metadata.uid if found else "", -math.inf)
 
     def world(self) -> World:
+        """Return everything that the caches hold now."""
         nodes = tuple(self._fresh(node) for node in self._nodes.values())
         jobs = tuple(self._jobs.values())
         by_key = {JobKey(job.metadata.namespace, job.metadata.name): job for job in jobs}
@@ -137,7 +145,7 @@ class Mirror:
         )
 
     def _pod_changed(self, _: Key, before: SeenPod | None, after: SeenPod | None) -> None:
-        """One may end and go between two looks: what it said last is not lost with it."""
+        """Keep the last state of a deleted pod: a pod may end and be deleted between two reconciles."""
         if before is None or (after is not None and after.uid == before.uid):
             return
         known = self._gone.get(before.trial_uid)
@@ -145,19 +153,23 @@ class Mirror:
             self._gone[before.trial_uid] = before
 
     def _fresh(self, node: GPUNode) -> GPUNode:
+        """Return the node with the run queues that were written last, until the cache shows them."""
         written = self._written.get(node.metadata.name)
         if written is None:
             return node
         if written.uid != node.metadata.uid or node.spec.epoch >= written.spec.epoch:
             del self._written[node.metadata.name]
             return node
-        ours: dict[str, Any] = {"epoch": written.spec.epoch}  # what a person set meanwhile stands
+        ours: dict[str, Any] = {"epoch": written.spec.epoch}  # fields that a person set meanwhile are kept
         if time.monotonic() - written.at <= REMEMBER_SECONDS:
             ours["gpus"] = written.spec.gpus
         return node.model_copy(update={"spec": node.spec.model_copy(update=ours)})
 
     def _is_silent(self, node: str) -> bool:
-        """A changed renewTime counts from when we saw it: clocks of nodes differ."""
+        """Return True if the agent's heartbeat is too old.
+
+        A changed renewTime counts from when the operator observed it, because the clocks of nodes differ.
+        """
         lease = self._beats.get(self._settings.namespace, LEASE_PREFIX + node)
         if lease is None:
             return True
@@ -165,7 +177,7 @@ class Mirror:
         renewed = lease.spec.renew_time
         before = self._heard.get(node)
         if before is None or before[0] != renewed:
-            # a lease that was old already when we first saw it must not look new
+            # a heartbeat that was old when it was first observed must not count as fresh
             age = 0.0 if before is not None or renewed is None else max(0.0, time.time() - renewed.timestamp())
             self._heard[node] = (renewed, now - age)
         return now - self._heard[node][1] > self._settings.agent_stale_seconds
@@ -174,6 +186,6 @@ class Mirror:
 def _job(payload: Mapping[str, Any]) -> HyperParamJob:
     parsed = parse_job(payload)
     if isinstance(parsed, Refusal):
-        # kopf's handler says so on the object itself; it is only left out of planning
+        # kopf's handler reports that on the object itself; here the job is only left out of planning
         raise ValueError(f"{parsed.field}: {parsed.message}")
     return parsed

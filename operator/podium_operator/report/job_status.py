@@ -1,4 +1,4 @@
-"""What the operator writes into a job's status: phase, counts, best trial, GPU-seconds, ETA, conditions. Pure."""
+"""Status of a job as the operator writes it: phase, counts, best trial, GPU-seconds, ETA, conditions. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from podium_operator.report.trial_status import timestamp
 from podium_operator.reservations.condition import Leased
 
 Manifest = dict[str, Any]
-END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python's, and RFC 3339's years have four digits
+END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python and RFC 3339 have four-digit years
 _WAITING = (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED)
 _AT_WORK = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
 
@@ -38,8 +38,10 @@ def job_status(
     leased: Leased | None = None,
     left_out: str | None = None,
 ) -> Manifest:
-    """`size`: how many trials there will be at most; `end`: the planner ended the job in this cycle; `leased`: None
-    where Podium owns its GPUs; `left_out`: why nothing was planned for it, where that is so.
+    """Return the job's status.
+
+    `size`: the largest number of trials; `end`: the planner ended the job in this reconcile; `leased`: None where the
+    GPUs are dedicated to Podium; `left_out`: why nothing was planned for the job, if so.
     """
     phases = Counter(sights[trial_key(trial)].phase for trial in trials)
     done = sum(phases[phase] for phase in FINAL)
@@ -70,7 +72,7 @@ def job_status(
         told = _condition(job, "GPUsReserved", leased.complete, leased.reason, leased.message, now)
         status["conditions"].append(told)
     if left_out is not None and phase not in FINISHED:
-        text = f"{left_out}: the job is left as it is, its pods stay. Another spec.policy.name goes on."
+        text = f"{left_out}: the job is left unchanged and its pods stay. Set another spec.policy.name to continue."
         status["conditions"].append(_condition(job, "Ranked", False, "PolicyFailed", text, now))
     best = _best(job, trials)
     if best is not None:
@@ -82,14 +84,15 @@ def job_status(
         finished = job.status.finished_at if is_finished(job) else None
         status["finishedAt"] = timestamp(finished.timestamp() if finished else now)
     elif eta is not None and eta.seconds is not None and phase == "Running":
-        # to the next ten seconds: an ETA that changes with every look is one patch a look
+        # rounded up to ten seconds: an ETA that changes in every reconcile would need a patch each time
         at = -(-(now + eta.seconds) // 10) * 10
-        if at < END_OF_CALENDAR:  # nor is there an infinite one
+        if at < END_OF_CALENDAR:  # this excludes an infinite ETA, too
             status["eta"] = timestamp(at)
     return status
 
 
 def _lost(trials: Sequence[SeenTrial]) -> Manifest:
+    """Return the lost work of all trials."""
     losses = [trial.status.lost_work for trial in trials]
     return {"steps": sum(one.steps for one in losses), "gpuSeconds": round(sum(one.gpu_seconds for one in losses), 3)}
 
@@ -110,11 +113,11 @@ def _phase(
     if not is_accepted(job):
         return "Pending", "ValidationPending", "The job has not been checked yet."
     if job.spec.suspend:
-        return "Suspended", "SuspendedByUser", "spec.suspend is set: its trials hold no GPU; their progress is kept."
+        return "Suspended", "SuspendedByUser", "spec.suspend is set: the trials hold no GPU and keep their progress."
     live = sum(phases.values()) - done
     if done or sum(phases[p] for p in (*_AT_WORK, TrialPhase.SUSPENDED)):
         return "Running", "TrialsRunning", f"{done} of {size} trials have ended, {live} are under way."
-    waiting = "No trial has had its first turn on a GPU yet." if live else "No trial exists yet: no share is free."
+    waiting = "No trial has had a time slice on a GPU yet." if live else "No trial exists yet: no slot is free."
     return "Pending", "WaitingForGPU", waiting
 
 
@@ -134,7 +137,7 @@ def _condition(job: HyperParamJob, kind: str, holds: bool, reason: str, message:
 
 
 def _best(job: HyperParamJob, trials: Sequence[SeenTrial]) -> Manifest | None:
-    """The first of the best, by trial number."""
+    """Return the best trial; of several that are equal the one with the lowest number."""
     maximize = job.spec.objective.direction is Direction.MAXIMIZE
     found: tuple[Point, SeenTrial] | None = None
     for trial in sorted(trials, key=lambda t: t.spec.number):

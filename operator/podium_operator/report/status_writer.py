@@ -1,6 +1,6 @@
-"""Writes the statuses of trials and jobs: at once where something happened, seldom where only figures moved.
+"""Write the statuses of trials and jobs: changes at once, figures that merely moved less often.
 
-A status is applied whole, so a patch that is left out costs nothing but freshness. Called at the end of each cycle.
+A status is applied whole, so a patch that is left out only makes it older. Called at the end of each reconcile.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ from podium_operator.reservations.condition import Leased
 
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
-# what makes a status urgent: everything else in it is a figure or a sentence about figures
+# fields whose change is urgent: everything else in a status is a figure or a sentence about figures
 URGENT = ("phase", "attempt", "failures", "pod", "observedGeneration", "finishedAt", "migration", "rebalanced")
 log = logging.getLogger(__name__)
 Manifest = dict[str, Any]
 
 
 class Statuses:
+    """Writes statuses and the Events about them."""
+
     def __init__(self, api: Api, interval: float, metrics: Metrics) -> None:
         self._api = api
         self._interval = interval
@@ -60,6 +62,7 @@ class Statuses:
         levelled: Mapping[TrialKey, Rebalanced] | None = None,
         left_out: Mapping[JobKey, str] | None = None,
     ) -> None:
+        """Write all statuses that changed, the jobs' last."""
         calls, told = [], []
         by_job: dict[JobKey, list[SeenTrial]] = {}
         for trial in world.trials:
@@ -79,7 +82,7 @@ class Statuses:
             calls.append(self._trial(trial, status, sights[key], world.now))
             told.append(self._announcements.losses(trial))
         await asyncio.gather(*calls, *told)
-        jobs = []  # last: where a job is over, its trials have said how they ended
+        jobs = []  # last: when a job has ended, its trials have reported how they ended
         for view in snapshot.jobs:
             job = world.job_by_key[view.key]
             mine = by_job.get(view.key, [])
@@ -119,8 +122,8 @@ class Statuses:
                 leased=leased,
                 left_out=left_out,
             )
-        except Exception as error:  # one job that makes no sense costs the others nothing
-            log.error("status of job %s/%s not written: %r", job.metadata.namespace, job.metadata.name, error)
+        except Exception as error:  # an inconsistent job does not affect the others
+            log.error("the status of job %s/%s was not written: %r", job.metadata.namespace, job.metadata.name, error)
             return False
         written = await self._apply(JOBS, job, job.status.phase, status, world.now)
         if written:
@@ -130,7 +133,7 @@ class Statuses:
     async def _apply(
         self, resource: Resource, item: SeenTrial | HyperParamJob, stored: str, status: Manifest, now: float
     ) -> bool:
-        """Whether it was written: what has been written already, and figures that can wait, are not."""
+        """Apply the status unless it is unchanged or can wait; return True if it was written."""
         meta = item.metadata
         before = self._written.get(meta.uid)
         if before is not None:
@@ -139,8 +142,8 @@ class Statuses:
                 return False
             if not _urgent(last, status) and now - moment < self._interval:
                 return False
-        # with the version that was looked at: a later object of the same name must not get this one's end (the server
-        # ignores a uid here). Whoever wrote in between wakes the next cycle, which looks again and writes then.
+        # resourceVersion identifies the object that was read (the server ignores a uid here): a later object of the
+        # same name must not get this status. A concurrent change wakes the next reconcile, which writes then.
         about = {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version}
         manifest = {"metadata": about, "status": status}
         try:
@@ -148,7 +151,9 @@ class Statuses:
                 await self._api.apply_status(resource, manifest, manager=MANAGER)
         except ApiError as error:
             if not (error.not_found or error.conflict):
-                log.warning("status of %s %s/%s not written: %s", resource.kind, meta.namespace, meta.name, error)
+                log.warning(
+                    "the status of %s %s/%s was not written: %s", resource.kind, meta.namespace, meta.name, error
+                )
             return False
         self._written[meta.uid] = (now, status)
         if stored != status["phase"]:
@@ -173,7 +178,7 @@ class Statuses:
 
 
 def _urgent(last: Manifest, status: Manifest) -> bool:
-    """Whether it is to be written at once; the reason for a requeue must be there before the pod is gone."""
+    """Return True if the status has to be written at once: a requeue's reason must be stored before the pod is gone."""
     if last.get("reason") != status.get("reason") and status.get("reason") in REQUEUES:
         return True
     return any(last.get(field) != status.get(field) for field in URGENT)

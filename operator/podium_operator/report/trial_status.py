@@ -1,6 +1,6 @@
-"""What the operator writes into a trial's status: a pure function of what is stored, seen and planned.
+"""Status of a trial as the operator writes it: a pure function of what is stored, observed and planned.
 
-Only the operator's own fields are here (server-side apply keeps the agent's apart). `merge` at the end of a cycle.
+It holds only the operator's own fields: server-side apply keeps the agent's apart.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ Manifest = dict[str, Any]
 
 
 def timestamp(seconds: float) -> str:
+    """Return the time as RFC 3339 writes it, in UTC and whole seconds."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -38,9 +39,10 @@ def trial_status(
     carrying: Migration | None = None,
     levelled: Rebalanced | None = None,
 ) -> Manifest:
-    """The operator's whole part of the status. `place`: its rank and why; `end`: the planner ended it in this cycle;
-    `predicted`: where it will end, as long as it has not; `carrying`: its way to another node; `levelled`: its
-    last move.
+    """Return the operator's part of the status.
+
+    `place`: rank and its reason; `end`: the planner ended the trial in this reconcile; `predicted`: forecast of the
+    final value while the trial runs; `carrying`: its live migration; `levelled`: its last move by rebalancing.
     """
     stored = trial.status
     phase = end.phase if end else sight.phase
@@ -61,7 +63,7 @@ def trial_status(
     if levelled is not None:
         status["rebalanced"] = levelled.model_dump(mode="json", by_alias=True)
     if phase in FINAL:
-        # a finished trial keeps what it had: where it ran, and its last rank
+        # a finished trial keeps its node, GPUs and last rank
         status |= _kept(trial)
         ended = sight.ended_at if sight.ended_at is not None and end is None else now
         status["finishedAt"] = _iso(stored.finished_at) or timestamp(ended)
@@ -91,7 +93,7 @@ def trial_status(
 
 
 def _exceeded(trial: SeenTrial, sight: Sight, now: float) -> list[Manifest]:
-    """It ran out of GPU memory once: that stays, since the next attempt gets a GPU to itself for it."""
+    """Return the condition that the trial ran out of GPU memory once; it stays: the next attempt gets whole GPUs."""
     stored = [one for one in trial.status.conditions if one.type == GPU_MEMORY_EXCEEDED]
     if stored:
         return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in stored]
@@ -101,8 +103,9 @@ def _exceeded(trial: SeenTrial, sight: Sight, now: float) -> list[Manifest]:
 
 
 def _unavailable(trial: SeenTrial, job: HyperParamJob, since: str) -> list[Manifest]:
-    """A trial that ended well and did not print what it should: most often a metric's name that is spelled otherwise.
-    Without the objective it is worth nothing.
+    """Return the condition of a trial that ended well without printing all of its metrics.
+
+    Most often a metric's name is misspelled. Without the objective the trial is worthless.
     """
     objective, how = job.spec.objective, job.spec.metrics
     seen = {one.metric for one in trial.status.additional_metrics}
@@ -114,8 +117,8 @@ def _unavailable(trial: SeenTrial, job: HyperParamJob, since: str) -> list[Manif
     else:
         return []
     message = (
-        f"The trial ended and never printed {', '.join(map(repr, names))} (format {how.format}): "
-        f"compare objective.{field} and metrics with what `kubectl logs` shows."
+        f"The trial ended and never printed {', '.join(map(repr, names))} (format {how.format}): compare "
+        f"objective.{field} and metrics with what `kubectl logs` shows."
     )
     return [_condition("MetricsUnavailable", reason, message, since)]
 
@@ -125,7 +128,7 @@ def _condition(kind: str, reason: str, message: str, since: str) -> Manifest:
 
 
 def _unranked(place: TrialRank | None) -> TrialRank | None:
-    """A trial without a GPU competes with nobody. Why it has no pod yet (back-off, parallel) still counts."""
+    """Return the rank entry of a trial without a GPU: it is not ranked, but why it has no pod yet still counts."""
     if place is None or place.reason != "NoGPUAssigned":
         return None if place is None else replace(place, rank=0)
     message = "The trial takes no GPU, so it is not ranked and never suspended."

@@ -1,8 +1,8 @@
-"""Holds GPUs by placeholder pods: asks for them, notes which are not needed, gives them back, and tells the jobs.
+"""Controller of GPU reservations: request reservation pods, mark and release unneeded ones, report to the jobs.
 
-Called by the cycle after the plan. `planning.gpu_leases` decides; names are deterministic and deletions name a uid, so
-that everything may be done twice. Only how often leases were taken in a row is remembered: a new operator begins with
-the shortest pause.
+The reconciler calls it after the plan. `planning.gpu_reservations` decides. Names are deterministic and deletions name
+a uid, so everything may be done twice. Only the number of consecutive preemptions is remembered: a new operator starts
+with the shortest pause.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from podium_operator.reservations.reservation_pod import UNNEEDED_ANNOTATION, ma
 from podium_operator.settings import OperatorSettings
 
 MANAGER = "podium-operator"
-GRACE_MARGIN = 10  # seconds beyond the longest grace period of a trial: it is told to go a moment after the lease
+GRACE_MARGIN = 10  # seconds beyond the longest grace period: the trials end after the reservation pod
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """The API server took no placeholder of a pool: a quota, a webhook. Tried again ever more seldom."""
+    """Refusal of a pool's reservation pod by the API server (a quota, a webhook); retries become less frequent."""
 
     message: str
     times: int
@@ -52,7 +52,7 @@ class _Refused:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """The last lease that a pool lost to others; `steps`: how many its trials had made by then, in all."""
+    """Last preempted reservation of a pool. `steps`: all steps that the namespace's trials had done by then."""
 
     evicted: PoolPreemptions
     steps: float
@@ -60,12 +60,12 @@ class _Taken:
 
     @property
     def again_at(self) -> float:
-        """None is asked for before."""
+        """Time before which no reservation is requested."""
         return self.evicted.last + retry_delay(self.evicted.consecutive)
 
 
 class Leasing:
-    """Where GPUs are Podium's own it gives back what an operator before this one, told otherwise, has left."""
+    """Requests and releases reservations; with dedicated GPUs it releases those that exist."""
 
     def __init__(self, api: Api, settings: OperatorSettings, metrics: Metrics) -> None:
         self._api = api
@@ -73,18 +73,18 @@ class Leasing:
         self._metrics = metrics
         self._refused: dict[Pool, _Refused] = {}
         self._taken: dict[Pool, _Taken] = {}
-        self._counted: set[str] = set()  # uids whose end was looked at
+        self._counted: set[str] = set()  # uids whose end was recorded
         self._given_back: set[str] = set()
-        self._seen: Mapping[str, SeenLease] | None = None  # by uid, at the last look; None: there was none yet
+        self._seen: Mapping[str, SeenLease] | None = None  # by uid, in the last reconcile; None: there was none yet
 
     async def once(self, world: World, snapshot: Snapshot) -> tuple[Mapping[JobKey, Leased], float | None]:
-        """Each job's word on its leases, and when to look again if nothing happens before."""
+        """Reconcile. Return each job's condition, and when to reconcile again if nothing happens before."""
         asks = self._settings.gpu_mode == "reservations"
         wished = wishes(snapshot, self._settings.reservation_max) if asks else {}
         demand = {pool: wish.demand for pool, wish in wished.items()}
         leases = leases_of(world.leases, world.nodes, world.now, world.silent)
         await self._look_at_ends(world)
-        # of a namespace that asks for nothing any more nothing is remembered once its pause is over
+        # a namespace that requests nothing any more is forgotten once its pause is over
         self._taken = {pool: one for pool, one in self._taken.items() if pool in demand or world.now < one.again_at}
         evicted = {pool: taken.evicted for pool, taken in self._taken.items()}
         planned = plan_reservations(demand, leases, evicted, world.now)
@@ -113,17 +113,17 @@ class Leasing:
         return told, min(wakes, default=None)
 
     async def _look_at_ends(self, world: World) -> None:
-        """Who ended a lease, once; and placeholders that are over without being told to end are taken away."""
+        """Record each preemption once, and delete reservation pods that ended by themselves."""
         there = {one.uid: one for one in world.leases}
         if self._seen is None:
-            # an operator before this one may have given them back; who lost a GPU to others is told so by the cluster
+            # an earlier operator may have released these; the cluster marks preempted pods itself
             self._given_back |= {one.uid for one in world.leases if one.deleting and not one.taken}
         known = self._counted | self._given_back
         between = [one for uid, one in (self._seen or {}).items() if uid not in there and uid not in known]
         self._seen = there
         self._counted &= there.keys()
         self._given_back &= there.keys()
-        for one in between:  # ended and gone since the last look
+        for one in between:  # ended and gone since the last reconcile
             await self._was_taken(world, one)
         for one in world.leases:
             if one.over and not one.deleting:
@@ -139,14 +139,15 @@ class Leasing:
         before = self._taken.get(one.pool)
         consecutive = 1
         if before is not None and steps <= before.steps:
-            # none was asked for within the pause: this one was lost together with the last one, not after it
+            # none was requested within the pause: this one was lost together with the last one, not after it
             consecutive = before.evicted.consecutive + (world.now >= before.again_at)
         by = one.taken or ("it has ended" if one.over else "it was deleted")
         self._taken[one.pool] = _Taken(PoolPreemptions(consecutive, world.now), steps, by)
         self._metrics.lease_events.labels("preempted").inc()
         again = retry_delay(consecutive)
         text = (
-            f"The GPU lease {one.name} is taken ({by}). Its trials are suspended or requeued; next one in {again:g} s."
+            f"GPU reservation {one.name} was preempted ({by}). Its trials are suspended or requeued; Podium requests "
+            f"another one in {again:g} s."
         )
         log.info("%s: %s", one.pool.namespace, text)
         for job in world.jobs:
@@ -164,18 +165,18 @@ class Leasing:
             await self._create(ask, grace, wish)
         except ApiError as error:
             if error.conflict:
-                return  # it is there already, and the cache does not show it yet
+                return  # the pod exists already, and the cache does not show it yet
             times = 1 if refused is None else refused.times + 1
             self._refused[ask.pool] = _Refused(error.message, times, world.now + retry_delay(times))
             self._metrics.lease_events.labels("refused").inc()
-            log.warning("lease %s/%s is refused: %s", ask.pool.namespace, ask.name, error)
+            log.warning("GPU reservation %s/%s is refused: %s", ask.pool.namespace, ask.name, error)
             return
         self._refused.pop(ask.pool, None)
         self._metrics.lease_events.labels("requested").inc()
-        log.info("lease %s/%s is asked for: %s", ask.pool.namespace, ask.name, ask.message)
+        log.info("GPU reservation %s/%s is requested: %s", ask.pool.namespace, ask.name, ask.message)
 
     async def _create(self, ask: RequestReservation, grace: int, wish: Wish) -> None:
-        """Owned by the chart's PriorityClass: with `helm uninstall` the placeholders go, whoever is there to see it."""
+        """Create a pod owned by the chart's PriorityClass: `helm uninstall` then removes it without an operator."""
         name = self._settings.reservation_priority_class
         owner = await self._api.get(PRIORITY_CLASSES, name)
         manifest = make_lease_pod(
@@ -195,7 +196,7 @@ class Leasing:
         if isinstance(action, ReleaseReservation):
             self._given_back.add(seen.uid)
             self._metrics.lease_events.labels("released").inc()
-            log.info("lease %s is given back: %s: %s", seen.path, action.reason, action.message)
+            log.info("GPU reservation %s is released: %s: %s", seen.path, action.reason, action.message)
             await self._delete(seen)
             return
         since = action.unneeded_since
@@ -204,14 +205,14 @@ class Leasing:
         try:
             await self._api.patch(PODS, seen.name, seen.pool.namespace, {"metadata": about}, manager=MANAGER)
         except ApiError as error:
-            log.warning("lease %s is not marked: %s", seen.path, error)
+            log.warning("GPU reservation %s was not marked: %s", seen.path, error)
 
     async def _delete(self, seen: SeenLease) -> None:
         try:
             await self._api.delete(PODS, seen.name, seen.pool.namespace, uid=seen.uid)
         except ApiError as error:
             if not (error.not_found or error.conflict):
-                log.warning("lease %s is not deleted: %s", seen.path, error)
+                log.warning("GPU reservation %s was not deleted: %s", seen.path, error)
 
     def _count(self, leases: Iterable[Reservation]) -> None:
         states = Counter(lease.state for lease in leases)

@@ -1,5 +1,6 @@
-"""What is asked of GPU leases and what there is of them: from one look at the cluster to the values that
-`planning.gpu_leases` decides on. Pure; used by `leasing`.
+"""Demand for GPU reservations and those that exist, as `planning.gpu_reservations` needs them. Pure.
+
+Used by `controller`.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from podium_operator.observe.reservation_state import SeenLease
 
 
 def pool_of(job: JobView) -> Pool:
+    """Return the pool that serves the job."""
     return Pool(job.key.namespace, "", tuple(sorted(job.products)))
 
 
 def asks_for_gpus(job: JobView) -> bool:
+    """Return True if the job's trials need GPUs."""
     return job.accepted and not job.finished and job.gpus_per_trial > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a pool asks for. `nodes`: where alone a further GPU would be of use; empty: anywhere. `together`: some
-    trials want several GPUs, and those of one trial must be on one node.
+    """Demand of a pool. `nodes`: the only nodes where a further GPU helps; empty: anywhere.
+
+    `together`: some trials need several GPUs, and the GPUs of one trial must be on one node.
     """
 
     demand: Demand
@@ -38,8 +42,10 @@ class Wish:
 
 @dataclass(slots=True)
 class _Need:
-    """`placed`: GPUs on which trials are, `lost`: those of them that no lease holds; `free`: GPUs that trials which are
-    nowhere yet could use.
+    """GPUs that a pool needs.
+
+    `placed`: GPUs that have trials; `lost`: those of them whose reservation has ended; `free`: further GPUs that trials
+    without a GPU could use.
     """
 
     placed: set[str] = field(default_factory=set)
@@ -49,11 +55,11 @@ class _Need:
 
 
 def wishes(snapshot: Snapshot, most: int) -> Mapping[Pool, Wish]:
-    """The GPUs on which a pool's trials are, and as many more as those that are nowhere yet could work on; at most
-    `most`. A search that is suspended needs none, but will again. O(trials + jobs + GPUs).
+    """Return the demand of each pool: GPUs with trials, and GPUs that waiting trials could use.
 
-    Who is suspended on a GPU that others took goes on there alone. While one waits, leases that are idle count for
-    nothing: another GPU must be asked for, and where no trial could use any other, on that very node.
+    A pool requests at most `most` GPUs. A suspended search needs none for now. A trial that is suspended on a GPU whose
+    reservation has ended can continue only there. While such a trial waits, idle reservations do not count: another GPU
+    must be requested, on exactly that node if no other trial could use a GPU elsewhere. O(trials + jobs + GPUs).
     """
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     trials: dict[JobKey, list[TrialView]] = {}
@@ -94,9 +100,11 @@ def _wish(need: _Need, idle: int, gpus: Mapping[str, GpuView], most: int) -> Wis
 def leases_of(
     seen: Iterable[SeenLease], nodes: Iterable[GPUNode], now: float, silent: Collection[str] = ()
 ) -> tuple[Reservation, ...]:
-    """Held are those whose GPU the agent of their node names: names come again, and a node that is silent or left may
-    still speak of an older placeholder. What a lease would cost is the number of trials that it moves. What a
-    `silent` node's agent said of trials that end may never change.
+    """Return the reservations with their states.
+
+    A reservation is held if the agent of its node names it with that GPU: pod names recur, and an unresponsive or
+    deleted node may still report an older reservation pod. The cost of losing a reservation is the number of trials
+    that have to move. What the agent of a `silent` node reported of ending trials may never change.
     """
     held = {
         (node.metadata.name, gpu.reservation): (gpu, node.metadata.name in silent)
@@ -123,4 +131,5 @@ def _lease(seen: SeenLease, gpu: GpuStatus | None, silent: bool, *, now: float) 
 
 
 def state_of(seen: SeenLease, gpu: GpuStatus | None) -> ReservationState:
+    """Return the state of one reservation."""
     return derive_state(ReservationFacts(True, seen.bound, gpu is not None, seen.deleting, seen.over))

@@ -1,10 +1,9 @@
-"""The placeholder pod of a GPU lease: an ordinary pod that requests one GPU and does nothing. Pure; used by
-`leasing`, read back by `seen_lease`.
+"""Create the reservation pod: an ordinary pod that requests one GPU and does nothing. Pure; used by `controller`.
 
-The cluster's own scheduler places it, in the tenant's namespace, so quota, Kueue and autoscalers see what they know.
-Its priority is below every other pod's: a pod that never heard of Podium takes the GPU by preempting it. Told to end,
-it stays until the agent has taken the trials off the GPU and ends it, or until its grace period is over: pid 1 of a
-container ignores a SIGTERM for which it has no handler, so nothing has to be said to it.
+The cluster's own scheduler places it in the tenant's namespace, so quotas, Kueue and autoscalers work as usual. Its
+priority is below that of every other pod: any pod takes the GPU by preempting it. A pod that is being deleted stays
+until the agent has taken the trials off the GPU and ends it, or until its grace period is over. It needs no signal
+handling: process 1 of a container ignores a SIGTERM for which it has no handler. `reservation_state` parses the pods.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ LEASE_LABEL = "podium.dev/gpu-reservation"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 UNNEEDED_ANNOTATION = "podium.dev/unneeded-since"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-PRODUCT_LABEL = "nvidia.com/gpu.product"  # of nodes, by NVIDIA's feature discovery
+PRODUCT_LABEL = "nvidia.com/gpu.product"  # label of nodes, set by NVIDIA's GPU feature discovery
 GPU_RESOURCE = "nvidia.com/gpu"
-_BESIDE_OTHERS: Manifest = {  # no more than a wish: where no node has room for all, some is better than none
+_BESIDE_OTHERS: Manifest = {  # only preferred: if no node can hold all of them, some are better than none
     "weight": 100,
     "podAffinityTerm": {
         "topologyKey": "kubernetes.io/hostname",
@@ -44,13 +43,16 @@ def make_lease_pod(
     nodes: Sequence[str] = (),
     together: bool = False,
 ) -> Manifest:
-    """`grace_seconds`: the longest that a trial of the pool may take to be suspended or to save; `owner_uid`: of the
-    PriorityClass, whose end is the pod's; `node_selector`: of nodes with an agent; `nodes`: where alone it is of use,
-    empty: anywhere; `together`: rather where others of the namespace are. Admitted by Pod Security `restricted`. Raises
-    ValueError for a grace period that leaves no time.
+    """Return the manifest, which Pod Security `restricted` admits.
+
+    Raises ValueError for `grace_seconds` below 1.
+
+    `grace_seconds`: the longest time in which a trial of the pool is suspended or writes a checkpoint. `owner_uid`: uid
+    of the PriorityClass, which is deleted with the pods. `node_selector`: labels of nodes with an agent. `nodes`: the
+    only nodes where the GPU helps; empty: anywhere. `together`: prefer nodes with other reservations.
     """
     if grace_seconds < 1:
-        raise ValueError(f"grace_seconds={grace_seconds}: trials on the GPU need at least a second to leave it")
+        raise ValueError(f"grace_seconds must be at least 1 (got {grace_seconds}): trials need time to release the GPU")
     labels = {LEASE_LABEL: name} | ({QUEUE_LABEL: pool.queue} if pool.queue else {})
     spec: Manifest = {
         "restartPolicy": "Never",
@@ -100,7 +102,7 @@ def make_lease_pod(
 
 
 def _terms(products: Sequence[str], nodes: Sequence[str]) -> list[Manifest]:
-    """One of them must hold; a field takes one value."""
+    """Return the node selector terms; one of them must hold, and matchFields takes one value."""
     product = [{"key": PRODUCT_LABEL, "operator": "In", "values": list(products)}] if products else []
     if not nodes:
         return [{"matchExpressions": product}]

@@ -1,1 +1,1 @@
-"""Who proposes the parameters of trial number k: pure in the job's spec and k, so a restart changes nothing."""
+"""Searchers: propose the parameters of a trial from the job's spec and its number, so a restart changes nothing."""

@@ -1,7 +1,7 @@
-"""What every searcher is: a proposal for trial number `number`, or None when the space is exhausted.
+"""Interface of a searcher: a proposal for trial number `number`, or None when the search space is exhausted.
 
-A proposal depends on the spec, the number and, of a searcher that learns, on what the search's trials have shown, and
-on nothing else: the operator keeps no memory of a search, so that a restart changes no proposal.
+A proposal depends only on the spec, the number and, for a searcher that learns, the results of the search's trials. The
+operator keeps no memory of a search, so a restart changes no proposal.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ Proposal = Mapping[str, Scalar]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A trial that exists, as far as it has come. `value`: its best so far, in the metric's own direction; None:
-    nothing finite. `step`: of its last value, 0 before the first. `completed`: trained to its end; `failed`: it ended,
-    and not well.
+    """Result of a trial so far. `value`: its best value, as the metric reports it; None: no finite one.
+
+    `step`: step of its last value, 0 before the first. `completed`: trained to its end. `failed`: it ended with an
+    error.
     """
 
     number: int
@@ -33,7 +34,7 @@ class Tried:
 
     @classmethod
     def at(cls, phase: TrialPhase, number: int, parameters: Proposal, step: float | None, best: Point | None) -> Tried:
-        """One in this phase. `step`, `best`: of its last value, and of its finite ones; None: there is none."""
+        """Return the result of a trial in this phase; `step` and `best` are None before the first value."""
         return cls(
             number,
             parameters,
@@ -45,10 +46,13 @@ class Tried:
 
 
 class Searcher(Protocol):
+    """Algorithm that proposes parameters."""
+
     def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
-        """Parameters of trial `number` (from 0), keys in the spec's order; None: there is nothing left to try. `tried`:
-        the trials that are there, by number.
+        """Return the parameters of trial `number` (from 0) in the spec's order; None: nothing is left.
+
+        `tried`: results of the trials that exist, by number.
         """
 
     def size(self, spec: JobSpec) -> int | None:
-        """How many different trials there are; None = no end."""
+        """Return the number of different trials; None if it is unlimited."""

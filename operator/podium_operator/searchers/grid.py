@@ -1,4 +1,4 @@
-"""Grid search: every combination once, the last parameter changing fastest. Number k is written in mixed radix."""
+"""Grid search: every combination once, the last parameter changes fastest. Trial k is number k in mixed radix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from podium_operator.searchers.base import Proposal, Tried
 
 
 class GridSearcher:
+    """Proposes the points of the grid in order."""
+
     def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
+        """Return point `number` of the grid, or None after the last one."""
         choices = [(parameter.name, _points(parameter)) for parameter in spec.parameters]
         chosen: dict[str, Scalar] = {}
         rest = number
@@ -22,11 +25,12 @@ class GridSearcher:
         return {name: chosen[name] for name, _ in choices}
 
     def size(self, spec: JobSpec) -> int | None:
+        """Return the number of points."""
         return grid_points(spec)
 
 
 def _points(parameter: Parameter) -> list[Scalar]:
-    """The values of one axis. A float range without step was refused before (validation: GridNeedsStep)."""
+    """Return the values of one parameter. Validation refused a float range without step (GridNeedsStep)."""
     if parameter.values is not None:
         return list(parameter.values)
     if parameter.kind is ParameterType.BOOLEAN:
@@ -37,6 +41,6 @@ def _points(parameter: Parameter) -> list[Scalar]:
         return list(range(int(parameter.min), int(parameter.max) + 1, int(parameter.step or 1)))
     if parameter.step is None:
         raise ValueError(f"parameter {parameter.name}: a grid over a float range needs step")
-    # from the index, not by adding up: 0.1 thirty times is not 3.0
+    # computed from the index, not by adding up: adding 0.1 thirty times does not give 3.0
     count = int((parameter.max - parameter.min) / parameter.step + 1e-9) + 1
     return [parameter.min + index * parameter.step for index in range(count)]

@@ -1,4 +1,4 @@
-"""How Optuna's samplers are asked: the space as its distributions, a generator for each trial, and a study."""
+"""Adapter to Optuna's samplers: the search space as distributions, a generator for each trial, and a study."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def distributions(spec: JobSpec) -> Mapping[str, BaseDistribution]:
-    """By parameter, in the spec's order."""
+    """Return the distributions by parameter, in the spec's order."""
     return {parameter.name: _distribution(parameter) for parameter in spec.parameters}
 
 
 def seed_of(seed: int, number: int) -> int:
-    """Well-spread 32 bits: neighbouring numbers must not give neighbouring generators."""
+    """Return a seed of 32 well-spread bits: neighbouring numbers must not give similar generators."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
 
 
 def ask(spec: JobSpec, sampler: BaseSampler, told: Iterable[FrozenTrial] = ()) -> Proposal:
-    """What the sampler proposes to a study of these trials, in the spec's order. No study is kept."""
+    """Return the sampler's proposal for a study of these trials, in the spec's order. No study is kept."""
     storage, direction = optuna.storages.InMemoryStorage(), StudyDirection[spec.objective.direction.name]
     study = optuna.create_study(storage=storage, sampler=sampler, direction=direction)
     study.add_trials(told)

@@ -12,9 +12,13 @@ from podium_operator.searchers.optuna_space import ask, seed_of
 
 
 class RandomSearcher:
+    """Proposes random points."""
+
     def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
+        """Return a random point that depends only on the seed and the number."""
         sampler = optuna.samplers.RandomSampler(seed=seed_of(spec.search.seed, number))
         return ask(spec, sampler)
 
     def size(self, spec: JobSpec) -> int | None:
+        """Return None: the number of trials is unlimited."""
         return None

@@ -1,4 +1,4 @@
-"""What a job's trials have shown, for a searcher that learns. Called by the actuator before it makes some."""
+"""Results of a job's trials, for a searcher that learns. The actuator calls this before it creates trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podium_operator.searchers.base import Tried
 
 
 def shown(job: HyperParamJob, trials: Iterable[SeenTrial]) -> Sequence[Tried]:
-    """By number. O(trials)."""
+    """Return the results by trial number. O(trials)."""
     about = (job.metadata.namespace, job.metadata.name)
     mine = [one for one in trials if (one.metadata.namespace, one.spec.job) == about]
     maximize = job.spec.objective.direction is Direction.MAXIMIZE

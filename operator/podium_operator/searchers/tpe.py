@@ -1,9 +1,9 @@
-"""TPE by Optuna's TPESampler (Bergstra et al. 2011): the next point is drawn where good trials lie denser than others.
+"""TPE by Optuna's TPESampler (Bergstra et al. 2011): draw where good trials are denser than the others.
 
-A study is made anew for each proposal from what the trials have shown, so nothing is kept. A trial that is complete
-counts by its best value; one that is under way or was ended early counts as Optuna's pruned trials do: behind those,
-the longer trained first, then by value. One that has shown nothing yet is taken for a bad one (a constant liar), so
-that those that are made together differ.
+Each proposal builds a new study from the results, so nothing is kept. A completed trial counts with its best value. A
+trial that runs or was ended early counts like Optuna's pruned trials: behind the completed ones, the longest trained
+first, then by value. A trial without a value counts as a bad one (a constant liar), so that proposals made together
+differ.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from podium_operator.searchers.base import Proposal, Tried
 from podium_operator.searchers.optuna_space import ask, distributions, seed_of
 from podium_operator.searchers.random import RandomSearcher
 
-MOST = 1000  # trials that are asked, the latest: a proposal takes about 0.1 ms for each
-_PARTS = 1000  # of a step: Optuna's are whole numbers
+MOST = 1000  # the latest trials that count: a proposal takes about 0.1 ms for each
+_PARTS = 1000  # Optuna's steps are integers: a step is counted in thousandths
 
 
 class TpeSearcher:
+    """Proposes points by TPE."""
+
     def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
-        """As `random` does until `startupTrials` trials have shown a value."""
+        """Return a proposal of `random` until `startupTrials` trials have a value, afterwards one of TPE."""
         if sum(one.value is not None for one in tried) < startup_trials(spec):
             return RandomSearcher().propose(spec, number)
         space = distributions(spec)
@@ -38,11 +40,12 @@ class TpeSearcher:
         return ask(spec, sampler, [told for one in tried[-MOST:] if (told := _told(one, space)) is not None])
 
     def size(self, spec: JobSpec) -> int | None:
+        """Return None: the number of trials is unlimited."""
         return None
 
 
 def _told(one: Tried, space: Mapping[str, BaseDistribution]) -> FrozenTrial | None:
-    """None for a trial that failed, and for one that somebody made by hand with a point outside the space."""
+    """Return Optuna's record of a trial; None if it failed or was created by hand with a point outside the space."""
     parameters = {name: one.parameters[name] for name in space if name in one.parameters}
     if one.failed or len(parameters) < len(space):
         return None

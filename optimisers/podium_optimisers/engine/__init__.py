@@ -1,5 +1,5 @@
-"""The virtual-time engine: jobs that need gangs of GPUs, run under a policy, with what a restart or a move costs.
+"""A discrete-event simulator of jobs that need several GPUs at once, with restart and migration costs.
 
-The preemptive, predicted, hybrid and learned policies run on it, and the gymnasium environment is it. See
-docs/optimisers-preemption.md.
+The preemptive, predictive, hybrid and learned policies run on this engine. The gymnasium environment drives it step by
+step. See docs/explanation/optimisers/preemption.md.
 """

@@ -1,7 +1,8 @@
-"""The GPUs of a cluster, which of them are free, and where a gang goes. Called by the simulation.
+"""The GPUs of a simulated cluster, the free ones among them, and the placement of gangs.
 
-A gang stays where it ran before if it can (nothing to move), else goes to the fullest node that holds it whole (best
-fit), else is spread over as few nodes as possible. Ties go to the node with the lowest number.
+A gang (a job that needs several GPUs at once) returns to its last placement if it can, which avoids a migration.
+Otherwise it goes to the fullest node that holds it whole (best fit), or is spread over as few nodes as possible. Ties
+go to the node with the lowest number.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-Place = tuple[tuple[int, int], ...]
-"""Where a gang is: (node, bits of its GPUs there), sorted by node."""
+Placement = tuple[tuple[int, int], ...]
+"""The GPUs of a gang: pairs of (node, bit mask of its GPUs on that node), sorted by node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """`nodes` machines with `gpus_per_node` GPUs each."""
+class GpuCluster:
+    """A cluster of `nodes` machines with `gpus_per_node` GPUs each."""
 
     nodes: int
     gpus_per_node: int
@@ -24,17 +25,20 @@ class Cluster:
         for field in ("nodes", "gpus_per_node"):
             value = getattr(self, field)
             if value < 1:
-                raise ValueError(f"InvalidCluster: {field} is {value}; give 1 or more.")
+                raise ValueError(f"InvalidCluster: {field} must be at least 1 (got {value}).")
 
     @property
     def gpus(self) -> int:
+        """Return the number of GPUs in the cluster."""
         return self.nodes * self.gpus_per_node
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """Seconds that a gang holds its GPUs without progress before it goes on after a preemption: `restart` where it ran
-    before, `migration` on other nodes (the checkpoint travels). The first start is free: it is part of the duration.
+class PreemptionCosts:
+    """The time that a preempted gang needs before it makes progress again, in seconds.
+
+    The gang holds its GPUs during that time. `restart` applies when it resumes on the same nodes, and `migration` when
+    its checkpoint moves to other nodes. The first start is free because the duration includes it.
     """
 
     restart: float = 0.0
@@ -44,33 +48,37 @@ class Costs:
         for field in ("restart", "migration"):
             value = getattr(self, field)
             if not (value >= 0.0 and math.isfinite(value)):
-                raise ValueError(f"InvalidCost: {field} is {value} seconds; give 0 or more.")
+                raise ValueError(f"InvalidCost: {field} must be a finite number of seconds, at least 0 (got {value}).")
 
     @property
     def worst(self) -> float:
+        """Return the larger of the two costs."""
         return max(self.restart, self.migration)
 
 
-class Pool:
-    """The free GPUs, one integer of bits a node. Taking what is not free raises RuntimeError: no double booking."""
+class GpuPool:
+    """The free GPUs of a cluster, as one bit mask for each node.
 
-    __slots__ = ("counts", "free", "masks")
+    Allocating GPUs that are not free raises RuntimeError, which rules out double booking.
+    """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.masks = [(1 << cluster.gpus_per_node) - 1] * cluster.nodes
-        self.counts = [cluster.gpus_per_node] * cluster.nodes
+    __slots__ = ("free", "free_counts", "free_masks")
+
+    def __init__(self, cluster: GpuCluster) -> None:
+        self.free_masks = [(1 << cluster.gpus_per_node) - 1] * cluster.nodes
+        self.free_counts = [cluster.gpus_per_node] * cluster.nodes
         self.free = cluster.gpus
 
-    def place(self, gpus: int, last: Place | None) -> Place:
-        """Where a gang of `gpus` <= free goes; nothing is taken yet. O(nodes)."""
-        if last is not None:
-            if all(self.masks[node] & bits == bits for node, bits in last):
-                return last
-            if all(self.counts[node] >= bits.bit_count() for node, bits in last):
-                return tuple((node, self._lowest(node, bits.bit_count())) for node, bits in last)
-        counts = self.counts
+    def choose_gpus(self, gpus: int, last_placement: Placement | None) -> Placement:
+        """Choose the GPUs for a gang of `gpus` <= `free` without allocating them. O(nodes)."""
+        if last_placement is not None:
+            if all(self.free_masks[node] & bits == bits for node, bits in last_placement):
+                return last_placement
+            if all(self.free_counts[node] >= bits.bit_count() for node, bits in last_placement):
+                return tuple((node, self._lowest(node, bits.bit_count())) for node, bits in last_placement)
+        free_counts = self.free_counts
         best, least = -1, self.free + 1
-        for node, count in enumerate(counts):
+        for node, count in enumerate(free_counts):
             if gpus <= count < least:
                 best, least = node, count
                 if count == gpus:
@@ -79,42 +87,46 @@ class Pool:
             return ((best, self._lowest(best, gpus)),)
         return self._spread(gpus)
 
-    def take(self, place: Place) -> None:
-        for node, bits in place:
-            if self.masks[node] & bits != bits:
-                raise RuntimeError(f"node {node}: GPUs {bits:b} are not all free ({self.masks[node]:b})")
-            self.masks[node] ^= bits
+    def allocate(self, placement: Placement) -> None:
+        """Allocate these GPUs. Raise RuntimeError if one of them is not free."""
+        for node, bits in placement:
+            if self.free_masks[node] & bits != bits:
+                raise RuntimeError(f"node {node}: GPUs {bits:b} are not all free ({self.free_masks[node]:b})")
+            self.free_masks[node] ^= bits
             count = bits.bit_count()
-            self.counts[node] -= count
+            self.free_counts[node] -= count
             self.free -= count
 
-    def release(self, place: Place) -> None:
-        for node, bits in place:
-            if self.masks[node] & bits:
-                raise RuntimeError(f"node {node}: GPUs {bits:b} are free already ({self.masks[node]:b})")
-            self.masks[node] |= bits
+    def release(self, placement: Placement) -> None:
+        """Release these GPUs. Raise RuntimeError if one of them is already free."""
+        for node, bits in placement:
+            if self.free_masks[node] & bits:
+                raise RuntimeError(f"node {node}: GPUs {bits:b} are already free ({self.free_masks[node]:b})")
+            self.free_masks[node] |= bits
             count = bits.bit_count()
-            self.counts[node] += count
+            self.free_counts[node] += count
             self.free += count
 
-    def place_on(self, node: int, gpus: int) -> Place:
-        """A place on this node. Errors: RuntimeError when it has not so many free."""
-        if gpus > self.counts[node]:
-            raise RuntimeError(f"node {node}: {gpus} GPUs were asked for, {self.counts[node]} are free")
+    def choose_gpus_on(self, node: int, gpus: int) -> Placement:
+        """Choose GPUs on this node. Raise RuntimeError if the node has too few free GPUs."""
+        if gpus > self.free_counts[node]:
+            raise RuntimeError(f"node {node}: {gpus} GPUs were requested, but only {self.free_counts[node]} are free")
         return ((node, self._lowest(node, gpus)),)
 
-    def _spread(self, gpus: int) -> Place:
+    def _spread(self, gpus: int) -> Placement:
+        """Choose GPUs on as few nodes as possible: the nodes with the most free GPUs first."""
         parts = []
-        for node in sorted(range(len(self.counts)), key=lambda node: (-self.counts[node], node)):
-            share = min(gpus, self.counts[node])
+        for node in sorted(range(len(self.free_counts)), key=lambda node: (-self.free_counts[node], node)):
+            share = min(gpus, self.free_counts[node])
             parts.append((node, self._lowest(node, share)))
             gpus -= share
             if gpus == 0:
                 return tuple(sorted(parts))
-        raise RuntimeError(f"{gpus} GPUs more than are free were asked for")
+        raise RuntimeError(f"the request exceeds the free GPUs of the cluster by {gpus}")
 
     def _lowest(self, node: int, count: int) -> int:
-        mask, bits = self.masks[node], 0
+        """Return a bit mask of the `count` free GPUs with the lowest numbers on a node."""
+        mask, bits = self.free_masks[node], 0
         for _ in range(count):
             lowest = mask & -mask
             bits |= lowest
@@ -122,6 +134,6 @@ class Pool:
         return bits
 
 
-def moved(before: Place, after: Place) -> bool:
-    """Did the gang change nodes? Other GPUs of the same nodes are no migration."""
+def is_migration(before: Placement, after: Placement) -> bool:
+    """Return whether the gang changed nodes. Other GPUs on the same nodes are not a migration."""
     return [node for node, _ in before] != [node for node, _ in after]

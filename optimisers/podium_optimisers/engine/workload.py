@@ -1,7 +1,4 @@
-"""What is to be run: jobs with arrival, duration and width, as arrays. The edge where bad input is refused.
-
-Called by everything that simulates; readers of traces and generators build it.
-"""
+"""The input of a simulation: jobs with arrival, duration and width as arrays, and their validation."""
 
 from __future__ import annotations
 
@@ -11,25 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-WIDEST = 1_000_000  # GPUs of one job: beyond this the number given is surely not that meant
+from podium_optimisers.arrays import Floats, Ints
+
+MAX_JOB_GPUS = 1_000_000  # a job with more GPUs is certainly an input error
 
 
 class WorkloadError(ValueError):
-    """A workload that cannot be run. `code` is CamelCase; `job` and `field` say where."""
+    """An invalid workload. `code` is a CamelCase identifier; `job` and `field` give the location."""
 
-    def __init__(self, code: str, job: str, field: str, sentence: str) -> None:
-        super().__init__(f"{code}: job {job}, {field}: {sentence}")
+    def __init__(self, code: str, job: str, field: str, message: str) -> None:
+        super().__init__(f"{code}: job {job}, {field}: {message}")
         self.code = code
         self.job = job
         self.field = field
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One job. `duration`: seconds of work when all its `gpus` run; `arrival`: seconds since the start of the trace.
-    `user`, `group` (virtual cluster) and `template` are what history is kept by; empty when unknown.
+class BatchJob:
+    """One job: `duration` is its seconds of work on all its `gpus`, `arrival` the seconds since time 0.
+
+    Duration predictions use `user`, `group` (virtual cluster) and `template`; they are empty if unknown.
     """
 
     name: str
@@ -43,9 +41,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """n jobs as columns of shape (n,), in any order. Times in seconds. The label columns have n entries or none.
+    """A list of n jobs as arrays of shape (n,), in any order. Times are in seconds.
 
-    Errors: WorkloadError names the first job and field that are wrong.
+    The label columns have n entries or none. Raises WorkloadError for the first invalid job and field.
     """
 
     arrival: Floats
@@ -60,21 +58,23 @@ class Workload:
         length = len(self.arrival)
         columns = ("duration", "gpus", "names", "users", "groups", "templates")
         for field in columns:
-            found = len(getattr(self, field))
-            if found != length and (found or field in ("duration", "gpus")):
-                text = f"there are {found} values for {length} jobs; give one for each."
+            count = len(getattr(self, field))
+            if count != length and (count or field in ("duration", "gpus")):
+                text = f"there are {count} values for {length} jobs; give one value for each job."
                 raise WorkloadError("ColumnsDiffer", "(all)", field, text)
-        self._refuse("arrival", ~(np.isfinite(self.arrival) & (self.arrival >= 0.0)), "a finite time of 0 s or more")
-        self._refuse("duration", ~(np.isfinite(self.duration) & (self.duration > 0.0)), "finite seconds above 0")
+        self._check_column(
+            "arrival", ~(np.isfinite(self.arrival) & (self.arrival >= 0.0)), "a finite time of 0 s or more"
+        )
+        self._check_column("duration", ~(np.isfinite(self.duration) & (self.duration > 0.0)), "finite seconds above 0")
         whole = np.isfinite(self.gpus) & (self.gpus == np.floor(self.gpus))
-        self._refuse("gpus", ~(whole & (self.gpus >= 1)), "a whole number, 1 or more")
+        self._check_column("gpus", ~(whole & (self.gpus >= 1)), "a whole number, 1 or more")
 
     @classmethod
-    def of(cls, jobs: Sequence[Job]) -> Workload:
-        """The same jobs as columns."""
+    def of(cls, jobs: Sequence[BatchJob]) -> Workload:
+        """Return a workload with these jobs."""
         for job in jobs:
-            if not 1 <= job.gpus <= WIDEST or job.gpus != int(job.gpus):
-                text = f"{job.gpus} is no value; give a whole number, 1 to {WIDEST}."
+            if not 1 <= job.gpus <= MAX_JOB_GPUS or job.gpus != int(job.gpus):
+                text = f"{job.gpus} is out of range; give a whole number from 1 to {MAX_JOB_GPUS}."
                 raise WorkloadError("InvalidValue", job.name, "gpus", text)
         return cls(
             np.array([job.arrival for job in jobs], dtype=np.float64),
@@ -90,26 +90,28 @@ class Workload:
         return len(self.arrival)
 
     def name(self, index: int) -> str:
+        """Return the name of the job in this row, or the row number if jobs have no names."""
         return self.names[index] if self.names else str(index)
 
-    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Workload:
-        """The jobs of these rows, a new workload."""
+    def select(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Workload:
+        """Return a new workload with the jobs of these rows."""
         chosen = np.arange(len(self))[rows]
         labels = [self.names, self.users, self.groups, self.templates]
         kept = [tuple(column[row] for row in chosen) if column else () for column in labels]
         return Workload(self.arrival[chosen], self.duration[chosen], self.gpus[chosen], *kept)
 
     def check_width(self, available: int) -> None:
-        """Errors: JobTooLarge when a job asks for more GPUs than the cluster has."""
+        """Raise WorkloadError (JobTooLarge) if a job needs more than `available` GPUs."""
         wide = np.flatnonzero(self.gpus > available)
         if wide.size:
             row = int(wide[0])
-            text = f"{int(self.gpus[row])} GPUs are asked for and the cluster has {available}; make the gang smaller."
+            text = f"the job needs {int(self.gpus[row])} GPUs and the cluster has {available}; make the job narrower."
             raise WorkloadError("JobTooLarge", self.name(row), "gpus", text)
 
-    def _refuse(self, field: str, wrong: NDArray[np.bool_], cure: str) -> None:
+    def _check_column(self, field: str, wrong: NDArray[np.bool_], expected: str) -> None:
+        """Raise WorkloadError for the first row in which the field is wrong."""
         rows = np.flatnonzero(wrong)
         if rows.size:
             row = int(rows[0])
             value = getattr(self, field)[row]
-            raise WorkloadError("InvalidValue", self.name(row), field, f"{value} is no value; give {cure}.")
+            raise WorkloadError("InvalidValue", self.name(row), field, f"{value} is out of range; give {expected}.")

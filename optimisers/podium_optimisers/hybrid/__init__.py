@@ -1,3 +1,4 @@
-"""Static plans that are corrected while they run, and quotas above a dynamic scheduler. See
-docs/optimisers-preemption.md.
+"""Static plans with work stealing, and group quotas above a dynamic scheduler.
+
+See docs/explanation/optimisers/preemption.md.
 """

@@ -1,3 +1,4 @@
-"""Reinforcement learning on the engine: a gymnasium environment, three methods in numpy, and their policies. See
-docs/optimisers-learning.md.
+"""Reinforcement learning on the simulator: a gymnasium environment and three methods in numpy.
+
+The package ships trained weights. See docs/explanation/optimisers/learning.md.
 """

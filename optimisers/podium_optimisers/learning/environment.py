@@ -1,7 +1,8 @@
-"""The gymnasium environment: an episode is one simulation of the engine, an action is the job that starts next.
+"""The gymnasium environment: an episode is one simulation, an action is the job that starts next.
 
-Not a model of the simulator but the simulator: `step` calls `Simulation.start` and `Simulation.advance`. Register-free:
-`SchedulingEnv(settings)`. Called by the trainers, and by anybody's own (Stable-Baselines3: MultiInputPolicy).
+There is no second model of the cluster: `step` calls `Simulation.start` and `Simulation.advance`. Make one with
+`SchedulingEnv(distribution)`; no registration is needed. Trainers from other libraries can use it too
+(Stable-Baselines3: MultiInputPolicy).
 """
 
 from __future__ import annotations
@@ -15,104 +16,114 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from podium_optimisers.engine.cluster import Cluster, Costs
+from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
 from podium_optimisers.engine.simulation import JobState, Simulation
 from podium_optimisers.engine.workload import Workload
-from podium_optimisers.learning.backlog import FEATURES, SLOTS, Backlog, rows_of
+from podium_optimisers.learning.backlog import FEATURES, MAX_VISIBLE_JOBS, Backlog, feature_rows
 
-WAIT = SLOTS  # the last action
+WAIT_ACTION = MAX_VISIBLE_JOBS
 Observation = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Episodes:
-    """What episodes are drawn from: `jobs` jobs that offer `load` of the cluster, three of four short (mean 60 s), one
-    of four long (mean 600 s), exponential around both; gangs of 1, 2, 4 and 8 as far as the cluster allows.
+class EpisodeDistribution:
+    """The distribution of episodes: `jobs` jobs that offer `load` of the cluster.
+
+    Three of four jobs are short (mean 60 s) and one is long (mean 600 s), both exponential. Widths are 1, 2, 4 and 8
+    GPUs as far as the cluster allows.
     """
 
     jobs: int = 60
     load: float = 1.1
-    cluster: Cluster = field(default_factory=lambda: Cluster(2, 4))
+    cluster: GpuCluster = field(default_factory=lambda: GpuCluster(2, 4))
 
     def __post_init__(self) -> None:
         for name in ("jobs", "load"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"InvalidSetting: {name} is {value}; give a finite number above 0.")
+                raise ValueError(f"InvalidSetting: {name} must be a finite number above 0 (got {value}).")
 
-    def draw(self, generator: np.random.Generator) -> Workload:
+    def sample(self, generator: np.random.Generator) -> Workload:
+        """Return a random workload."""
         duration = np.where(generator.random(self.jobs) < 0.75, 60.0, 600.0) * generator.exponential(1.0, self.jobs)
         gpus = np.minimum(generator.choice([1, 2, 4, 8], size=self.jobs, p=[0.6, 0.2, 0.15, 0.05]), self.cluster.gpus)
-        gap = 195.0 * float(np.mean(gpus)) / (self.load * self.cluster.gpus)  # 195 s: the mean duration
+        gap = 195.0 * float(np.mean(gpus)) / (self.load * self.cluster.gpus)  # 195 s is the mean duration
         arrival = np.cumsum(generator.exponential(gap, self.jobs))
         return Workload(arrival, np.maximum(duration, 1.0), gpus.astype(np.int64))
 
 
-class _Driven:
-    """The policy of an episode: the backlog is kept, the environment decides."""
+class _EnvironmentPolicy:
+    """The policy of an episode: it records the jobs, and the environment decides."""
 
     name = "driven"
 
-    def begin(self, workload: Workload, cluster: Cluster, costs: Costs) -> Backlog:
+    def make_scheduler(self, workload: Workload, cluster: GpuCluster, costs: PreemptionCosts) -> Backlog:
+        """Return a new backlog."""
         return Backlog()
 
 
 class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
-    """Observation: `rows` (SLOTS + 1, FEATURES) of what waits (zeros where nothing is) and of waiting for the next
-    event, `mask` (SLOTS + 1,): 1 where the action can be done. Action: a slot, or WAIT. An action that cannot be done
-    starts the job that came first among those that fit. Reward: minus the seconds that jobs spent in the system since
-    the last action, over (jobs x mean duration): an episode's return is minus the mean completion time, in means.
+    """Scheduling as a Markov decision process.
+
+    Observation: `rows` (MAX_VISIBLE_JOBS + 1, FEATURES), one for each waiting job (zeros if there are fewer) and one
+    for the action to wait; `mask` (MAX_VISIBLE_JOBS + 1,), 1 for feasible actions. Action: the position of a visible
+    job, or WAIT_ACTION. An infeasible action starts the oldest job that fits. Reward: minus the seconds that jobs spent
+    in the system since the last action, divided by (jobs x mean duration). The return of an episode is thus minus the
+    mean completion time in units of the mean duration.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012 (the name and type are gymnasium's)
+    metadata = {"render_modes": []}  # noqa: RUF012 (gymnasium defines the name and type)
 
-    def __init__(self, episodes: Episodes | None = None) -> None:
-        self.episodes = episodes if episodes is not None else Episodes()
+    def __init__(self, distribution: EpisodeDistribution | None = None) -> None:
+        self.distribution = distribution if distribution is not None else EpisodeDistribution()
         self.observation_space = spaces.Dict(
             {
-                "rows": spaces.Box(0.0, 1.0, (SLOTS + 1, FEATURES), np.float64),
-                "mask": spaces.MultiBinary(SLOTS + 1),
+                "rows": spaces.Box(0.0, 1.0, (MAX_VISIBLE_JOBS + 1, FEATURES), np.float64),
+                "mask": spaces.MultiBinary(MAX_VISIBLE_JOBS + 1),
             }
         )
-        self.action_space = spaces.Discrete(SLOTS + 1)
+        self.action_space = spaces.Discrete(MAX_VISIBLE_JOBS + 1)
         self.simulation: Simulation | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """A new episode, drawn from the seed; `options={"workload": Workload}` gives the jobs instead."""
+        """Start a new episode from the seed, or with the jobs of `options={"workload": Workload}`."""
         super().reset(seed=seed)
         workload = (options or {}).get("workload")
         if workload is None:
-            workload = self.episodes.draw(self.np_random)
-        self.simulation = Simulation(workload, self.episodes.cluster, _Driven())
-        assert isinstance(self.simulation.decider, Backlog)
-        self.backlog = self.simulation.decider
+            workload = self.distribution.sample(self.np_random)
+        self.simulation = Simulation(workload, self.distribution.cluster, _EnvironmentPolicy())
+        assert isinstance(self.simulation.scheduler, Backlog)
+        self.backlog = self.simulation.scheduler
         self._scale = 1.0 / (len(workload) * float(np.mean(workload.duration)))
         self._advance()
         return self._observe(), {}
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Errors: RuntimeError when the episode is over or was not begun; ValueError for what is no action."""
+        """Take an action.
+
+        Raises RuntimeError if no episode is running, and ValueError for an invalid action.
+        """
         if not self.action_space.contains(action):
-            raise ValueError(f"InvalidAction: action is {action!r}; give a whole number from 0 to {WAIT}.")
+            raise ValueError(f"InvalidAction: action must be a whole number from 0 to {WAIT_ACTION} (got {action!r}).")
         simulation = self.simulation
         if simulation is None or simulation.unfinished == 0:
             raise RuntimeError("EpisodeEnded: no episode is running; call reset().")
         reward = 0.0
-        if action == WAIT and self._mask[WAIT]:
+        if action == WAIT_ACTION and self._mask[WAIT_ACTION]:
             reward = self._advance(once=True)
         else:
-            slot = int(action) if self._mask[action] else int(np.argmax(self._mask))
-            self.backlog.start(simulation, self._jobs[slot])
+            position = int(action) if self._mask[action] else int(np.argmax(self._mask))
+            self.backlog.start(simulation, self._jobs[position])
         if not self._fits():
             reward += self._advance()
         over = simulation.unfinished == 0
-        info = {"mean_completion": simulation.outcome().mean_completion} if over else {}
+        info = {"mean_completion": simulation.result().mean_completion} if over else {}
         return self._observe(), reward, over, False, info
 
     def _advance(self, once: bool = False) -> float:
-        """To the next instant at which a job can start, or the end; the reward of the time that passes."""
+        """Advance to the next instant at which a job can start, or to the end; return the reward."""
         simulation, spent = self.simulation, 0.0
         assert simulation is not None
         while True:
@@ -125,26 +136,31 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         return -spent * self._scale
 
     def _fits(self) -> bool:
+        """Return whether a visible job fits into the free GPUs."""
         assert self.simulation is not None
         free = self.simulation.pool.free
-        return free > 0 and any(job.gpus <= free for job in self.backlog.seen())
+        return free > 0 and any(job.gpus <= free for job in self.backlog.visible_jobs())
 
     def _observe(self) -> Observation:
+        """Return the current observation."""
         assert self.simulation is not None
-        self._jobs = self.backlog.seen()
-        rows, self._mask = np.zeros((SLOTS + 1, FEATURES)), np.zeros(SLOTS + 1, dtype=np.int8)
+        self._jobs = self.backlog.visible_jobs()
+        rows, self._mask = np.zeros((MAX_VISIBLE_JOBS + 1, FEATURES)), np.zeros(MAX_VISIBLE_JOBS + 1, dtype=np.int8)
         if self._jobs:
-            found = rows_of(self.simulation, self.backlog, self._jobs)
-            rows[: len(self._jobs)], rows[WAIT] = found[:-1], found[-1]
-            self._mask[:] = mask_of(self.simulation, self._jobs)
+            features = feature_rows(self.simulation, self.backlog, self._jobs)
+            rows[: len(self._jobs)], rows[WAIT_ACTION] = features[:-1], features[-1]
+            self._mask[:] = action_mask(self.simulation, self._jobs)
         return {"rows": rows, "mask": self._mask.copy()}
 
 
-def mask_of(simulation: Simulation, jobs: list[JobState]) -> NDArray[np.int8]:
-    """Shape (SLOTS + 1,): 1 for slots whose job fits now; waiting is for when something runs that will end."""
-    mask = np.zeros(SLOTS + 1, dtype=np.int8)
+def action_mask(simulation: Simulation, jobs: list[JobState]) -> NDArray[np.int8]:
+    """Return the feasible actions, shape (MAX_VISIBLE_JOBS + 1,): 1 for jobs that fit now.
+
+    Waiting is feasible while a job is running.
+    """
+    mask = np.zeros(MAX_VISIBLE_JOBS + 1, dtype=np.int8)
     free = simulation.pool.free
-    for slot, job in enumerate(jobs):
-        mask[slot] = job.gpus <= free
-    mask[WAIT] = simulation.running > 0
+    for position, job in enumerate(jobs):
+        mask[position] = job.gpus <= free
+    mask[WAIT_ACTION] = simulation.running > 0
     return mask

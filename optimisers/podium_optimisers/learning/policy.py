@@ -1,6 +1,6 @@
-"""A trained network as a policy of the engine: `simulate(workload, cluster, LearnedPolicy.load(path))`.
+"""A trained network as a scheduling policy: `simulate(workload, cluster, LearnedPolicy.load(path))`.
 
-It starts waiting jobs only: no preemption. Called by benchmarks and whoever wants to run trained weights.
+The policy starts waiting jobs only; it never preempts.
 """
 
 from __future__ import annotations
@@ -10,48 +10,50 @@ from pathlib import Path
 
 import numpy as np
 
-from podium_optimisers.engine.cluster import Cluster, Costs
+from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
 from podium_optimisers.engine.simulation import Simulation
 from podium_optimisers.engine.workload import Workload
-from podium_optimisers.learning.backlog import FEATURES, Backlog, rows_of
-from podium_optimisers.learning.environment import WAIT, mask_of
-from podium_optimisers.learning.network import Network
+from podium_optimisers.learning.backlog import FEATURES, Backlog, feature_rows
+from podium_optimisers.learning.environment import WAIT_ACTION, action_mask
+from podium_optimisers.learning.network import ScoreNetwork
 
-TRAINED = Path(__file__).parent / "weights"
+TRAINED_WEIGHTS = Path(__file__).parent / "weights"
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedPolicy:
-    """Takes the choice with the highest score, ties to the job that came first."""
+    """The policy that takes the action with the highest score; ties go to the oldest job."""
 
-    network: Network
+    network: ScoreNetwork
     name: str = "learned"
 
     @classmethod
     def load(cls, path: Path, name: str = "learned") -> LearnedPolicy:
-        """Errors: WeightsError when the file holds no network for our rows."""
-        return cls(Network.load(path, FEATURES), name)
+        """Read a policy from a weights file. Raise WeightsError if the file does not fit the features."""
+        return cls(ScoreNetwork.load(path, FEATURES), name)
 
-    def begin(self, workload: Workload, cluster: Cluster, costs: Costs) -> LearnedDecider:
-        return LearnedDecider(self.network)
+    def make_scheduler(self, workload: Workload, cluster: GpuCluster, costs: PreemptionCosts) -> LearnedScheduler:
+        """Return a new scheduler."""
+        return LearnedScheduler(self.network)
 
 
-class LearnedDecider(Backlog):
-    """Goes on starting jobs until none fits or the network would rather wait."""
+class LearnedScheduler(Backlog):
+    """A scheduler that starts jobs until none fits or the network prefers to wait."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: ScoreNetwork) -> None:
         super().__init__()
         self.network = network
 
     def decide(self, simulation: Simulation) -> None:
+        """Start jobs by the scores of the network."""
         while self.waiting and simulation.pool.free:
-            jobs = self.seen()
-            mask = mask_of(simulation, jobs)
-            slots = np.flatnonzero(mask[:WAIT])
-            if not len(slots):
+            jobs = self.visible_jobs()
+            mask = action_mask(simulation, jobs)
+            feasible = np.flatnonzero(mask[:WAIT_ACTION])
+            if not len(feasible):
                 return
-            rows = rows_of(simulation, self, jobs)[[*slots.tolist(), -1] if mask[WAIT] else slots]
-            picked = int(np.argmax(self.network.scores(rows))) if len(rows) > 1 else 0
-            if picked == len(slots):
+            rows = feature_rows(simulation, self, jobs)[[*feasible.tolist(), -1] if mask[WAIT_ACTION] else feasible]
+            chosen = int(np.argmax(self.network.scores(rows))) if len(rows) > 1 else 0
+            if chosen == len(feasible):
                 return
-            self.start(simulation, jobs[int(slots[picked])])
+            self.start(simulation, jobs[int(feasible[chosen])])

@@ -1,5 +1,6 @@
-"""REINFORCE (Williams, Machine Learning 8, 1992): raise the chance of choices after which it went better than usual,
-one step for each set of plays. Called by `train`.
+"""REINFORCE (Williams, Machine Learning 8, 1992) with one gradient step for each set of episodes.
+
+The step raises the probability of choices whose return exceeded the baseline.
 """
 
 from __future__ import annotations
@@ -9,31 +10,40 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from podium_optimisers.learning.environment import Episodes
-from podium_optimisers.learning.gradient import Decisions, policy_errors, train
-from podium_optimisers.learning.network import Adam, Network
-from podium_optimisers.learning.ragged import stack
+from podium_optimisers.learning.environment import EpisodeDistribution
+from podium_optimisers.learning.network import Adam, ScoreNetwork
+from podium_optimisers.learning.policy_gradient import DecisionBatch, policy_gradient_errors, train
+from podium_optimisers.learning.row_groups import stack_groups
 
 
 @dataclass(frozen=True, slots=True)
 class Reinforce:
-    """`updates` of the network, each from `plays` episodes of each of `workloads` workloads."""
+    """Settings of REINFORCE.
+
+    `updates` of the network, each from `rollouts` episodes of each of `workloads` workloads.
+    """
 
     updates: int = 300
     workloads: int = 4
-    plays: int = 6
-    rate: float = 3e-3
+    rollouts: int = 6
+    learning_rate: float = 3e-3
     entropy: float = 1e-3
     hidden: tuple[int, ...] = (32, 32)
-    episodes: Episodes = field(default_factory=Episodes)
+    distribution: EpisodeDistribution = field(default_factory=EpisodeDistribution)
     name: str = "reinforce"
 
-    def train(self, seed: int, report: Callable[[int, float], None] | None = None) -> Network:
-        """The network of this seed; `report` as in `gradient.train`."""
+    def train(self, seed: int, report: Callable[[int, float], None] | None = None) -> ScoreNetwork:
+        """Train a network for this seed; `report` as in `policy_gradient.train`."""
         return train(self, seed, report)
 
-    def improve(self, network: Network, adam: Adam, decisions: Decisions, generator: np.random.Generator) -> None:
-        """One step on all decisions of the round."""
-        groups, stacked, chosen = stack(decisions.rows, decisions.chosen)
-        log_chances = groups.log_softmax(network.scores(stacked))
-        adam.step(network.gradients(policy_errors(log_chances, groups, chosen, decisions.advantages, self.entropy)))
+    def update(
+        self, network: ScoreNetwork, adam: Adam, decisions: DecisionBatch, generator: np.random.Generator
+    ) -> None:
+        """Make one gradient step on all decisions of the round."""
+        groups, stacked, chosen = stack_groups(decisions.rows, decisions.chosen)
+        log_probabilities = groups.log_softmax(network.scores(stacked))
+        adam.step(
+            network.gradients(
+                policy_gradient_errors(log_probabilities, groups, chosen, decisions.advantages, self.entropy)
+            )
+        )

@@ -1,7 +1,7 @@
-"""Stable-Baselines3's trainers in our environment, for who wants them beside ours (extra `optimisers-sb3`, which brings
-PyTorch). Called by its users; nothing of Podium needs it.
+"""Stable-Baselines3's trainers on this environment (extra `optimisers-sb3`, which brings PyTorch).
 
-Its models are saved by `model.save` in a format of its own, which holds pickles: load only files that you made.
+`model.save` of Stable-Baselines3 writes pickles: load only files that you wrote. No other part of Podium needs this
+module.
 """
 
 from __future__ import annotations
@@ -16,37 +16,41 @@ import numpy as np
 from podium_optimisers.engine.workload import Workload
 from podium_optimisers.learning.environment import SchedulingEnv
 
-TRAINERS = {"ppo": "PPO", "dqn": "DQN", "a2c": "A2C"}  # those that take a dict of observations and a discrete action
+TRAINERS = {"ppo": "PPO", "dqn": "DQN", "a2c": "A2C"}  # trainers that support dict observations and discrete actions
 
 
 class ExtraMissingError(ImportError):
-    """Stable-Baselines3 is not installed; the message says how to get it."""
+    """Stable-Baselines3 is not installed. The message names the extra to install."""
 
 
-class Model(Protocol):
-    """What we use of a Stable-Baselines3 model."""
+class Sb3Model(Protocol):
+    """The part of a Stable-Baselines3 model that this module uses."""
 
-    def predict(self, observation: Any, *, deterministic: bool) -> tuple[Any, Any]: ...
+    def predict(self, observation: Any, *, deterministic: bool) -> tuple[Any, Any]:
+        """Return the action for an observation."""
 
 
-def learn(trainer: str, env: SchedulingEnv, steps: int, seed: int, settings: Mapping[str, Any] | None = None) -> Model:
-    """A model after `steps` decisions in `env`, on the CPU. `settings`: what else the trainer takes (`n_steps`, ...).
+def learn(
+    trainer: str, env: SchedulingEnv, steps: int, seed: int, settings: Mapping[str, Any] | None = None
+) -> Sb3Model:
+    """Return a model after `steps` decisions in `env`, trained on the CPU.
 
-    Errors: ValueError (UnknownTrainer, InvalidSetting), ExtraMissingError.
+    `settings`: further arguments of the trainer (`n_steps`, ...). Raises ValueError (UnknownTrainer, InvalidSetting) or
+    ExtraMissingError.
     """
     if trainer not in TRAINERS:
-        raise ValueError(f"UnknownTrainer: trainer is {trainer!r}; give one of {', '.join(TRAINERS)}.")
+        raise ValueError(f"UnknownTrainer: trainer {trainer!r} is not supported; give one of {', '.join(TRAINERS)}.")
     if steps < 1:
-        raise ValueError(f"InvalidSetting: steps is {steps}; give 1 or more.")
-    made = getattr(_installed(), TRAINERS[trainer])(
+        raise ValueError(f"InvalidSetting: steps must be at least 1 (got {steps}).")
+    untrained = getattr(_import_sb3(), TRAINERS[trainer])(
         "MultiInputPolicy", env, seed=seed, device="cpu", **(settings or {})
     )
-    model: Model = made.learn(steps)
+    model: Sb3Model = untrained.learn(steps)
     return model
 
 
-def mean_completion(model: Model, env: SchedulingEnv, workload: Workload) -> float:
-    """Mean completion time (s) of one workload under the model's most likely choices."""
+def mean_completion(model: Sb3Model, env: SchedulingEnv, workload: Workload) -> float:
+    """Return the mean completion time (s) of one workload under the model's most likely actions."""
     observation, _ = env.reset(options={"workload": workload})
     over, info = False, {"mean_completion": np.nan}
     while not over:
@@ -55,7 +59,8 @@ def mean_completion(model: Model, env: SchedulingEnv, workload: Workload) -> flo
     return float(info["mean_completion"])
 
 
-def _installed() -> ModuleType:
+def _import_sb3() -> ModuleType:
+    """Import Stable-Baselines3. Raise ExtraMissingError if it is not installed."""
     try:
         return importlib.import_module("stable_baselines3")
     except ModuleNotFoundError as error:

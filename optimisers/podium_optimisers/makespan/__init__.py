@@ -1,5 +1,5 @@
-"""(Pm,Pk)||Cmax: n independent tasks, m CPUs and k GPUs, the earliest end of all. For `podium optimise makespan`.
+"""(Pm,Pk)||Cmax: minimise the makespan of n independent tasks on m CPUs and k GPUs.
 
-Every method of `registry` takes an `Instance` and gives a `Schedule` with a certified lower bound.
-Formulas and sources: docs/optimisers-makespan.md.
+Every method of `registry` takes a `MakespanInstance` and returns a `MakespanSchedule` with a certified lower bound.
+Formulas and sources: docs/explanation/optimisers/makespan.md.
 """

@@ -1,7 +1,8 @@
-"""A genetic algorithm on assignments: one gene a task, its machine; vectorised over the population; seeded.
+"""A genetic algorithm on assignments: one gene for each task, its machine; vectorised and seeded.
 
-Tournaments of two, uniform crossover, mutation, a repair that moves one task of each child off the machine that ends
-last, elitism; one child of every generation is taught by local search (a memetic algorithm, Moscato 1989).
+It uses tournaments of two, uniform crossover, mutation and elitism. A repair step moves one task of each child away
+from the machine that ends last. One child of every generation is improved by local search (a memetic algorithm, Moscato
+1989).
 """
 
 from __future__ import annotations
@@ -10,72 +11,79 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from podium_optimisers.makespan.instance import Floats, Instance, Ints
+from podium_optimisers.arrays import Floats, Ints
+from podium_optimisers.makespan.instance import MakespanInstance
 from podium_optimisers.makespan.local_search import improve
 
 POPULATION = 60
-MOST, LEAST, TASKS = 1000, 100, 100_000  # generations: TASKS / n of them, within these limits
-IMMIGRANTS = 0.6  # share of genes that differ at random from a given start in the first generation
+MAX_GENERATIONS, MIN_GENERATIONS, GENE_BUDGET = 1000, 100, 100_000  # GENE_BUDGET / n generations, within these limits
+RANDOM_GENE_SHARE = 0.6  # share of random genes in the first generation
 
 
 def evolve(
-    instance: Instance, starts: Sequence[Ints], rng: np.random.Generator, generations: int | None = None
+    instance: MakespanInstance, starts: Sequence[Ints], rng: np.random.Generator, generations: int | None = None
 ) -> Ints:
-    """The best assignment of all generations, shape (n,): never worse than the best of `starts`."""
-    table = instance.table()
+    """Return the best assignment of all generations, shape (n,), never worse than the best of `starts`."""
+    table = instance.time_matrix()
     n = instance.n
-    generations = min(MOST, max(LEAST, TASKS // n)) if generations is None else generations
-    people = np.array([starts[i % len(starts)] for i in range(POPULATION)])
-    changed = rng.random((POPULATION, n)) < IMMIGRANTS
+    generations = min(MAX_GENERATIONS, max(MIN_GENERATIONS, GENE_BUDGET // n)) if generations is None else generations
+    population = np.array([starts[i % len(starts)] for i in range(POPULATION)])
+    changed = rng.random((POPULATION, n)) < RANDOM_GENE_SHARE
     changed[: len(starts)] = False
     child, gene = np.nonzero(changed)
-    people[child, gene] = _anywhere(table, gene, rng)
-    ends = _ends(table, people)
+    population[child, gene] = _random_machines(table, gene, rng)
+    makespans = _makespans(table, population)
     for _ in range(generations):
-        rivals = rng.integers(0, POPULATION, (2, POPULATION, 2))
-        parents = np.where(ends[rivals[..., 0]] <= ends[rivals[..., 1]], rivals[..., 0], rivals[..., 1])
-        children = np.where(rng.random((POPULATION, n)) < 0.5, people[parents[0]], people[parents[1]])
+        contestants = rng.integers(0, POPULATION, (2, POPULATION, 2))
+        parents = np.where(
+            makespans[contestants[..., 0]] <= makespans[contestants[..., 1]], contestants[..., 0], contestants[..., 1]
+        )
+        children = np.where(rng.random((POPULATION, n)) < 0.5, population[parents[0]], population[parents[1]])
         child, gene = np.nonzero(rng.random((POPULATION, n)) < 1.0 / n)
-        children[child, gene] = _anywhere(table, gene, rng)
-        children = _repaired(table, children, rng)
-        children[-1] = people[int(ends.argmin())]
-        # anyone but the best: who is taught again and again fills the population with copies
-        pupil = int(rng.integers(0, POPULATION - 1))
-        children[pupil] = improve(instance, children[pupil], table)
-        people, ends = children, _ends(table, children)
-    return improve(instance, people[int(ends.argmin())], table)
+        children[child, gene] = _random_machines(table, gene, rng)
+        children = _repair(table, children, rng)
+        children[-1] = population[int(makespans.argmin())]
+        # never the elite child: improving it in each generation would fill the population with copies
+        learner = int(rng.integers(0, POPULATION - 1))
+        children[learner] = improve(instance, children[learner], table)
+        population, makespans = children, _makespans(table, children)
+    return improve(instance, population[int(makespans.argmin())], table)
 
 
-def _loads(table: Floats, people: Ints) -> Floats:
-    """Load of each machine for each assignment, shape (people, machines)."""
-    count, machines = people.shape[0], table.shape[1]
-    cells = people + machines * np.arange(count)[:, None]
-    seconds = table[np.arange(table.shape[0]), people]
+def _loads(table: Floats, population: Ints) -> Floats:
+    """Return the load of each machine for each assignment, shape (population, machines)."""
+    count, machines = population.shape[0], table.shape[1]
+    cells = population + machines * np.arange(count)[:, None]
+    seconds = table[np.arange(table.shape[0]), population]
     loads = np.bincount(cells.ravel(), seconds.ravel(), count * machines).astype(np.float64, copy=False)
     return loads.reshape(count, machines)
 
 
-def _ends(table: Floats, people: Ints) -> Floats:
-    ends: Floats = _loads(table, people).max(axis=1)
-    return ends
+def _makespans(table: Floats, population: Ints) -> Floats:
+    """Return the makespan of each assignment, shape (population,)."""
+    makespans: Floats = _loads(table, population).max(axis=1)
+    return makespans
 
 
-def _anywhere(table: Floats, tasks: Ints, rng: np.random.Generator) -> Ints:
-    """A random machine for each of `tasks`, among those that can run it."""
-    able = np.isfinite(table).cumsum(axis=1)[tasks]
-    drawn = np.floor(rng.random(tasks.size) * able[:, -1])
-    found: Ints = (able <= drawn[:, None]).sum(axis=1)
-    return found
+def _random_machines(table: Floats, tasks: Ints, rng: np.random.Generator) -> Ints:
+    """Return a random machine for each of `tasks`, among those that can run it."""
+    feasible = np.isfinite(table).cumsum(axis=1)[tasks]
+    drawn = np.floor(rng.random(tasks.size) * feasible[:, -1])
+    machines: Ints = (feasible <= drawn[:, None]).sum(axis=1)
+    return machines
 
 
-def _repaired(table: Floats, people: Ints, rng: np.random.Generator) -> Ints:
-    """One random task of the machine that ends last goes where it ends first, in every assignment."""
-    loads = _loads(table, people)
+def _repair(table: Floats, population: Ints, rng: np.random.Generator) -> Ints:
+    """Move one random task in every assignment away from the machine that ends last.
+
+    It goes to the machine where it ends first.
+    """
+    loads = _loads(table, population)
     last = loads.argmax(axis=1)
-    lottery = np.where(people == last[:, None], rng.random(people.shape), -1.0)
-    task = lottery.argmax(axis=1)
-    rows = np.arange(people.shape[0])
+    draws = np.where(population == last[:, None], rng.random(population.shape), -1.0)
+    task = draws.argmax(axis=1)
+    rows = np.arange(population.shape[0])
     loads[rows, last] -= table[task, last]
-    people = people.copy()
-    people[rows, task] = (loads + table[task]).argmin(axis=1)
-    return people
+    population = population.copy()
+    population[rows, task] = (loads + table[task]).argmin(axis=1)
+    return population

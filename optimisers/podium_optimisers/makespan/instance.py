@@ -1,7 +1,6 @@
-"""What is to be scheduled: tasks with their seconds on a CPU and on a GPU, and how many of each there are.
+"""The input of makespan scheduling: tasks with CPU and GPU times, and the numbers of machines.
 
-Every method takes an `Instance`; `tasks_csv` and tests build them. Machines are numbered 0..m-1 (CPUs), then m..m+k-1
-(GPUs). An infinite time means that the task cannot run on that side.
+Machines are numbered 0..m-1 (CPUs), then m..m+k-1 (GPUs). An infinite time means that the task cannot run on that side.
 """
 
 from __future__ import annotations
@@ -11,51 +10,64 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from podium_optimisers.arrays import Floats, Ints
 
-SHORTEST, LONGEST = 1e-9, 1e9  # seconds: beyond these, sums of times lose the digits that a certificate needs
-MOST = 10_000  # machines: beyond these the methods, which look at each of them, take minutes
+MIN_SECONDS, MAX_SECONDS = 1e-9, 1e9  # outside this range, sums of times lose the digits that a certificate needs
+MAX_MACHINES = 10_000  # above this the methods take minutes
 
 
 class MakespanError(ValueError):
-    """A "no" of this room: a CamelCase code and a sentence with field, value and cure."""
+    """Invalid input or an invalid schedule: `code` is a CamelCase identifier.
+
+    The message names the field, the value and the cure.
+    """
 
     code = "InvalidInstance"
 
 
 class NoTasksError(MakespanError):
+    """The instance has no tasks."""
+
     code = "NoTasks"
 
 
 class NoMachinesError(MakespanError):
+    """The instance has no machines, or a negative number of them."""
+
     code = "NoMachines"
 
 
 class TooManyMachinesError(MakespanError):
+    """A side has more machines than the methods can handle."""
+
     code = "TooManyMachines"
 
 
 class InvalidTimeError(MakespanError):
+    """A time is not a valid duration of a task."""
+
     code = "InvalidTime"
 
 
 class NoFittingMachineError(MakespanError):
+    """A task cannot run on any machine."""
+
     code = "NoFittingMachine"
 
 
 class InvalidNameError(MakespanError):
+    """Task names are missing, too long or not unique."""
+
     code = "InvalidName"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Instance:
-    """`cpu`, `gpu`: seconds of each task on either side, shape (n,), inf where it cannot run; `cpus`, `gpus`: machines.
+class MakespanInstance:
+    """An instance: `cpu` and `gpu` are the seconds of each task on either side, shape (n,).
 
-    A side without machines makes all its times infinite, so no method needs to ask. Raises MakespanError.
+    A time is inf if the task cannot run on that side. `cpus` and `gpus` are the numbers of machines. All times of a
+    side without machines become inf, so the methods need no special case. Raises MakespanError.
     """
 
     names: tuple[str, ...]
@@ -67,19 +79,21 @@ class Instance:
     @classmethod
     def of(
         cls, cpu: Iterable[float], gpu: Iterable[float], cpus: int, gpus: int, names: Sequence[str] = ()
-    ) -> Instance:
-        """From any sequences of seconds; tasks without names are called t0, t1, ..."""
+    ) -> MakespanInstance:
+        """Return an instance from any sequences of seconds. Tasks without names are called t0, t1, ..."""
         first, second = (np.array(list(times), dtype=np.float64) for times in (cpu, gpu))
         if first.shape != second.shape:
-            raise InvalidTimeError(f"cpu has {first.size} times, gpu has {second.size}: give each task one of either")
+            raise InvalidTimeError(
+                f"cpu has {first.size} times and gpu has {second.size}; give each task one time on each side"
+            )
         return cls(tuple(names) or tuple(f"t{i}" for i in range(first.size)), first, second, cpus, gpus)
 
     def __post_init__(self) -> None:
         check_machines(self.cpus, self.gpus)
         if not self.cpu.size:
-            raise NoTasksError("tasks: there are none; give at least one")
+            raise NoTasksError("tasks: the list is empty; give at least one task")
         if len(self.names) != self.cpu.size or len(set(self.names)) != len(self.names):
-            raise InvalidNameError("name: names must be as many as tasks, and no two alike")
+            raise InvalidNameError("name: give one name for each task, and no name twice")
         for name, on_cpu, on_gpu in zip(self.names, self.cpu.tolist(), self.gpu.tolist(), strict=True):
             check_task(name, on_cpu, on_gpu, self.cpus, self.gpus)
         for side, machines in (("cpu", self.cpus), ("gpu", self.gpus)):
@@ -89,62 +103,68 @@ class Instance:
 
     @property
     def n(self) -> int:
+        """Return the number of tasks."""
         return int(self.cpu.size)
 
     @property
     def machines(self) -> int:
+        """Return the number of machines."""
         return self.cpus + self.gpus
 
     def machine_name(self, machine: int) -> str:
+        """Return the name of a machine, such as cpu-0 or gpu-1."""
         return f"cpu-{machine}" if machine < self.cpus else f"gpu-{machine - self.cpus}"
 
-    def table(self) -> Floats:
-        """Seconds of every task on every machine, shape (n, m + k)."""
+    def time_matrix(self) -> Floats:
+        """Return the seconds of every task on every machine, shape (n, m + k)."""
         return np.concatenate(
             [np.repeat(self.cpu[:, None], self.cpus, axis=1), np.repeat(self.gpu[:, None], self.gpus, axis=1)], axis=1
         )
 
     def seconds_on(self, machine_of: Ints) -> Floats:
-        """Seconds of each task where `machine_of` puts it, shape (n,)."""
+        """Return the seconds of each task on its assigned machine, shape (n,)."""
         return np.where(machine_of < self.cpus, self.cpu, self.gpu)
 
     def loads(self, machine_of: Ints) -> Floats:
-        """Seconds of work of each machine, shape (m + k,)."""
+        """Return the seconds of work of each machine, shape (m + k,)."""
         return np.bincount(machine_of, self.seconds_on(machine_of), self.machines).astype(np.float64, copy=False)
 
     def acceleration(self) -> Floats:
-        """Seconds on a CPU over seconds on a GPU: inf for GPU-only tasks, 0 for CPU-only ones; shape (n,)."""
+        """Return CPU time / GPU time of each task, shape (n,).
+
+        It is inf for GPU-only tasks and 0 for CPU-only ones.
+        """
         return self.cpu / self.gpu
 
-    def taken(self, order: Ints) -> Instance:
-        """The same tasks in another order."""
-        return Instance(
+    def reordered(self, order: Ints) -> MakespanInstance:
+        """Return an instance with the same tasks in another order."""
+        return MakespanInstance(
             tuple(self.names[i] for i in order.tolist()), self.cpu[order], self.gpu[order], self.cpus, self.gpus
         )
 
 
 def check_task(name: str, cpu: float, gpu: float, cpus: int, gpus: int) -> None:
-    """Raises MakespanError naming the task and the field."""
+    """Raise MakespanError that names the task and the field if the task is invalid."""
     for field, seconds in (("cpu", cpu), ("gpu", gpu)):
-        if math.isnan(seconds) or (math.isfinite(seconds) and not SHORTEST <= seconds <= LONGEST) or seconds < 0:
-            text = f"task {name}: {field}: {seconds:g} s is no time of a task"
-            raise InvalidTimeError(
-                f"{text}; give {SHORTEST:g} to {LONGEST:g} seconds, or leave it empty if it cannot run there"
-            )
+        if math.isnan(seconds) or (math.isfinite(seconds) and not MIN_SECONDS <= seconds <= MAX_SECONDS) or seconds < 0:
+            text = f"task {name}: {field}: {seconds:g} s is out of range"
+            cure = f"give {MIN_SECONDS:g} to {MAX_SECONDS:g} seconds, or leave it empty if the task cannot run there"
+            raise InvalidTimeError(f"{text}; {cure}")
     if not (math.isfinite(cpu) and cpus) and not (math.isfinite(gpu) and gpus):
         text = (
-            f"task {name}: cpu, gpu: it fits nowhere (cpu {cpu:g} s with {cpus} CPUs, gpu {gpu:g} s with {gpus} GPUs)"
+            f"task {name}: cpu, gpu: no machine can run it (cpu {cpu:g} s with {cpus} CPUs, "
+            f"gpu {gpu:g} s with {gpus} GPUs)"
         )
-        raise NoFittingMachineError(f"{text}; give it a time on a side that has machines, or take it out")
+        raise NoFittingMachineError(f"{text}; give a time on a side that has machines, or remove the task")
 
 
 def check_machines(cpus: int, gpus: int) -> None:
-    """Raises NoMachinesError, TooManyMachinesError."""
+    """Raise NoMachinesError or TooManyMachinesError if the numbers of machines are invalid."""
     for field, given in (("cpus", cpus), ("gpus", gpus)):
         if given < 0:
-            raise NoMachinesError(f"{field}: {given} machines are not possible; give 0 or more")
-        if given > MOST:
-            text = f"{field}: {given} machines are more than can be looked through; give {MOST} or fewer"
-            raise TooManyMachinesError(f"{text} (more than there are tasks change nothing)")
+            raise NoMachinesError(f"{field}: {given} machines are impossible; give 0 or more")
+        if given > MAX_MACHINES:
+            text = f"{field}: {given} machines exceed the limit; give {MAX_MACHINES} or fewer"
+            raise TooManyMachinesError(f"{text} (more machines than tasks change nothing)")
     if cpus + gpus == 0:
-        raise NoMachinesError("cpus, gpus: there is no machine; give at least one of either")
+        raise NoMachinesError("cpus, gpus: there are no machines; give at least one")

@@ -1,6 +1,6 @@
-"""The edge: tasks from CSV text with the columns name, cpu, gpu (seconds). Called by `podium optimise makespan`.
+"""Read tasks from CSV with the columns name, cpu and gpu (seconds).
 
-An empty time means that the task cannot run on that side. Each "no" names line, task and field.
+An empty time means that the task cannot run on that side. Errors name the line, the task and the field.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from podium_optimisers.makespan.instance import (
-    Instance,
     InvalidNameError,
     InvalidTimeError,
     MakespanError,
+    MakespanInstance,
     NoTasksError,
     check_machines,
     check_task,
@@ -25,10 +25,13 @@ COLUMNS = ("name", "cpu", "gpu")
 
 
 class InvalidTableError(MakespanError):
+    """The CSV has a wrong header, a wrong number of fields or wrong quotation marks."""
+
     code = "InvalidTable"
 
 
 def _seconds(given: object) -> object:
+    """Return inf for an empty field and the field otherwise."""
     return math.inf if isinstance(given, str) and not given.strip() else given
 
 
@@ -45,39 +48,47 @@ class TaskRow(BaseModel):
     gpu: Seconds
 
 
-def read(text: str, cpus: int, gpus: int) -> Instance:
-    """Raises MakespanError."""
+def read_tasks(text: str, cpus: int, gpus: int) -> MakespanInstance:
+    """Read an instance from CSV text. Raise MakespanError if the text or a task is invalid."""
     check_machines(cpus, gpus)
     lines = csv.DictReader(text.lstrip("\ufeff").splitlines(), skipinitialspace=True)
     try:
         rows = _rows(lines, cpus, gpus)
     except csv.Error as error:
-        text = f"line {lines.reader.line_num}: no CSV ({error}); give name,cpu,gpu, and close each quote"
-        raise InvalidTableError(text) from error
-    return Instance.of([row.cpu for row in rows.values()], [row.gpu for row in rows.values()], cpus, gpus, tuple(rows))
+        message = f"line {lines.reader.line_num}: the row is not valid CSV ({error})"
+        raise InvalidTableError(f"{message}; give name,cpu,gpu and close each quotation mark") from error
+    return MakespanInstance.of(
+        [row.cpu for row in rows.values()], [row.gpu for row in rows.values()], cpus, gpus, tuple(rows)
+    )
 
 
 def _rows(lines: csv.DictReader[str], cpus: int, gpus: int) -> dict[str, TaskRow]:
+    """Return the rows by task name."""
     header = tuple((name or "").strip() for name in lines.fieldnames or ())
     if sorted(header) != sorted(COLUMNS):
-        shown = ", ".join(header) or "nothing"
+        shown = ", ".join(header) or "missing"
         raise InvalidTableError(f"line 1: the columns are {shown}; give name, cpu, gpu (seconds)")
     lines.fieldnames = list(header)
     rows: dict[str, TaskRow] = {}
     for line in lines:
         row = _row(lines.line_num, line)
         if row.name in rows:
-            raise InvalidNameError(f"line {lines.line_num}: task {row.name}: name: it is there twice; give it another")
+            raise InvalidNameError(
+                f"line {lines.line_num}: task {row.name}: name: two tasks have this name; give each task its own name"
+            )
         check_task(row.name, row.cpu, row.gpu, cpus, gpus)
         rows[row.name] = row
     if not rows:
-        raise NoTasksError("tasks: there are none below the header; give at least one line name,cpu,gpu")
+        raise NoTasksError("tasks: there are no lines below the header; give at least one line name,cpu,gpu")
     return rows
 
 
 def _row(number: int, line: dict[str, str | None]) -> TaskRow:
+    """Validate one line."""
     if None in line or None in line.values():
-        raise InvalidTableError(f"line {number}: it has not three fields; give name,cpu,gpu (a time may be empty)")
+        raise InvalidTableError(
+            f"line {number}: the line does not have three fields; give name,cpu,gpu (a time may be empty)"
+        )
     try:
         return TaskRow.model_validate(line)
     except ValidationError as error:
@@ -85,5 +96,5 @@ def _row(number: int, line: dict[str, str | None]) -> TaskRow:
         name = (line["name"] or "").strip() or "without a name"
         if field == "name":
             raise InvalidNameError(f"line {number}: task {name}: name: give 1 to 200 characters") from error
-        text = f"line {number}: task {name}: {field}: {line[field]!r} is no number"
-        raise InvalidTimeError(f"{text}; give seconds, or leave it empty if it cannot run there") from error
+        text = f"line {number}: task {name}: {field}: {line[field]!r} is not a number"
+        raise InvalidTimeError(f"{text}; give seconds, or leave it empty if the task cannot run there") from error

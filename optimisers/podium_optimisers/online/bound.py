@@ -1,9 +1,11 @@
-"""A certified lower bound on the makespan of a stream, as if all arrivals had been known. Called by `rules`, tests.
+"""A certified lower bound on the makespan of a stream, even if all arrivals had been known.
 
-A length L is impossible if, for some release time r, the tasks released at r or later do not fit, even cut into
-pieces, into (L - r) seconds of m CPUs and k GPUs, where a piece may run only on a side on which its whole task ends by
-L. Pieces are dealt out best by the ratio cpu / gpu (a fractional knapsack), so each check is exact and needs no LP
-solver. The largest impossible L is below every schedule. The proofs in docs/optimisers-online.md compare with it.
+A length L is impossible if, for some release time r, the tasks released at r or later do not fit into (L - r) seconds
+of m CPUs and k GPUs. Tasks may be cut into pieces, but a piece may run only on a side on which its whole task ends by
+L. Assigning pieces by the ratio cpu / gpu is optimal (a fractional knapsack), so each check is exact and needs no LP
+solver. The largest impossible L is a lower bound for every schedule. The proofs in
+docs/explanation/optimisers/online.md compare
+with it.
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_optimisers.online.stream import Floats, Stream
+from podium_optimisers.arrays import Floats
+from podium_optimisers.online.stream import Stream
 
 PRECISION = 1e-9  # of the bisection, relative
-SLACK = 1e-12  # work that counts as no work, relative: rounding must not make a possible length impossible
+SLACK = 1e-12  # relative; rounding must not make a possible length impossible
 
 
 @dataclass(frozen=True, slots=True)
 class _Sorted:
-    """The stream's arrays (n,) in the order in which tasks are worth a GPU: largest cpu / gpu first."""
+    """The stream's arrays (n,) in order of falling cpu / gpu: the tasks that gain most from a GPU first."""
 
     cpu: Floats
     gpu: Floats
@@ -29,7 +32,7 @@ class _Sorted:
 
 
 def lower_bound(stream: Stream) -> float:
-    """Seconds; 0 for an empty stream. O(n) checks of O(n) and a few bisections."""
+    """Return the bound in seconds, 0 for an empty stream. O(n) checks of O(n) and a few bisections."""
     if not stream.tasks:
         return 0.0
     cpu, gpu, release = stream.cpu, stream.gpu, stream.release
@@ -49,37 +52,39 @@ def lower_bound(stream: Stream) -> float:
 
 
 def _bisect(part: _Sorted, since: float, impossible: float, stream: Stream) -> float:
-    # all of it one after another on one machine each
+    """Return the largest impossible length that bisection finds."""
+    # a feasible length: all tasks one after another, each on its faster side
     possible = since + float(np.minimum(part.cpu, part.gpu).sum()) + impossible
     while possible - impossible > PRECISION * possible:
-        middle = (impossible + possible) / 2.0
-        if _fits(part, since, middle, stream):
-            possible = middle
+        guess = (impossible + possible) / 2.0
+        if _fits(part, since, guess, stream):
+            possible = guess
         else:
-            impossible = middle
+            impossible = guess
     return impossible
 
 
 def _fits(part: _Sorted, since: float, length: float, stream: Stream) -> bool:
+    """Return whether the tasks fit, cut into pieces, into the time from `since` to `length`."""
     never_cpu = part.release + part.cpu > length * (1.0 + SLACK)
     never_gpu = part.release + part.gpu > length * (1.0 + SLACK)
     if (never_cpu & never_gpu).any():
         return False
     window = (length - since) * (1.0 + SLACK) + SLACK * length
-    cpu_room = stream.cpus * window - part.cpu[never_gpu].sum()
-    gpu_room = stream.gpus * window - part.gpu[never_cpu].sum()
-    if cpu_room < 0.0 or gpu_room < 0.0:
+    cpu_time_left = stream.cpus * window - part.cpu[never_gpu].sum()
+    gpu_time_left = stream.gpus * window - part.gpu[never_cpu].sum()
+    if cpu_time_left < 0.0 or gpu_time_left < 0.0:
         return False
     either = ~(never_cpu | never_gpu)
-    return _left_for_cpus(part.cpu[either], part.gpu[either], float(gpu_room)) <= float(cpu_room)
+    return _left_for_cpus(part.cpu[either], part.gpu[either], float(gpu_time_left)) <= float(cpu_time_left)
 
 
-def _left_for_cpus(cpu: Floats, gpu: Floats, gpu_room: float) -> float:
-    """Least CPU work once the GPUs have taken all they can, the last task in part."""
+def _left_for_cpus(cpu: Floats, gpu: Floats, gpu_time_left: float) -> float:
+    """Return the least CPU work once the GPUs are full; the last task is split."""
     taken: NDArray[np.float64] = np.cumsum(gpu)
-    whole = int(np.searchsorted(taken, gpu_room, side="right"))
+    whole = int(np.searchsorted(taken, gpu_time_left, side="right"))
     left = float(cpu[whole:].sum())
     if whole < cpu.size:
         before = float(taken[whole - 1]) if whole else 0.0
-        left -= float(cpu[whole]) * (gpu_room - before) / float(gpu[whole])
+        left -= float(cpu[whole]) * (gpu_time_left - before) / float(gpu[whole])
     return left

@@ -1,4 +1,4 @@
-"""What a rule made of a stream: who ran where and when, and by how much the certified bound is missed."""
+"""The schedule of an online rule and its distance from the certified bound."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from podium_optimisers.arrays import Floats
 from podium_optimisers.online.bound import lower_bound
-from podium_optimisers.online.stream import Floats, Stream
+from podium_optimisers.online.stream import Stream
 
 TOLERANCE = 1e-9  # relative
 
 
 @dataclass(frozen=True, slots=True)
 class OnlineSchedule:
-    """`machine`, `starts`, `ends` (n,) in the order of `stream.tasks`; seconds. The last run where one was lost."""
+    """The machine, start and end of each task (n,), in the order of `stream.tasks`; times in seconds.
+
+    Where a machine failed under a task, the schedule holds the task's last run.
+    """
 
     stream: Stream
     machine: NDArray[np.int64]
@@ -30,20 +34,25 @@ class OnlineSchedule:
 
     @property
     def on_gpu(self) -> NDArray[np.bool_]:
+        """Return which tasks run on a GPU (n,)."""
         return self.machine >= self.stream.cpus
 
     @property
     def makespan(self) -> float:
+        """Return the end of the last task in seconds."""
         return float(self.ends.max(initial=0.0))
 
     @property
     def ratio(self) -> float:
-        """Makespan over the certified bound: at least the true competitive ratio on this stream."""
+        """Return makespan / certified bound, which is at least the true ratio on this stream."""
         return self.makespan / self.lower_bound if self.stream.tasks else 1.0
 
 
 def violations(schedule: OnlineSchedule) -> Iterator[str]:
-    """What is impossible about it: a sentence each, none if it is feasible. Written against the definition alone."""
+    """Yield a sentence for each violated constraint; none if the schedule is feasible.
+
+    The check uses only the definition of a schedule and none of the code that built it.
+    """
     stream = schedule.stream
     for number, task in enumerate(stream.tasks):
         machine, start, end = int(schedule.machine[number]), schedule.starts[number], schedule.ends[number]

@@ -1,4 +1,4 @@
-"""What arrives: tasks with a time on a CPU, on a GPU and a release time, and the machines. Input of every rule."""
+"""The input of online rules: tasks with CPU time, GPU time and release time, and the machines."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from podium_optimisers.queueing.checks import InputError, require, require_count
-
-Floats = NDArray[np.float64]
+from podium_optimisers.arrays import Floats
+from podium_optimisers.validation import InputError, require_count, require_number
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Seconds on a CPU, seconds on a GPU (infinite: it cannot run there), and when it becomes known."""
+    """A task: seconds on a CPU, seconds on a GPU (inf: it cannot run there) and its release time."""
 
     name: str
     cpu: float
@@ -26,7 +24,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """`tasks` in the order in which they become known; machines 0..cpus-1 are CPUs, the `gpus` after them GPUs."""
+    """Tasks in the order in which they become known. Machines 0..cpus-1 are CPUs; the GPUs follow."""
 
     tasks: tuple[Task, ...]
     cpus: int
@@ -34,46 +32,53 @@ class Stream:
 
     @staticmethod
     def of(tasks: Iterable[Task], cpus: int, gpus: int) -> Stream:
-        """Checked and sorted by release (tasks of one instant stay in the order given)."""
-        require_count(cpus, "cpus", least=0)
-        require_count(gpus, "gpus", least=0)
+        """Validate the tasks and sort them by release; equal releases keep their order."""
+        require_count(cpus, "cpus", at_least=0)
+        require_count(gpus, "gpus", at_least=0)
         if cpus + gpus == 0:
-            raise InputError("NoMachines", "cpus, gpus", "there is no machine; give one or more")
+            raise InputError("NoMachines", "cpus, gpus", "there are no machines; give one or more")
         given = tuple(tasks)
         names = {task.name for task in given}
         for task in given:
             if task.name not in names:
-                raise InputError("NameReserved", "name", "is the name of two tasks; give each its own", task.name)
+                raise InputError(
+                    "NameReserved", "name", "two tasks have this name; give each task its own name", task.name
+                )
             names.discard(task.name)
             _check(task, cpus, gpus)
         return Stream(tuple(sorted(given, key=lambda task: task.release)), cpus, gpus)
 
     @property
     def cpu(self) -> Floats:
+        """Return the seconds of each task on a CPU (n,)."""
         return np.array([task.cpu for task in self.tasks], dtype=np.float64)
 
     @property
     def gpu(self) -> Floats:
+        """Return the seconds of each task on a GPU (n,)."""
         return np.array([task.gpu for task in self.tasks], dtype=np.float64)
 
     @property
     def release(self) -> Floats:
+        """Return the release time of each task (n,)."""
         return np.array([task.release for task in self.tasks], dtype=np.float64)
 
     @property
-    def spread(self) -> float:
-        """sqrt(machines of the larger side / of the smaller): what the ratios of ER-LS and QA grow with."""
+    def sqrt_side_ratio(self) -> float:
+        """Return s = sqrt(machines of the larger side / of the smaller), which the ratios depend on."""
         few, many = sorted((self.cpus, self.gpus))
         return math.sqrt(many / few) if few else 1.0
 
 
 def _check(task: Task, cpus: int, gpus: int) -> None:
+    """Raise InputError for an invalid time or a task that no machine can run."""
     for field, seconds in (("cpu", task.cpu), ("gpu", task.gpu)):
         if seconds != math.inf:
-            require(seconds, field, task=task.name, above=0.0)
-    require(task.release, "release", task=task.name, least=0.0)
+            require_number(seconds, field, item=task.name, above=0.0)
+    require_number(task.release, "release", item=task.name, at_least=0.0)
     if not (cpus and math.isfinite(task.cpu)) and not (gpus and math.isfinite(task.gpu)):
         text = (
-            f"{task.cpu:g} s on {cpus} CPUs or {task.gpu:g} on {gpus} GPUs fit nowhere; give times where machines are"
+            f"no machine can run the task ({task.cpu:g} s on {cpus} CPUs, {task.gpu:g} s on {gpus} GPUs); "
+            "give a finite time on a side that has machines"
         )
         raise InputError("NoFittingMachine", "cpu, gpu", text, task.name)

@@ -1,3 +1,4 @@
-"""What history says about jobs to come: durations (for predicted-SJF) and arrivals (Holt-Winters). See
-docs/optimisers-preemption.md.
+"""Predictions from history: durations for predicted SJF, and arrivals by Holt-Winters.
+
+See docs/explanation/optimisers/preemption.md.
 """

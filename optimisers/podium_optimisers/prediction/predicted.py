@@ -1,9 +1,9 @@
-"""Predicted-SJF and predicted-SRPT: the shortest by prediction goes first, learned only from jobs that have ended.
+"""Predicted SJF and predicted SRPT: the shortest predicted duration first.
 
-A job's prediction is made when it arrives. When jobs of its narrowest class end and change what is expected by more
-than a tenth, the waiting jobs of the class are queued anew. With preemption a job that outlives its prediction is taken
-for twice as long as was thought, and again at each doubling: a wrong guess costs at most a few turns. Run like every
-policy: `simulate(workload, cluster, PredictedSjf(), costs)`.
+The predictions are learned from completed jobs. A job's prediction is made when it arrives. When completions change the
+prediction of a job's narrowest class by more than a tenth, the waiting jobs of that class are queued again. With
+preemption, the prediction of a job that outlives it is doubled, so a wrong prediction costs little. Use the policies
+like all others: `simulate(workload, cluster, PredictedSjfPolicy(), costs)`.
 """
 
 from __future__ import annotations
@@ -12,87 +12,97 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from podium_optimisers.engine.cluster import Cluster, Costs
-from podium_optimisers.engine.priority import PriorityDecider, Static
+from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
+from podium_optimisers.engine.priority import PriorityScheduler, StaticOrdering
 from podium_optimisers.engine.simulation import JobState
 from podium_optimisers.engine.workload import Workload
-from podium_optimisers.prediction.history import Class, DurationHistory, HistorySettings, classes_of
+from podium_optimisers.prediction.history import DurationHistory, HistorySettings, JobClass, job_classes
 
-TOLERANCE = 0.1  # share by which a class's expectation must change before its waiting jobs are queued anew
+TOLERANCE = 0.1  # relative change of a class's prediction that requeues its waiting jobs
 
 
-class PredictedShortest(Static):
-    """The order by predicted duration; never reads a job's duration before the job has ended."""
+class PredictedDurationOrdering(StaticOrdering):
+    """The order by predicted duration. It never reads the duration of a job that has not completed."""
 
     def __init__(self, workload: Workload, history: DurationHistory) -> None:
         self.workload = workload
         self.history = history
-        self._expected: dict[Class, float] = {}  # what the waiting jobs of a class were last queued under
-        self._members: dict[Class, list[JobState]] = {}
+        # the prediction under which the waiting jobs of each class are queued
+        self._queued_predictions: dict[JobClass, float] = {}
+        self._members: dict[JobClass, list[JobState]] = {}
 
     def key(self, job: JobState, now: float) -> float:
-        classes = classes_of(self.workload, job.index)
-        guess = self.history.predict(classes)
-        if job.place is None:
+        """Return the predicted duration."""
+        classes = job_classes(self.workload, job.index)
+        prediction = self.history.predict(classes)
+        if job.placement is None:
             self._members.setdefault(classes[-1], []).append(job)
-        return guess
+        return prediction
 
-    def finished(self, job: JobState, now: float) -> Iterable[JobState]:
-        classes = classes_of(self.workload, job.index)
+    def on_completion(self, job: JobState, now: float) -> Iterable[JobState]:
+        """Learn from a completed job and return the jobs of its class if their prediction changed."""
+        classes = job_classes(self.workload, job.index)
         self.history.observe(classes, job.duration)
-        guess, before = self.history.predict(classes), self._expected.get(classes[-1])
-        if before is not None and abs(guess - before) <= TOLERANCE * before:
+        prediction, queued = self.history.predict(classes), self._queued_predictions.get(classes[-1])
+        if queued is not None and abs(prediction - queued) <= TOLERANCE * queued:
             return ()
-        self._expected[classes[-1]] = guess
+        self._queued_predictions[classes[-1]] = prediction
         return self._members.pop(classes[-1], ())
 
 
-class PredictedRemaining(PredictedShortest):
-    """The same with preemption: the key is the guess of the whole duration, doubled each time it is outlived."""
+class DoublingPredictionOrdering(PredictedDurationOrdering):
+    """The order by predicted duration with preemption. The prediction doubles each time a job outlives it."""
 
     def __init__(self, workload: Workload, history: DurationHistory) -> None:
         super().__init__(workload, history)
-        self._guesses: dict[int, float] = {}  # of jobs that have begun: a guess holds until it is outlived
+        # predictions of started jobs, by sequence number: each holds until the job outlives it
+        self._predictions: dict[int, float] = {}
 
     def key(self, job: JobState, now: float) -> float:
-        guess = self._guesses.get(job.sequence)
-        if guess is None:
-            guess = super().key(job, now)
-            if job.place is not None:
-                self._guesses[job.sequence] = guess
-        return guess
+        """Return the current prediction of the whole duration."""
+        prediction = self._predictions.get(job.sequence)
+        if prediction is None:
+            prediction = super().key(job, now)
+            if job.placement is not None:
+                self._predictions[job.sequence] = prediction
+        return prediction
 
-    def changes(self, job: JobState, now: float) -> float:
-        return math.inf if job.place is None else job.ready + self._guesses[job.sequence] - job.done
+    def next_change(self, job: JobState, now: float) -> float:
+        """Return when a running job outlives its prediction."""
+        return math.inf if job.placement is None else job.ready + self._predictions[job.sequence] - job.done
 
-    def alarmed(self, job: JobState, now: float) -> None:
-        self._guesses[job.sequence] *= 2.0
+    def on_timer(self, job: JobState, now: float) -> None:
+        """Double the prediction."""
+        self._predictions[job.sequence] *= 2.0
 
-    def finished(self, job: JobState, now: float) -> Iterable[JobState]:
-        self._guesses.pop(job.sequence, None)
-        return super().finished(job, now)
+    def on_completion(self, job: JobState, now: float) -> Iterable[JobState]:
+        """Forget the job's prediction and learn from its duration."""
+        self._predictions.pop(job.sequence, None)
+        return super().on_completion(job, now)
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedSjf:
-    """SJF by prediction; a job that has begun keeps its GPUs."""
+class PredictedSjfPolicy:
+    """SJF by predicted duration. A job that has started keeps its GPUs."""
 
     settings: HistorySettings = field(default_factory=HistorySettings)
     backfill: bool = True
     name: str = "predicted-sjf"
 
-    def begin(self, workload: Workload, cluster: Cluster, costs: Costs) -> PriorityDecider:
-        ordering = PredictedShortest(workload, DurationHistory(self.settings))
-        return PriorityDecider(ordering, preemptive=False, backfill=self.backfill)
+    def make_scheduler(self, workload: Workload, cluster: GpuCluster, costs: PreemptionCosts) -> PriorityScheduler:
+        """Return a new scheduler with an empty history."""
+        ordering = PredictedDurationOrdering(workload, DurationHistory(self.settings))
+        return PriorityScheduler(ordering, preemptive=False, backfill=self.backfill)
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedSrpt:
-    """By prediction with preemption and doubling guesses."""
+class PredictedSrptPolicy:
+    """SRPT by predicted duration: preemptive, with predictions that double."""
 
     settings: HistorySettings = field(default_factory=HistorySettings)
     name: str = "predicted-srpt"
 
-    def begin(self, workload: Workload, cluster: Cluster, costs: Costs) -> PriorityDecider:
-        ordering = PredictedRemaining(workload, DurationHistory(self.settings))
-        return PriorityDecider(ordering, preemptive=True, backfill=True, margin=costs.worst)
+    def make_scheduler(self, workload: Workload, cluster: GpuCluster, costs: PreemptionCosts) -> PriorityScheduler:
+        """Return a new scheduler with an empty history."""
+        ordering = DoublingPredictionOrdering(workload, DurationHistory(self.settings))
+        return PriorityScheduler(ordering, preemptive=True, backfill=True, margin=costs.worst)

@@ -1,3 +1,4 @@
-"""Orders of jobs for the virtual-time engine: FIFO, SJF, SRPT, LAS with queues, Gittins. See
-docs/optimisers-preemption.md.
+"""Scheduling policies for the simulator: FIFO, SJF, SRPT, LAS with discrete queues, Gittins.
+
+See docs/explanation/optimisers/preemption.md.
 """

@@ -1,1 +1,1 @@
-"""Queueing theory of GPU clusters: formulas, exact simulation, admission and capacity. Called by `podium capacity`."""
+"""Queueing theory for GPU clusters: formulas, exact simulation, admission and capacity planning."""

@@ -1,7 +1,7 @@
-"""Exact FCFS waits of a given stream on c servers: the recursions of Lindley and of Kiefer and Wolfowitz.
+"""Exact FCFS waits of a given arrival stream: the recursions of Lindley and of Kiefer and Wolfowitz.
 
-Called by `capacity` (a trace), the benchmarks and tests. Three forms of the same recursion: one server (no loop), many
-independent streams side by side (numpy does all streams' n-th job at once), one stream whose jobs take several GPUs.
+There are three forms of the same recursion: one server without a loop; many independent streams side by side, where
+numpy handles the n-th jobs of all streams at once; and one stream whose jobs take several GPUs.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_optimisers.queueing.checks import InputError, require_all, require_count
-
-Floats = NDArray[np.float64]
+from podium_optimisers.arrays import Floats
+from podium_optimisers.validation import InputError, require_count, require_numbers
 
 
 def poisson_arrivals(rng: np.random.Generator, rate: float, shape: tuple[int, ...]) -> Floats:
-    """Arrival times along the last axis, seconds."""
+    """Return Poisson arrival times in seconds along the last axis."""
     return np.cumsum(rng.exponential(1.0 / rate, shape), axis=-1)
 
 
 def lindley(arrivals: Floats, services: Floats) -> Floats:
-    """Waits (n,) on one server. W[n+1] = max(0, W[n] + S[n] - A[n]) is a sum less its running minimum: no loop.
+    """Return the waits (n,) on one server.
 
-    Source: Lindley (1952).
+    W[n+1] = max(0, W[n] + S[n] - A[n]) is a cumulative sum minus its running minimum, so no loop is needed. Source:
+    Lindley (1952).
     """
     _check(arrivals, services)
     steps = services[:-1] - np.diff(arrivals)
@@ -33,9 +33,10 @@ def lindley(arrivals: Floats, services: Floats) -> Floats:
 
 
 def kiefer_wolfowitz(arrivals: Floats, services: Floats, servers: int) -> Floats:
-    """Waits (streams, n) of `streams` independent queues, each FCFS on `servers`. O(n servers) numpy steps.
+    """Return the waits (streams, n) of independent FCFS queues on `servers` servers.
 
-    Kept is when each server is free next; a job takes the one that is free first. Source: Kiefer and Wolfowitz (1955).
+    The state is the time at which each server is free next; a job takes the earliest. O(n servers) numpy steps. Source:
+    Kiefer and Wolfowitz (1955).
     """
     _check(arrivals, services)
     require_count(servers, "servers")
@@ -43,30 +44,33 @@ def kiefer_wolfowitz(arrivals: Floats, services: Floats, servers: int) -> Floats
     free = np.full((streams, servers), -np.inf)
     rows = np.arange(streams)
     waits = np.empty((count, streams))
-    coming, lasting = np.ascontiguousarray(arrivals.T), np.ascontiguousarray(services.T)
+    arrivals_by_job, services_by_job = np.ascontiguousarray(arrivals.T), np.ascontiguousarray(services.T)
     for job in range(count):
         first = free.argmin(axis=1)
-        start = np.maximum(free[rows, first], coming[job])
-        free[rows, first] = start + lasting[job]
-        np.subtract(start, coming[job], out=waits[job])
+        start = np.maximum(free[rows, first], arrivals_by_job[job])
+        free[rows, first] = start + services_by_job[job]
+        np.subtract(start, arrivals_by_job[job], out=waits[job])
     return waits.T
 
 
 def gang_waits(arrivals: Floats, services: Floats, widths: NDArray[np.int64], gpus: int) -> Floats:
-    """Waits (n,) of one stream, FCFS without back-filling; job i takes `widths[i]` GPUs at once for `services[i]`.
+    """Return the waits (n,) of one FCFS stream without backfilling.
 
-    A job starts when the one before it has started and its GPUs are free. More GPUs never make a wait longer
-    (the recursion is monotone), which is what lets `capacity` search by bisection. O(sum of widths x log gpus).
+    Job i takes `widths[i]` GPUs at once for `services[i]` seconds. It starts when the job before it has started and its
+    GPUs are free. More GPUs never make a wait longer (the recursion is monotone), so `capacity` can search by
+    bisection. O(sum of widths x log gpus).
     """
     _check(arrivals, services)
     require_count(gpus, "gpus")
     if widths.shape != arrivals.shape:
-        raise InputError("ShapeMismatch", "widths", f"{widths.shape} is not the shape {arrivals.shape}")
+        raise InputError(
+            "ShapeMismatch", "widths", f"the shape is {widths.shape}; give the shape of arrivals, {arrivals.shape}"
+        )
     for job in np.flatnonzero((widths < 1) | (widths > gpus))[:1]:
-        text = f"{widths[job]} GPUs fit nowhere; the cluster has {gpus}"
+        text = f"a width of {widths[job]} GPUs is impossible; give 1 to {gpus}, the GPUs of the cluster"
         raise InputError("NoFittingMachine", "widths", text, f"[{job}]")
     before = float(arrivals[0]) if arrivals.size else 0.0
-    free = [before] * gpus  # when each is free next: a heap
+    free = [before] * gpus  # a heap of the times at which the GPUs are free next
     starts: list[float] = []
     pop, push, replace = heapq.heappop, heapq.heappush, heapq.heapreplace
     for arrival, length, width in zip(arrivals.tolist(), services.tolist(), widths.tolist(), strict=True):
@@ -85,28 +89,30 @@ def gang_waits(arrivals: Floats, services: Floats, widths: NDArray[np.int64], gp
     return np.asarray(starts) - arrivals
 
 
-def lost(arrivals: Floats, services: Floats, servers: int) -> NDArray[np.bool_]:
-    """Which jobs (streams, n) of queues without room to wait find all `servers` busy and are lost."""
+def blocked_jobs(arrivals: Floats, services: Floats, servers: int) -> NDArray[np.bool_]:
+    """Return which jobs (streams, n) are blocked in loss systems: they find all `servers` busy."""
     _check(arrivals, services)
     require_count(servers, "servers")
     streams, count = arrivals.shape
     free = np.full((streams, servers), -np.inf)
     rows = np.arange(streams)
-    refused = np.empty((count, streams), dtype=np.bool_)
-    coming, lasting = np.ascontiguousarray(arrivals.T), np.ascontiguousarray(services.T)
+    blocked = np.empty((count, streams), dtype=np.bool_)
+    arrivals_by_job, services_by_job = np.ascontiguousarray(arrivals.T), np.ascontiguousarray(services.T)
     for job in range(count):
         first = free.argmin(axis=1)
-        soonest = free[rows, first]
-        busy = soonest > coming[job]
-        free[rows, first] = np.where(busy, soonest, coming[job] + lasting[job])
-        refused[job] = busy
-    return refused.T
+        earliest = free[rows, first]
+        busy = earliest > arrivals_by_job[job]
+        free[rows, first] = np.where(busy, earliest, arrivals_by_job[job] + services_by_job[job])
+        blocked[job] = busy
+    return blocked.T
 
 
 def _check(arrivals: Floats, services: Floats) -> None:
-    require_all(arrivals, "arrivals")
-    require_all(services, "services", least=0.0)
+    require_numbers(arrivals, "arrivals")
+    require_numbers(services, "services", at_least=0.0)
     if arrivals.shape != services.shape:
-        raise InputError("ShapeMismatch", "services", f"{services.shape} is not the shape {arrivals.shape}")
+        raise InputError(
+            "ShapeMismatch", "services", f"the shape is {services.shape}; give the shape of arrivals, {arrivals.shape}"
+        )
     if np.any(np.diff(arrivals, axis=-1) < 0):
-        raise InputError("NotAscending", "arrivals", "times go back; sort jobs by arrival")
+        raise InputError("NotAscending", "arrivals", "arrival times decrease; sort the jobs by arrival")

@@ -1,27 +1,32 @@
-"""Least makespan of jobs with known work on GPUs of different speed: one LP, exact for jobs that can move at any time.
+"""Shares with the least makespan for jobs with known work.
 
-Called by `replay` and the benchmark. Source: Lawler and Labetoulle (1978); Gavel (OSDI 2020), section 4.2.
+One LP, exact for jobs that can migrate at any time. Source: Lawler and Labetoulle (1978); Gavel (OSDI 2020), section
+4.2.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from podium_optimisers.queueing.checks import InputError, require_all
-from podium_optimisers.sharing.lp import highest
-from podium_optimisers.sharing.problem import Floats, SharingProblem
-from podium_optimisers.sharing.shares import Shares
+from podium_optimisers.arrays import Floats
+from podium_optimisers.sharing.lp import maximise_min_level
+from podium_optimisers.sharing.problem import SharingProblem
+from podium_optimisers.sharing.shares import TimeShares
+from podium_optimisers.validation import InputError, require_numbers
 
 
-def makespan_shares(problem: SharingProblem, steps: Floats) -> Shares:
-    """`steps` (n,) of work left. The objective is 1 / makespan (per second): all jobs end at its inverse."""
+def makespan_shares(problem: SharingProblem, steps: Floats) -> TimeShares:
+    """Return the shares with the least makespan for `steps` (n,) of remaining work.
+
+    The objective is 1 / makespan (per second).
+    """
     if steps.shape != (len(problem.jobs),):
-        raise InputError("ShapeMismatch", "steps", f"has the shape {steps.shape}; give one for each job")
-    require_all(steps, "steps", problem.jobs, above=0.0)
-    found = highest(problem, problem.usable, steps, np.zeros_like(steps))
-    return Shares(problem, found.share, "least makespan (LP)", found.z, found.bound)
+        raise InputError("ShapeMismatch", "steps", f"the shape is {steps.shape}; give one value for each job")
+    require_numbers(steps, "steps", problem.jobs, above=0.0)
+    solution = maximise_min_level(problem, problem.usable, steps, np.zeros_like(steps))
+    return TimeShares(problem, solution.share, "least makespan (LP)", solution.z, solution.bound)
 
 
-def least_makespan(shares: Shares, steps: Floats) -> float:
-    """Seconds until the last job ends if everyone keeps these shares."""
+def least_makespan(shares: TimeShares, steps: Floats) -> float:
+    """Return the seconds until the last job ends if every job keeps these shares."""
     return float((steps / shares.throughput).max())

@@ -1,4 +1,4 @@
-"""Who shares what: jobs with a throughput on each type of GPU, and how many GPUs of each type there are."""
+"""The input of fair sharing: jobs with a throughput on each type of GPU, and the GPUs of each type."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from podium_optimisers.queueing.checks import InputError, require_all, require_count
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from podium_optimisers.arrays import Floats, Ints
+from podium_optimisers.validation import InputError, require_count, require_numbers
 
 
 @dataclass(frozen=True, slots=True)
 class SharingProblem:
-    """n jobs on T types. `rate` (n, T): steps per second of a job at work on `width` (n,) GPUs of that type, 0 where it
-    cannot run. `gpus` (T,): how many there are. `weight` (n,): what a job is worth beside the others.
+    """A problem of n jobs on T types. `rate` (n, T): steps per second on `width` GPUs of a type.
+
+    A rate is 0 where the job cannot run. `width` (n,): GPUs of a job. `gpus` (T,): GPUs of each type. `weight` (n,):
+    relative importance.
     """
 
     jobs: tuple[str, ...]
@@ -36,49 +36,54 @@ class SharingProblem:
         width: Sequence[int] | None = None,
         weight: Sequence[float] | None = None,
     ) -> SharingProblem:
-        """Checked. Widths and weights default to 1."""
+        """Return a validated problem. Widths and weights default to 1."""
         if not types:
-            raise InputError("NoMachines", "types", "there is no type of GPU; give one or more")
+            raise InputError("NoMachines", "types", "the list is empty; give one or more types of GPU")
         if not jobs:
-            raise InputError("NoJobs", "jobs", "there is no job; give one or more")
-        _shape("gpus", len(gpus), len(types), "types")
+            raise InputError("NoJobs", "jobs", "the list is empty; give one or more jobs")
+        _check_length("gpus", len(gpus), len(types), "types")
         for name, count in zip(types, gpus, strict=True):
-            require_count(count, "gpus", task=name, least=0)
+            require_count(count, "gpus", item=name, at_least=0)
         widths, weights = list(width or [1] * len(jobs)), list(weight or [1.0] * len(jobs))
-        _shape("width", len(widths), len(jobs), "jobs")
-        _shape("weight", len(weights), len(jobs), "jobs")
+        _check_length("width", len(widths), len(jobs), "jobs")
+        _check_length("weight", len(weights), len(jobs), "jobs")
         for name, count in zip(jobs, widths, strict=True):
-            require_count(count, "width", task=name)
+            require_count(count, "width", item=name)
         rates = np.asarray(rate, dtype=np.float64)
         if rates.shape != (len(jobs), len(types)):
-            text = f"has the shape {rates.shape}; give one row for each of {len(jobs)} jobs and {len(types)} columns"
+            text = f"the shape is {rates.shape}; give one row for each of {len(jobs)} jobs and {len(types)} columns"
             raise InputError("ShapeMismatch", "rate", text)
-        require_all(rates, "rate", jobs, least=0.0)
-        weighed = require_all(np.asarray(weights, dtype=np.float64), "weight", jobs, above=0.0)
-        found = SharingProblem(
+        require_numbers(rates, "rate", jobs, at_least=0.0)
+        weighed = require_numbers(np.asarray(weights, dtype=np.float64), "weight", jobs, above=0.0)
+        problem = SharingProblem(
             tuple(jobs), tuple(types), rates, np.asarray(widths, np.int64), np.asarray(gpus, np.int64), weighed
         )
-        for job in np.flatnonzero(~found.allowed.any(axis=1))[:1]:
-            text = f"{found.width[job]} GPUs fit on no type where its rate is above 0; give fewer, or a rate elsewhere"
-            raise InputError("NoFittingMachine", "width, rate", text, found.jobs[job])
-        return found
+        for job in np.flatnonzero(~problem.allowed.any(axis=1))[:1]:
+            text = (
+                f"{problem.width[job]} GPUs exceed each type with a rate above 0; give fewer, or a rate on another type"
+            )
+            raise InputError("NoFittingMachine", "width, rate", text, problem.jobs[job])
+        return problem
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """(n, T): where a job can run at all."""
+        """Return where each job can run (n, T)."""
         return (self.rate > 0.0) & (self.width[:, None] <= self.gpus[None, :])
 
     @property
     def usable(self) -> Floats:
-        """(n, T): the rate where the job can run, else 0."""
+        """Return the rate where the job can run, 0 elsewhere (n, T)."""
         return np.where(self.allowed, self.rate, 0.0)
 
-    def only(self, kept: NDArray[np.bool_]) -> SharingProblem:
-        """The same cluster with the jobs `kept` (n,)."""
-        names = tuple(name for name, stays in zip(self.jobs, kept, strict=True) if stays)
+    def subset(self, kept: NDArray[np.bool_]) -> SharingProblem:
+        """Return the problem with only the jobs `kept` (n,)."""
+        names = tuple(name for name, keep in zip(self.jobs, kept, strict=True) if keep)
         return SharingProblem(names, self.types, self.rate[kept], self.width[kept], self.gpus, self.weight[kept])
 
 
-def _shape(field: str, found: int, wanted: int, of: str) -> None:
-    if found != wanted:
-        raise InputError("ShapeMismatch", field, f"has {found} entries for {wanted} {of}; give one for each")
+def _check_length(field: str, problem: int, expected: int, of: str) -> None:
+    """Raise InputError if a list has the wrong length."""
+    if problem != expected:
+        raise InputError(
+            "ShapeMismatch", field, f"the list has {problem} entries for {expected} {of}; give one for each"
+        )

@@ -1,4 +1,4 @@
-"""What a method of sharing gives: for each job the share of time on each type, feasible, with a certificate."""
+"""The result of a sharing method: feasible time shares of each job on each type, with a certificate."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from podium_optimisers.sharing.problem import Floats, SharingProblem
+from podium_optimisers.arrays import Floats
+from podium_optimisers.sharing.problem import SharingProblem
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """`share` (n, T): part of the time in which a job runs on its GPUs of a type. `objective` is what was maximised
-    (see `method`), `bound` a proven limit of it that no sharing can pass, computed from prices and not by the solver.
+class TimeShares:
+    """Time shares. `share` (n, T): the part of the time in which a job runs on its GPUs of a type.
+
+    `objective` is the value that `method` maximised. `bound` is a proven limit that no sharing can exceed; it is
+    computed from prices, independently of the solver.
     """
 
     problem: SharingProblem
@@ -23,32 +26,32 @@ class Shares:
 
     @property
     def throughput(self) -> Floats:
-        """(n,) steps per second."""
+        """Return the steps per second of each job (n,)."""
         return np.asarray((self.problem.usable * self.share).sum(axis=1))
 
     @property
     def gap(self) -> float:
-        """Bound less objective: the objective is at most this far from the best."""
+        """Return bound - objective: the objective is at most this far from the optimum."""
         return self.bound - self.objective
 
     @property
     def residual(self) -> float:
-        """Largest violation: of shares below 0, time above 1, GPUs above those there are (relative to their count)."""
+        """Return the largest violation: shares below 0, time above 1, or GPUs above capacity (relative)."""
         problem, share = self.problem, self.share
         used = problem.width @ share - problem.gpus
-        found = [
+        violations = [
             float(-share.min()),
             float((share.sum(axis=1) - 1.0).max()),
             float((used / np.maximum(problem.gpus, 1)).max()),
             float(np.abs(share[~problem.allowed]).max(initial=0.0)),
         ]
-        return max(0.0, *found)
+        return max(0.0, *violations)
 
 
-def trimmed(problem: SharingProblem, share: Floats) -> Floats:
-    """A solver's shares without its rounding: no negative one, no job above its time, no type above its GPUs.
+def clip_to_feasible(problem: SharingProblem, share: Floats) -> Floats:
+    """Remove a solver's rounding from shares: negative shares, time above 1 and GPUs above capacity.
 
-    Whatever this takes away shows in the gap, since the objective is computed afterwards.
+    The objective is computed afterwards, so the gap includes any loss.
     """
     share = np.where(problem.allowed, np.clip(share, 0.0, None), 0.0)
     share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)

@@ -1,1 +1,1 @@
-"""May one more periodic task join what already runs on a GPU? A schedulability test, and the door that asks it."""
+"""Admission control of periodic tasks on a GPU, by a schedulability test."""

@@ -1,1 +1,1 @@
-"""What is scheduled: networks as graphs of stages, their times by SM count, tasks with period and deadline."""
+"""Data model of the schedulers: networks of stages, execution-time profiles, periodic tasks and task set files."""

@@ -1,7 +1,7 @@
-"""How long a stage takes by SM count, alone and with its neighbours busy: what SGPRS measures offline.
+"""Execution time of a stage by number of SMs, alone and with busy neighbours, as SGPRS measures it offline.
 
-Made by `simulation.profiling` for the simulated GPU and by `runtime.profiling` on real cores; read by the schedulers,
-which know nothing else about time.
+`simulation.profiling` makes profiles for the simulated GPU, `runtime.profiling` for real cores. Schedulers know
+execution times from profiles alone.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from podium_realtime.model.refusal import RealtimeError, require_positive
+from podium_realtime.model.errors import RealtimeError, require_positive
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Seconds of one stage at each SM count, ascending; forced non-increasing in the SM count, as in SGPRS."""
+    """Seconds of one stage at each number of SMs (ascending).
+
+    As in SGPRS, the times are made non-increasing in the number of SMs.
+    """
 
     sms: tuple[int, ...]
     alone: tuple[float, ...]
@@ -23,10 +26,13 @@ class Profile:
 
     def __post_init__(self) -> None:
         if not self.sms or not len(self.sms) == len(self.alone) == len(self.occupied):
-            told = f"{len(self.sms)} SM counts with {len(self.alone)} and {len(self.occupied)} times; give one of each"
-            raise RealtimeError("InvalidProfile", "profile: sms", told)
+            problem = (
+                f"{len(self.sms)} SM counts with {len(self.alone)} times alone and {len(self.occupied)} occupied; "
+                "give one of each for every SM count"
+            )
+            raise RealtimeError("InvalidProfile", "profile: sms", problem)
         if list(self.sms) != sorted(set(self.sms)) or self.sms[0] < 1:
-            raise RealtimeError("InvalidProfile", "profile: sms", f"{self.sms} must ascend from 1 or more")
+            raise RealtimeError("InvalidProfile", "profile: sms", f"must ascend from 1 or more (got {self.sms})")
         for name in ("alone", "occupied"):
             times: tuple[float, ...] = getattr(self, name)
             for value in times:
@@ -34,27 +40,29 @@ class Profile:
             object.__setattr__(self, name, _non_increasing(times))
 
     def time(self, sms: int, occupied: bool = True) -> float:
-        """Seconds on `sms` SMs. Between measured counts linear in 1/sms (Amdahl's law is a line there); outside them
-        the nearest measured count.
+        """Return the seconds on `sms` SMs.
+
+        Between two measured counts the time is linear in 1/sms, as in Amdahl's law. Outside the measured range it is
+        the time at the nearest measured count.
         """
         times = self.occupied if occupied else self.alone
-        place = bisect_left(self.sms, sms)
-        if place == len(self.sms):
+        upper = bisect_left(self.sms, sms)
+        if upper == len(self.sms):
             return times[-1]
-        if self.sms[place] == sms or place == 0:
-            return times[place]
-        low, high = self.sms[place - 1], self.sms[place]
-        share = (1.0 / low - 1.0 / sms) / (1.0 / low - 1.0 / high)
-        return times[place - 1] + share * (times[place] - times[place - 1])
+        if self.sms[upper] == sms or upper == 0:
+            return times[upper]
+        low, high = self.sms[upper - 1], self.sms[upper]
+        fraction = (1.0 / low - 1.0 / sms) / (1.0 / low - 1.0 / high)
+        return times[upper - 1] + fraction * (times[upper] - times[upper - 1])
 
 
 def _non_increasing(times: tuple[float, ...]) -> tuple[float, ...]:
-    """More SMs never take longer: a larger time there is noise of the measurement."""
-    found = list(times)
-    for place in range(len(found) - 2, -1, -1):
-        found[place] = max(found[place], found[place + 1])
-    return tuple(found)
+    """Return the running maximum from the end: a longer time on more SMs is measurement noise."""
+    monotone = list(times)
+    for index in range(len(monotone) - 2, -1, -1):
+        monotone[index] = max(monotone[index], monotone[index + 1])
+    return tuple(monotone)
 
 
-# profiles of all stages of a network, by the network's name
+# profiles of all stages of a network, by name of the network
 Profiles = Mapping[str, tuple[Profile, ...]]

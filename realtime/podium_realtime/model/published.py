@@ -1,7 +1,7 @@
-"""The published figures that the simulator is fed with, fitted on and tested against.
+"""Published measurements: inputs of the simulator, targets of its calibration and values to validate it against.
 
 Sources: result files of the SGPRS repository (RTX 2080 Ti class, 68 SMs; arXiv 2406.09425) and of the DARIS repository
-(arXiv 2504.08795), as collected in the project's research notes. Figures alone are taken: neither has a licence.
+(arXiv 2504.08795). Neither repository has a licence, so only numbers are taken from them.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DEVICE_SMS = 68
-FPS = 30.0  # of every task
+FPS = 30.0  # rate of every task
 
-# microseconds of one ResNet-18 inference, batch 1, 3x224x224, by SM count, with a synchronisation after each frame
+# microseconds of one ResNet-18 inference (batch 1, 3x224x224) by number of SMs, synchronised after each frame
 RESNET18_MICROSECONDS = {
     2: 23690,
     4: 12622,
@@ -24,19 +24,22 @@ RESNET18_MICROSECONDS = {
     60: 2080,
     68: 2031,
 }
-SINGLE_STREAM_FPS = 724.0  # one net, one stream, frames launched ahead of one another (DARIS repository)
-BEST_BATCHED_FPS = 1036.0  # the best of batch sizes 1..10, one stream
-DARIS_FPS = 1134.0  # mean; 6 contexts x 1 stream, over-subscription 6
+SINGLE_STREAM_FPS = 724.0  # one network on one stream, launched without waiting for results (DARIS repository)
+BEST_BATCHED_FPS = 1036.0  # one stream, best of the batch sizes 1 to 10
+DARIS_FPS = 1134.0  # mean with 6 contexts of 1 stream, over-subscription 6
 DARIS_MISSED = {"high": 0.0, "low": 0.0016}
 
 
 @dataclass(frozen=True, slots=True)
 class SgprsRow:
-    """One configuration of the SGPRS repository. `missed`: percent of releases that missed, by number of tasks."""
+    """Results of one configuration in the SGPRS repository.
+
+    missed: percentage of releases that missed their deadline, by number of tasks.
+    """
 
     contexts: int
     oversubscription: float
-    last_zero: int
+    max_tasks_without_miss: int
     missed: dict[int, float]
     fps_at_30: float
 
@@ -50,7 +53,7 @@ SGPRS = (
     SgprsRow(3, 2.0, 24, {24: 0.0, 25: 0.4, 26: 20.9, 30: 61.1}, 747.0),
 )
 
-# frames a second of networks that run back to back with no manager, by number of contexts and of networks
+# frames a second of networks that run back to back without a scheduler, by number of contexts and of networks
 UNMANAGED = {
     1: {5: 714.0, 10: 711.0, 15: 684.0, 20: 566.0, 25: 521.0, 30: 497.0},
     5: {5: 642.0, 10: 735.0, 15: 749.0, 20: 582.0, 25: 498.0, 30: 463.0},

@@ -1,4 +1,4 @@
-"""A periodic task: one network, inferred once a period, each time before its deadline. Read by every scheduler."""
+"""Periodic tasks: each runs one network once a period and has a relative deadline."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from podium_realtime.model.network import Network
-from podium_realtime.model.refusal import RealtimeError, require_between, require_positive
+from podium_realtime.model.errors import RealtimeError, require_between, require_positive
+from podium_realtime.model.network import InferenceNetwork
 
 
 class Priority(IntEnum):
-    """DARIS' two classes of tasks: high ones are never refused, low ones only if they fit."""
+    """The two classes of tasks in DARIS. High-priority jobs are always admitted, low-priority jobs only if they fit."""
 
     HIGH = 0
     LOW = 1
@@ -20,10 +20,14 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PeriodicTask:
-    """Times in seconds. `deadline` is relative to the release and at most the period (constrained deadlines)."""
+    """A task with constrained deadline (at most the period). All times are in seconds.
+
+    deadline: relative to the release of each job.
+    offset: time of the first release.
+    """
 
     name: str
-    network: Network
+    network: InferenceNetwork
     period: float
     deadline: float
     priority: Priority = Priority.LOW
@@ -37,8 +41,8 @@ class PeriodicTask:
         require_positive(self.deadline, f"{where}: deadline", "s")
         require_between(self.offset, 0.0, 3600.0, f"{where}: offset")
         if self.deadline > self.period:
-            told = f"{self.deadline:g} s is after the next release ({self.period:g} s); give at most the period"
-            raise RealtimeError("DeadlineAfterPeriod", f"{where}: deadline", told)
+            problem = f"must be at most the period of {self.period:g} s (got {self.deadline:g} s)"
+            raise RealtimeError("DeadlineAfterPeriod", f"{where}: deadline", problem)
 
     @property
     def rate(self) -> float:
@@ -47,15 +51,20 @@ class PeriodicTask:
 
 
 def require_distinct(tasks: Sequence[PeriodicTask]) -> None:
-    """Raises RealtimeError where two tasks share a name: results are reported by name."""
+    """Raise RealtimeError if two tasks share a name, because results are reported by name."""
     for name, times in Counter(task.name for task in tasks).items():
         if times > 1:
-            raise RealtimeError("DuplicateName", f"task {name}: name", f"is used {times} times; names must differ")
+            problem = f"is used {times} times; give each task its own name"
+            raise RealtimeError("DuplicateName", f"task {name}: name", problem)
 
 
-def identical(count: int, network: Network, fps: float, high: int = 0, spread: bool = True) -> tuple[PeriodicTask, ...]:
-    """The paper's load: `count` tasks of one network at one rate with deadline = period, of which `high` are of high
-    priority. Releases are spread evenly over the period unless `spread` is False (then all come at once).
+def identical_tasks(
+    count: int, network: InferenceNetwork, fps: float, high: int = 0, spread: bool = True
+) -> tuple[PeriodicTask, ...]:
+    """Return the task set of the papers: `count` tasks of one network at one rate, with deadline = period.
+
+    high: number of high-priority tasks; they come first.
+    spread: distribute the first releases evenly over the period; otherwise all tasks are released at once.
     """
     require_positive(fps, "fps", "frames a second")
     period = 1.0 / fps

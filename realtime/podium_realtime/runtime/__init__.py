@@ -1,1 +1,1 @@
-"""Runs real networks' stages in pre-warmed partitions: worker processes on core sets, or streams of a CUDA device."""
+"""Execution of real networks in pre-warmed partitions: worker processes on core sets, or streams of a CUDA device."""

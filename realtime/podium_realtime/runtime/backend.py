@@ -1,4 +1,4 @@
-"""What a back-end is: it takes committed works and says when they are done. The executive knows nothing else of it."""
+"""Interface of the back-ends, which run the batches that the dispatcher commits."""
 
 from __future__ import annotations
 
@@ -6,36 +6,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from podium_realtime.scheduling.work import Work
+from podium_realtime.scheduling.jobs import StageBatch
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Can this back-end run here? The reason says what is missing, or what was found."""
+    """Whether a back-end can run on this machine. The message describes the device, or what is missing."""
 
-    runs: bool
+    available: bool
     code: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """A work that is done; times of the back-end's clock (the executive's), in seconds."""
+class CompletedBatch:
+    """A finished batch. Times are in seconds of the clock `time.perf_counter`."""
 
     number: int
-    began: float
-    ended: float
+    started: float
+    finished: float
 
 
-class Session(Protocol):
-    """Partitions that are made and warmed; a context manager that ends them."""
+class BackendSession(Protocol):
+    """Created and warmed partitions of a back-end."""
 
-    def submit(self, work: Work) -> None:
-        """Hands a work to the stream that it was committed to; returns at once."""
+    def submit(self, batch: StageBatch) -> None:
+        """Pass a batch to the stream to which it was committed; return at once."""
         ...
 
-    def wait(self, seconds: float) -> Sequence[Finished]:
-        """What is done, at the latest after `seconds`; empty when nothing was."""
+    def wait(self, seconds: float) -> Sequence[CompletedBatch]:
+        """Return batches that finished, after at most `seconds`; empty if none did."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the workers and release the partitions."""
+        ...

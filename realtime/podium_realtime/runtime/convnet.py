@@ -1,8 +1,8 @@
-"""Small real convolutional networks in numpy, cut into stages. The CPU back-end's workers run them.
+"""Small residual networks in numpy, divided into stages, for the CPU back-end.
 
-Residual networks in the manner of ResNet (He et al., CVPR 2016), without normalisation (folded, as in inference). A
-convolution is im2col and one matrix product, so the time is the BLAS library's and the memory's, as on a real server.
-Weights are drawn from a seed: every worker builds the same network without a file.
+The networks follow ResNet (He et al., CVPR 2016) without normalisation layers, which inference folds into the weights.
+A convolution is im2col and one matrix product, so BLAS and memory determine the time, as on a real server. Weights are
+drawn from a seed, so every worker builds the same network without a file.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from podium_realtime.model.network import Network, Stage
-from podium_realtime.model.refusal import RealtimeError, require_between
+from podium_realtime.model.errors import RealtimeError, require_between
+from podium_realtime.model.network import InferenceNetwork, Stage
 
 Array = NDArray[np.float32]
 CLASSES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class NetSpec:
-    """`size`: height and width of the 3-channel input, a multiple of 8; `width`: channels of the first layer.
-    `branched`: two towers of half the width after the stem, joined before the head (a graph that is no chain).
+class ConvNetSpec:
+    """Shape of a network.
+
+    size: height and width of the 3-channel input; a multiple of 8.
+    width: channels of the first layer.
+    branched: two towers of half the width between stem and head, instead of a chain.
     """
 
     name: str
@@ -36,13 +39,16 @@ class NetSpec:
     def __post_init__(self) -> None:
         require_between(self.size, 8, 512, f"network {self.name}: size")
         if self.size % 8:
-            told = f"{self.size} cannot be halved three times; give a multiple of 8"
-            raise RealtimeError("InvalidValue", f"network {self.name}: size", told)
+            problem = f"must be a multiple of 8 (got {self.size}), because the network halves it three times"
+            raise RealtimeError("InvalidValue", f"network {self.name}: size", problem)
         require_between(self.width, 2, 512, f"network {self.name}: width")
 
 
 def convolve(x: Array, weights: Array, stride: int = 1) -> Array:
-    """x (C, H, W), weights (K, C, 3, 3), padding 1 -> (K, H/stride, W/stride)."""
+    """Return the 3x3 convolution with padding 1.
+
+    x has the shape (C, H, W), weights (K, C, 3, 3), the result (K, H/stride, W/stride).
+    """
     kernels, channels = weights.shape[:2]
     padded = np.zeros((channels, x.shape[1] + 2, x.shape[2] + 2), np.float32)
     padded[:, 1:-1, 1:-1] = x
@@ -54,16 +60,20 @@ def convolve(x: Array, weights: Array, stride: int = 1) -> Array:
 
 
 def max_pool(x: Array) -> Array:
-    """2x2, stride 2."""
+    """Return the maximum of each 2x2 window (stride 2)."""
     rows = np.maximum(x[:, ::2], x[:, 1::2])
     pooled: Array = np.maximum(rows[:, :, ::2], rows[:, :, 1::2])
     return pooled
 
 
 class ConvNet:
-    """`run(stage, inputs)` computes one stage; `shapes` are the outputs' shapes, `network` is what schedulers see."""
+    """A network with weights.
 
-    def __init__(self, spec: NetSpec) -> None:
+    shapes: shape of each stage's output.
+    network: the graph of stages for the schedulers.
+    """
+
+    def __init__(self, spec: ConvNetSpec) -> None:
         self.spec = spec
         self._random = np.random.default_rng(spec.seed)
         half = spec.size // 2
@@ -93,7 +103,7 @@ class ConvNet:
         after.append(tuple(ends))
         names.append("head")
         work = [self._operations(number) for number in range(len(names))]
-        self.network = Network(
+        self.network = InferenceNetwork(
             spec.name,
             tuple(
                 Stage(name, amount / sum(work), 1.0 / len(names), before)
@@ -103,30 +113,31 @@ class ConvNet:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
+        """Shape of the network's input: (3, size, size)."""
         return (3, self.spec.size, self.spec.size)
 
     def run(self, stage: int, inputs: Sequence[Array]) -> Array:
-        """Output of one stage from those of the stages it comes after (the network's input for the first)."""
+        """Return the output of one stage from the outputs of its predecessors (for the first: the network's input)."""
         weights = self._weights[stage]
         if stage == 0:
             first: Array = np.maximum(convolve(inputs[0], weights[0]), 0.0)
             return max_pool(first)
         if stage == len(self._weights) - 1:
-            pooled = np.concatenate([one.mean(axis=(1, 2)) for one in inputs])
+            pooled = np.concatenate([branch.mean(axis=(1, 2)) for branch in inputs])
             return np.asarray(weights[0] @ pooled, np.float32)
         x = inputs[0]
         stride = x.shape[1] // self.shapes[stage][1]
         inner = np.maximum(convolve(x, weights[0], stride), 0.0)
         shortcut = x
         if len(weights) == 3:
-            thin = np.ascontiguousarray(x[:, ::stride, ::stride])
-            flat = weights[2].reshape(weights[2].shape[:2]) @ thin.reshape(thin.shape[0], -1)
-            shortcut = flat.reshape(self.shapes[stage])
+            strided = np.ascontiguousarray(x[:, ::stride, ::stride])
+            projected = weights[2].reshape(weights[2].shape[:2]) @ strided.reshape(strided.shape[0], -1)
+            shortcut = projected.reshape(self.shapes[stage])
         out: Array = np.maximum(convolve(inner, weights[1]) + shortcut, 0.0)
         return out
 
-    def whole(self, x: Array) -> Array:
-        """The whole inference in this process."""
+    def infer(self, x: Array) -> Array:
+        """Return the output of the whole network, computed in this process."""
         outputs: list[Array] = []
         for number, stage in enumerate(self.network.stages):
             outputs.append(self.run(number, [outputs[before] for before in stage.after] or [x]))
@@ -138,6 +149,6 @@ class ConvNet:
         return drawn
 
     def _operations(self, stage: int) -> float:
-        """Multiply-accumulates, which stand in for time until a profile is measured."""
-        sites = float(np.prod(self.shapes[stage][1:])) * (4.0 if stage == 0 else 1.0)
-        return sum(float(one.size) for one in self._weights[stage]) * sites
+        """Return the multiply-accumulates of a stage, an estimate of its work until a profile is measured."""
+        positions = float(np.prod(self.shapes[stage][1:])) * (4.0 if stage == 0 else 1.0)
+        return sum(float(weights.size) for weights in self._weights[stage]) * positions

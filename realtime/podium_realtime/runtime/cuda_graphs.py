@@ -1,10 +1,11 @@
-"""One stream's copies of the network as CUDA graphs: a stage is one launch, not its dozen kernels one by one.
+"""CUDA graphs of the network's stages for one stream: a stage is one launch instead of a dozen kernels.
 
-Called by `runtime.cuda`, one for each stream, with the imported torch module. Why: launched kernel by kernel,
-batch 1, one frame costs a launching thread milliseconds under Python's lock, and streams then wait for each other's
-Python, not for SMs (seen on an H100: 10 tasks of 30 fps and no more). A graph keeps the partition in which it was
-captured, so each stream has graphs of its own; they work on buffers of the stream, and a task's activations are copied
-in and out, so that a task may go on in another stream.
+Launched kernel by kernel, a frame of batch 1 occupies the launching thread for milliseconds under Python's global
+interpreter lock. The streams then wait for each other's Python code instead of SMs (measured on an H100: no more than
+10 tasks at 30 fps).
+
+A graph stays in the partition in which it was captured, so each stream has its own graphs. They work on buffers of the
+stream; a task's activations are copied in and out, so that a task can continue on another stream.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from typing import Any
 
 
 class StageGraphs:
-    """`stages`: the network's modules. Captures at once; memory: the activations of one frame, twice."""
+    """Captured graphs of all stages and of the whole network. They hold the activations of one frame twice.
+
+    torch: the imported module.
+    stages: the network's modules.
+    """
 
     def __init__(self, torch: Any, stages: Sequence[Any], stream: Any, example: Any, warm_ups: int) -> None:
         self._torch = torch
@@ -25,14 +30,14 @@ class StageGraphs:
             for stage in stages:
                 self._stages.append(self._capture([stage], value, warm_ups))
                 value = self._stages[-1][2]
-            self._whole = self._capture(stages, example, warm_ups)
+            self._network = self._capture(stages, example, warm_ups)
 
     def _capture(self, stages: Sequence[Any], example: Any, warm_ups: int) -> tuple[Any, Any, Any]:
-        """(graph, its input, its output). cuDNN chooses its kernels in the runs before."""
-        torch, taken = self._torch, example.clone()
+        """Return (graph, its input, its output). cuDNN selects its kernels in the warm-up runs."""
+        torch, graph_input = self._torch, example.clone()
 
         def run() -> Any:
-            value = taken
+            value = graph_input
             for stage in stages:
                 value = stage(value)
             return value
@@ -44,21 +49,21 @@ class StageGraphs:
         self.stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-            given = run()
+            graph_output = run()
         self.stream.synchronize()
-        return graph, taken, given
+        return graph, graph_input, graph_output
 
     def empty_outputs(self) -> list[Any]:
-        """Where a task keeps what each stage gave."""
+        """Return tensors for the outputs of all stages of one task."""
         with self._torch.inference_mode():
-            return [self._torch.empty_like(given) for _, _, given in self._stages]
+            return [self._torch.empty_like(output) for _, _, output in self._stages]
 
     def launch(self, first: Any, outputs: Sequence[Any], stages: Sequence[int]) -> Any:
-        """Launches these stages of a task, whose input is `first`; returns the event behind them."""
+        """Launch these stages of a task with the network input `first`; return an event recorded after them."""
         torch = self._torch
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             if len(stages) == len(self._stages):
-                self._replay(self._whole, first, outputs[-1])
+                self._replay(self._network, first, outputs[-1])
             else:
                 for stage in stages:
                     self._replay(self._stages[stage], outputs[stage - 1] if stage else first, outputs[stage])
@@ -68,7 +73,7 @@ class StageGraphs:
 
     @staticmethod
     def _replay(captured: tuple[Any, Any, Any], source: Any, target: Any) -> None:
-        graph, taken, given = captured
-        taken.copy_(source, non_blocking=True)
+        graph, graph_input, graph_output = captured
+        graph_input.copy_(source, non_blocking=True)
         graph.replay()
-        target.copy_(given, non_blocking=True)
+        target.copy_(graph_output, non_blocking=True)

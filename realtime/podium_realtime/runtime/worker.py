@@ -1,8 +1,8 @@
-"""The program of one worker: one stream of one partition. `python -m podium_realtime.runtime.worker` with its orders on
-an inherited socket; started by `runtime.cpu`, never by hand.
+"""Worker process of the CPU back-end: one stream of one partition.
 
-It pins itself to its partition's cores, builds and warms every network once, and then computes stages on arenas in
-shared memory until the socket closes. So a stage can go to any worker at any time: nothing is set up, nothing copied.
+`runtime.cpu` starts it as `python -m podium_realtime.runtime.worker` and sends requests over an inherited socket. The
+worker pins itself to the cores of its partition, builds and warms every network, and runs stages on activations in
+shared memory until the socket closes. Any worker can thus run any stage without set-up or copies.
 """
 
 from __future__ import annotations
@@ -16,46 +16,47 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-ORDER = struct.Struct("<III")  # number of the work, task, stage
-DONE = struct.Struct("<Idd")  # number of the work, began, ended
-WHOLE = 0xFFFFFFFF  # as a stage: all of them, for schedulers that know no stages
+REQUEST = struct.Struct("<III")  # number of the batch, task, stage
+REPLY = struct.Struct("<Idd")  # number of the batch, start and finish time
+WHOLE_NETWORK = 0xFFFFFFFF  # as the stage of a request: run all stages
 WARM_UPS = 3
 
 
 def main() -> None:
-    plan: dict[str, Any] = json.loads(sys.argv[1])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the session; its end closes the socket
-    os.sched_setaffinity(0, plan["cores"])
-    os.nice(plan["nice"])
-    # numpy is imported only now: its BLAS counts the cores and makes its threads at import
-    from podium_realtime.runtime.arena import Arena
-    from podium_realtime.runtime.convnet import ConvNet, NetSpec
+    """Serve requests until the socket closes."""
+    config: dict[str, Any] = json.loads(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the session, which closes the socket
+    os.sched_setaffinity(0, config["cores"])
+    os.nice(config["nice"])
+    # numpy is imported after pinning, because its BLAS library counts the cores and starts its threads on import
+    from podium_realtime.runtime.activations import Activations
+    from podium_realtime.runtime.convnet import ConvNet, ConvNetSpec
 
-    nets = {name: ConvNet(NetSpec(**spec)) for name, spec in plan["networks"].items()}
-    arenas = [Arena.attach(memory, nets[network]) for memory, network in plan["arenas"]]
+    nets = {name: ConvNet(ConvNetSpec(**spec)) for name, spec in config["networks"].items()}
+    activations = [Activations.attach(memory, nets[network]) for memory, network in config["activations"]]
     for net in nets.values():
-        spare = Arena.private(net)
+        private = Activations.private(net)
         for _ in range(WARM_UPS):
-            spare.run_whole()
-    orders = Connection(plan["socket"])
-    orders.send_bytes(b"ready")
+            private.run_network()
+    connection = Connection(config["socket"])
+    connection.send_bytes(b"ready")
     clock = time.perf_counter
     while True:
         try:
-            number, task, stage = ORDER.unpack(orders.recv_bytes())
+            number, task, stage = REQUEST.unpack(connection.recv_bytes())
         except (EOFError, ConnectionResetError):
             break
-        began = clock()
-        if stage == WHOLE:
-            arenas[task].run_whole()
+        started = clock()
+        if stage == WHOLE_NETWORK:
+            activations[task].run_network()
         else:
-            arenas[task].run(stage)
+            activations[task].run(stage)
         try:
-            orders.send_bytes(DONE.pack(number, began, clock()))
+            connection.send_bytes(REPLY.pack(number, started, clock()))
         except (BrokenPipeError, ConnectionResetError):
             break
-    for arena in arenas:
-        arena.close()
+    for task_activations in activations:
+        task_activations.close()
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Which stage runs when, where and in which stream: pure decisions on injected time, one dispatcher, many policies."""
+"""Scheduling decisions: which stage runs when, in which context and on which stream. No clock and no I/O."""

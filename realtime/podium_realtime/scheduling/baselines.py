@@ -1,4 +1,4 @@
-"""What SGPRS and DARIS are compared with: naive contexts, one stream, batching. All see a network as one stage."""
+"""Baselines of SGPRS and DARIS: naive contexts, a single stream, and batching. All treat a network as one stage."""
 
 from __future__ import annotations
 
@@ -6,59 +6,68 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from podium_realtime.scheduling.base import Board, Key, PlainPolicy
+from podium_realtime.scheduling.jobs import ReadyStage
+from podium_realtime.scheduling.policy import BasePolicy, PriorityKey, SchedulerState
 from podium_realtime.scheduling.pool import ContextSpec, StreamPriority
-from podium_realtime.scheduling.work import ReadyStage
 
 
 @dataclass(frozen=True, slots=True)
-class Naive(PlainPolicy):
-    """Contexts of the whole device, tasks pinned to them in turn, each with a stream of its own. Nobody waits for
-    anybody: all that is released runs at once. The SGPRS repository's baseline, but for its odd tasks, which are in
-    high streams there; here all are alike.
+class Naive(BasePolicy):
+    """Unmanaged concurrency: every released job runs at once, on a stream of its own task.
+
+    Each context has all SMs of the device, and tasks are assigned to contexts round-robin. This is the baseline of the
+    SGPRS repository, except that its odd tasks use high-priority streams; here all streams are equal.
     """
 
     name: ClassVar[str] = "naive"
-    staged: ClassVar[bool] = False
+    schedules_stages: ClassVar[bool] = False
 
-    def place(self, ready: ReadyStage, board: Board) -> int | None:
-        return board.positions[ready.job.task.name] % len(board.contexts)
+    def assign_context(self, ready: ReadyStage, state: SchedulerState) -> int | None:
+        """Return the task's context (round-robin)."""
+        return state.task_indices[ready.job.task.name] % len(state.contexts)
 
-    def key(self, ready: ReadyStage, now: float) -> Key:
-        return (ready.ready,)
+    def priority_key(self, ready: ReadyStage, now: float) -> PriorityKey:
+        """Order by time of release."""
+        return (ready.ready_at,)
 
 
 def naive_pool(device_sms: int, contexts: int, tasks: int) -> tuple[ContextSpec, ...]:
-    """`contexts` of the whole device, with as many streams as tasks can be there."""
+    """Return `contexts` contexts of the whole device, with a stream for each of their tasks."""
     streams = (StreamPriority.LOW,) * -(-tasks // contexts)
     return tuple(ContextSpec(number, device_sms, streams, len(streams)) for number in range(contexts))
 
 
 @dataclass(frozen=True, slots=True)
-class SingleStream(PlainPolicy):
-    """One net after another on the whole device, EDF."""
+class SingleStream(BasePolicy):
+    """EDF on one stream of the whole device, one network at a time."""
 
     name: ClassVar[str] = "single"
-    staged: ClassVar[bool] = False
+    schedules_stages: ClassVar[bool] = False
 
-    def place(self, ready: ReadyStage, board: Board) -> int | None:
+    def assign_context(self, ready: ReadyStage, state: SchedulerState) -> int | None:
+        """Return the only context."""
         return 0
 
-    def key(self, ready: ReadyStage, now: float) -> Key:
+    def priority_key(self, ready: ReadyStage, now: float) -> PriorityKey:
+        """Order by deadline (EDF)."""
         return (ready.job.deadline,)
 
 
 @dataclass(frozen=True, slots=True)
 class Batching(SingleStream):
-    """As SingleStream, but what waits for the same network goes along, up to `most` frames."""
+    """EDF on one stream, where waiting frames of the same network run in one batch of at most `max_batch`."""
 
-    most: int = 10
+    max_batch: int = 10
     name: ClassVar[str] = "batching"
 
-    def mates(self, head: ReadyStage, others: Sequence[ReadyStage], context: int, board: Board) -> Sequence[ReadyStage]:
-        return others[: self.most - 1]
+    def batch_with(self, head: ReadyStage, others: Sequence[ReadyStage], state: SchedulerState) -> Sequence[ReadyStage]:
+        """Return the first waiting frames, up to the batch limit."""
+        return others[: self.max_batch - 1]
 
 
 def single_pool(device_sms: int, depth: int) -> tuple[ContextSpec, ...]:
-    """One context, one stream. depth 1: a synchronisation after each frame; 2: the next is launched meanwhile."""
+    """Return one context with one stream.
+
+    depth: 1 to synchronise after each frame, 2 to launch the next frame while one runs.
+    """
     return (ContextSpec(0, device_sms, (StreamPriority.LOW,), 1, depth),)

@@ -1,7 +1,8 @@
-"""The pool of contexts: partitions of a device's SMs that are made and warmed once, so that moving costs nothing.
+"""Pools of contexts: partitions of a device's SMs that are created and warmed once, before the run.
 
-Over-subscription: the contexts' SMs may sum to more than the device has, so that an idle context's SMs are not lost.
-Built by the simulator, the CPU runtime and the CUDA back-end.
+Because the contexts exist already, a stage can move to another one without configuration ("zero-configuration partition
+switch" in SGPRS). Over-subscription: the contexts may have more SMs together than the device, so that other contexts
+can use the SMs of an idle one.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
-from podium_realtime.model.refusal import RealtimeError, require_between
+from podium_realtime.model.errors import RealtimeError, require_between
 
 Split = Literal["equal", "stepwise"]
-IN_FLIGHT = 6  # stages on the device at once in the SGPRS repository: 2 contexts x 3, 3 contexts x 2
+IN_FLIGHT = 6  # concurrent stages on the device in the SGPRS repository: 2 contexts x 3, 3 contexts x 2
 
 
 class StreamPriority(IntEnum):
-    """CUDA streams have two levels; blocks of a high stream are placed first."""
+    """The two priorities of CUDA streams. The device places thread blocks of high-priority streams first."""
 
     HIGH = 0
     LOW = 1
@@ -25,8 +26,12 @@ class StreamPriority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContextSpec:
-    """`streams`: the priority of each stream. `in_flight`: stages that may be on the device at once. `depth`: works
-    that may be committed to one stream; beyond 1 the next is launched while the first still runs.
+    """One context of a pool.
+
+    streams: priority of each stream.
+    in_flight: number of batches that may be on the device at once.
+    depth: number of batches that may be committed to one stream; with more than 1, the next batch is launched while the
+        first one still runs.
     """
 
     number: int
@@ -43,22 +48,24 @@ class ContextSpec:
         require_between(self.depth, 1, 8, f"{where}: depth")
 
 
-def shares(device_sms: int, contexts: int, oversubscription: float, split: Split = "equal") -> tuple[int, ...]:
-    """SMs of each context: device x over-subscription, split equally or as 1:2:..., rounded to even, at least 2 (1 on a
-    device with fewer than 2 a context) and at most the device.
+def context_sizes(device_sms: int, contexts: int, oversubscription: float, split: Split = "equal") -> tuple[int, ...]:
+    """Return the SMs of each context.
+
+    The contexts share device_sms x oversubscription SMs, equally or in the ratio 1:2:... ("stepwise"). Sizes are
+    rounded down to even numbers, unless that would leave a context empty, and are at most device_sms.
     """
     require_between(device_sms, 1, 100_000, "pool: device_sms")
     require_between(contexts, 1, 64, "pool: contexts")
     require_between(oversubscription, 1.0, 64.0, "pool: oversubscription")
     weights = [1] * contexts if split == "equal" else list(range(1, contexts + 1))
     total = device_sms * oversubscription
-    found = [int(total * weight / sum(weights) + 1e-9) for weight in weights]
-    if min(found) >= 2:  # SMs come in pairs (a TPC): an odd count cannot be had
-        found = [count - count % 2 for count in found]
-    if min(found) < 1:
-        told = f"{contexts} contexts on {device_sms} SMs leave one without; ask for fewer"
-        raise RealtimeError("TooManyContexts", "pool: contexts", told)
-    return tuple(min(device_sms, count) for count in found)
+    sizes = [int(total * weight / sum(weights) + 1e-9) for weight in weights]
+    if min(sizes) >= 2:  # the device partitions SMs in pairs (TPCs)
+        sizes = [size - size % 2 for size in sizes]
+    if min(sizes) < 1:
+        problem = f"{contexts} contexts on {device_sms} SMs leave a context without an SM; use fewer contexts"
+        raise RealtimeError("TooManyContexts", "pool: contexts", problem)
+    return tuple(min(device_sms, size) for size in sizes)
 
 
 def context_pool(
@@ -72,10 +79,14 @@ def context_pool(
     in_flight: int | None = None,
     depth: int = 1,
 ) -> tuple[ContextSpec, ...]:
-    """`contexts` alike but for their SMs. Without `in_flight` the SGPRS repository's: six over all contexts."""
+    """Return a pool of contexts that differ only in their SMs.
+
+    high, low: number of high-priority and low-priority streams in each context.
+    in_flight: stages on the device at once in each context; by default 6 over all contexts, as in SGPRS.
+    """
     streams = (StreamPriority.HIGH,) * high + (StreamPriority.LOW,) * low
-    most = max(1, IN_FLIGHT // contexts) if in_flight is None else in_flight
+    concurrent = max(1, IN_FLIGHT // contexts) if in_flight is None else in_flight
     return tuple(
-        ContextSpec(number, sms, streams, min(most, len(streams)), depth)
-        for number, sms in enumerate(shares(device_sms, contexts, oversubscription, split))
+        ContextSpec(number, sms, streams, min(concurrent, len(streams)), depth)
+        for number, sms in enumerate(context_sizes(device_sms, contexts, oversubscription, split))
     )

@@ -1,9 +1,14 @@
-"""SGPRS (Babaei and Chantem, arXiv 2406.09425): stages go to the context that still meets their virtual deadline.
+"""SGPRS (Babaei and Chantem, arXiv 2406.09425): stages go to a context that meets their virtual deadline.
 
-Context rule: (a) the first idle context that meets the stage's deadline; else (b) the idle context with the earliest
-finish; else (c) the earliest finish over all, where finish = now + the occupied times of what it has and of the stage.
-Order in a context: high (the last two stages of a network), medium (a predecessor was late), low; then EDF by virtual
-deadline. The promotion line is in the paper and disabled in the authors' code; `promote` has both.
+Choice of the context:
+(a) the first idle context in which the stage meets its virtual deadline;
+(b) otherwise the idle context with the earliest finish;
+(c) otherwise the context with the earliest finish. The finish is now + the occupied times of the context's backlog and
+    of the stage.
+
+Order within a context: high level (the last two stages of a network), medium (an earlier stage was late), low; EDF by
+virtual deadline within a level. The paper promotes late stages to the medium level, the authors' code does not;
+`promote` selects either.
 """
 
 from __future__ import annotations
@@ -12,24 +17,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from podium_realtime.scheduling.base import Board, ContextState, Key, PlainPolicy
+from podium_realtime.scheduling.jobs import ReadyStage
+from podium_realtime.scheduling.policy import BasePolicy, ContextState, PriorityKey, SchedulerState
 from podium_realtime.scheduling.pool import StreamPriority
-from podium_realtime.scheduling.work import ReadyStage
 
 HIGH, MEDIUM, LOW = 0.0, 1.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A context as the rule sees it."""
+class ContextCandidate:
+    """A context that may run the stage, and when the stage would finish there."""
 
     number: int
     idle: bool
     finish: float
 
 
-def choose_context(candidates: Sequence[Candidate], deadline: float) -> tuple[int, str]:
-    """The context's number and which of the rules (a, b, c) chose it. Ties go to the first. O(contexts)."""
+def choose_context(candidates: Sequence[ContextCandidate], deadline: float) -> tuple[int, str]:
+    """Return the number of the chosen context and the rule (a, b or c) that chose it.
+
+    Ties go to the first candidate. O(contexts).
+    """
     idle = [candidate for candidate in candidates if candidate.idle]
     for candidate in idle:
         if candidate.finish <= deadline:
@@ -38,34 +46,41 @@ def choose_context(candidates: Sequence[Candidate], deadline: float) -> tuple[in
     return best.number, "b" if idle else "c"
 
 
-def backlog(context: ContextState, board: Board) -> float:
-    """Seconds of occupied time that are committed to or queued for a context."""
-    queued = sum(board.expected(ready, context.spec.number) for ready in context.queued)
-    return queued + sum(max(0.0, work.expected - board.now) for work in context.works())
+def backlog(context: ContextState, state: SchedulerState) -> float:
+    """Return the seconds of occupied time that are committed to or queued for a context."""
+    queued = sum(state.times.stage_time(ready, context.spec.number) for ready in context.queued)
+    return queued + sum(max(0.0, batch.expected_finish - state.now) for batch in context.batches())
 
 
 @dataclass(frozen=True, slots=True)
-class Sgprs(PlainPolicy):
-    """`high_stages`: how many stages at the end of a network go to high-priority streams."""
+class Sgprs(BasePolicy):
+    """The SGPRS policy.
+
+    high_stages: number of stages at the end of a network that use high-priority streams.
+    """
 
     promote: bool = True
     high_stages: int = 2
     name: ClassVar[str] = "sgprs"
 
-    def place(self, ready: ReadyStage, board: Board) -> int | None:
+    def assign_context(self, ready: ReadyStage, state: SchedulerState) -> int | None:
+        """Return the context that rules (a) to (c) choose."""
         candidates = []
-        for context in board.contexts:
-            own, idle = board.expected(ready, context.spec.number), context.is_idle(self.stream(ready))
-            wait = 0.0 if idle else backlog(context, board)
-            candidates.append(Candidate(context.spec.number, idle, board.now + wait + own))
+        for context in state.contexts:
+            own = state.times.stage_time(ready, context.spec.number)
+            idle = context.is_idle(self.stream_priority(ready))
+            wait = 0.0 if idle else backlog(context, state)
+            candidates.append(ContextCandidate(context.spec.number, idle, state.now + wait + own))
         return choose_context(candidates, ready.deadline)[0]
 
-    def key(self, ready: ReadyStage, now: float) -> Key:
-        if self.stream(ready) is StreamPriority.HIGH:
+    def priority_key(self, ready: ReadyStage, now: float) -> PriorityKey:
+        """Order by level, then by virtual deadline (EDF)."""
+        if self.stream_priority(ready) is StreamPriority.HIGH:
             level = HIGH
         else:
             level = MEDIUM if self.promote and (ready.late or now > ready.deadline) else LOW
         return (level, ready.deadline)
 
-    def stream(self, ready: ReadyStage) -> StreamPriority:
-        return StreamPriority.HIGH if ready.place < self.high_stages else StreamPriority.LOW
+    def stream_priority(self, ready: ReadyStage) -> StreamPriority:
+        """Return the high priority for the last stages of a network."""
+        return StreamPriority.HIGH if ready.stages_after < self.high_stages else StreamPriority.LOW

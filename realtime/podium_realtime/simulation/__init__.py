@@ -1,1 +1,1 @@
-"""A simulated GPU with SM partitions, fed by published figures; the engine, the paper's scenarios, fit and plots."""
+"""A simulated GPU with SM partitions: model, engine, the papers' scenarios, calibration, validation and plots."""

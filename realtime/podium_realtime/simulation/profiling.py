@@ -1,7 +1,7 @@
-"""Profiles the stages of networks on the simulated GPU, as SGPRS does offline: in each context, alone and occupied.
+"""Profiles of networks on the simulated GPU, without noise: alone, occupied and in the worst case.
 
-Alone: nothing else runs. Occupied: every other place of the pool runs too. Worst: what no run can exceed, for the
-admission test. Pure: the model is asked, no noise.
+Alone: nothing else runs. Occupied: all other contexts run at their limit, as in the offline profiling of SGPRS. Worst
+case: an upper bound for every run, for the admission test.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from podium_realtime.model.network import Network, Stage
+from podium_realtime.model.network import InferenceNetwork, Stage
 from podium_realtime.model.profile import Profile
 from podium_realtime.scheduling.pool import ContextSpec, StreamPriority
-from podium_realtime.simulation.gpu import Share, SimulatedGpu
+from podium_realtime.simulation.gpu import RunningStage, SimulatedGpu
 
 
 def profile_networks(
-    gpu: SimulatedGpu, networks: Iterable[Network], pool: Sequence[ContextSpec]
+    gpu: SimulatedGpu, networks: Iterable[InferenceNetwork], pool: Sequence[ContextSpec]
 ) -> dict[str, tuple[Profile, ...]]:
-    """Profiles of every stage at the SM counts of the pool's contexts."""
+    """Return the profiles of every stage at the SM counts of the pool's contexts."""
     counts = sorted({context.sms for context in pool})
-    places = [next(context for context in pool if context.sms == count) for count in counts]
+    contexts = [next(context for context in pool if context.sms == count) for count in counts]
     return {
         network.name: tuple(
             Profile(
                 tuple(counts),
-                tuple(alone(gpu, stage, count) for count in counts),
-                tuple(occupied(gpu, stage, context, pool) for context in places),
+                tuple(time_alone(gpu, stage, count) for count in counts),
+                tuple(time_occupied(gpu, stage, context, pool) for context in contexts),
             )
             for stage in network.stages
         )
@@ -34,51 +34,58 @@ def profile_networks(
     }
 
 
-def alone(gpu: SimulatedGpu, stage: Stage, sms: int) -> float:
-    """Seconds of one stage on an idle device."""
-    return stage.launches * gpu.exposed + stage.work * gpu.execution(sms)
+def time_alone(gpu: SimulatedGpu, stage: Stage, sms: int) -> float:
+    """Return the seconds of one stage on an idle device."""
+    return stage.launches * gpu.exposed_launch_time + stage.work * gpu.execution_time(sms)
 
 
-def occupied(gpu: SimulatedGpu, stage: Stage, context: ContextSpec, pool: Sequence[ContextSpec]) -> float:
-    """Seconds of one stage with every place of the pool busy, all in low streams."""
+def time_occupied(gpu: SimulatedGpu, stage: Stage, context: ContextSpec, pool: Sequence[ContextSpec]) -> float:
+    """Return the seconds of one stage while every context runs its largest number of low-priority stages."""
     running = [
-        Share(one.number, one.sms, StreamPriority.LOW, 1)
-        for one in sorted(pool, key=lambda one: one.number != context.number)
-        for _ in range(one.in_flight)
+        RunningStage(other.number, other.sms, StreamPriority.LOW, 1)
+        for other in _with_first(context, pool)
+        for _ in range(other.in_flight)
     ]
     rate = gpu.rates(running)[0]
-    return stage.launches * gpu.exposed + stage.work / rate
+    return stage.launches * gpu.exposed_launch_time + stage.work / rate
 
 
-def worst_times(
-    gpu: SimulatedGpu, networks: Sequence[Network], pool: Sequence[ContextSpec]
+def worst_case_times(
+    gpu: SimulatedGpu, networks: Sequence[InferenceNetwork], pool: Sequence[ContextSpec]
 ) -> dict[tuple[str, int], list[float]]:
-    """Seconds that each stage takes at most, by (network, context), in a pool with one stage in flight per context on
-    which none but `networks` run. For the admission test.
+    """Return the worst-case seconds of each stage, by (network, context).
 
-    All contexts run; each launch finds the lock taken by the longest launch of every other context and its own thread
-    still busy with the longest one; the jitter is at its cut (three standard deviations).
+    The bound holds for a pool with one stage in flight per context that runs only `networks`. It assumes that all
+    contexts run, that each launch waits for the longest launch of every other context and of its own thread, and that
+    the jitter is at its limit of three standard deviations.
     """
     return {
-        (network.name, one.number): _worst(gpu, network, one, networks, pool) for network in networks for one in pool
+        (network.name, context.number): _worst_case(gpu, network, context, networks, pool)
+        for network in networks
+        for context in pool
     }
 
 
-def _worst(
+def _worst_case(
     gpu: SimulatedGpu,
-    network: Network,
+    network: InferenceNetwork,
     context: ContextSpec,
-    networks: Sequence[Network],
+    networks: Sequence[InferenceNetwork],
     pool: Sequence[ContextSpec],
 ) -> list[float]:
-    most = math.exp(3.0 * gpu.interference.jitter)
-    longest = max(stage.launches for one in networks for stage in one.stages)
+    max_jitter = math.exp(3.0 * gpu.interference.jitter)
+    longest_launch = max(stage.launches for other in networks for stage in other.stages)
     others = len(pool) - 1 if gpu.shared_process else 0
-    running = [
-        Share(one.number, one.sms, StreamPriority.LOW, 1)
-        for one in sorted(pool, key=lambda one: one.number != context.number)
-    ]
+    running = [RunningStage(other.number, other.sms, StreamPriority.LOW, 1) for other in _with_first(context, pool)]
     rate = gpu.rates(running)[0]
-    slower = gpu.slowdown(len(pool) if gpu.shared_process else 1)
-    wait = longest * (others * gpu.locked + gpu.launch - gpu.exposed)
-    return [most * (slower * (wait + stage.launches * gpu.exposed) + stage.work / rate) for stage in network.stages]
+    slowdown = gpu.launch_slowdown(len(pool) if gpu.shared_process else 1)
+    wait = longest_launch * (others * gpu.locked_launch_time + gpu.launch_time - gpu.exposed_launch_time)
+    return [
+        max_jitter * (slowdown * (wait + stage.launches * gpu.exposed_launch_time) + stage.work / rate)
+        for stage in network.stages
+    ]
+
+
+def _with_first(context: ContextSpec, pool: Sequence[ContextSpec]) -> list[ContextSpec]:
+    """Return the pool with this context first."""
+    return sorted(pool, key=lambda other: other.number != context.number)

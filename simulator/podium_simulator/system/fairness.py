@@ -1,6 +1,6 @@
 """Fairness of jobs that shared GPUs: GPU time by user, and Jain's index. Pure.
 
-A user is a namespace. `arrivals` calls it; docs/explanation/simulation.md repeats the definitions.
+A user is a namespace. `arrivals` calls it; docs/reference/simulation-tables.md repeats the definitions.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _record(line: str, name: str, number: int) -> dict[str, Any]:
 def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> RecordedTrial:
     missing = [key for key in ("trial", "seconds", "value") if key not in record]
     if missing:
-        raise TraceError(f"{where}: no {', '.join(missing)}; see the format in docs/algorithms.md")
+        raise TraceError(f"{where}: no {', '.join(missing)}; see the format in docs/reference/curve-files.md")
     if not isinstance(hparams := record.get("hparams", {}), dict):
         raise TraceError(f"{where}: hparams is {hparams!r}; give an object of names and values, or leave it out")
     try:

@@ -1,4 +1,4 @@
-/* A running sum in C: each step's value needs the one before. */
+/* A running sum in C: the value of a step depends on the previous one. */
 #define _GNU_SOURCE
 #include "podium.h"
 
@@ -14,7 +14,7 @@ int main(void) {
         value = (value * 31 + step) % 65521;
         printf("{\"step\": %ld, \"loss\": %ld}\n", step, value);
         fflush(stdout);
-        int stop = podium_stop; /* read once: it may come between the save and the end */
+        int stop = podium_stop; /* read once: SIGTERM may arrive between the checkpoint and the end */
         if (stop || podium_wanted() || step % 10 == 0) {
             FILE *save = podium_begin(step);
             if (save && (fwrite(&value, sizeof value, 1, save) != 1 || podium_commit(step, save))) return 1;

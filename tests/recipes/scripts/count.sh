@@ -1,4 +1,4 @@
-# A running sum in shell: each step's value needs the one before.
+# A running sum in shell: the value of a step depends on the previous one.
 . "$RECIPES/podium.sh"
 write_state() { echo "$value" >"$1/value"; }
 step=0 value=1

@@ -1,4 +1,4 @@
-"""A small regression by the Trainer, shuffled and with dropout: only a whole state goes on bit for bit."""
+"""A small regression by the Trainer, shuffled and with dropout, so it needs its complete state."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A small regression by Keras on jax, with momentum; the order of the rows is fixed."""
+"""A small regression by Keras on jax, with momentum and rows in fixed order."""
 
 import os
 import sys

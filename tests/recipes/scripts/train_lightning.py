@@ -1,4 +1,7 @@
-"""A small regression by Lightning, with momentum; the loader knows where it is, so an epoch can go on in its middle."""
+"""A small regression by Lightning, with momentum.
+
+The loader has a state, so an epoch can resume in its middle.
+"""
 
 import sys
 import time

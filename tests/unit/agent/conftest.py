@@ -19,7 +19,7 @@ from agent_writing import Writing
 from cuda_node import cuda_machine, cuda_node, driver
 from departing import Scene
 
-from podium_devcluster import pki
+from podium_devcluster.runtime import pki
 
 __all__ = ["cuda_machine", "cuda_node", "driver"]
 

@@ -24,7 +24,7 @@ from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.registry import Registry
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.freeze import Freeze
-from podium_devcluster import pki
+from podium_devcluster.runtime import pki
 
 TRIAL = Container("team", "search-7-0", "train")
 HERE, THERE = Place("node-1", "containerd://2.1.9", "amd64"), Place("node-2", "containerd://2.1.9", "amd64")

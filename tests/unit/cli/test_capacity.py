@@ -113,7 +113,7 @@ def test_every_no_has_a_code_and_a_sentence(
     ("content", "told"),
     [
         (b"arrival,duration\n0,1\n1,-5\n", "TooSmall: line 3.duration"),
-        (b"arrival,duration\n2026-01-31T12:00:00,1\n5,1\n", "MixedTimes: line 3.arrival: '5' beside dates"),
+        (b"arrival,duration\n2026-01-31T12:00:00,1\n5,1\n", "MixedTimes: line 3.arrival: '5' differs from the dates"),
         (b"arrival,seconds_of_work\n0,1\n", "ColumnMissing: duration"),
         (b"\xff\xfe\x00", "FileMalformed"),
         (b"arrival,duration\n0,1\n1," + b"5" * 131_073, "RowMalformed: line 3.row: field larger"),

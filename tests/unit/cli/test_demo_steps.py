@@ -1,4 +1,4 @@
-"""The step runner of examples/demo.py: time limits, last lines, and commands that do not want to end."""
+"""The steps of examples/demo.py: count, time limits, last lines, and commands that ignore signals."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def demo(load_script: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 def test_a_failure_shows_the_command_its_code_and_its_last_lines(demo: ModuleType, tmp_path: Path) -> None:
-    place = demo.Place(tmp_path, "x")
+    installation = demo.Installation(tmp_path, "x")
     with pytest.raises(demo.StepError) as caught:
-        demo.call(place, ["sh", "-c", "seq 100; echo the reason >&2; exit 7"], 10, quiet=True)
+        demo.call(installation, ["sh", "-c", "seq 100; echo the reason >&2; exit 7"], 10, quiet=True)
     lines = str(caught.value).splitlines()
     assert "ended with 7" in lines[0]
     assert lines[-1] == "the reason"
@@ -29,31 +29,43 @@ def test_a_failure_shows_the_command_its_code_and_its_last_lines(demo: ModuleTyp
 
 
 def test_a_command_that_hangs_is_ended_within_its_time(demo: ModuleType, tmp_path: Path) -> None:
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(demo.StepError, match=r"took longer than 0\.2 s"):
-        demo.call(demo.Place(tmp_path, "x"), ["sleep", "60"], 0.2)
-    assert time.monotonic() - begun < 10
+        demo.call(demo.Installation(tmp_path, "x"), ["sleep", "60"], 0.2)
+    assert time.monotonic() - started < 10
 
 
 def test_a_command_that_ignores_signals_is_killed(
     demo: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr(demo, "GRACE_SECONDS", 0.2)
     script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(demo.StepError):
-        demo.call(demo.Place(tmp_path, "x"), [sys.executable, "-c", script], 1)
-    assert time.monotonic() - begun < 10
+        demo.call(demo.Installation(tmp_path, "x"), [sys.executable, "-c", script], 1)
+    assert time.monotonic() - started < 10
 
 
-def test_every_command_speaks_to_the_demos_own_cluster(demo: ModuleType, tmp_path: Path) -> None:
-    place = demo.Place(tmp_path, "x")
-    shown = demo.call(place, ["sh", "-c", 'echo "$KUBECONFIG $PODIUM_CACHE"'], 10, quiet=True)
+def test_every_command_uses_the_demos_own_cluster(demo: ModuleType, tmp_path: Path) -> None:
+    installation = demo.Installation(tmp_path, "x")
+    shown = demo.call(installation, ["sh", "-c", 'echo "$KUBECONFIG $PODIUM_CACHE"'], 10, quiet=True)
     assert shown.split() == [str(tmp_path / "clusters/x/kubeconfig"), str(tmp_path)]
 
 
-def test_own_tools_come_first(demo: ModuleType, tmp_path: Path) -> None:
-    assert demo.Place(tmp_path, "x").tool("helm") == "helm"
+def test_programs_of_the_cache_come_first(demo: ModuleType, tmp_path: Path) -> None:
+    assert demo.Installation(tmp_path, "x").tool("helm") == "helm"
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/helm").touch()
-    assert demo.Place(tmp_path, "x").tool("helm") == str(tmp_path / "bin/helm")
+    assert demo.Installation(tmp_path, "x").tool("helm") == str(tmp_path / "bin/helm")
+
+
+def test_steps_are_counted_with_their_typical_durations(demo: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = demo.Steps("up", "report")
+    with steps.step("up"):
+        pass
+    with pytest.raises(demo.StepError), steps.step("report"):
+        raise demo.StepError("no report")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"== 1 of 2: {demo.STEPS['up'][0]} (typically {demo.STEPS['up'][1]:g} s)"
+    assert lines[1] == f"== 1 of 2: {demo.STEPS['up'][0]}: 0.0 s"
+    assert lines[3] == "== 2 of 2: report: failed after 0.0 s"

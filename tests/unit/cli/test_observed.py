@@ -20,7 +20,7 @@ from podium_cli.report.model import build
 from podium_cli.views import summary
 from podium_cli.views.watch import view
 from podium_core.curves.additional_metrics import Extreme, MetricSummary
-from podium_simulator.traces.trace import TraceError, trace_lines, load, parse
+from podium_simulator.traces.trace import TraceError, load, parse, trace_lines
 
 Picture = Callable[..., JobPicture]
 LOSS = {"metric": "loss", "step": 24, "latest": 0.125, "min": 0.11, "minStep": 22, "max": 2.5, "maxStep": 1}

@@ -81,7 +81,7 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
         (["-o", "gantt.png"], Exit.USAGE, "InvalidOutput: --output: gantt.png is none of"),
         (["-o", "all.html", "--method", "all"], Exit.USAGE, "InvalidOutput: --output: a page shows one schedule"),
         (["--seed", "-1"], Exit.USAGE, "InvalidSeed: --seed: -1"),
-        (["--method", "magic"], Exit.FAILED, "UnknownMethod: method: there is no 'magic'; take one of dual"),
+        (["--method", "magic"], Exit.FAILED, "UnknownMethod: method: 'magic' does not exist; use one of dual"),
         (["--cpus", "0", "--gpus", "0"], Exit.FAILED, "NoMachines: cpus, gpus"),
         (["--cpus", "100000000"], Exit.FAILED, "TooManyMachines: cpus: 100000000"),
         (["--gpus", "-1"], Exit.FAILED, "NoMachines: gpus: -1"),
@@ -102,7 +102,7 @@ def test_every_no_has_a_code_and_a_sentence(
         ("name,cpu,gpu\nprep,-4,1\n", "InvalidTime: task prep: cpu: -4 s"),
         ("name,cpu,gpu\nprep,4,nan\n", "InvalidTime: task prep: gpu: nan s"),
         ("task;cpu\n", "InvalidTable: line 1"),
-        ("name,cpu,gpu\n" + "x" * 131_073 + ",4,1\n", "InvalidTable: line 2: no CSV"),
+        ("name,cpu,gpu\n" + "x" * 131_073 + ",4,1\n", "InvalidTable: line 2: the row is not valid CSV"),
     ],
 )
 def test_bad_files(tmp_path: Path, content: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:

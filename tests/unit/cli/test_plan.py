@@ -35,7 +35,7 @@ def test_the_example_is_forecast(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["plan", str(JOB), *QUICK]) is Exit.OK
     out = capsys.readouterr().out
     assert out.startswith(
-        "digits: 12 trials under hermes, forecast from 2 simulated searches on curves of digits_example"
+        "digits: 12 trials under envelope, forecast from 2 simulated searches on curves of digits_example"
     )
     for row in (
         "all done after",
@@ -56,7 +56,7 @@ def test_a_forecast_of_one_trial(curves: Path, tmp_path: Path, capsys: pytest.Ca
     path = changed(tmp_path, ("max: 12, parallel: 8", "max: 1"))
     assert main.run(["plan", str(path), str(curves), "--gpus", "1", "--seeds", "1"]) is Exit.OK
     assert capsys.readouterr().out.startswith(
-        "digits: 1 trial under hermes, forecast from 1 simulated search on curves"
+        "digits: 1 trial under envelope, forecast from 1 simulated search on curves"
     )
 
 
@@ -147,7 +147,7 @@ def test_a_grid_has_as_many_trials_as_points(tmp_path: Path, capsys: pytest.Capt
         ("algorithm: random, seed: 7", "algorithm: grid"),
     )
     assert main.run(["plan", str(path), *QUICK]) is Exit.OK
-    assert capsys.readouterr().out.startswith("digits: 8 trials under hermes")
+    assert capsys.readouterr().out.startswith("digits: 8 trials under envelope")
 
 
 def test_a_search_that_learns_makes_its_trials_late_in_a_forecast_too(

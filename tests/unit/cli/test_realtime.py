@@ -91,14 +91,17 @@ def test_simulate_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_run_says_what_really_ran(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["realtime", "run", "--tasks", "1", "--fps", "2", "--seconds", "1.5", "--policy", "ahead"]) is Exit.OK
-    assert "1 tasks at 2 fps under ahead on cpu" in capsys.readouterr().out
+    assert (
+        run(["realtime", "run", "--tasks", "1", "--fps", "2", "--seconds", "1.5", "--policy", "launch-ahead"])
+        is Exit.OK
+    )
+    assert "1 tasks at 2 fps under launch-ahead on cpu" in capsys.readouterr().out
 
 
 def test_cuda_is_not_run_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     from podium_realtime.runtime import cuda
 
-    if cuda.availability().runs:
+    if cuda.availability().available:
         pytest.skip("there is a GPU here: benchmarks/bench_realtime.py uses it")
     assert run(["realtime", "run", "--backend", "cuda"]) is Exit.FAILED
     assert "not run: " in capsys.readouterr().err

@@ -66,6 +66,6 @@ def test_a_rival_with_nothing_left_is_weighed_where_turns_have_no_least_length(m
     """It has done maxSteps and its process is there still; what hand-overs of the holder took may be nothing."""
     trials = [replace(trial, switch_seconds=0.0) for trial in on_gpu([0.1] * 4, [0.1 * k for k in range(1, 11)])]
     base = holding([replace(trials[0], phase=RUN), trials[1]])
-    job = replace(base.jobs[0], policy="hermes", settings={"minRun": 0}, max_steps=10.0)
+    job = replace(base.jobs[0], policy="hermes", settings={"minTimeSlice": 0}, max_steps=10.0)
     made = sound(replace(base, jobs=(job,), costs=Costs(measured, measured)))
     assert orders(made) == ({} if measured else {"gpu-0": ["job-1", "job-0"]})

@@ -1,5 +1,5 @@
 """Where `envelope` loses: one trial of 24 ends best and looks bad for half of its training. The figures of
-docs/algorithms.md ("When it loses") are those of this file.
+docs/benchmarks/policies.md ("When it loses") are those of this file.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def by_definition(table: AlignedCurves, lost: NDArray[np.bool_]) -> list[float]:
             if table.column[row] <= column or not own > -np.inf:
                 continue
             with np.errstate(all="ignore"):
-                unit = (max(gain, its_gain, table.leader_gain[column]) + 1e-12) * table.gain_ratio[column] ** SCALE.spread
+                largest = max(gain, its_gain, table.leader_gain[column])
+                unit = (largest + 1e-12) * table.gain_ratio[column] ** SCALE.spread
                 lag = ((ahead - own) + (its_gain - gain) * SCALE.slope) / unit
             if lag > 0.0:
                 found[row] = max(found[row], lag)

@@ -99,16 +99,16 @@ BAD = [
     ),
     (
         "envelope",
-        {"minRun": 5},
+        {"minTimeSlice": 5},
         UnknownSettingError,
         "it knows: hysteresis, minShare, warmup; for this one set policy.name to hermes",
     ),
-    ("hermes", {"erly": 3}, UnknownSettingError, "it knows: hysteresis, minRun, start, warmup"),
+    ("hermes", {"erly": 3}, UnknownSettingError, "it knows: hysteresis, minTimeSlice, start, warmup"),
     ("hermes", {"warmup": 2.5}, InvalidSettingError, "policy.settings.warmup: 2.5 is not a whole number"),
     ("hermes", {"warmup": True}, InvalidSettingError, "policy.settings.warmup: True is not a whole number"),
     ("hermes", {"warmup": -1}, InvalidSettingError, "policy.settings.warmup: -1 points cannot be asked for"),
-    ("hermes", {"minRun": math.nan}, InvalidSettingError, "policy.settings.minRun: nan is not a number"),
-    ("hermes", {"minRun": -2}, InvalidSettingError, "policy.settings.minRun: -2 seconds is no time"),
+    ("hermes", {"minTimeSlice": math.nan}, InvalidSettingError, "policy.settings.minTimeSlice: nan is not a number"),
+    ("hermes", {"minTimeSlice": -2}, InvalidSettingError, "policy.settings.minTimeSlice: -2 seconds is no time"),
     ("hermes", {"hysteresis": 1.5}, InvalidSettingError, "policy.settings.hysteresis: 1.5 is no share"),
     ("hermes", {"start": "mine"}, InvalidSettingError, "policy.settings.start: 'mine' is not one of: own, pool"),
     ("round_robin", {"quantum": "10"}, InvalidSettingError, "policy.settings.quantum: '10' is not a number"),
@@ -151,7 +151,7 @@ def test_the_table_of_policies() -> None:
     assert get_args(Policy.model_fields["name"].annotation) == NAMES  # what a job may ask for
     assert [create(name, {}).name for name in NAMES] == list(NAMES)
     assert tuple(name for name in NAMES if not create(name, {}).needs_max_steps) == POLICIES_WITHOUT_MAX_STEPS
-    assert create("hermes", {"minRun": 1}).time_slice(Costs(0.01, 0.01)) == 1.0
+    assert create("hermes", {"minTimeSlice": 1}).time_slice(Costs(0.01, 0.01)) == 1.0
     assert create("round_robin", {"quantum": 5}).time_slice(Costs(1.0, 1.0)) == 20.0
 
 

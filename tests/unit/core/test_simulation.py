@@ -288,7 +288,7 @@ def test_the_floor_of_the_envelope_bounds_every_wait() -> None:
     good = [[0.5 + 0.01 * k + d for k in range(40)] for d in (0.0, 0.001)]
     hopeless = [[0.1 + 0.0001 * k + 0.001 * i for k in range(40)] for i in range(10)]
     of, machine, share = pool(*good, *hopeless), Machine(2, NO_COST), 0.1
-    due = 10 * 10.0 / (share * 2)  # W of docs/algorithms.md: 10 that wait, 10 s between two values
+    due = 10 * 10.0 / (share * 2)  # W of docs/explanation/envelope.md: 10 that wait, 10 s between two values
     bound = due * (1.0 + share * 2) + 10.0
     floor = replay(of, Envelope(min_share=share), machine)
     assert max(floor.waits.values()) <= bound

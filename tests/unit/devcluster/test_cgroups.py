@@ -1,4 +1,4 @@
-"""Which hierarchy is used, on v1, hybrid and v2; groups come and go."""
+"""Control groups on v1, hybrid and v2: the hierarchy in use, creation and removal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_devcluster.cgroups import CgroupError, ClusterCgroups, Hierarchies, parse_mounts
+from podium_devcluster.runtime.cgroups import CgroupError, ClusterCgroups, Hierarchies, parse_mounts
 
 V1 = """tmpfs /sys/fs/cgroup tmpfs rw 0 0
 cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0
@@ -27,10 +27,10 @@ V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
     ],
 )
 def test_parse_mounts(mounts: str, v2: bool, tracking: str | None, count: int) -> None:
-    found = parse_mounts(mounts)
-    assert found.v2 is v2
-    assert len(found.roots) == count
-    assert found.tracking == (Path(tracking) if tracking else None)
+    hierarchies = parse_mounts(mounts)
+    assert hierarchies.v2 is v2
+    assert len(hierarchies.roots) == count
+    assert hierarchies.tracking == (Path(tracking) if tracking else None)
 
 
 def test_missing_controllers() -> None:
@@ -42,12 +42,12 @@ def test_missing_controllers_v2(tmp_path: Path) -> None:
     assert Hierarchies(True, (tmp_path,), tmp_path).missing() == ["pids"]
 
 
-def test_no_hierarchy_is_said() -> None:
+def test_a_machine_without_hierarchies_is_reported() -> None:
     with pytest.raises(CgroupError, match="no cgroup v2 mount"):
         _ = ClusterCgroups("a", parse_mounts("")).procs_file
 
 
-def test_v1_cpuset_is_filled_and_all_is_removed(tmp_path: Path) -> None:
+def test_on_v1_groups_are_made_and_removed(tmp_path: Path) -> None:
     root = tmp_path / "freezer"
     root.mkdir()
     groups = ClusterCgroups("a", Hierarchies(False, (root,), root))
@@ -56,12 +56,12 @@ def test_v1_cpuset_is_filled_and_all_is_removed(tmp_path: Path) -> None:
     assert (root / "devcluster-a" / "node-1").is_dir()
     deep = root / "devcluster-a" / "node-1" / "kubepods" / "pod1"
     deep.mkdir(parents=True)
-    assert groups.left() == [root / "devcluster-a"]
+    assert groups.remaining() == [root / "devcluster-a"]
     assert groups.remove() == []
-    assert groups.left() == []
+    assert groups.remaining() == []
 
 
-def test_v2_delegates_what_is_there(tmp_path: Path) -> None:
+def test_on_v2_the_available_controllers_are_delegated(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids misc\n")
     top = tmp_path / "devcluster-a"
     top.mkdir()

@@ -1,18 +1,21 @@
-"""What is rendered for programs: network, kubelet, containerd, control plane, Go modules."""
+"""Generated configurations and command lines: network, kubelet, containerd, control plane, Go modules."""
 
 from __future__ import annotations
 
 import json
+import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from podium_devcluster import binaries, controlplane, gobuild, golang, network, node_config, spec, versions
-from podium_devcluster.apiserver import ready_nodes
-from podium_devcluster.node_config import KubeletSettings
+from podium_devcluster import spec, versions
+from podium_devcluster.artifacts import binaries, gobuild
 from podium_devcluster.paths import Cache, ClusterPaths
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime import controlplane, network, node_config
+from podium_devcluster.runtime.apiserver import ready_nodes
+from podium_devcluster.runtime.node_config import KubeletSettings
 from podium_devcluster.spec import ClusterSpec
 
 NODES = network.addresses(("node-1", "node-2"))
@@ -29,7 +32,7 @@ def test_node_network_reaches_the_other_node_but_not_itself() -> None:
     assert "10.89.1.0/24" not in batch
 
 
-def test_namespaces_of_similar_names_are_apart() -> None:
+def test_clusters_with_similar_names_have_different_namespaces() -> None:
     assert not network.netns("a-b", "cp").startswith("a.")
 
 
@@ -58,28 +61,28 @@ def test_every_file_of_a_node_is_relative() -> None:
     assert not [name for name in node_config.files(NODES[0], ROOTFUL, KubeletSettings()) if name.startswith("/")]
 
 
-def test_apiserver_speaks_to_kubelets_by_address(tmp_path: Path) -> None:
+def test_the_api_server_connects_to_kubelets_by_address(tmp_path: Path) -> None:
     argv = controlplane.apiserver(Path("/bin"), ClusterPaths.of("a", Cache(tmp_path)))
     assert "--kubelet-preferred-address-types=InternalIP" in argv
     assert "--authorization-mode=Node,RBAC" in argv
 
 
-def test_spec_survives_its_file(tmp_path: Path) -> None:
+def test_a_spec_is_stored_and_loaded(tmp_path: Path) -> None:
     wanted = ClusterSpec(nodes=1, kubelet=KubeletSettings(log_max_size="1Mi"), port=4242, phase=spec.RUNNING)
     spec.save(tmp_path / "a" / "cluster.json", wanted)
     assert spec.load(tmp_path / "a" / "cluster.json") == wanted
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"nodes": 2}', '{"kubelet": {"what": 1}}'])
-def test_half_a_spec_is_none(text: str, tmp_path: Path) -> None:
+def test_an_incomplete_spec_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "s").write_text(text)
     assert spec.load(tmp_path / "s") is None
 
 
 def test_spec_differences_are_named() -> None:
-    assert ClusterSpec(nodes=2).differs(ClusterSpec(nodes=2)) == ""
-    assert "2 nodes, 0 are asked for" in ClusterSpec(nodes=2).differs(ClusterSpec(nodes=0))
-    assert "64Ki" in ClusterSpec().differs(ClusterSpec(kubelet=KubeletSettings("64Ki")))
+    assert ClusterSpec(nodes=2).difference(ClusterSpec(nodes=2)) == ""
+    assert "2 nodes instead of 0" in ClusterSpec(nodes=2).difference(ClusterSpec(nodes=0))
+    assert "64Ki" in ClusterSpec().difference(ClusterSpec(kubelet=KubeletSettings("64Ki")))
 
 
 def test_ready_nodes() -> None:
@@ -102,11 +105,11 @@ def test_go_module_without_staging_is_an_error() -> None:
         gobuild.module_file("module x\ngo 1.26\n", "1.36.3")
 
 
-def test_versions_reach_the_linker() -> None:
+def test_the_linker_gets_the_version() -> None:
     assert f"gitVersion=v{versions.KUBERNETES}" in gobuild.kubernetes_flags(versions.KUBERNETES)
 
 
-def test_another_kube_scheduler_lies_beside_the_clusters_own(tmp_path: Path) -> None:
+def test_another_version_of_kube_scheduler_has_its_own_folder(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     assert binaries.scheduler("") is binaries.scheduler(versions.KUBERNETES) is binaries.SCHEDULER
     assert binaries.SCHEDULER.path(cache) == cache.bin / "kube-scheduler"
@@ -117,7 +120,7 @@ def test_another_kube_scheduler_lies_beside_the_clusters_own(tmp_path: Path) -> 
     path.write_text(f"#!/bin/sh\necho Kubernetes v{older.version}\n")
     path.chmod(0o755)
     assert binaries.missing(cache, (older,)) == (older,)
-    binaries.ensure(cache, (older,), Progress())  # it is there already, and is asked for its version
+    binaries.ensure(cache, (older,), Progress())  # it exists already; its version is checked
     assert binaries.missing(cache, (older, binaries.SCHEDULER)) == (binaries.SCHEDULER,)
 
 
@@ -125,4 +128,17 @@ def test_another_kube_scheduler_lies_beside_the_clusters_own(tmp_path: Path) -> 
     ("text", "version"), [("go version go1.26.8 linux/amd64", (1, 26)), ("go version devel", None), ("", None)]
 )
 def test_go_version(text: str, version: tuple[int, int] | None) -> None:
-    assert golang.version_of(text) == version
+    assert gobuild.version_of(text) == version
+
+
+def test_build_inputs_are_kept_in_the_cache_until_they_are_removed(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    for name in ("go/modules", "go/objects", "kubernetes-1.2.3", "etcd-3.2.1"):
+        (cache.build / name).mkdir(parents=True)
+    (cache.build / "kept").touch()
+    gobuild.remove_inputs(cache)
+    deadline = time.monotonic() + 60
+    while len(list(cache.build.iterdir())) > 1:  # removed in the background
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert [entry.name for entry in cache.build.iterdir()] == ["kept"]

@@ -1,4 +1,4 @@
-"""A package's file from the machine's own archive, also where its lists are old; by one process at a time."""
+"""Packages are downloaded from the machine's archive, also with old lists, by one process at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from podium_devcluster import debian
+from podium_devcluster.artifacts import debian
 from podium_devcluster.shell import CommandError
 
 APT = """#!/bin/sh
-# as apt-get: it finds a package once the lists are there, and refuses to run beside another
+# like apt-get: it needs the lists to find a package, and refuses to run beside another one
 flock --nonblock {root}/lock true && exit 9
 case "$*" in
 *update) touch {root}/lists ;;
@@ -34,12 +34,12 @@ def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_package_is_found_also_where_the_lists_are_old(apt: Path, listed: bool) -> None:
+def test_a_package_is_downloaded_also_with_old_lists(apt: Path, listed: bool) -> None:
     if listed:
         (apt / "lists").touch()
     assert debian.download_package("tool", apt / "folder").name == "tool_1.0_amd64.deb"
 
 
-def test_a_package_that_there_is_not_is_said_to_be_missing(apt: Path) -> None:
+def test_an_unknown_package_is_reported(apt: Path) -> None:
     with pytest.raises(CommandError, match="download other"):
         debian.download_package("other", apt / "folder")

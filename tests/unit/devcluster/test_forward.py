@@ -1,4 +1,4 @@
-"""The forwarder passes bytes both ways, keeps a half-closed connection open, and survives a dead server."""
+"""The forwarder copies both directions, keeps half-closed connections open, and survives without a server."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from podium_devcluster import forward
+from podium_devcluster.runtime import forward
 
 
 def through(
     handler: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None, sent: bytes
 ) -> bytes:
-    """Send through the forwarder to a server with `handler` (None: nobody listens); returns all that came back."""
+    """Send through the forwarder to a server with `handler` (None: no server) and return the answer."""
 
     async def scenario() -> bytes:
         port = 1
@@ -50,14 +50,14 @@ async def ignored(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-def test_both_ways_and_half_closed() -> None:
+def test_both_directions_of_a_half_closed_connection() -> None:
     sent = bytes(range(256)) * 4000
     assert through(late_echo, sent) == sent[::-1]
 
 
-def test_server_that_hangs_up() -> None:
+def test_a_server_that_closes_the_connection() -> None:
     assert through(ignored, b"") == b""
 
 
-def test_no_server() -> None:
+def test_without_a_server_the_connection_is_closed() -> None:
     assert through(None, b"") == b""

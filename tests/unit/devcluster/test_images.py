@@ -1,16 +1,19 @@
-"""Images: hash of inputs, archives, layouts, what a node lacks, pip's configuration, downloads."""
+"""Images: hash of inputs, archives, layouts, transfer to nodes, pip's configuration, downloads."""
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from podium_devcluster import debian, download, images, inputs, layout, loading, oci, pipconfig
-from podium_devcluster.tiny_images import archive_name
+from podium_devcluster.artifacts import builders, debian, download, images, layout, oci
+from podium_devcluster.artifacts.tiny_images import archive_name
+from podium_devcluster.progress import Progress
+from podium_devcluster.runtime import loading
 
 
 def tree(root: Path) -> Path:
@@ -24,17 +27,17 @@ def tree(root: Path) -> Path:
 
 
 def key(root: Path, *extra: str) -> str:
-    return inputs.digest(root, inputs.files_of(root, ["pkg"]), *extra)
+    return images.digest(root, images.files_of(root, ["pkg"]), *extra)
 
 
-def test_only_sources_count(tmp_path: Path) -> None:
-    names = [file.name for file in inputs.files_of(tree(tmp_path), ["pkg"])]
+def test_only_sources_are_inputs(tmp_path: Path) -> None:
+    names = [file.name for file in images.files_of(tree(tmp_path), ["pkg"])]
     assert names == ["a.py", "b.sh"]
 
 
-def test_missing_input_is_named(tmp_path: Path) -> None:
+def test_a_missing_input_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"requirements\.lock is missing"):
-        inputs.files_of(tmp_path, ["requirements.lock"])
+        images.files_of(tmp_path, ["requirements.lock"])
 
 
 def test_digest_follows_content_name_mode_and_recipe_but_not_time(tmp_path: Path) -> None:
@@ -57,13 +60,13 @@ def test_digest_follows_content_name_mode_and_recipe_but_not_time(tmp_path: Path
 
 def test_staged_context_is_the_hashed_files(tmp_path: Path) -> None:
     root = tree(tmp_path / "from")
-    files = inputs.files_of(root, ["pkg"])
-    inputs.stage(root, files, tmp_path / "to")
-    copied = inputs.files_of(tmp_path / "to", ["pkg"])
-    assert inputs.digest(tmp_path / "to", copied) == inputs.digest(root, files)
+    files = images.files_of(root, ["pkg"])
+    images.stage(root, files, tmp_path / "to")
+    copied = images.files_of(tmp_path / "to", ["pkg"])
+    assert images.digest(tmp_path / "to", copied) == images.digest(root, files)
 
 
-def test_archive_is_the_same_bytes_each_time_and_says_what_it_is(tmp_path: Path) -> None:
+def test_equal_archives_have_equal_bytes_and_contain_their_name(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
     entries = [oci.Entry("bin/program", source=program), oci.Entry("bin/p", target="program"), oci.Entry("tmp")]
@@ -76,7 +79,7 @@ def test_archive_is_the_same_bytes_each_time_and_says_what_it_is(tmp_path: Path)
     assert read.digest.startswith("sha256:")
 
 
-def test_archive_of_another_kind_is_unknown(tmp_path: Path) -> None:
+def test_an_archive_without_oci_layout_has_no_name(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w") as archive:
         archive.addfile(tarfile.TarInfo("manifest.json"))
     assert oci.read_archive(tmp_path / "x.tar") is None
@@ -123,7 +126,7 @@ def test_listing_of_a_node() -> None:
 def test_image_names() -> None:
     assert archive_name("localhost/podium:dev") == "podium-dev.tar"
     assert [recipe.short for recipe in images.select(())] == ["podium", "podium-fake-driver", "podium-digits"]
-    with pytest.raises(ValueError, match=r"unknown images x; there are: podium, "):
+    with pytest.raises(ValueError, match=r"unknown images x; choose from: podium, "):
         images.select(["x"])
 
 
@@ -131,9 +134,9 @@ def test_pip_settings_env_beats_file_and_paths_of_the_host_stay_out() -> None:
     listing = (
         ":env:.index-url='https://b'\nglobal.index-url='https://a'\nglobal.cert='/x'\nglobal.find-links='/w\\n/v'\n"
     )
-    options = pipconfig.parse(listing)
+    options = builders.parse_pip_settings(listing)
     assert options == {"index-url": "https://b", "find-links": "/w\n/v"}
-    assert pipconfig.render(options) == "[global]\nfind-links = /w\n    /v\nindex-url = https://b\n"
+    assert builders.pip_conf(options) == "[global]\nfind-links = /w\n    /v\nindex-url = https://b\n"
 
 
 @pytest.mark.parametrize(
@@ -154,9 +157,9 @@ def test_mirror(text: str, mirror: str | None) -> None:
     ("name", "ending"), [("kubelet", "/linux/arm64/kubelet"), ("etcd", "linux-arm64.tar.gz"), ("kind", "-arm64")]
 )
 def test_release_addresses(name: str, ending: str) -> None:
-    found = download.source(name, "1.2.3", "arm64")
-    assert found is not None
-    assert found[0].endswith(ending)
+    release = download.source(name, "1.2.3", "arm64")
+    assert release is not None
+    assert release[0].endswith(ending)
 
 
 def test_checksums_alone_or_in_a_list() -> None:
@@ -164,3 +167,64 @@ def test_checksums_alone_or_in_a_list() -> None:
     assert download.published_checksum("1 a.tar\n2 *b.tar\n", "https://x/b.tar") == "2"
     with pytest.raises(download.ChecksumError, match="no checksum"):
         download.published_checksum("1 a.tar\n2 b.tar\n", "https://x/c.tar")
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes | Exception]:
+    """What the release server answers, by address."""
+    answers: dict[str, bytes | Exception] = {}
+
+    def get(address: str, step: object) -> bytes:
+        answer = answers[address]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(download, "_get", get)
+    monkeypatch.setattr(download, "_unreachable", set())
+    monkeypatch.setattr(download, "architecture", lambda: "amd64")
+    monkeypatch.setenv("PODIUM_DOWNLOAD", "1")
+    return answers
+
+
+KUBELET = "https://dl.k8s.io/release/v1.2.3/bin/linux/amd64/kubelet"
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), TimeoutError("timed out"), http.client.IncompleteRead(b"x")])
+def test_a_failed_download_is_skipped_and_never_ok(
+    error: Exception, release: dict[str, bytes | Exception], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release[f"{KUBELET}.sha256"] = error
+    assert download.fetch("kubelet", "1.2.3", tmp_path / "kubelet", Progress()) is False
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("skip download kubelet 1.2.3: dl.k8s.io did not deliver it")
+    assert download.fetch("kube-proxy", "1.2.3", tmp_path / "x", Progress()) is False, "not tried again"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_download_with_another_checksum_fails(
+    release: dict[str, bytes | Exception], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release |= {f"{KUBELET}.sha256": b"0" * 64, KUBELET: b"program"}
+    with pytest.raises(download.ChecksumError, match="differs from the published one"):
+        download.fetch("kubelet", "1.2.3", tmp_path / "kubelet", Progress())
+    assert capsys.readouterr().err.startswith("FAIL download kubelet 1.2.3")
+    assert not (tmp_path / "kubelet").exists()
+
+
+def test_a_download_is_stored(release: dict[str, bytes | Exception], tmp_path: Path) -> None:
+    release |= {f"{KUBELET}.sha256": hashlib.sha256(b"program").hexdigest().encode(), KUBELET: b"program"}
+    assert download.fetch("kubelet", "1.2.3", tmp_path / "kubelet", Progress(quiet=True)) is True
+    assert (tmp_path / "kubelet").read_bytes() == b"program"
+
+
+def test_equal_blobs_are_stored_once(tmp_path: Path) -> None:
+    for image in ("a", "b"):
+        (tmp_path / image / "blobs/sha256").mkdir(parents=True)
+        (tmp_path / image / "blobs/sha256/1234").write_bytes(b"layer")
+    (tmp_path / "b/blobs/sha256/5678").write_bytes(b"other")
+    blobs = sorted(tmp_path.glob("*/blobs/sha256/*"))
+    layout.share_blobs(blobs, blobs)
+    assert (tmp_path / "a/blobs/sha256/1234").samefile(tmp_path / "b/blobs/sha256/1234")
+    assert (tmp_path / "b/blobs/sha256/5678").read_bytes() == b"other"
+    assert len(list(tmp_path.glob("*/blobs/sha256/*"))) == 3

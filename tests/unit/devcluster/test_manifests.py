@@ -1,4 +1,4 @@
-"""What `make kind` applies holds what it must."""
+"""The manifests that `make kind` applies."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_fake_driver_sees_all_processes_and_keeps_its_folder_on_the_node() -> No
     assert spec["volumes"][0]["hostPath"]["path"] == "/var/lib/podium-fake-driver"
 
 
-def test_thawing_does_not_end_its_own_shell() -> None:
+def test_thawing_does_not_kill_its_own_shell() -> None:
     assert "podium-agent" not in THAW.replace("[p]odium-agent", "")
 
 
-def test_the_other_plugin_finds_the_gpus_and_the_kubelet_and_its_script() -> None:
+def test_the_other_plugin_has_the_paths_of_gpus_kubelet_and_script() -> None:
     folder = "devcluster/manifests/nvidia-plugin"
     (kustomization,) = read(f"{folder}/kustomization.yaml")
     (made,) = kustomization["configMapGenerator"]
@@ -60,19 +60,19 @@ def test_the_other_plugin_finds_the_gpus_and_the_kubelet_and_its_script() -> Non
     assert {one["name"]: one["value"] for one in container["env"]} == {"LD_LIBRARY_PATH": f"{mounts['driver']}/lib"}
 
 
-def test_the_search_on_leases_is_the_example_but_for_its_memory() -> None:
-    (job,), (leased,) = read("examples/digits/job.yaml"), read("examples/digits/leases.yaml")
+def test_the_search_on_reservations_differs_from_the_example_only_in_memory() -> None:
+    (job,), (reserved,) = read("examples/digits/job.yaml"), read("examples/digits/reservations.yaml")
     job["spec"]["suspension"] = {"methods": ["cuda-checkpoint"]}  # `freeze` alone is refused there
     job["spec"]["gpus"]["memory"] = "512Mi"
-    assert leased == job
-    (stranger,) = read("examples/digits/stranger.yaml")
-    (container,) = stranger["spec"]["containers"]
+    assert reserved == job
+    (other,) = read("examples/digits/other-pod.yaml")
+    (container,) = other["spec"]["containers"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
-    assert "podium.dev" not in str(stranger)
+    assert "podium.dev" not in str(other)
 
 
-@pytest.mark.parametrize("leases", [False, True])
-def test_the_chart_is_told_whose_the_gpus_are(leases: bool) -> None:
-    values = chart_values(project_dir(), leases)
-    assert ("gpus.mode=reservations" in values) is leases
+@pytest.mark.parametrize("reservations", [False, True])
+def test_the_chart_gets_the_mode_of_the_gpus(reservations: bool) -> None:
+    values = chart_values(project_dir(), reservations)
+    assert ("gpus.mode=reservations" in values) is reservations
     assert Path(values[values.index("--values") + 1]).is_file()

@@ -1,18 +1,18 @@
-"""The certificates hold what a strict verifier asks for."""
+"""The certificates satisfy a strict verifier."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-from podium_devcluster import kubeconfig, pki
-from podium_devcluster.network import addresses
+from podium_devcluster.runtime import pki
+from podium_devcluster.runtime.network import addresses
 
 NODES = addresses(("node-1", "node-2"))
 
 
-def test_who_gets_one() -> None:
-    names = {one.name: one for one in pki.wanted(NODES)}
+def test_every_component_gets_a_certificate() -> None:
+    names = {certificate.name: certificate for certificate in pki.wanted(NODES)}
     assert names["node-2"].common_name == "system:node:node-2"
     assert names["node-2"].organization == "system:nodes"
     assert names["node-2"].sans == ("DNS:node-2", "IP:10.88.0.12")
@@ -28,8 +28,8 @@ def test_openssl_verifies_strictly_and_a_second_call_makes_nothing(tmp_path: Pat
     folder = tmp_path / "pki"
     assert pki.create(folder, NODES[:1]) is True
     verify = ["openssl", "verify", "-x509_strict", "-CAfile", "ca.crt", "apiserver.crt", "node-1.crt", "admin.crt"]
-    said = subprocess.run(verify, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert said.returncode == 0, said.stderr
+    verified = subprocess.run(verify, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert verified.returncode == 0, verified.stderr
     text = ["openssl", "x509", "-in", "apiserver.crt", "-noout", "-text"]
     shown = subprocess.run(text, cwd=folder, capture_output=True, text=True, timeout=300).stdout
     for wanted in ("Basic Constraints: critical", "Key Usage: critical", "Authority Key Identifier", "127.0.0.1"):
@@ -39,16 +39,16 @@ def test_openssl_verifies_strictly_and_a_second_call_makes_nothing(tmp_path: Pat
     assert pki.create(folder, NODES) is True
 
 
-def test_a_cut_short_run_starts_anew(tmp_path: Path) -> None:
+def test_an_interrupted_run_starts_again(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("half")
     assert pki.create(tmp_path, ()) is True
 
 
-def test_kubeconfig_is_whole_and_private(tmp_path: Path) -> None:
+def test_a_kubeconfig_is_complete_and_private(tmp_path: Path) -> None:
     for name in ("ca.crt", "admin.crt", "admin.key"):
         (tmp_path / name).write_bytes(name.encode())
     target = tmp_path / "kubeconfig"
-    kubeconfig.write(target, "https://127.0.0.1:1234", tmp_path, "admin", "podium-x")
+    pki.write_kubeconfig(target, "https://127.0.0.1:1234", tmp_path, "admin", "podium-x")
     text = target.read_text()
     assert "server: https://127.0.0.1:1234" in text
     assert "client-key-data: YWRtaW4ua2V5" in text

@@ -1,4 +1,4 @@
-"""A process is known by pid and start time: a recycled pid is never taken for ours."""
+"""A process is identified by pid and start time, so a recycled pid is never signalled."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from podium_devcluster import teardown
-from podium_devcluster.cgroups import ClusterCgroups, Hierarchies
-from podium_devcluster.processes import Processes, ProcessState, Record, is_same, parse_stat, state_of
+from podium_devcluster.runtime.cgroups import ClusterCgroups, Hierarchies
+from podium_devcluster.runtime.processes import Processes, ProcessState, Record, is_same, parse_stat, state_of
 
 
 def record(pid: int = 7, start: int = 100) -> Record:
@@ -39,13 +39,13 @@ def test_same(now: ProcessState | None, same: bool) -> None:
     assert is_same(record(), now) is same
 
 
-def test_state_of_ourselves() -> None:
+def test_state_of_this_process() -> None:
     state = state_of(os.getpid())
     assert state is not None
     assert (state.parent, state.state) == (os.getppid(), "R")
 
 
-def test_start_find_kill_and_start_again(tmp_path: Path) -> None:
+def test_a_program_is_started_identified_killed_and_started_again(tmp_path: Path) -> None:
     processes = Processes(tmp_path / "run", tmp_path / "log", tmp_path / "cgroup.procs")
     code = "import time; print('here', flush=True); time.sleep(60)"
     processes.start("thing", [sys.executable, "-c", code], {"PATH": os.environ["PATH"]})
@@ -53,37 +53,37 @@ def test_start_find_kill_and_start_again(tmp_path: Path) -> None:
         assert processes.alive("thing")
         assert (tmp_path / "cgroup.procs").read_text() == "0\n"
         with pytest.raises(RuntimeError, match="running already"):
-            processes.again("thing")
+            processes.start_again("thing")
         processes.kill("thing", signal.SIGTERM)
         assert not processes.alive("thing")
         with pytest.raises(ProcessLookupError, match="not running"):
             processes.payload("thing")
-        processes.again("thing")
+        processes.start_again("thing")
         assert processes.alive("thing")
     finally:
         processes.kill("thing")
     processes.kill("thing")  # a second time is no error
 
 
-def test_unknown_component_names_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(KeyError, match="no component 'kubelet'; there are: none"):
+def test_an_unknown_component_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="no component 'kubelet'; choose from: none"):
         Processes(tmp_path, tmp_path, tmp_path / "x").get("kubelet")
 
 
 def test_recycled_pid_is_not_killed(tmp_path: Path) -> None:
-    """A record that names a living process with another start time: a killed run, then a busy machine."""
+    """The record of a killed run names a running process with another start time."""
     run = tmp_path / "run"
     run.mkdir()
-    stranger = subprocess.Popen(["sleep", "60"])
+    other = subprocess.Popen(["sleep", "60"])
     try:
-        state = state_of(stranger.pid)
+        state = state_of(other.pid)
         assert state is not None
         stale = {
             "component": "etcd",
             "argv": ["etcd"],
             "env": {},
             "log": "x",
-            "pid": stranger.pid,
+            "pid": other.pid,
             "start": state.start - 1,
         }
         (run / "etcd.json").write_text(json.dumps(stale))
@@ -93,10 +93,10 @@ def test_recycled_pid_is_not_killed(tmp_path: Path) -> None:
         assert list(processes.records()) == ["etcd"]
         assert teardown.end_processes(groups, processes) == 0
         processes.kill("etcd")
-        assert stranger.poll() is None
+        assert other.poll() is None
     finally:
-        stranger.kill()
-        stranger.wait()
+        other.kill()
+        other.wait()
 
 
 def test_recorded_process_outside_the_group_is_ended(tmp_path: Path) -> None:

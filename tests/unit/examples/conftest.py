@@ -1,4 +1,4 @@
-"""Gives the example's tests a GPU node (there are no packages under tests)."""
+"""Fixtures with a GPU node for the example's tests."""
 
 from __future__ import annotations
 

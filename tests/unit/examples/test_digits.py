@@ -1,4 +1,4 @@
-"""The example's script run for real: repeatable bit for bit, in one go or in pieces, and worth a search."""
+"""The example's script in real runs: repeatable bit for bit, and suitable for a search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = ["--work=2", "--lr=0.05", "--width=32", "--batch_size=32", "--activation
 
 
 def start(*flags: str, checkpoint: Path | None = None, gpu: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    # the first as Podium sets it; on a machine with a driver `gpu` alone says that it is used
+    # CUDA_VISIBLE_DEVICES as Podium sets it; on a machine with a driver, `gpu` decides whether it is used
     environment = {"PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": "", **(gpu or {}), "PATH": os.environ["PATH"]}
     if checkpoint is not None:
         environment["PODIUM_CHECKPOINT"] = str(checkpoint)
@@ -39,30 +39,30 @@ def epochs(lines: list[str]) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def whole() -> list[str]:
-    """Twelve epochs in one go, without a checkpoint."""
+def complete() -> list[str]:
+    """The output of twelve epochs in one run, without a checkpoint."""
     return run(*SMALL, "--epochs=12")
 
 
-def test_a_line_an_epoch(whole: list[str]) -> None:
-    assert epochs(whole) == list(range(1, 13))
-    last: dict[str, Any] = json.loads(whole[-1])
+def test_one_line_per_epoch(complete: list[str]) -> None:
+    assert epochs(complete) == list(range(1, 13))
+    last: dict[str, Any] = json.loads(complete[-1])
     assert set(last) == {"epoch", "val_acc", "loss"}
     assert 0 < last["val_acc"] < 1
-    assert last["loss"] < json.loads(whole[0])["loss"]
+    assert last["loss"] < json.loads(complete[0])["loss"]
 
 
-def test_repeatable_bit_for_bit(whole: list[str]) -> None:
-    assert run(*[flag.replace("batch_size", "batch-size") for flag in SMALL], "--epochs=12") == whole
+def test_equal_flags_give_equal_numbers(complete: list[str]) -> None:
+    assert run(*[flag.replace("batch_size", "batch-size") for flag in SMALL], "--epochs=12") == complete
 
 
-def test_saving_and_going_on_change_nothing(whole: list[str], tmp_path: Path) -> None:
+def test_checkpoints_and_resumptions_change_no_number(complete: list[str], tmp_path: Path) -> None:
     pieces = [line for end in (1, 5, 12, 12) for line in run(*SMALL, f"--epochs={end}", checkpoint=tmp_path)]
-    assert pieces == whole
+    assert pieces == complete
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_signal_midway_loses_nothing(whole: list[str], tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_during_training_loses_nothing(complete: list[str], tmp_path: Path, number: signal.Signals) -> None:
     process = start(*SMALL, "--epochs=12", checkpoint=tmp_path)
     assert process.stdout is not None
     before = [process.stdout.readline().rstrip("\n") for _ in range(3)]
@@ -72,36 +72,36 @@ def test_a_signal_midway_loses_nothing(whole: list[str], tmp_path: Path, number:
     assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGKILL), err
     after = run(*SMALL, "--epochs=12", checkpoint=tmp_path)
     repeated = epochs(before)[-1] - epochs(after)[0] + 1 if after else 0
-    # killed between the line and the save, the line comes again, the same; ended by SIGTERM, never
+    # after a kill between the line and the checkpoint, the same line is printed again; after SIGTERM, never
     assert repeated in ((0,) if number == signal.SIGTERM else (0, 1))
-    assert before[: len(before) - repeated] + after == whole
+    assert before[: len(before) - repeated] + after == complete
 
 
-def test_the_marker_names_the_only_state_and_its_epoch(tmp_path: Path) -> None:
+def test_the_completion_marker_names_the_epoch_of_the_only_state(tmp_path: Path) -> None:
     run(*SMALL, "--epochs=4", checkpoint=tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {"epoch-4.npz", "podium-checkpoint.json"}
     assert json.loads((tmp_path / "podium-checkpoint.json").read_text()) == {"step": 4}
 
 
-def test_a_save_without_its_marker_is_not_taken(whole: list[str], tmp_path: Path) -> None:
-    """Killed in a save, or just before its marker: the run goes on from the epoch that the marker names."""
+def test_a_checkpoint_without_completion_marker_is_ignored(complete: list[str], tmp_path: Path) -> None:
+    """After a kill during a checkpoint, the run resumes from the epoch that the marker names."""
     run(*SMALL, "--epochs=4", checkpoint=tmp_path)
     (tmp_path / "epoch-5.npz.new").write_bytes(b"half of a chec")
     (tmp_path / "podium-checkpoint.json.new").write_bytes(b'{"st')
-    (tmp_path / "epoch-7.npz").write_bytes(b"whole, but nobody said so")
-    assert run(*SMALL, "--epochs=12", checkpoint=tmp_path) == whole[4:]
+    (tmp_path / "epoch-7.npz").write_bytes(b"complete, but without a marker")
+    assert run(*SMALL, "--epochs=12", checkpoint=tmp_path) == complete[4:]
     assert {file.name for file in tmp_path.iterdir()} == {"epoch-12.npz", "podium-checkpoint.json"}
 
 
-def test_the_checkpoint_of_another_trial_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_trial_is_refused(tmp_path: Path) -> None:
     run(*SMALL, "--epochs=1", checkpoint=tmp_path)
     process = start(*SMALL, "--lr=0.2", "--epochs=2", checkpoint=tmp_path)
     _, err = process.communicate(timeout=300)
     assert process.returncode == 1
-    assert "is of another trial" in err
+    assert "belongs to another trial" in err
 
 
-def test_a_hopeless_learning_rate_is_a_bad_trial_and_no_failure() -> None:
+def test_a_far_too_high_learning_rate_is_a_bad_trial_but_not_a_failure() -> None:
     lines = run(*SMALL, "--lr=1e6", "--epochs=2")
     assert epochs(lines) == [1, 2]
     assert all("NaN" not in line and json.loads(line)["val_acc"] < 0.3 for line in lines)
@@ -132,18 +132,18 @@ def on_gpu(node: Any, declared: int) -> dict[str, str]:
     return environment
 
 
-def test_on_a_gpu_it_holds_memory_and_prints_the_same(whole: list[str], cuda_node: Any) -> None:
+def test_on_a_gpu_it_allocates_memory_and_prints_the_same_numbers(complete: list[str], cuda_node: Any) -> None:
     with start(*SMALL, "--epochs=100000", gpu=on_gpu(cuda_node, 64 << 20)) as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline().rstrip("\n") for _ in whole]
+        lines = [process.stdout.readline().rstrip("\n") for _ in complete]
         held = read_memory().of(frozenset({process.pid}))
         process.kill()
         process.communicate(timeout=300)
-    assert lines == whole
+    assert lines == complete
     assert sum(held.values()) >= 48 << 20, "a real driver adds its context"
 
 
-def test_without_the_memory_it_says_so_and_fails(cuda_node: Any) -> None:
+def test_too_little_gpu_memory_is_reported_and_fails(cuda_node: Any) -> None:
     process = start(*SMALL, "--epochs=1", gpu=on_gpu(cuda_node, 1 << 50))
     out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (1, "")

@@ -1,4 +1,4 @@
-"""How bench_hpo judges its bars and what its tables say."""
+"""How bench_hpo compares results with its targets, and the contents of its tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def runs(load_script: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture
 def report(load_script: Callable[[Path], ModuleType], runs: ModuleType) -> ModuleType:
-    return load_script(BENCHMARKS / "hpo_report.py")  # imports the runs by name
+    return load_script(BENCHMARKS / "hpo_report.py")  # imports hpo_runs by name
 
 
 def line_of(report: str, text: str) -> str:
@@ -36,22 +36,24 @@ def line_of(report: str, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown", "said"),
+    ("value", "shown", "verdict"),
     [
         (0.00984, "0.00984", "ambition"),
         (0.01, "0.01", "ambition"),
-        (0.01049, "0.0105", "**no**"),  # three decimals would hold
-        (0.010004, "0.010004", "**no**"),  # three digits would be the bar itself
+        (0.01049, "0.0105", "**no**"),  # rounded to three decimals it would meet the target
+        (0.010004, "0.010004", "**no**"),  # rounded to three digits it would equal the target
     ],
 )
-def test_a_bar_is_judged_by_what_was_measured(bars: ModuleType, value: float, shown: str, said: str) -> None:
+def test_a_target_is_compared_with_the_unrounded_value(
+    bars: ModuleType, value: float, shown: str, verdict: str
+) -> None:
     outcome: dict[str, object] = {}
     report = bars.bars_report({"taskset": {"envelope": {"switch_share": value}}}, {}, outcome)
-    assert line_of(report, "share of switches").split(" | ")[2:] == [shown, "at most 0.01 (0.01)", f"{said} |"]
-    assert outcome["bars"] == {"held": int(said != "**no**"), "of": 1}
+    assert line_of(report, "share of switches").split(" | ")[2:] == [shown, "at most 0.01 (0.01)", f"{verdict} |"]
+    assert outcome["bars"] == {"held": int(verdict != "**no**"), "of": 1}
 
 
-def test_the_worst_wait_is_told_beside_the_mean_and_not_counted(bars: ModuleType) -> None:
+def test_the_worst_wait_is_reported_but_not_counted(bars: ModuleType) -> None:
     outcome: dict[str, object] = {}
     report = bars.bars_report({"algoperf": {"envelope": {"wait": 5.0, "wait_worst": 12.34}}}, {}, outcome)
     assert "| 5 | at most 8 (4) | yes |" in line_of(report, "mean of runs")
@@ -59,7 +61,7 @@ def test_the_worst_wait_is_told_beside_the_mean_and_not_counted(bars: ModuleType
     assert outcome["bars"] == {"held": 1, "of": 1}
 
 
-def test_bars_of_further_gpus_are_information(bars: ModuleType) -> None:
+def test_results_with_more_gpus_are_for_information(bars: ModuleType) -> None:
     measured = {"taskset": {"envelope": {"b": 3.0}, "fifo": {}}}
     report = bars.bars_beside(measured, {"taskset": {"lost_by_floor": 0.02}}, 8)
     assert report.startswith("## For information: the same with 8 GPUs")
@@ -71,27 +73,27 @@ def test_bars_of_further_gpus_are_information(bars: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_word_of_each_setting_is_run(runs: ModuleType, name: str) -> None:
-    words = {key: one.kind for key, one in _TABLE[name].settings.items() if isinstance(one.kind, tuple)}
+def test_each_word_of_each_setting_is_benchmarked(runs: ModuleType, name: str) -> None:
+    words = {key: setting.kind for key, setting in _TABLE[name].settings.items() if isinstance(setting.kind, tuple)}
     run = [entrant.make(None) for entered, entrant in runs.ENTRANTS.items() if entered != "oracle"]
     for chosen in product(*words.values()):
         assert create(name, dict(zip(words, chosen, strict=True))) in run
 
 
-def test_whoever_is_run_beside_the_envelope_is_its_rival(bars: ModuleType, runs: ModuleType) -> None:
-    """Not `hermes_cluster`: it is hermes by the planner's rule, not by that of its own definition."""
+def test_every_other_entrant_is_a_rival_of_the_envelope(bars: ModuleType, runs: ModuleType) -> None:
+    """`hermes_cluster` is not a rival: it is hermes by the planner's rule instead of its own."""
     others = {"envelope", "envelope_no_floor", "envelope_turns", "hermes_cluster", "oracle"}
     assert set(runs.ENTRANTS) == others | set(bars.RIVALS)
 
 
 @pytest.mark.parametrize(
-    ("bases", "told"), [(["round_robin", "slaq"], "b against rr, slaq"), (["slaq"], "b against slaq"), ([], None)]
+    ("bases", "column"), [(["round_robin", "slaq"], "b against rr, slaq"), (["slaq"], "b against slaq"), ([], None)]
 )
-def test_a_table_tells_of_those_that_were_run(
-    runs: ModuleType, report: ModuleType, bases: list[str], told: str | None
+def test_a_table_has_columns_only_for_benchmarked_policies(
+    runs: ModuleType, report: ModuleType, bases: list[str], column: str | None
 ) -> None:
-    found = runs.run_all(runs.jobs_of((), "own", 1, 6, ["fifo", *bases], Machine(2, runs.SHORT)), 1)
-    lines = [line.strip("| ").split(" | ") for line in report.table(found, "digits").splitlines()]
+    results = runs.run_all(runs.jobs_of((), "own", 1, 6, ["fifo", *bases], Machine(2, runs.SHORT)), 1)
+    lines = [line.strip("| ").split(" | ") for line in report.table(results, "digits").splitlines()]
     head, rows = lines[0], lines[2:]
-    assert [column for column in head if column.startswith("b against")] == ([told] if told else [])
+    assert [title for title in head if title.startswith("b against")] == ([column] if column else [])
     assert [len(row) for row in rows] == [len(head)] * (1 + len(bases))

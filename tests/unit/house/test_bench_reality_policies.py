@@ -1,4 +1,4 @@
-"""`make bench-reality` under other policies: stopped trials, which files; and beside the forecast of `podium plan`."""
+"""`make bench-reality` under other policies: stopped trials, result files, and the forecast of `podium plan`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from podium_simulator.traces.trace import RecordedTrial, trace_lines
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 BEGIN = datetime.fromisoformat("2026-01-15T09:30:00+00:00").timestamp()
-STOPPED, SHOWN, AT = 7, 7, 42  # the number of a trial, how many values it shows, when it is stopped
-LOAD = 0.2  # seconds from an open gate to the first step
+STOPPED, SHOWN, AT = 7, 7, 42  # number of the stopped trial, number of its values, time of its stop
+LOAD = 0.2  # seconds from the opening of the gate to the first step
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +32,13 @@ def bench(load_script: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 def saved(folder: Path, policy: str, *, stops: bool = False, name: str = "digits-0") -> list[dict[str, Any]]:
-    """The made-up search as a run under that policy. `stops`: one of its trials is ended early, while suspended."""
+    """Save the sample search as a run under this policy; with `stops`, one trial is stopped while suspended."""
     items = search_at(600.0)
     items[0]["spec"]["policy"] = {"name": policy}
-    for point in (point for one in items for point in one["status"].get("curve", {}).get("points", [])):
+    for point in (point for item in items for point in item["status"].get("curve", {}).get("points", [])):
         point["time"] += LOAD
     if stops:
-        trial = next(one for one in items if one.get("spec", {}).get("number") == STOPPED)
+        trial = next(item for item in items if item.get("spec", {}).get("number") == STOPPED)
         status = trial["status"]
         points = status["curve"]["points"] = status["curve"]["points"][:SHOWN]
         last = points[-1]["time"]
@@ -55,91 +55,89 @@ def _seconds(time: str) -> float:
 
 
 def read(bench: ModuleType, folder: Path) -> list[Any]:
-    found: list[Any] = bench.read_searches(folder)
-    return found
+    searches: list[Any] = bench.read_searches(folder)
+    return searches
 
 
 @pytest.mark.parametrize("policy", NAMES)
-def test_the_job_is_applied_with_that_policy_and_no_settings_of_another(bench: ModuleType, policy: str) -> None:
+def test_the_job_has_the_policy_and_no_settings_of_another(bench: ModuleType, policy: str) -> None:
     record = bench.record.__globals__
     job, usual = record["job_of"](3, policy, 0), record["job_of"](3, None, 0)
-    told = job["spec"].pop("policy")
-    assert create(told["name"], told.get("settings", {})).name == policy
+    applied = job["spec"].pop("policy")
+    assert create(applied["name"], applied.get("settings", {})).name == policy
     own = usual["spec"].pop("policy")
     assert own == record["example"]()["spec"]["policy"]
-    assert told == (own if policy == own["name"] else {"name": policy})
+    assert applied == (own if policy == own["name"] else {"name": policy})
     assert job == usual
     assert job["metadata"]["name"] == "digits-3"
 
 
-def test_the_simulation_has_the_policy_of_the_cluster_and_plans_at_each_value(
-    bench: ModuleType, tmp_path: Path
-) -> None:
+def test_the_simulation_uses_the_clusters_policy_and_plans_at_each_value(bench: ModuleType, tmp_path: Path) -> None:
     saved(tmp_path, "median_stop")
-    (found,) = read(bench, tmp_path)
-    (job,) = found.scenario.jobs
+    (real,) = read(bench, tmp_path)
+    (job,) = real.scenario.jobs
     assert (job.view.policy, dict(job.view.settings)) == ("median_stop", {})
-    assert found.scenario.timing.progress == 0.0
+    assert real.scenario.timing.progress == 0.0
 
 
-def test_a_stopped_trial_ends_with_its_stop_and_its_curve_does_not_tell(bench: ModuleType, tmp_path: Path) -> None:
+def test_the_curve_of_a_stopped_trial_is_extended_to_full_length(bench: ModuleType, tmp_path: Path) -> None:
     saved(tmp_path, "median_stop", stops=True)
-    (found,) = read(bench, tmp_path)
-    (job,) = found.scenario.jobs
-    assert found.stopped == {STOPPED}
-    assert found.ends[STOPPED] == pytest.approx(AT + 0.5), "the middle of its second"
+    (real,) = read(bench, tmp_path)
+    (job,) = real.scenario.jobs
+    assert real.stopped == {STOPPED}
+    assert real.ends[STOPPED] == pytest.approx(AT + 0.5), "the middle of its second"
     curve: RecordedTrial = job.curves[STOPPED]
     assert len(curve.values) == len(job.curves[0].values) == job.view.max_steps
     assert set(curve.values[SHOWN - 1 :]) == {curve.values[SHOWN - 1]}
     gaps = [b - a for a, b in zip(curve.seconds[SHOWN - 1 :], curve.seconds[SHOWN:], strict=False)]
-    assert gaps == pytest.approx([0.8] * len(gaps)), "in its own rhythm"
-    made = bench.compared(found)
+    assert gaps == pytest.approx([0.8] * len(gaps)), "the extension keeps the trial's step time"
+    made = bench.compared(real)
     assert made.stopped[0] == 1
     assert len(made.finishes) == job.view.max_trials
 
 
-def test_one_that_was_stopped_before_it_showed_anything_is_simulated_too(bench: ModuleType, tmp_path: Path) -> None:
+def test_a_trial_stopped_before_its_first_value_is_simulated_too(bench: ModuleType, tmp_path: Path) -> None:
     items = saved(tmp_path, "median_stop", stops=True)
-    trial = next(one for one in items if one.get("spec", {}).get("number") == STOPPED)
+    trial = next(item for item in items if item.get("spec", {}).get("number") == STOPPED)
     trial["status"] |= {"curve": {"points": []}, "allocations": [], "gpuSeconds": 0.0}
     (tmp_path / "digits-0.json").write_text(json.dumps({"kind": "List", "items": items}))
-    (found,) = read(bench, tmp_path)
-    assert found.scenario.jobs[0].facts[STOPPED].load is None
-    assert len(bench.compared(found).finishes) == len(found.ends)
+    (real,) = read(bench, tmp_path)
+    assert real.scenario.jobs[0].facts[STOPPED].load is None
+    assert len(bench.compared(real).finishes) == len(real.ends)
 
 
-def test_pods_that_are_gone_are_known_by_the_logs(bench: ModuleType, tmp_path: Path) -> None:
+def test_deleted_pods_are_known_from_the_logs(bench: ModuleType, tmp_path: Path) -> None:
     saved(tmp_path, "median_stop", stops=True)
     log = f"[pod/digits-{STOPPED}-0/podium-gate] 2026-01-15T09:30:{AT - 40:02}.25Z wait\n"
     (tmp_path / "digits-0.gates.log").write_text(log)
-    (found,) = read(bench, tmp_path)
-    assert found.scenario.jobs[0].facts[STOPPED].gate == pytest.approx(2.25 - 0.1)
+    (real,) = read(bench, tmp_path)
+    assert real.scenario.jobs[0].facts[STOPPED].gate == pytest.approx(2.25 - 0.1)
 
 
 class Cluster:
-    """Its job ends once the gates' logs were looked at three times; the second look fails."""
+    """A cluster whose job ends after the gates' logs were read three times; the second read fails."""
 
     def __init__(self) -> None:
-        self.looks, self.over = 0, Event()
+        self.reads, self.over = 0, Event()
 
     def kubectl(self, verb: str, *_: str, timeout: float = 30.0) -> str:
         if verb == "wait":
             assert self.over.wait(timeout)
             return ""
-        self.looks += 1
-        if self.looks == 3:
+        self.reads += 1
+        if self.reads == 3:
             self.over.set()
-        if self.looks == 2:
+        if self.reads == 2:
             raise CommandError(["kubectl", "logs"], "failed", "")
-        return f"error: not yet\nlook {self.looks}\n"
+        return f"error: not yet\nread {self.reads}\n"
 
 
-def test_the_gates_of_trials_that_are_stopped_are_read_while_they_are_there(bench: ModuleType) -> None:
+def test_gate_logs_are_read_while_their_pods_exist(bench: ModuleType) -> None:
     ended = bench.record.__globals__["_ended"]
-    assert list(ended(Cluster(), "digits-0", 20.0, 0.01))[:3] == ["error: not yet", "look 1", "look 3"]
+    assert list(ended(Cluster(), "digits-0", 20.0, 0.01))[:3] == ["error: not yet", "read 1", "read 3"]
 
 
-def test_results_of_another_policy_have_files_of_their_own(
+def test_each_policy_has_its_own_result_files(
     bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "RESULTS", tmp_path / "results")
@@ -149,12 +147,12 @@ def test_results_of_another_policy_have_files_of_their_own(
         monkeypatch.setattr("sys.argv", ["bench", "--from-files", str(tmp_path / policy)])
         bench.main()
     files = {path.name for path in (tmp_path / "results").iterdir()}
-    assert files == {f"bench-reality{own}.{kind}" for own in ("", "-envelope") for kind in ("md", "png")}
-    text = (tmp_path / "results" / "bench-reality-envelope.md").read_text()
-    assert "(bench-reality-envelope.png)" in text
-    assert "`make bench-reality POLICY=envelope`" in text
+    assert files == {f"bench-reality{own}.{kind}" for own in ("", "-hermes") for kind in ("md", "png")}
+    text = (tmp_path / "results" / "bench-reality-hermes.md").read_text()
+    assert "(bench-reality-hermes.png)" in text
+    assert "`make bench-reality POLICY=hermes`" in text
     result = json.loads(text.split("RESULT ")[1])
-    assert result["policy"] == "envelope"
+    assert result["policy"] == "hermes"
     assert len(result["forecast"]["end_within"]) == 1
     table = [line for line in text.splitlines() if line.startswith("|")]
     # results, repetitions, forecasts
@@ -162,7 +160,7 @@ def test_results_of_another_policy_have_files_of_their_own(
     capsys.readouterr()
 
 
-def test_searches_of_another_policy_or_of_two_are_refused(
+def test_searches_of_another_or_of_two_policies_are_rejected(
     bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved(tmp_path, "envelope")
@@ -179,30 +177,30 @@ def test_the_forecast_is_that_of_podium_plan(
     bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     items = saved(tmp_path / "run", "envelope")
-    (found,) = read(bench, tmp_path / "run")
-    assert found.run.step_seconds == pytest.approx(0.8)
+    (real,) = read(bench, tmp_path / "run")
+    assert real.run.step_seconds == pytest.approx(0.8)
     (tmp_path / "job.json").write_text(json.dumps({key: items[0][key] for key in items[0] if key != "status"}))
-    place = ["--gpus", "2", "--nodes", "2", "-o", "json"]
-    assert main.run(["plan", str(tmp_path / "job.json"), *place, "--step-seconds", repr(found.run.step_seconds)]) == 0
-    told = [search["own"] for search in json.loads(capsys.readouterr().out)["searches"]]
-    made = bench.forecasted(found.scenario.jobs[0].view, 2, 2, found.run)
-    ends = [one["endSeconds"] for one in told]
+    options = ["--gpus", "2", "--nodes", "2", "-o", "json"]
+    assert main.run(["plan", str(tmp_path / "job.json"), *options, "--step-seconds", repr(real.run.step_seconds)]) == 0
+    planned = [search["own"] for search in json.loads(capsys.readouterr().out)["searches"]]
+    made = bench.forecasted(real.scenario.jobs[0].view, 2, 2, real.run)
+    ends = [forecast["endSeconds"] for forecast in planned]
     assert (made.end.low, made.end.median, made.end.high) == (min(ends), sorted(ends)[2], max(ends))
-    assert made.gpu_seconds.median == pytest.approx(3600.0 * sorted(one["gpuHours"] for one in told)[2])
-    assert made.suspensions.median == sorted(one["suspensions"] for one in told)[2]
+    assert made.gpu_seconds.median == pytest.approx(3600.0 * sorted(forecast["gpuHours"] for forecast in planned)[2])
+    assert made.suspensions.median == sorted(forecast["suspensions"] for forecast in planned)[2]
     status = items[0]["status"]
     assert made.end.real == pytest.approx(_seconds(status["finishedAt"]) + 0.5 - BEGIN), "the middle of its second"
     assert made.suspensions.real == status["suspensions"]
     assert made.gpu_seconds.real == pytest.approx(sum(status["gpuSeconds"].values()))
-    (tmp_path / "last.jsonl").write_text("\n".join(trace_lines(found.run.exported)))
-    assert main.run(["plan", str(tmp_path / "job.json"), str(tmp_path / "last.jsonl"), *place]) == 0
+    (tmp_path / "last.jsonl").write_text("\n".join(trace_lines(real.run.exported)))
+    assert main.run(["plan", str(tmp_path / "job.json"), str(tmp_path / "last.jsonl"), *options]) == 0
     ends = [search["own"]["endSeconds"] for search in json.loads(capsys.readouterr().out)["searches"]]
-    by_export = bench.forecasted(found.scenario.jobs[0].view, 2, 2, found.run, found.run)
+    by_export = bench.forecasted(real.scenario.jobs[0].view, 2, 2, real.run, real.run)
     assert (by_export.end.low, by_export.end.high) == (min(ends), max(ends))
     assert by_export.end != made.end
 
 
-def test_what_a_forecast_erred_by(bench: ModuleType) -> None:
+def test_the_error_of_a_forecast_is_relative_to_the_real_value(bench: ModuleType) -> None:
     figure = bench.reality_forecast.Figure
     assert figure(100.0, 80.0, 90.0, 99.0).error == pytest.approx(-0.1)
     assert not figure(100.0, 80.0, 90.0, 99.0).within

@@ -1,4 +1,4 @@
-"""Podium's own contender in `make bench-rivals` with real processes, and what the bench makes of the logs."""
+"""Podium's contender in `make bench-rivals` with real processes, and the evaluation of the logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def trial(load_script: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def local(load_script: Callable[[Path], ModuleType], trial: ModuleType) -> ModuleType:
-    return load_script(BENCHMARKS / "local_runner.py")  # imports the other by its name
+    return load_script(BENCHMARKS / "local_runner.py")  # imports rivals_trial by name
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +43,17 @@ def report(load_script: Callable[[Path], ModuleType]) -> ModuleType:
     return load_script(BENCHMARKS / "rivals_report.py")
 
 
-def off_the_core(pid: int) -> bool:
-    """Stopped, or ended and not yet waited for."""
+def is_stopped(pid: int) -> bool:
+    """Return whether the process is stopped, or has ended and is not yet waited for."""
     state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return state in "TZ"
 
 
 @pytest.fixture
 def run(trial: ModuleType, local: ModuleType, tmp_path: Path) -> Callable[..., Any]:
-    """A search of scripted trials on one core, in turns of 20 ms; each start is held against the rule that nobody else
-    is at work then.
+    """Return a function that runs scripted trials on one core with time slices of 20 ms.
+
+    It checks at each start that no other trial runs.
     """
     script = tmp_path / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")
@@ -74,17 +75,17 @@ def run(trial: ModuleType, local: ModuleType, tmp_path: Path) -> Callable[..., A
         started: list[Any] = []
 
         def propose(number: int) -> Mapping[str, Any]:
-            mine = {"me": f"t{number}", "waits_for": waits_for[number], "last": last[number]}
-            return {"folder": str(tmp_path), **mine}
+            own = {"me": f"t{number}", "waits_for": waits_for[number], "last": last[number]}
+            return {"folder": str(tmp_path), **own}
 
         def launch(name: str, parameters: Mapping[str, Any]) -> Any:
-            assert all(t.process.poll() is not None or off_the_core(t.process.pid) for t in started)
+            assert all(t.process.poll() is not None or is_stopped(t.process.pid) for t in started)
             started.append(trial.Training(setup, name, parameters))
             return started[-1]
 
         runner = local.LocalRunner(view, 1, 4, propose, launch, usual=Costs(1e-3, 1e-3), cycle=0.02)
         ended = runner.run()
-        assert all(t.process.returncode is not None for t in started), "no process is left"
+        assert all(t.process.returncode is not None for t in started), "no process may remain"
         return ended, list(runner.trials.values())
 
     return search
@@ -96,8 +97,8 @@ def job(trials: int, **more: Any) -> JobView:
     )
 
 
-def test_trials_take_turns_on_a_core(run: Callable[..., Any], tmp_path: Path) -> None:
-    """The first cannot go on before the last has begun: it must be stopped for it and go on later."""
+def test_trials_share_a_core_in_time_slices(run: Callable[..., Any], tmp_path: Path) -> None:
+    """The first trial waits for the last one to start, so it must be stopped for it and continue later."""
     ended, trials = run(job(3), ["t2", "t0", "t0"], [0.7, 0.8, 0.9])
     assert (ended.succeeded, ended.reason) == (True, "AllTrialsEnded")
     assert [t.phase for t in trials] == [TrialPhase.SUCCEEDED] * 3
@@ -109,20 +110,20 @@ def test_trials_take_turns_on_a_core(run: Callable[..., Any], tmp_path: Path) ->
 
 
 def test_a_stopped_process_ends_with_the_search(run: Callable[..., Any]) -> None:
-    """The first would wait for ever; the second reaches the target."""
-    ended, trials = run(job(2, target=0.9), ["nobody", "t0"], [0.0, 0.95])
+    """The first trial would wait forever; the second one reaches the target."""
+    ended, trials = run(job(2, target=0.9), ["no-trial", "t0"], [0.0, 0.95])
     assert ended.reason == "TargetReached"
     assert [t.phase for t in trials] == [TrialPhase.EARLY_STOPPED, TrialPhase.SUCCEEDED]
 
 
-def test_a_log_as_a_run(report: ModuleType, tmp_path: Path) -> None:
+def test_a_log_is_read_as_a_run(report: ModuleType, tmp_path: Path) -> None:
     notes = [
         {"time": 103.0, "trial": "a", "event": "start"},
         {"time": 105.0, "trial": "a", "event": "value", "epoch": 1, "value": 0.4},
         {"time": 106.0, "trial": "b", "event": "start"},
         {"time": 108.0, "trial": "b", "event": "value", "epoch": 1, "value": 0.7},
         {"time": 108.5, "trial": "a", "event": "value", "epoch": 2, "value": 0.6},
-        {"time": 108.6, "trial": "a", "event": "cut"},  # it had ended, only its process had not
+        {"time": 108.6, "trial": "a", "event": "cut"},  # the trial had ended, but its process had not
         {"time": 108.7, "trial": "b", "event": "cut"},
         {"time": 111.0, "trial": "c", "event": "value", "epoch": 1, "value": 0.9},
     ]
@@ -133,7 +134,7 @@ def test_a_log_as_a_run(report: ModuleType, tmp_path: Path) -> None:
     assert [run.best_trained(seconds) for seconds in (1.9, 2.0, 5.0)] == [0.0, 0.4, 0.7]
 
 
-def test_wins_and_losses_are_both_counted(report: ModuleType) -> None:
+def test_a_duel_counts_wins_draws_and_losses(report: ModuleType) -> None:
     duel = report.duel([0.9, 0.8, 0.7, 0.5], [0.8, 0.8, 0.8, 0.8])
     assert (duel.won, duel.drawn, duel.lost) == (1, 1, 2)
     assert duel.mean == pytest.approx(-0.075)

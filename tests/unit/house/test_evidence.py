@@ -1,4 +1,4 @@
-"""The e2e tests' own instruments: an instrument that cannot show a fault proves nothing."""
+"""The measurements of the e2e tests: they must detect the faults that they look for."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ def evidence(load_script: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 def line(start: float, end: float, container: str, gpu: str = "GPU-1") -> str:
+    """Return a line of the GPU sampler."""
     return f"{start - 0.02} {end + 0.02} {gpu} 7 {container} 1000 {start} {end} 0.0 0.0 python3 train.py"
 
 
 @pytest.mark.parametrize(
-    ("lines", "want"),
+    ("lines", "expected"),
     [
         ([line(1, 2, "a"), line(2, 3, "b")], 0),
         ([line(1, 2, "a"), line(1.99, 3, "b")], 1),
@@ -32,29 +33,31 @@ def line(start: float, end: float, container: str, gpu: str = "GPU-1") -> str:
     ],
     ids=["one-after-another", "overlap", "same-container", "long-and-two-short", "two-gpus", "below-a-sample", "empty"],
 )
-def test_two_at_work_at_once_are_counted(evidence: ModuleType, lines: list[str], want: int) -> None:
-    assert len(evidence.overlaps(evidence.work_of("\n".join(lines)))) == want
+def test_overlapping_executions_are_counted(evidence: ModuleType, lines: list[str], expected: int) -> None:
+    assert len(evidence.overlaps(evidence.work_of("\n".join(lines)))) == expected
 
 
 @pytest.mark.parametrize(
-    ("values", "want"),
+    ("values", "expected"),
     [
         ([3.0, 1.0, 2.0, 1.0], {"step": 4, "latest": 1.0, "min": 1.0, "minStep": 2, "max": 3.0, "maxStep": 1}),
         ([2.0, float("nan")], {"step": 2, "latest": "nan", "min": 2.0, "minStep": 1, "max": 2.0, "maxStep": 1}),
         ([float("inf")], {"step": 1, "latest": "inf"}),
     ],
 )
-def test_what_a_status_must_say_of_printed_values(evidence: ModuleType, values: list[float], want: object) -> None:
+def test_the_expected_status_is_derived_from_printed_values(
+    evidence: ModuleType, values: list[float], expected: object
+) -> None:
     log = "".join(f't stdout F {{"n": {n}, "loss": "{value}"}}\n' for n, value in enumerate(values, start=1))
-    assert evidence.summary(evidence.printed(log, "loss", "n")) == want
+    assert evidence.summary(evidence.printed(log, "loss", "n")) == expected
 
 
-def test_a_container_that_comes_back_was_suspended(evidence: ModuleType) -> None:
+def test_a_container_that_runs_again_counts_as_resumed(evidence: ModuleType) -> None:
     lines = [line(1, 2, "a"), line(3, 4, "b"), line(5, 6, "a"), line(7, 8, "a"), line(9, 10, "b")]
     assert evidence.resumptions(evidence.work_of("\n".join(lines))) == 2
 
 
-def test_only_lines_with_the_metric_are_points(evidence: ModuleType) -> None:
+def test_only_lines_with_the_metric_count_as_values(evidence: ModuleType) -> None:
     log = '2026-01-01T00:00:00Z stdout F {"epoch": 1, "val_acc": 0.5}\n2026-01-01T00:00:01Z stdout F hello\n'
     assert evidence.printed(log, "val_acc", "epoch") == [(1, 0.5)]
 
@@ -68,7 +71,7 @@ def test_frozen_cgroups_of_both_versions_are_found(evidence: ModuleType, tmp_pat
 
 @pytest.fixture
 def trial(tmp_path: Path) -> SimpleNamespace:
-    """A trial as the fault tests see it from outside: its folder on the volume, the cgroup of its container."""
+    """Return a trial as the fault tests observe it: its folder on the volume and the cgroup of its container."""
     folder, group = tmp_path / "folder", tmp_path / "group"
     folder.mkdir()
     group.mkdir()
@@ -88,24 +91,24 @@ def reached(trial: SimpleNamespace, load_script: Callable[[Path], ModuleType]) -
     return lambda step: module.requeue_step(trial.scene, pod, step)
 
 
-def test_a_save_that_nobody_asked_for_is_no_step_of_a_requeue(trial: SimpleNamespace, reached: Any) -> None:
+def test_a_periodic_checkpoint_is_not_a_step_of_a_requeue(trial: SimpleNamespace, reached: Any) -> None:
     steps = {step: reached(step) for step in ("asked", "saved", "ended")}
 
     def so_far() -> set[str]:
         return {step for step, condition in steps.items() if condition()}
 
     trial.save(10)
-    assert so_far() == set(), "every 5th step is saved"
+    assert so_far() == set(), "the trial saves every 5th step anyway"
     trial.request.touch()
     assert so_far() == {"asked"}
     trial.request.unlink()
     trial.save(15)
-    assert so_far() == {"asked", "saved"}, "the answer, also in a step that is saved anyway"
+    assert so_far() == {"asked", "saved"}, "a checkpoint on request counts, even in a step that is saved anyway"
     trial.group.rmdir()
     assert so_far() == {"asked", "saved", "ended"}
 
 
-def test_a_request_that_nobody_saw_is_known_by_its_answer_or_by_the_end(trial: SimpleNamespace, reached: Any) -> None:
+def test_a_missed_request_is_detected_by_its_checkpoint_or_the_end(trial: SimpleNamespace, reached: Any) -> None:
     asked, saved = reached("asked"), reached("saved")
     trial.save(12)
     assert asked()

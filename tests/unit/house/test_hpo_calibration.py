@@ -1,4 +1,4 @@
-"""What the benchmark says of the forecasts: the score is what its name says, and the report hides no task."""
+"""The benchmark of the forecasts: the score is the CRPS, and the report lists every task."""
 
 from __future__ import annotations
 
@@ -33,49 +33,49 @@ def calibration(load_script: Callable[[Path], ModuleType], scores: ModuleType) -
     return load_script(BENCHMARKS / "hpo_calibration.py")
 
 
-def of_normal(value: float) -> float:
-    """The CRPS of a standard normal in closed form (Gneiting and Raftery 2007, equation 21)."""
+def crps_of_normal(value: float) -> float:
+    """Return the CRPS of a standard normal distribution (Gneiting and Raftery 2007, equation 21)."""
     return value * (2 * NORMAL.cdf(value) - 1) + 2 * NORMAL.pdf(value) - np.pi**-0.5
 
 
-def test_crps_is_that_of_the_normal(scores: ModuleType) -> None:
-    """Within 0.02 with the LEVELS in use: the tails beyond them count as the outermost level's."""
+def test_crps_agrees_with_the_closed_form_for_a_normal_distribution(scores: ModuleType) -> None:
+    """With the LEVELS in use it agrees within 0.02, because the tails beyond them count as the outermost level."""
     quantiles = np.array([NORMAL.inv_cdf(level) for level in LEVELS])
     for value in (-2.0, -0.5, 0.0, 0.3, 1.0, 2.5):
-        assert scores.crps(quantiles, value) == pytest.approx(of_normal(value), abs=0.02)
+        assert scores.crps(quantiles, value) == pytest.approx(crps_of_normal(value), abs=0.02)
     drawn = [NORMAL.inv_cdf((i + 0.5) / 2000) for i in range(2000)]
     assert np.mean([scores.crps(quantiles, value) for value in drawn]) == pytest.approx(np.pi**-0.5, abs=0.01)
 
 
-def test_crps_of_a_point_is_the_absolute_error_and_scales_with_the_unit(scores: ModuleType) -> None:
+def test_crps_of_a_point_forecast_is_the_absolute_error(scores: ModuleType) -> None:
     assert scores.crps(np.full(len(LEVELS), 2.0), 5.0) == pytest.approx(3.0)
     quantiles = np.linspace(0.0, 1.0, len(LEVELS))
     assert scores.crps(7.0 * quantiles, 7.0 * 0.3) == pytest.approx(7.0 * scores.crps(quantiles, 0.3))
 
 
-def test_a_question_is_answered_within_what_the_completed_have_reached(
-    questions: ModuleType, scores: ModuleType
-) -> None:
+def test_forecasts_stay_within_the_range_of_completed_trials(questions: ModuleType, scores: ModuleType) -> None:
     asked = questions.questions(bundled_trace(), shares=(0.25,))
-    assert {a.share for a in asked} == {0.25}
-    early = [a for a in asked if a.room > 0 and np.max(a.reached) > 0]
+    assert {question.share for question in asked} == {0.25}
+    early = [question for question in asked if question.room > 0 and np.max(question.reached) > 0]
     assert early
-    for one in early:
-        found = scores.answer(one, TABLE[4] * 100.0, len(one.reached))
-        assert found.max() <= max(one.room, one.reached.max(), 0.0) + 1e-12
-        assert np.all(np.diff(found) >= 0.0)
-    one = replace(early[0], room=np.inf)
-    assert scores.answer(one, TABLE[4], 0) == pytest.approx(TABLE[4])
+    for question in early:
+        forecast = scores.answer(question, TABLE[4] * 100.0, len(question.reached))
+        assert forecast.max() <= max(question.room, question.reached.max(), 0.0) + 1e-12
+        assert np.all(np.diff(forecast) >= 0.0)
+    unbounded = replace(early[0], room=np.inf)
+    assert scores.answer(unbounded, TABLE[4], 0) == pytest.approx(TABLE[4])
 
 
-def test_the_report_has_every_task_its_range_and_our_own_example(calibration: ModuleType) -> None:
+def test_the_report_has_every_task_its_range_and_the_bundled_example(calibration: ModuleType) -> None:
     outcome: dict[str, dict[str, dict[str, object]]] = {}
     tasks = [replace(bundled_trace(), task=name, family=name) for name in ("one", "two", "three")]
     report = calibration.calibration_report(tasks, outcome)
     for name in ("one", "two", "three", "digits_example", "mean of the tasks (range)"):
         assert sum(line.startswith(f"| {name} |") for line in report.splitlines()) == 1
     for share in ("5 %", "10 %", "25 %", "50 %"):
-        assert sum(line.startswith(f"| {share} | ") for line in report.splitlines()) == 2, "with none and with some"
+        assert sum(line.startswith(f"| {share} | ") for line in report.splitlines()) == 2, (
+            "once without and once with completed trials"
+        )
     assert "Worse than 'stays as it is'" in report
     assert "median over the questions" in report
     assert "0.8_range" in outcome["calibration"]["none"]
@@ -83,7 +83,7 @@ def test_the_report_has_every_task_its_range_and_our_own_example(calibration: Mo
     assert "digits_example" in outcome["calibration"]["16"]
 
 
-def test_without_recordings_our_own_example_is_measured_with_the_shipped_table(calibration: ModuleType) -> None:
+def test_without_recordings_the_bundled_example_is_measured(calibration: ModuleType) -> None:
     outcome: dict[str, dict[str, dict[str, object]]] = {}
     report = calibration.calibration_report([bundled_trace()], outcome)
     assert "| digits_example |" in report
@@ -91,8 +91,8 @@ def test_without_recordings_our_own_example_is_measured_with_the_shipped_table(c
     assert set(outcome["calibration"]["none"]) == {"digits_example"}
 
 
-def test_a_task_that_loses_to_no_forecast_is_named(calibration: ModuleType) -> None:
+def test_a_task_that_loses_to_the_constant_forecast_is_listed(calibration: ModuleType) -> None:
     figures = {"crps": 0.03, "crps_stays": 0.02, "crps_mean": 0.1, "crps_stays_mean": 0.2}
-    one = calibration.Calibration("IRNN", {0: figures, calibration.KNOWN: figures}, {})
-    said = calibration.losers([one])
-    assert said.startswith("none completed, median: IRNN; none completed, mean: nowhere")
+    result = calibration.Calibration("IRNN", {0: figures, calibration.KNOWN: figures}, {})
+    losers = calibration.losers([result])
+    assert losers.startswith("none completed, median: IRNN; none completed, mean: nowhere")

@@ -1,4 +1,4 @@
-"""The words of `kubectl get`, and what a server is asked for by them."""
+"""Arguments of `kubectl get`, the requests that they cause, and retries."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ ROOT = "/apis/podium.dev/v1alpha1"
         ("events --field-selector a=b,c=d", "/api/v1/namespaces/default/events?fieldSelector=a%3Db%2Cc%3Dd"),
     ],
 )
-def test_words_of_kubectl(words: str, path: str) -> None:
+def test_arguments_of_kubectl_give_a_path(words: str, path: str) -> None:
     assert kube_reads.path_of(*words.split()) == path
 
 
 @pytest.mark.parametrize("words", ["secrets", "pods -A", "pods --all-namespaces", "pods a b"])
-def test_words_that_are_not_known_are_refused(words: str) -> None:
+def test_unsupported_arguments_are_rejected(words: str) -> None:
     with pytest.raises(SystemExit):
         kube_reads.path_of(*words.split())
 
 
-def reads(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str]) -> Any:
-    left = list(answers)
+def make_reader(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str]) -> Any:
+    remaining = list(answers)
     monkeypatch.setattr(kube_reads, "PAUSE", 0)
-    monkeypatch.setattr(kube_reads, "ApiClient", lambda *_: SimpleNamespace(get=lambda *_, **__: left.pop(0)))
+    monkeypatch.setattr(kube_reads, "ApiClient", lambda *_: SimpleNamespace(get=lambda *_, **__: remaining.pop(0)))
     cluster: Any = SimpleNamespace(spec=SimpleNamespace(port=1), paths=SimpleNamespace(pki=None))
-    return kube_reads.Reads(cluster)
+    return kube_reads.ApiReader(cluster)
 
 
-def test_a_server_that_is_busy_or_away_for_a_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = reads(monkeypatch, (0, "refused"), (429, "later"), (503, "later"), (200, '{"items": []}'))
-    assert asked.get("pods") == {"items": []}
+def test_requests_are_retried_while_the_server_is_busy_or_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = make_reader(monkeypatch, (0, "refused"), (429, "later"), (503, "later"), (200, '{"items": []}'))
+    assert reader.get("pods") == {"items": []}
 
 
-def test_what_is_not_there_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_object_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match=r"GET /api/v1/namespaces/default/pods/a: 404 no pod a"):
-        reads(monkeypatch, (404, "no pod a")).get("pod", "a")
+        make_reader(monkeypatch, (404, "no pod a")).get("pod", "a")
 
 
-def test_a_server_that_stays_away_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kube_reads, "PATIENCE", -1.0)
+def test_an_unreachable_server_fails_after_the_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_reads, "RETRY_SECONDS", -1.0)
     with pytest.raises(RuntimeError, match=r"GET /api/v1/nodes: 0 refused"):
-        reads(monkeypatch, (0, "refused"), (200, "{}")).get("nodes")
+        make_reader(monkeypatch, (0, "refused"), (200, "{}")).get("nodes")

@@ -1,4 +1,4 @@
-"""The optimisers' pages are run: each block of Python, each `podium` command; what a page shows is what is printed."""
+"""The optimisers' pages work: Python blocks and `podium` commands run, and shown output is real."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from podium_cli import main
 from podium_cli.exit_codes import Exit
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = sorted(DOCS.glob("optimisers*.md"))
+HOW_TO = ("schedule-tasks", "plan-capacity", "compute-fair-shares", "schedule-arriving-tasks", "simulate-a-workload")
+PAGES = [
+    *sorted((DOCS / "explanation" / "optimisers").glob("*.md")),
+    *(DOCS / "how-to" / f"{name}.md" for name in (*HOW_TO, "train-a-policy")),
+]
 TASKS = "name,cpu,gpu\nprep,4,\ntrain,90,6\neval,10,3\nplot,3,2\n"
 TRACE = "arrival,duration,gpus\n0,600,1\n30,1200,2\n45,60,1\n600,300,4\n"
 
@@ -30,7 +34,7 @@ def commands() -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With the files that the pages name."""
+    """Change to a folder with the files that the pages use."""
     (tmp_path / "tasks.csv").write_text(TASKS)
     (tmp_path / "philly.csv.gz").write_bytes(gzip.compress(TRACE.encode()))
     monkeypatch.chdir(tmp_path)
@@ -38,19 +42,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("page", "block"), blocks("python"), ids=[page for page, _ in blocks("python")])
-def test_python_runs(page: str, block: str, folder: Path) -> None:
+def test_python_blocks_run(page: str, block: str, folder: Path) -> None:
     exec(compile(block, page, "exec"), {"__name__": page})
 
 
 @pytest.mark.parametrize("command", commands())
-def test_commands_run(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_podium_commands_run(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(shlex.split(command, comments=True)[1:]) is Exit.OK
     assert capsys.readouterr().out.strip()
 
 
-def test_what_capacity_prints_is_what_the_page_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (DOCS / "optimisers-queueing.md").read_text()
+def test_the_page_shows_the_output_of_capacity(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (DOCS / "how-to" / "plan-capacity.md").read_text()
     command = next(command for command in commands() if command.startswith("podium capacity"))
-    shown = page.split("The first prints\n\n```\n")[1].split("```")[0]
+    shown = page.split("The first command prints\n\n```\n")[1].split("```")[0]
     assert main.run(shlex.split(command)[1:]) is Exit.OK
     assert capsys.readouterr().out == shown

@@ -1,4 +1,4 @@
-"""In what order the tests on real clusters run."""
+"""The order of the tests on real clusters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_longest_come_first_and_what_ends_a_cluster_is_the_last_on_it() -> None:
-    """Workers of xdist take the files in the order in which pytest lists them."""
+def test_the_longest_tests_run_first_and_destructive_ones_last() -> None:
+    """The workers of xdist run the files in the order in which pytest lists them."""
     options = ("--collect-only", "--quiet", "-p", "no:cacheprovider")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "tests/integration", "tests/e2e"],
@@ -28,7 +28,7 @@ def test_the_longest_come_first_and_what_ends_a_cluster_is_the_last_on_it() -> N
     files = [line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line]
     order = list(dict.fromkeys(files))
     on_e2e = [file for file in order if file.startswith("tests/e2e/")]
-    assert order[: len(on_e2e)] == on_e2e, "then those on clusters of their own"
+    assert order[: len(on_e2e)] == on_e2e, "tests on their own clusters run after those on the shared one"
     assert on_e2e[:3] == [f"tests/e2e/test_{name}.py" for name in ("faults", "live_migration", "digits")]
     assert on_e2e[-2:] == ["tests/e2e/test_node_loss.py", "tests/e2e/test_uninstall.py"]
     for layer in ("integration", "e2e"):
@@ -36,7 +36,7 @@ def test_the_longest_come_first_and_what_ends_a_cluster_is_the_last_on_it() -> N
         assert files <= set(order)
 
 
-def test_the_cluster_is_ended_as_soon_as_no_test_of_its_layer_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cluster_is_stopped_after_the_last_test_of_its_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.util.spec_from_file_location("conftest_of_e2e", ROOT / "tests/e2e/conftest.py")
     assert spec is not None
     assert spec.loader is not None
@@ -46,7 +46,7 @@ def test_the_cluster_is_ended_as_soon_as_no_test_of_its_layer_follows(monkeypatc
     ended: list[str] = []
     layer.UP.append(SimpleNamespace(down=lambda: ended.append("down")))
     layer.pytest_runtest_teardown(SimpleNamespace(path=ROOT / "tests/e2e/test_exclusive_pods.py"))
-    layer.pytest_runtest_teardown(None)  # the session's end is the fixture's
+    layer.pytest_runtest_teardown(None)  # at the end of the session the fixture stops the cluster
     assert ended == []
     for _ in range(2):
         layer.pytest_runtest_teardown(SimpleNamespace(path=ROOT / "tests/integration/test_agent.py"))

@@ -1,4 +1,4 @@
-"""A world in which a trial is carried from node-1 to node-2, in a line. Used by test_carrying*.py."""
+"""Cluster states in which a trial migrates from node-1 to node-2. Used by test_migration*.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLD, NEW = "uid-sweep-0-0", "uid-sweep-0-1"
 IMAGE, ARRIVES = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'
 ALIVE = {"suspension": {"methods": ["cuda-checkpoint", CONTAINER_CHECKPOINT]}, "gpus": {"memory": "8Gi"}}
 MADE = {"podUid": OLD, "image": IMAGE, "gpuState": ARRIVES}
-REFUSED = {"podUid": OLD, "code": "RegistryUnreachable", "message": "nobody listens"}
+REFUSED = {"podUid": OLD, "code": "RegistryUnreachable", "message": "connection refused"}
 WORKS: dict[str, Any] = {"phase": "Running", "gate": {"terminated": {"exitCode": 0}}, "main": {"running": {}}}
 STUCK = WORKS | {"phase": "Pending", "main": {"waiting": {"reason": "CreateContainerError", "message": "no CRIU"}}}
 PULLS = WORKS | {"phase": "Pending", "main": {"waiting": {"reason": "ErrImagePull", "message": "again"}}}

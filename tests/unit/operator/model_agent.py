@@ -1,7 +1,7 @@
-"""An agent of the model: the real decisions (arbiter, states, account, losses) on what it sees of its node.
+"""Agent of the model: the real decisions (scheduler, state table, ledger, lost work) on what it observes of its node.
 
-Pods and orders come from watches that lag, processes and folders from the node itself, as in the real agent. What the
-real one does with sockets, cgroups and log files is here a look at the node's `Process`.
+Pods and run queues come from watches that lag; processes and folders come from the node itself, as for the real agent.
+Sockets, cgroups and log files are replaced by reading the node's `Process`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MANAGER = "podium-agent"
 
 @dataclass(slots=True)
 class Record:
-    """What the agent remembers of one pod. `gone`: its record in the trial's status is not ours to write any more."""
+    """What the agent remembers of one pod. `gone`: it must not write to the trial's status any more."""
 
     pod: TrialPod
     process: Process | None = None
@@ -42,7 +42,7 @@ class Record:
     state: TrialState | None = None
     since: float = 0.0
     acting: Acting = Acting.NOTHING
-    ends: Suspend | Resume | None = None  # the act that is under way
+    ends: Suspend | Resume | None = None  # the action in progress
     passed: bool = False
     located: bool = False
     over_since: float | None = None
@@ -60,17 +60,17 @@ class Agent:
         self.nodes: View[GPUNode] = View(server, GPUNODES, GPUNode.model_validate)
         self.orders = Orders()
         self.records: dict[str, Record] = {}
-        self.pods.see()  # it lists before it acts
+        self.pods.see()  # list before the first action
         self.nodes.see()
         self._hints: dict[str, TrialPod] = dict(node.passages)
         before = self.nodes.get("", node.name)
         for gpu in before.status.gpus if before is not None else ():
             self._hints |= {one.pod_uid: _orphan(one) for one in gpu.trials}
 
-    # one turn of the conductor
+    # one pass of the executor
 
     def turn(self, now: float) -> bool:
-        """Look, decide, begin what was decided; whether that was anything."""
+        """Observe, decide and start the actions; return True if there were any."""
         node = self.nodes.get("", self._node.name)
         if node is not None:
             before, self.orders = self.orders, newer(self.orders, orders_of(node))
@@ -96,7 +96,7 @@ class Agent:
         return begun
 
     def finish(self) -> None:
-        """The acts that are under way end. Letting on is felt at once, taking off only now: the worst for a GPU."""
+        """Complete the actions in progress. A resumption took effect earlier, a suspension only now: the worst case."""
         for record in self.records.values():
             if isinstance(record.ends, Suspend) and record.process is not None and record.process.code is None:
                 record.process.frozen = True
@@ -108,7 +108,7 @@ class Agent:
             record = self.records.setdefault(uid, Record(pod, since=now))
             record.pod = pod
             record.process = self._node.processes.get(uid, record.process)
-        for uid in self._hints.keys() - present.keys():  # once: what runs of pods that the API has forgotten
+        for uid in self._hints.keys() - present.keys():  # once: processes of pods that the API has forgotten
             process = self._node.processes.get(uid)
             self.records[uid] = Record(self._hints[uid], process, over_since=now, passed=True, gone=True)
         self._hints.clear()
@@ -181,13 +181,13 @@ class Agent:
         record.book.follow(record.state, (self._node.gpu,), now)
 
     async def report(self, now: float) -> None:
-        """What the reporter and the trials' writers do once."""
+        """Report once, as the reporter and the trials' writers do."""
         await self._server.apply_status(GPUNODES, self._status(now), manager=MANAGER)
         for uid, record in list(self.records.items()):
             if record.book is not None and not record.gone:
                 await self._write(record, record.book, now)
             if record.over_since is not None and record.state is None:
-                del self.records[uid]  # its last words are written
+                del self.records[uid]  # its final report is written
                 self._node.passages.pop(uid, None)
 
     async def _write(self, record: Record, book: Book, now: float) -> None:
@@ -214,7 +214,7 @@ class Agent:
             return
 
     def _begin(self, record: Record, book: Book, now: float) -> None:
-        """As `TrialWriter._begin`: take the status as it is, and over from the attempt before."""
+        """Start a record as `TrialWriter._begin` does: read the status and take over from the attempt before."""
         found = self._server.find(TRIALS, book.pod.key.name)
         assert found is not None
         status = HyperParamTrial.model_validate(found).status
@@ -237,7 +237,7 @@ class Agent:
         book.load(account, curve_from(status, position, begins_at), position)
 
     def _read(self, record: Record, book: Book, now: float) -> None:
-        """The log and the marker."""
+        """Read the log and the completion marker."""
         process = record.process
         assert process is not None
         printed = [Line(now, f"{step}") for step in range(process.begun_at + 1, process.step + 1)]

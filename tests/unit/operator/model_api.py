@@ -1,8 +1,8 @@
-"""An API server of plain objects for the model: versions, field managers, deletions with grace, and watches that lag.
-Objects are values: what changes is a new object, so a view may keep the old one.
+"""API server of plain objects for the model: versions, field managers, deletions with grace, watches that lag.
 
-What real servers do and the model relies on: a status is applied by a manager that owns its fields, a version that is
-named must be the present one, a pod that is bound goes only when its kubelet says so.
+Objects are values: a change creates a new object, so a view may keep the old one. The model relies on what real servers
+do. A manager applies only fields that it owns, a version that is named must be the present one, and a bound pod is
+deleted only when its kubelet reports its end.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def moment(seconds: float) -> str:
 
 
 class KilledError(BaseException):
-    """The process that called is gone: nothing of what it wanted to do after this happens."""
+    """The calling process was killed: no further action of it happens."""
 
 
 class Server:
-    """`fuse`: calls until the caller is killed (None: never); `mute`: writes until one is done and its answer lost."""
+    """`fuse`: calls until the caller is killed (None: never); `mute`: writes until one succeeds without an answer."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -40,7 +40,7 @@ class Server:
         self.mute: int | None = None
         self.losses_told = 0
 
-    # what everybody may look at
+    # what everything may read
 
     def find(self, resource: Resource, name: str, namespace: str = "lab") -> Object | None:
         return self._objects.get(resource.kind, {}).get(("" if not resource.namespaced else namespace, name))
@@ -57,7 +57,7 @@ class Server:
         return found
 
     async def list(self, resource: Resource, *, fields: str) -> Object:
-        """Of pods: those of one node."""
+        """Return the pods of one node."""
         node = fields.partition(",")[0].removeprefix("spec.nodeName=")
         return {"items": [thing for thing in self.all(resource) if thing["spec"].get("nodeName") == node]}
 
@@ -112,7 +112,7 @@ class Server:
         return thing
 
     def end(self, pod: str, *, uid: str | None = None, grace: int | None = None) -> None:
-        """Delete a pod: at once where no kubelet has it, or with a grace of 0."""
+        """Delete a pod: at once if no kubelet runs it or the grace period is 0."""
         found = self.find(PODS, pod)
         if found is None or (uid is not None and found["metadata"]["uid"] != uid):
             return
@@ -151,12 +151,12 @@ class Server:
             return found
         if resource is GPUNODES and part == "spec":
             before = found["spec"]
-            assert merged.get("epoch", 0) >= before.get("epoch", 0), "an epoch went back"
+            assert merged.get("epoch", 0) >= before.get("epoch", 0), "the epoch decreased"
             same = _places(merged) == _places(before) or merged["epoch"] > before.get("epoch", 0)
             assert same, "two orders with one epoch"
         if resource in (GPUNODES, TRIALS) or part == "status":
             return self.put(resource, after)
-        raise AssertionError(f"nobody applies the spec of a {resource.kind}")
+        raise AssertionError(f"no client applies the spec of a {resource.kind}")
 
     def _burn(self) -> None:
         if self.fuse is not None:
@@ -178,7 +178,7 @@ def _places(spec: Object) -> list[tuple[str, list[str]]]:
 
 
 class View(Generic[T]):
-    """A watch cache that lags: it has seen the first `at` entries of the server's log. As `WatchCache`, to a reader."""
+    """Watch cache that lags: it has the first `at` entries of the server's log. Read like `WatchCache`."""
 
     synced = True
 
@@ -197,7 +197,7 @@ class View(Generic[T]):
         self._at = 0
 
     def subscribe(self, _: Callable[[], None]) -> None:
-        """The model looks when it is told to."""
+        """Do nothing: the model reads when the test asks for it."""
 
     def get(self, namespace: str, name: str) -> T | None:
         return self._items.get((namespace, name))
@@ -206,7 +206,7 @@ class View(Generic[T]):
         return [self._items[key] for key in sorted(self._items)]
 
     def recall(self) -> None:
-        """What another server of the same cluster says, that is behind: each object as it was one version before."""
+        """Show what a server of the same cluster that is behind returns: each object one version older."""
         for key in self._items:
             versions = [
                 thing for kind, name, thing in self._server.log[: self._at] if (kind, name) == (self._kind, key)
@@ -215,7 +215,7 @@ class View(Generic[T]):
                 self._items[key] = self._parse(versions[-2])
 
     def see(self, most: int | None = None) -> None:
-        """The next `most` changes of this kind; None: all."""
+        """Receive the next `most` changes of this kind; None: all."""
         while self._at < len(self._server.log) and most != 0:
             kind, key, thing = self._server.log[self._at]
             self._at += 1

@@ -1,7 +1,7 @@
-"""A node of the model as it really is: processes, freezers, gates, folders; and the kubelet that reports them.
+"""Node of the model: processes, freezers, gates and folders, and the kubelet that reports them.
 
-Nothing here knows Podium's rules. A trial's process works while it is thawed, saves into the folder of its trial, and
-handles SIGTERM by a save, as `podium.trial` does.
+It knows nothing of Podium's rules. A trial's process works unless it is frozen, checkpoints into the folder of its
+trial, and handles SIGTERM by a checkpoint, as `podium.trial` does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_STEPS = 12
 
 @dataclass(slots=True)
 class Process:
-    """One pod's processes. `started`: the gate let it through and its main container runs or ran."""
+    """Processes of one pod. `started`: the gate opened and its main container runs or ran."""
 
     pod: str
     uid: str
@@ -31,14 +31,14 @@ class Process:
     started: bool = False
     frozen: bool = False
     code: int | None = None
-    said: int | None = None  # what its gate found in the folder
-    begun_at: int = 0  # step of the save that it went on from
+    said: int | None = None  # step of the checkpoint that its gate read in the folder
+    begun_at: int = 0  # step of the checkpoint that it continued from
     step: int = 0
     term: bool = False  # SIGTERM is pending
-    final_checkpoint: bool = False  # thawed beside another, for what was left of its grace
-    forced: bool = False  # its pod was taken from the API while it ran
-    told: int | None = None  # step that an agent wrote of it; None: nothing was written of this attempt
-    followed: bool = True  # the same agent was there from its start to its last words
+    final_checkpoint: bool = False  # thawed beside another trial for the rest of its grace period
+    forced: bool = False  # its pod was deleted from the API while it ran
+    told: int | None = None  # step that an agent reported; None: nothing was reported of this attempt
+    followed: bool = True  # one agent observed it from its start to its final report
 
     @property
     def works(self) -> bool:
@@ -51,7 +51,7 @@ class Process:
 
 @dataclass(slots=True)
 class Folders:
-    """The checkpoint volume, which every node mounts: step of the newest save by trial uid. `mounted`: there is one."""
+    """Checkpoint volume, which every node mounts: step of the newest checkpoint by trial uid. `mounted`: it exists."""
 
     mounted: bool
     saved: dict[str, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Node:
         self.shares = shares
         self.lost = False
         self.processes: dict[str, Process] = {}  # by pod uid
-        self.passages: dict[str, TrialPod] = {}  # by pod uid: what its agents noted on its disk
+        self.passages: dict[str, TrialPod] = {}  # by pod uid: what its agents recorded on its disk
         self._server = server
         self._folders = folders
 
@@ -77,7 +77,7 @@ class Node:
     # kubelet
 
     def kubelet(self, now: float) -> None:
-        """One sync of every pod, and of what is left of pods that are gone."""
+        """Synchronise every pod, and what remains of pods that are gone."""
         if self.lost:
             return
         there = {pod["metadata"]["uid"]: pod for pod in self.pods()}
@@ -115,19 +115,19 @@ class Node:
         self._report(pod, process, now)
 
     def let_through(self, process: Process) -> None:
-        """The gate ends well, and the main container starts before anybody hears of it."""
+        """End the gate well; the main container starts before any watch shows that."""
         if process.code is None and not self.lost:
             process.gate, process.passed, process.started = False, True, True
             process.begun_at = process.step = self._folders.saved.get(process.trial, 0)
 
     def _end(self, process: Process, meta: Object) -> None:
-        """SIGTERM; whoever still lives when the grace is over is killed (`expire`)."""
+        """Send SIGTERM; processes that still run when the grace period is over are killed (`expire`)."""
         if not process.started and process.code is None:
             process.code, process.gate = 143, False
         process.term = True
 
     def expire(self, now: float) -> None:
-        """SIGKILL for those whose grace period is over."""
+        """Send SIGKILL to processes whose grace period is over."""
         for pod in self.pods():
             process = self.processes.get(pod["metadata"]["uid"])
             deadline = pod["metadata"].get("deletionTimestamp")
@@ -142,7 +142,7 @@ class Node:
     # the trials' processes
 
     def work(self) -> None:
-        """Each process that may runs one step; one that was told to go saves and goes."""
+        """Run one step of each process that may run; a process with SIGTERM checkpoints and exits."""
         for process in self.processes.values():
             if not process.works:
                 continue
@@ -163,7 +163,7 @@ class Node:
         return self._folders.saved.get(process.trial)
 
     def die(self) -> None:
-        """The machine is gone, with all that ran there."""
+        """Lose the machine with all that ran there."""
         self.lost = True
         for process in self.processes.values():
             process.code = 137 if process.code is None else process.code

@@ -1,4 +1,4 @@
-"""The operator of the model: the real cycle with all its parts, on watches that lag and a clock of the model's."""
+"""Operator of the model: the real reconciler with all its parts, on watches that lag and a clock of the model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LEVELS = OperatorSettings(rebalancing=True, rebalancing_min_stay_seconds=5.0)
 
 
 class Clock:
-    """Stands where `time` does in the modules that read it. Whole seconds, so that texts of moments compare."""
+    """Replaces `time` in the modules that read it. It counts whole seconds, so that texts of times can be compared."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -49,7 +49,7 @@ class Clock:
 
 
 class ModelMirror(Mirror):
-    """The real mirror on views; `silent`: nodes whose agent is taken to be away."""
+    """The real watch caches on views; `silent`: nodes whose agent is taken to be away."""
 
     def __init__(self, server: Server, silent: Collection[str]) -> None:
         super().__init__(cast(Api, server), _SETTINGS)
@@ -61,14 +61,14 @@ class ModelMirror(Mirror):
         self._jobs, self._trials, self._pods, self._nodes = cast(Any, self.views)
         self.silent = set(silent)
         for view in self.views:
-            view.see()  # it lists before it plans
+            view.see()  # list before the first plan
 
     def _is_silent(self, node: str) -> bool:
         return node in self.silent
 
 
 class Operator:
-    """One process; when it is killed, another is made. `levels`: it moves trials to GPUs with fewer trials."""
+    """One process; when it is killed, another one is created. `levels`: it rebalances trials."""
 
     def __init__(
         self,
@@ -96,13 +96,16 @@ class Operator:
         )
 
     def cycle(self, dies_after: int | None = None, mute_after: int | None = None) -> bool:
-        """One cycle; False if it was killed after so many calls of the server. One answer is lost after so many."""
+        """Reconcile once; return False if the process was killed.
+
+        It is killed after `dies_after` calls of the server; one answer is lost after `mute_after` calls.
+        """
         self._server.fuse, self._server.mute = dies_after, mute_after
         try:
             with self._at_this_time():
                 self._loop.run_until_complete(self._cycle.once())
         except KilledError:
-            for task in asyncio.all_tasks(self._loop):  # calls beside the one that was its last: they fail as well
+            for task in asyncio.all_tasks(self._loop):  # calls concurrent with its last one fail as well
                 self._loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
             return False
         finally:

@@ -1,4 +1,4 @@
-"""Objects of the API in a line, for the operator's tests: a test names only what it is about."""
+"""Short builders of API objects for the operator's tests: a test names only what it is about."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UUID = "GPU-1"
 
 
 def moment(seconds: float = 0.0) -> str:
-    """`seconds` after NOW."""
+    """Return the time `seconds` after NOW."""
     return datetime.fromtimestamp(NOW + seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -35,7 +35,7 @@ def accepted(status: str = "True", generation: int = 1) -> dict[str, Any]:
 
 
 def job_manifest(name: str = "sweep", **spec: Any) -> dict[str, Any]:
-    """Keywords replace fields of the spec; a container is `main: busybox`."""
+    """Return a job manifest; keywords replace fields of the spec, a container is `main: busybox`."""
     whole: dict[str, Any] = {
         "objective": {"metric": "acc", "direction": "maximize"},
         "parameters": [{"name": "lr", "min": 0.001, "max": 0.1, "scale": "log"}],
@@ -96,7 +96,7 @@ def pod_payload(
     created: float = 0.0,
     **status: Any,
 ) -> dict[str, Any]:
-    """`created`: seconds after NOW.
+    """Return a pod as the API serves it; `created` is in seconds after NOW.
 
     `gate` and `main` are container states ({"running": {}}, {"terminated": {...}}, {"waiting": {...}}).
     """
@@ -146,7 +146,7 @@ def make_node(
     epoch: int = 1,
     health: str = "Healthy",
 ) -> GPUNode:
-    """`trials`: trial name -> the agent's state for its pod of attempt 0."""
+    """Return a GPUNode; `trials` maps a trial's name to the agent's state of its pod of attempt 0."""
     there = [
         {
             "namespace": "lab",
@@ -186,7 +186,7 @@ def make_world(
 
 
 async def carry_out(actuator: Actuator, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
-    """Both halves of a cycle; returns trials that ended because they cannot be started."""
+    """Run both halves of a reconcile; return trials that ended because they cannot be started."""
     actions = tuple(actions)
     await actuator.order(world, actions)
     return await actuator.create(world, actions)

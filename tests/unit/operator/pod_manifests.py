@@ -1,4 +1,4 @@
-"""Manifests of trials' pods in a line, for the tests of what is in them."""
+"""Short builders of pod manifests, for the tests of their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The condition Accepted: what a user learns about a job that cannot be run, or about one that can."""
+"""Condition Accepted: what a user learns about a job that cannot be run, and about one that can."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("queue", {"queue": "research"}, ["spec.queue", "research"]),
     ("filter", {"metrics": {"format": "text", "filter": "("}}, ["spec.metrics.filter"]),
     (
-        "two at once",
+        "two problems at once",
         {"queue": "q", "metrics": {"format": "text", "filter": "("}},
         ["spec.queue", "spec.metrics.filter"],
     ),
@@ -23,7 +23,7 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("spec", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_wrong_job_names_the_fields(spec: dict[str, Any], words: list[str]) -> None:
+def test_a_refused_job_names_the_wrong_fields(spec: dict[str, Any], words: list[str]) -> None:
     said = condition(job_manifest(**spec), moment())
     assert (said["type"], said["status"]) == ("Accepted", "False")
     assert said["reason"]
@@ -31,14 +31,14 @@ def test_a_wrong_job_names_the_fields(spec: dict[str, Any], words: list[str]) ->
         assert word in said["message"]
 
 
-def test_a_good_job() -> None:
+def test_a_valid_job_is_accepted() -> None:
     manifest = job_manifest()
     manifest["metadata"]["generation"] = 3
     said = condition(manifest, moment())
     assert (said["status"], said["reason"], said["observedGeneration"]) == ("True", "Valid", 3)
 
 
-def test_what_a_user_might_not_expect_is_said() -> None:
+def test_the_message_of_an_accepted_job_holds_notes() -> None:
     grid = {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}
     assert "2 trials will be made" in condition(job_manifest(**grid), moment())["message"]
 
@@ -59,7 +59,7 @@ MEMORY = {"perTrial": 1, "memory": "1Gi"}
         ({"gpus": {"perTrial": 0}}, False),
     ],
 )
-def test_who_keeps_memory_on_a_leased_gpu_is_refused_by_name(spec: dict[str, Any], refused: bool) -> None:
+def test_methods_that_keep_memory_on_a_reserved_gpu_are_refused(spec: dict[str, Any], refused: bool) -> None:
     manifest = job_manifest(**spec)
     said = condition(manifest, moment(), leases=True)
     assert (said["reason"] == "GPUMemoryNotMovable") is refused, said["message"]
@@ -85,7 +85,7 @@ RWO, RWX = "ReadWriteOnce", "ReadWriteMany"
     ],
     ids=["shared", "not bound yet", "one node", "one pod", "read only", "bound to less", "not there"],
 )
-def test_saves_need_a_volume_that_every_node_can_write(
+def test_checkpoints_need_a_volume_that_every_node_can_write(
     payload: dict[str, Any] | None, status: str, reason: str
 ) -> None:
     manifest = job_manifest(**CKPT)
@@ -107,14 +107,14 @@ def test_a_wrong_job_with_a_missing_claim_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("volume", [{"hostPath": {"path": "/srv"}}, {"emptyDir": {}}])
-def test_other_volumes_need_no_look(volume: dict[str, Any]) -> None:
+def test_volumes_without_a_claim_are_not_checked(volume: dict[str, Any]) -> None:
     assert claim_name(job_manifest(checkpoint={"path": "/c", "volume": volume})) is None
     assert claim_name(job_manifest()) is None
     assert claim_name(job_manifest(trials={"max": 0})) is None
 
 
 @pytest.mark.parametrize(("before", "moved"), [("True", False), ("False", True)])
-def test_the_moment_moves_with_the_status_only(before: str, moved: bool) -> None:
+def test_the_transition_time_changes_only_with_the_status(before: str, moved: bool) -> None:
     manifest = job_manifest()
     manifest["status"] = {"conditions": [accepted(before)]}
     assert (condition(manifest, moment(9))["lastTransitionTime"] == moment(9)) is moved

@@ -1,4 +1,4 @@
-"""Which Events tell what, and how often."""
+"""Which Events are recorded, and how often."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podium_operator.jobs.events import Announcements
 
 
 class Wire:
-    """Notes the Events that are created."""
+    """Records the Events that are created."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str]] = []
@@ -46,7 +46,7 @@ CASES: list[tuple[Resource, str, str, str, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("resource", "stored", "phase", "reason", "told"), CASES)
-def test_changes_of_phase(
+def test_phase_changes_are_recorded_as_events(
     resource: Resource, stored: str, phase: str, reason: str, told: list[tuple[str, str]]
 ) -> None:
     assert phases(resource, stored, phase, reason) == told
@@ -57,16 +57,16 @@ def loss(*attempts: int) -> dict[str, Any]:
     return {"count": len(attempts), "steps": 2 * len(attempts), "recent": [one | {"attempt": n} for n in attempts]}
 
 
-def test_a_loss_is_told_once_with_what_was_lost() -> None:
+def test_lost_work_is_recorded_once_with_its_amount() -> None:
     wire = Wire()
     announcements = Announcements(cast(Api, wire))
     for losses in ({}, loss(1), loss(1), loss(1, 3)):
         asyncio.run(announcements.losses(make_trial(lostWork=losses)))
-    text = "goes on from step 10, its forerunner came to step 12: 2 steps and 3.2 GPU-seconds are lost."
+    text = "continues from step 10, the one before reached step 12: 2 steps and 3.2 GPU-seconds are lost."
     assert wire.told == [("WorkLost", "Warning", f"Attempt {attempt} {text}") for attempt in (1, 3)]
 
 
-def test_what_was_lost_before_this_operator_started_is_not_told_again() -> None:
+def test_work_lost_before_this_operator_started_is_not_recorded_again() -> None:
     wire = Wire()
     announcements = Announcements(cast(Api, wire))
     for losses in (loss(1), loss(1)):
@@ -74,7 +74,7 @@ def test_what_was_lost_before_this_operator_started_is_not_told_again() -> None:
     assert wire.told == []
 
 
-def test_the_leader_is_told_when_it_changes() -> None:
+def test_a_new_leader_is_recorded() -> None:
     wire = Wire()
     announcements = Announcements(cast(Api, wire))
     for trial, value in (("a", 0.5), ("a", 0.6), ("b", 0.7)):

@@ -1,6 +1,6 @@
-"""A live trial on its way to another node: what is stored, what the agent is asked, and the pod that it goes on in.
+"""Live migration of a trial: what is stored, what the agent is asked, and the pod in which the trial continues.
 
-All is derived from the objects, so each step is as an operator sees it that has just started.
+Everything is derived from the objects, so each step is what an operator observes that has just started.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HOMELESS = replace(NEW_POD, facts=replace(NEW_POD.facts, node=None))
 
 
 def drained(seen: World) -> World:
-    """Its target drains as well."""
+    """Return the state with a target that drains as well."""
     here, there = seen.nodes
     spec = there.spec.model_copy(update={"draining": True})
     return replace(seen, nodes=(here, there.model_copy(update={"spec": spec})))
@@ -62,24 +62,29 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ),
     ("the image is there", world(pod(), containerCheckpoint=MADE, **way("Requested")), "ImagePushed", ""),
     (
-        "the registry is away",
+        "the registry is unreachable",
         world(pod(), containerCheckpoint=REFUSED, **way("Requested")),
         "Failed",
         "RegistryUnreachable",
     ),
-    ("the agent says nothing", world(pod(), now=NOW + 1200, **way("Requested")), "Failed", "AgentTimeout"),
+    ("the agent does not answer", world(pod(), now=NOW + 1200, **way("Requested")), "Failed", "AgentTimeout"),
     ("its node is gone", world(**way("Requested")), "Failed", "PodDeleted"),
-    ("its node is gone, its image was told", world(containerCheckpoint=MADE, **way("Requested")), "ImagePushed", ""),
-    ("its pod is told to go", world(pod(deleting=True), **way("Requested")), "Failed", "PodDeleted"),
+    (
+        "its node is gone, its image was reported",
+        world(containerCheckpoint=MADE, **way("Requested")),
+        "ImagePushed",
+        "",
+    ),
+    ("its pod is being deleted", world(pod(deleting=True), **way("Requested")), "Failed", "PodDeleted"),
     ("the drain is undone", world(pod(), draining=False, **way("Requested")), "Failed", "DrainCancelled"),
-    ("the trial is over", world(pod(), **way("Requested"), phase="EarlyStopped"), "Failed", "TrialEnded"),
+    ("the trial has ended", world(pod(), **way("Requested"), phase="EarlyStopped"), "Failed", "TrialEnded"),
     ("no new pod yet", world(pod(), **PUSHED), "ImagePushed", ""),
     ("its node is gone, the image is not", world(**PUSHED), "ImagePushed", ""),
     ("the new pod is there", world(pod(), NEW_POD, **PUSHED), "PodCreated", ""),
     ("the new pod is restored", world(NEW_POD, **way("PodCreated")), "PodCreated", ""),
     ("it has printed a value", world(NEW_POD, logCursor=READS, **way("PodCreated")), "Restored", ""),
     (
-        "the old pod printed it",
+        "the old pod printed the value",
         world(NEW_POD, logCursor=READS | {"podUid": OLD}, **way("PodCreated")),
         "PodCreated",
         "",
@@ -116,52 +121,62 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ("its target drains, the image is all that is left", drained(world(**PUSHED)), "ImagePushed", "TargetDraining"),
     ("its target is gone", world(pod(), target=False, **PUSHED), "Failed", "TargetUnavailable"),
     ("its target is gone, its new pod is there", world(NEW_POD, target=False, **PUSHED), "PodCreated", ""),
-    ("its node is not heard of", world(NEW_POD, target=False, **way("PodCreated")), "PodCreated", ""),
+    ("its node is unresponsive", world(NEW_POD, target=False, **way("PodCreated")), "PodCreated", ""),
     ("it waits for a node", world(HOMELESS, **way("PodCreated")), "PodCreated", ""),
-    ("it waits for a node that is gone", world(HOMELESS, target=False, **way("PodCreated")), "Failed", "RestoreFailed"),
-    ("a pull goes on", world(pod(1, carried=True, **PULLS), now=NOW + 60, **way("PodCreated")), "PodCreated", ""),
-    ("fell back, drains still", world(pod(), **way("Failed", code="RestoreDisabled")), "Failed", "RestoreDisabled"),
-    ("fell back, another drain", world(pod(), draining=False, **way("Failed", code="RestoreDisabled")), None, ""),
+    ("it waits for a deleted node", world(HOMELESS, target=False, **way("PodCreated")), "Failed", "RestoreFailed"),
     (
-        "fell back and the drain is undone, its image is still to be removed",
+        "the image is still being pulled",
+        world(pod(1, carried=True, **PULLS), now=NOW + 60, **way("PodCreated")),
+        "PodCreated",
+        "",
+    ),
+    (
+        "failed, its node still drains",
+        world(pod(), **way("Failed", code="RestoreDisabled")),
+        "Failed",
+        "RestoreDisabled",
+    ),
+    ("failed, the node drains again", world(pod(), draining=False, **way("Failed", code="RestoreDisabled")), None, ""),
+    (
+        "failed and the drain was cancelled, its image has to be removed",
         world(pod(), draining=False, containerCheckpoint=MADE, **way("Failed", code="RegistryUnreachable")),
         "Failed",
         "DrainCancelled",
     ),
     (
-        "undone and drained again, its agent may not have seen it yet",
+        "cancelled and drained again, its agent may not have observed it yet",
         world(pod(), now=NOW + 4, **way("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
-    ("undone and drained again", world(pod(), now=NOW + 5, **way("Failed", code="DrainCancelled")), None, ""),
-    ("the shares were taken", world(pod(), now=NOW + 5, **way("Failed", code="TargetFull")), None, ""),
+    ("cancelled and drained again", world(pod(), now=NOW + 5, **way("Failed", code="DrainCancelled")), None, ""),
+    ("the slots were taken", world(pod(), now=NOW + 5, **way("Failed", code="TargetFull")), None, ""),
     (
-        "undone and drained again, its image is still to be removed",
+        "cancelled and drained again, its image is still to be removed",
         world(pod(), now=NOW + 5, containerCheckpoint=MADE, **way("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
     (
-        "undone and drained again, its agent is still asked",
+        "cancelled and drained again, its agent is still asked",
         world(pod(carry="node-2"), now=NOW + 5, **way("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
     (
-        "fell back for long, drains still",
+        "failed long ago, its node still drains",
         world(pod(), now=NOW + 3600, **way("Failed", code="RestoreDisabled")),
         "Failed",
         "RestoreDisabled",
     ),
     (
-        "fell back, its image is still to be removed",
+        "failed, its image has to be removed",
         world(pod(), draining=False, containerCheckpoint=MADE, **way("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
     (
-        "fell back, its agent is still asked",
+        "failed, its agent is still asked",
         world(pod(carry="node-2"), draining=False, **way("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
@@ -173,33 +188,33 @@ STEPS: list[tuple[str, World, str | None, str]] = [
         "ImagePushed",
         "",
     ),
-    ("fell back from that", world(pod(), draining=False, now=NOW + 599, **levels("Failed")), "Failed", ""),
-    ("fell back from that long ago", world(pod(), draining=False, now=NOW + 600, **levels("Failed")), None, ""),
-    ("fell back from that, its node drains", world(pod(), **levels("Failed")), None, ""),
+    ("that failed", world(pod(), draining=False, now=NOW + 599, **levels("Failed")), "Failed", ""),
+    ("that failed long ago", world(pod(), draining=False, now=NOW + 600, **levels("Failed")), None, ""),
+    ("that failed, its node drains", world(pod(), **levels("Failed")), None, ""),
     (
-        "fell back from that, its node drains, its agent is still asked",
+        "that failed, its node drains, its agent is still asked",
         world(pod(carry="node-2"), **levels("Failed", code="RestoreDisabled")),
         "Failed",
         "RestoreDisabled",
     ),
     (
-        "fell back from that since its share was taken",
+        "that failed because its slot was taken",
         world(pod(), draining=False, now=NOW + 599, **levels("Failed", code="TargetFull")),
         "Failed",
         "TargetFull",
     ),
     (
-        "fell back there, and goes on in a pod like any other",
+        "failed there, and continues in an ordinary pod",
         world(pod(2), draining=False, **way("Failed", code="RestoreFailed")),
         "Failed",
         "RestoreFailed",
     ),
-    ("arrived for good", world(NEW_POD, draining=False, **way("Restored")), "Restored", ""),
+    ("restored", world(NEW_POD, draining=False, **way("Restored")), "Restored", ""),
 ]
 
 
-def test_a_pod_that_its_kubelet_rejected_is_followed_by_another_from_the_same_image() -> None:
-    """The agent of its node was being started anew, say; its answer may be gone from the status by then."""
+def test_a_rejected_pod_is_followed_by_another_one_from_the_same_image() -> None:
+    """The agent of its node was just restarting, for example; its answer may be gone from the status by then."""
     created = way("PodCreated", image=IMAGE, gpuState=ARRIVES)
     rejected = world(REJECTED, attempt=1, **created)
     stored = after(rejected)
@@ -213,8 +228,8 @@ def test_a_pod_that_its_kubelet_rejected_is_followed_by_another_from_the_same_im
     assert (trial.migration, trial.migrated, trial.migration_target) == (MigrationPhase.POD_CREATED, True, "node-2")
 
 
-def test_an_image_waits_for_half_an_hour_from_when_its_target_drains() -> None:
-    """It had waited for a share for an hour already."""
+def test_an_image_waits_half_an_hour_for_a_draining_target() -> None:
+    """It had waited for a slot for an hour already."""
     waits: dict[str, Any] = PUSHED
     told = []
     for seconds, drains in ((3600, True), (5399, True), (5400, False), (5500, True), (7299, True), (7300, True)):
@@ -233,17 +248,17 @@ def test_an_image_waits_for_half_an_hour_from_when_its_target_drains() -> None:
     ]
 
 
-def test_its_old_pod_that_no_kubelet_ends_keeps_the_new_one_from_nothing() -> None:
+def test_an_old_pod_that_never_ends_does_not_block_the_new_one() -> None:
     seen = world(pod(deleting=True), **PUSHED)
     (made,) = (one for one in plan(build_snapshot(seen, observe(seen))).actions if isinstance(one, CreatePod))
     assert (came := arrival(seen, seen.trials[0], made.attempt)) is not None
     assert (came.attempt, came.image) == (1, IMAGE)
     assert (stored := after(seen)) is not None
-    assert stored.phase is MigrationPhase.IMAGE_PUSHED, "until the new one is there"
+    assert stored.phase is MigrationPhase.IMAGE_PUSHED, "until the new pod exists"
 
 
-def test_with_its_share_given_to_another_it_goes_on_where_it_was() -> None:
-    """The scheduler knows nothing of what is promised. As an operator sees it that has just started."""
+def test_a_migration_whose_slot_was_taken_fails_and_the_trial_stays() -> None:
+    """The scheduler does not know about promised slots. This is the view of an operator that has just started."""
     seen = world(pod(), **PUSHED)
     full = make_node("node-2", uuid="GPU-2", shares=1, trials={"stranger-0": "Running"})
     for there, phase, code in ((seen.nodes[1], "ImagePushed", ""), (full, "Failed", "TargetFull")):
@@ -258,12 +273,12 @@ def test_with_its_share_given_to_another_it_goes_on_where_it_was() -> None:
 
 
 @pytest.mark.parametrize(("seen", "phase", "code"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
-def test_what_is_stored_next(seen: World, phase: str | None, code: str) -> None:
+def test_the_next_stored_migration(seen: World, phase: str | None, code: str) -> None:
     stored = after(seen)
     assert (stored and stored.phase.value, stored.code if stored else "") == (phase, code)
 
 
-def test_the_way_begins_with_the_pod_that_leaves_and_keeps_what_the_agent_says() -> None:
+def test_a_migration_starts_with_the_old_pod_and_keeps_the_agents_answer() -> None:
     seen = world(pod())
     key = trial_key(seen.trials[0])
     begun = after(seen, Migrate(key, "node-2", "NodeDraining", "it drains"))
@@ -280,18 +295,18 @@ def test_the_way_begins_with_the_pod_that_leaves_and_keeps_what_the_agent_says()
 
 
 ASKS: list[tuple[str, World, list[tuple[str, str]]]] = [
-    ("nobody is carried", world(pod()), []),
+    ("no migration", world(pod()), []),
     ("asked", world(pod(), **way("Requested")), [("sweep-0-0", "node-2")]),
     ("asked already", world(pod(carry="node-2"), **way("Requested")), []),
     ("its new pod is there", world(pod(carry="node-2"), NEW_POD, **way("PodCreated")), []),
     ("fell back", world(pod(carry="node-2"), **way("Failed")), [("sweep-0-0", "")]),
-    ("fell back and goes", world(pod(carry="node-2", deleting=True), **way("Failed")), [("sweep-0-0", "")]),
+    ("failed and is being deleted", world(pod(carry="node-2", deleting=True), **way("Failed")), [("sweep-0-0", "")]),
     ("is over", world(pod(carry="node-2", phase="Failed"), **way("Failed")), []),
 ]
 
 
 @pytest.mark.parametrize(("seen", "expected"), [a[1:] for a in ASKS], ids=[a[0] for a in ASKS])
-def test_what_agents_are_asked(seen: World, expected: list[tuple[str, str]]) -> None:
+def test_annotations_that_ask_agents(seen: World, expected: list[tuple[str, str]]) -> None:
     assert [(one.name, target) for one, target in asks(seen)] == expected
 
 
@@ -299,15 +314,15 @@ VIEWS: list[tuple[str, World, tuple[MigrationPhase | None, bool, bool]]] = [
     ("asked", world(pod(), **way("Requested")), (MigrationPhase.REQUESTED, False, True)),
     ("pushed", world(pod(), **PUSHED), (MigrationPhase.IMAGE_PUSHED, False, True)),
     ("created", world(pod(), NEW_POD, **PUSHED), (MigrationPhase.IMAGE_PUSHED, True, False)),
-    ("fell back there", world(NEW_POD, **way("Failed")), (MigrationPhase.FAILED, True, False)),
-    ("fell back here", world(pod(), **way("Failed")), (MigrationPhase.FAILED, False, False)),
-    ("a pod like any other", world(pod(1), **way("Failed")), (None, False, False)),
+    ("failed there", world(NEW_POD, **way("Failed")), (MigrationPhase.FAILED, True, False)),
+    ("failed here", world(pod(), **way("Failed")), (MigrationPhase.FAILED, False, False)),
+    ("an ordinary pod", world(pod(1), **way("Failed")), (None, False, False)),
     ("arrived", world(NEW_POD, **way("Restored")), (None, False, False)),
 ]
 
 
 @pytest.mark.parametrize(("seen", "expected"), [v[1:] for v in VIEWS], ids=[v[0] for v in VIEWS])
-def test_what_the_planner_sees(seen: World, expected: tuple[MigrationPhase | None, bool, bool]) -> None:
+def test_the_planners_view_of_a_migration(seen: World, expected: tuple[MigrationPhase | None, bool, bool]) -> None:
     snapshot = build_snapshot(seen, observe(seen))
     (trial,) = snapshot.trials
     assert (trial.migration, trial.migrated, trial.suspend) == expected
@@ -315,14 +330,14 @@ def test_what_the_planner_sees(seen: World, expected: tuple[MigrationPhase | Non
     assert [gpu.supports_migration for gpu in snapshot.gpus] == [True, False]
 
 
-def test_a_node_that_only_carries_keeps_nobody_in_place() -> None:
+def test_container_checkpoint_alone_keeps_no_trial_in_place() -> None:
     only = make_node()
     status = only.status.model_copy(update={"methods": ["freeze", CONTAINER_CHECKPOINT]})
     seen = make_world(make_job(**ALIVE), only.model_copy(update={"status": status}))
     assert not build_snapshot(seen, {}).jobs[0].suspendable
 
 
-def test_the_pod_that_it_goes_on_in() -> None:
+def test_the_new_pod_of_a_migrated_trial() -> None:
     seen = world(pod(), **PUSHED)
     stored = seen.trials[0].status.migration
     made = make_pod(seen.jobs[0], seen.trials[0], 1, PodRules("podium", "podium.dev/gpu"), arrival=stored)
@@ -336,10 +351,10 @@ def test_the_pod_that_it_goes_on_in() -> None:
 
 ARRIVALS: list[tuple[str, World, int, str | None]] = [
     ("its image is there", world(pod(), **PUSHED), 1, IMAGE),
-    ("that was just told, and its old pod is gone", world(containerCheckpoint=MADE, **way("Requested")), 1, IMAGE),
+    ("that was just reported, and its old pod is gone", world(containerCheckpoint=MADE, **way("Requested")), 1, IMAGE),
     ("another attempt", world(containerCheckpoint=MADE, **way("Requested")), 2, None),
     ("refused, and its old pod is gone", world(containerCheckpoint=REFUSED, **way("Requested")), 1, None),
-    ("told of an earlier pod", world(containerCheckpoint=MADE | {"podUid": "x"}, **way("Requested")), 1, None),
+    ("reported of an earlier pod", world(containerCheckpoint=MADE | {"podUid": "x"}, **way("Requested")), 1, None),
     ("fell back", world(containerCheckpoint=MADE, **way("Failed", image=IMAGE)), 1, None),
     ("it was used", world(**way("PodCreated", image=IMAGE)), 1, None),
     ("its pod was rejected", world(REJECTED, **way("PodCreated", image=IMAGE, gpuState=ARRIVES)), 2, IMAGE),
@@ -350,7 +365,7 @@ ARRIVALS: list[tuple[str, World, int, str | None]] = [
 
 
 @pytest.mark.parametrize(("seen", "attempt", "image"), [a[1:] for a in ARRIVALS], ids=[a[0] for a in ARRIVALS])
-def test_what_the_next_attempt_goes_on_from(seen: World, attempt: int, image: str | None) -> None:
+def test_the_image_that_the_next_attempt_continues_from(seen: World, attempt: int, image: str | None) -> None:
     came = arrival(seen, seen.trials[0], attempt)
     assert (came and came.image) == image
     assert came is None or came.gpu_state == ARRIVES

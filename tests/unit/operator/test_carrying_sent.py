@@ -1,4 +1,4 @@
-"""What the operator sends for a live trial on its way, what it does when that is refused, and what it tells of it."""
+"""Live migration: what the operator sends, what it does when that is refused, and which Events it records."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from carrying_builders import (
-    IMAGE,
-    OLD,
-    PUSHED,
-    pod,
-    way,
-    world,
-)
+from carrying_builders import IMAGE, OLD, PUSHED, pod, way, world
 from operator_builders import NOW, carry_out
 
 from podium_cluster.client import Api, ApiError
@@ -38,7 +31,7 @@ NEW_POD = pod(1, carried=True)
 
 
 class Wire:
-    """Notes what is sent; refuses pods with `refusal`."""
+    """Records what is sent; refuses pods with `refusal`."""
 
     def __init__(self, refusal: ApiError | None = None) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -59,7 +52,7 @@ class Wire:
             raise self._refusal
 
 
-def test_the_old_pod_has_nothing_to_save_any_more() -> None:
+def test_the_old_pod_gets_one_second_because_it_has_nothing_to_checkpoint() -> None:
     wire, seen = Wire(), world(pod(carry="node-2"), NEW_POD, **PUSHED)
     api = cast(Api, wire)
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
@@ -70,12 +63,14 @@ def test_the_old_pod_has_nothing_to_save_any_more() -> None:
 @pytest.mark.parametrize(
     ("pods", "orders"),
     [
-        ((pod(),), 0),  # its agent is to be asked first
-        ((pod(carry="node-2"), NEW_POD), 0),  # the old pod is to go first
+        ((pod(),), 0),  # its agent has to be asked first
+        ((pod(carry="node-2"), NEW_POD), 0),  # the old pod has to be deleted first
         ((pod(carry="node-2"),), 1),
     ],
 )
-def test_between_two_cycles_no_order_goes_before_what_is_to_come_first(pods: tuple[SeenPod, ...], orders: int) -> None:
+def test_run_queues_between_two_reconciles_wait_for_deletions_and_requests(
+    pods: tuple[SeenPod, ...], orders: int
+) -> None:
     wire, seen = Wire(), world(*pods, **PUSHED)
     api = cast(Api, wire)
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
@@ -84,7 +79,7 @@ def test_between_two_cycles_no_order_goes_before_what_is_to_come_first(pods: tup
 
 
 @pytest.mark.parametrize("status", [403, 422])
-def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
+def test_a_refused_new_pod_does_not_end_the_trial(status: int) -> None:
     wire, seen = Wire(ApiError(status, "No", "exceeded quota")), world(pod(), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
@@ -95,12 +90,14 @@ def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
     assert actuator.uncarried() == {key: "exceeded quota"}
     assert actuator.refused() == {}
     asyncio.run(carry_out(actuator, seen, []))
-    assert actuator.uncarried() == {}, "each refusal is told once: the trial has fallen back by then"
+    assert actuator.uncarried() == {}, "each refusal is reported once: the migration has failed by then"
 
 
 @pytest.mark.parametrize("status", [0, 429, 500, 504])
-def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its trial must not fall back: both pods would be ended, and the image with them."""
+def test_an_unanswered_creation_of_the_new_pod_does_not_end_the_migration(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The migration must not fail: both pods would be deleted, and the image with them."""
     monkeypatch.setattr("podium_operator.act.actuator.ECHO_SECONDS", 3600.0)
     wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
@@ -112,11 +109,11 @@ def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, mon
     nowhere = world(pod(), target=False, **PUSHED)
     stored = carryings(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
     assert stored is not None
-    assert stored.phase is MigrationPhase.IMAGE_PUSHED, "it falls back when it is sure that the pod is not there"
+    assert stored.phase is MigrationPhase.IMAGE_PUSHED, "the migration fails once the pod surely does not exist"
 
 
-def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quota that it fills itself would refuse the second one, and the trial fall back with both pods there."""
+def test_a_new_pod_that_the_cache_does_not_show_is_not_created_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota that the first pod fills would refuse the second one, and the migration would fail with both pods."""
     monkeypatch.setattr("podium_operator.act.actuator.ECHO_SECONDS", 3600.0)
     wire, seen = Wire(), world(pod(carry="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
@@ -126,7 +123,7 @@ def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
 
 
-def test_no_pod_is_made_for_a_node_that_takes_none() -> None:
+def test_no_pod_is_created_for_a_node_that_accepts_none() -> None:
     wire, seen = Wire(), world(pod(carry="node-2"), target=False, **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
@@ -134,7 +131,7 @@ def test_no_pod_is_made_for_a_node_that_takes_none() -> None:
     assert (wire.calls, list(actuator.sent())) == ([], [])
 
 
-def test_a_restore_that_fails_is_no_failure_of_the_trial() -> None:
+def test_a_failed_restore_does_not_count_as_a_failure_of_the_trial() -> None:
     end = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
     seen = world(pod(1, carried=True, phase="Failed", main=end), attempt=1, **way("PodCreated"), phase="Pending")
     (sight,) = observe(seen).values()
@@ -151,7 +148,7 @@ def test_a_restore_that_fails_is_no_failure_of_the_trial() -> None:
         ("PodCreated", "Restored", ["Migrated"]),
     ],
 )
-def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str]) -> None:
+def test_a_migration_is_stored_and_recorded_once(before: str | None, now: str, told: list[str]) -> None:
     wire = Wire()
     seen = world(pod(), **(way(before) if before else {}))
     stored = Migration.model_validate(way(now, code="RestoreDisabled", message="no")["migration"])
@@ -164,7 +161,7 @@ def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str
 @pytest.mark.parametrize(
     ("code", "kind"), [("RestoreDisabled", "Warning"), ("TrialEnded", "Normal"), ("DrainCancelled", "Normal")]
 )
-def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -> None:
+def test_a_cancelled_migration_is_a_normal_event(code: str, kind: str) -> None:
     wire, seen = Wire(), world(pod(), **way("Requested"))
     status = way("Failed", code=code, message="no")
     asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
@@ -174,11 +171,11 @@ def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
-        ("NodeDraining", "NodeDraining: the trial is carried from node-1 to node-2, alive."),
-        ("Rebalancing", "Levelling: the trial is carried from node-1 to node-2, alive."),
+        ("NodeDraining", "NodeDraining: the trial is migrated from node-1 to node-2 while it runs."),
+        ("Rebalancing", "Rebalancing: the trial is migrated from node-1 to node-2 while it runs."),
     ],
 )
-def test_it_is_told_why_it_is_carried(reason: str, told: str) -> None:
+def test_the_event_names_the_reason_of_the_migration(reason: str, told: str) -> None:
     wire = Wire()
     asyncio.run(Announcements(cast(Api, wire)).carrying(world(pod()).trials[0], way("Requested", reason=reason)))
     assert [body["message"] for _, body in wire.calls] == [told]

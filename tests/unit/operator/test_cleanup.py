@@ -1,4 +1,4 @@
-"""What happens to the folders of a deleted job, and that the job goes whatever happens to them."""
+"""What happens to the folders of a deleted job, and that the job is deleted in every case."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deleted(checkpoint: Mapping[str, Any] = CLAIM, *finalizers: str, began: bool = True, **spec: Any) -> HyperParamJob:
-    """`began`: it had trials once."""
+    """Return a deleted job; `began`: it had trials once."""
     job = make_job(checkpoint=dict(checkpoint), status={"startedAt": moment()} if began else {}, **spec)
     gone = {"deletion_timestamp": job.metadata.creation_timestamp, "finalizers": list(finalizers or [FINALIZER])}
     return job.model_copy(update={"metadata": job.metadata.model_copy(update=gone)})
 
 
 class Server:
-    """An API server as far as a clean-up goes.
+    """API server with what a clean-up needs.
 
     `ends`: how clean-up pods end (None: they never do); `says`: more of their status; `taken`: names of pods that are
-    not ours; `lost`: how many clean-up pods somebody deletes before they end; `away`: how many calls of `list` fail, of
-    trials and of pods; `orphans`: the garbage collector has taken the trials from the job.
+    not Podium's; `lost`: how many clean-up pods another client deletes before they end; `away`: how many calls of
+    `list` fail, of trials and of pods; `orphans`: the garbage collector has taken the trials from the job.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Server:
         self._lost = lost
         self._away = dict(zip((TRIALS, PODS), away, strict=True))
         self._orphans = orphans
-        self._releases = list(releases)  # what goes wrong with the finalizer until that succeeds
+        self._releases = list(releases)  # errors of removing the finalizer until it succeeds
 
     def look(self) -> World:
         return self.world
@@ -107,7 +107,7 @@ class Server:
         assert namespace == "lab"
         if self._away[resource]:
             self._away[resource] -= 1
-            raise ApiError(503, "ServiceUnavailable", "the API server is away")
+            raise ApiError(503, "ServiceUnavailable", "the API server is unreachable")
         if resource is TRIALS:
             assert labels == "podium.dev/job-uid=uid-sweep"
             owners = [] if self._orphans else [{"uid": "uid-sweep"}]
@@ -127,7 +127,7 @@ class Server:
 
 
 def run(server: Server, *, image: str | None = "podium:1", seconds: float = 300.0) -> Server:
-    """As the cycle does: `begin` again and again until the job is gone."""
+    """Call `begin` again and again until the job is gone, as the reconciler does."""
 
     async def play() -> None:
         each = Cleanup(cast(Api, server), server.look, image, seconds)
@@ -141,7 +141,7 @@ def run(server: Server, *, image: str | None = "podium:1", seconds: float = 300.
     return server
 
 
-def test_trials_go_at_once_then_the_folder_then_the_job() -> None:
+def test_trials_are_deleted_first_then_the_folder_then_the_job() -> None:
     other = make_trial(0, job="other")
     world = make_world(deleted(), make_trial(), make_pod(), other, make_pod("other-0"), make_node())
     server = run(Server(world))
@@ -151,30 +151,35 @@ def test_trials_go_at_once_then_the_folder_then_the_job() -> None:
 
 
 WAITING = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no pull secret"}}}
-ENDED = {"state": {"terminated": {"reason": "Error", "message": "lab-sweep is not removed: Permission denied\n"}}}
+ENDED = {"state": {"terminated": {"reason": "Error", "message": "lab-sweep was not removed: Permission denied\n"}}}
 FULL = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2"}
 FAILURES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("the pod failed", {"ends": "Failed", "says": {"containerStatuses": [ENDED]}}, {}, "denied)"),
     ("the pod was too slow", {"ends": "Failed", "says": {"reason": "DeadlineExceeded"}}, {}, "(DeadlineExceeded)"),
-    ("no node has room", {"ends": "Pending", "says": {"conditions": [FULL]}}, {"seconds": 0.2}, "(Unschedulable: 0/2)"),
+    (
+        "no node has capacity",
+        {"ends": "Pending", "says": {"conditions": [FULL]}},
+        {"seconds": 0.2},
+        "(Unschedulable: 0/2)",
+    ),
     ("the pod is refused", {"refuses": "no quota"}, {}, "no quota"),
     ("no image", {}, {"image": None}, "PODIUM_IMAGE"),
     ("it hangs", {"ends": None}, {"seconds": 0.2}, f"longer than 0.2 s, pod {POD} has not ended"),
     (
-        "its image cannot be had",
+        "its image cannot be pulled",
         {"ends": "Pending", "says": {"containerStatuses": [WAITING]}},
         {"seconds": 0.2},
         f"pod {POD} has not ended (ImagePullBackOff: no pull secret)",
     ),
     ("its name is taken", {"taken": [POD]}, {"seconds": 0.2}, f"{POD} is missing, since another pod has its name"),
     ("it is deleted each time", {"lost": 10**9}, {"seconds": 0.2}, f"pod {POD} is missing"),
-    ("nobody answers", {"away": (10**9, 0)}, {"seconds": 0.2}, "longer than 0.2 s"),
-    ("nobody answers any more", {"away": (0, 10**9)}, {"seconds": 0.2}, "the API server is away"),
+    ("no answer", {"away": (10**9, 0)}, {"seconds": 0.2}, "longer than 0.2 s"),
+    ("the server does not answer any more", {"away": (0, 10**9)}, {"seconds": 0.2}, "the API server is unreachable"),
 ]
 
 
 @pytest.mark.parametrize(("server", "how", "says"), [f[1:] for f in FAILURES], ids=[f[0] for f in FAILURES])
-def test_a_job_goes_even_if_its_folder_stays(server: dict[str, Any], how: dict[str, Any], says: str) -> None:
+def test_a_job_is_deleted_even_if_its_folder_remains(server: dict[str, Any], how: dict[str, Any], says: str) -> None:
     done = run(Server(make_world(deleted()), **server), **how)
     assert done.calls[-1] == "release"
     (event,) = done.events
@@ -182,13 +187,13 @@ def test_a_job_goes_even_if_its_folder_stays(server: dict[str, Any], how: dict[s
     assert says in event
 
 
-def test_a_folder_on_nodes_that_nobody_knows_any_more_is_not_called_removed() -> None:
+def test_a_folder_on_unknown_nodes_is_reported_as_not_removed() -> None:
     (event,) = run(Server(make_world(deleted(ON_NODE)))).events
-    assert "no node is known" in event
+    assert "the node of the folder is unknown" in event
 
 
 @pytest.mark.parametrize("how", [{"lost": 2}, {"away": (2, 0)}, {"away": (0, 2)}, {"away": (1, 1), "lost": 1}])
-def test_what_goes_wrong_for_a_moment_is_done_again(how: dict[str, Any]) -> None:
+def test_transient_errors_of_a_clean_up_are_retried(how: dict[str, Any]) -> None:
     server = run(Server(make_world(deleted()), **how))
     assert server.calls == [f"create {POD}"] * (how.get("lost", 0) + 1) + ["release"]
     assert server.events == []
@@ -204,28 +209,30 @@ def test_a_job_that_never_had_a_trial_has_no_folder() -> None:
     server = run(Server(make_world(deleted(began=False))))
     assert (server.calls, server.events) == (["release"], [])
     early = run(Server(make_world(deleted(began=False), make_trial())))
-    assert early.calls == ["delete sweep-0", f"create {POD}", "release"], "its status may be late"
+    assert early.calls == ["delete sweep-0", f"create {POD}", "release"], "its status may lag behind"
 
 
 @pytest.mark.parametrize("finalizers", [(FINALIZER, "orphan"), (FINALIZER,)], ids=["about to", "done"])
-def test_orphans_keep_their_saves(finalizers: tuple[str, ...]) -> None:
+def test_orphaned_trials_keep_their_checkpoints(finalizers: tuple[str, ...]) -> None:
     world = make_world(deleted(CLAIM, *finalizers), make_trial(), make_pod())
     server = run(Server(world, orphans="orphan" not in finalizers))
     assert (server.calls, server.events) == (["release"], [])
 
 
-def test_a_clean_up_that_ended_badly_begins_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_clean_up_starts_again(caplog: pytest.LogCaptureFixture) -> None:
     server = run(Server(make_world(deleted()), releases=[ValueError("<html>")]))
-    assert server.calls == [f"create {POD}", "release"], "the pod that has succeeded is not made again"
-    assert "ended badly" in caplog.text
+    assert server.calls == [f"create {POD}", "release"], "the pod that has succeeded is not created again"
+    assert "failed" in caplog.text
 
 
-def test_the_finalizer_is_taken_off_until_that_succeeds() -> None:
+def test_removing_the_finalizer_is_retried_until_it_succeeds() -> None:
     assert run(Server(make_world(deleted()), releases=[ApiError(0, "Timeout", "away")] * 2)).calls[-1] == "release"
 
 
-@pytest.mark.parametrize("job", [make_job(checkpoint=CLAIM), deleted(CLAIM, "kopf")], ids=["not deleted", "not ours"])
-def test_other_jobs_are_left_alone(job: HyperParamJob) -> None:
+@pytest.mark.parametrize(
+    "job", [make_job(checkpoint=CLAIM), deleted(CLAIM, "kopf")], ids=["not deleted", "not Podium's"]
+)
+def test_other_jobs_are_not_touched(job: HyperParamJob) -> None:
     async def play() -> None:
         server = Server(make_world(job))
         Cleanup(cast(Api, server), server.look, "i").begin(server.look())
@@ -236,14 +243,14 @@ def test_other_jobs_are_left_alone(job: HyperParamJob) -> None:
     asyncio.run(play())
 
 
-def test_folders_of_nodes_are_removed_where_trials_were() -> None:
+def test_folders_are_removed_on_the_nodes_that_had_trials() -> None:
     hold = {"gpus": ["g"], "node": "node-2", "start": moment(), "end": moment()}
     trial = make_trial(node="node-1", allocations=[hold], checkpoint={"step": 1, "at": moment(), "node": "node-3"})
     nodes = [make_node(f"node-{n}") for n in range(5)]
     server = run(Server(make_world(deleted(ON_NODE), trial, *nodes)))
     assert [pod["spec"]["nodeName"] for pod in server.made] == ["node-1", "node-2", "node-3"]
     late = run(Server(make_world(deleted(ON_NODE), *nodes[:2])))
-    assert [pod["spec"]["nodeName"] for pod in late.made] == ["node-0", "node-1"], "no trial is left that could say"
+    assert [pod["spec"]["nodeName"] for pod in late.made] == ["node-0", "node-1"], "no trial is left that names a node"
 
 
 @pytest.mark.parametrize(
@@ -264,7 +271,7 @@ def cleanup_pod(node: str | None = None, checkpoint: Any = CLAIM, **template: An
     return make_cleanup_pod(deleted(checkpoint, template={"spec": TEMPLATE | template}), "podium:1", 0, node)
 
 
-def test_the_pod_sees_the_volume_and_removes_the_jobs_folder() -> None:
+def test_the_clean_up_pod_mounts_the_volume_and_removes_the_jobs_folder() -> None:
     made = cleanup_pod()
     (container,) = made["spec"]["containers"]
     assert container["command"][-2:] == ["/volume", "lab-sweep-uid-swee"]
@@ -283,7 +290,7 @@ NOT_ROOT: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("template", NOT_ROOT)
-def test_it_is_the_trials_user_and_restricted_where_that_is_not_root(template: dict[str, Any]) -> None:
+def test_the_clean_up_pod_runs_as_the_trials_user_and_restricted_unless_root(template: dict[str, Any]) -> None:
     spec = cleanup_pod(**template)["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -295,7 +302,7 @@ def test_it_is_the_trials_user_and_restricted_where_that_is_not_root(template: d
 
 
 @pytest.mark.parametrize("template", [{}, {"securityContext": {"runAsUser": 0}}])
-def test_for_files_of_any_user_it_may_remove_and_nothing_else(template: dict[str, Any]) -> None:
+def test_a_root_clean_up_pod_may_only_remove_files(template: dict[str, Any]) -> None:
     security = cleanup_pod(**template)["spec"]["containers"][0]["securityContext"]
     assert security["runAsUser"] == 0
     assert security["capabilities"] == {"drop": ["ALL"], "add": ["DAC_OVERRIDE", "FOWNER"]}
@@ -308,7 +315,7 @@ def test_a_drained_node_is_cleaned_too() -> None:
     assert "nodeSelector" not in spec
 
 
-def test_the_folder_goes_with_all_that_is_in_it_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_only_the_folder_and_its_content_are_removed(tmp_path: Path) -> None:
     for path in ("job/trial/step-1", "job/trial-2", "kept"):
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "job/trial/out").symlink_to(tmp_path / "kept")
@@ -318,7 +325,7 @@ def test_the_folder_goes_with_all_that_is_in_it_and_nothing_beside_it(tmp_path: 
     assert remove_main([str(tmp_path), "job"]) == 0, "it is gone already"
 
 
-def test_a_link_in_the_folders_place_is_removed_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_folder_is_removed_not_followed(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "job").symlink_to(tmp_path / "kept")
     assert remove_main([str(tmp_path), "job"]) == 0
@@ -329,5 +336,5 @@ def test_a_link_in_the_folders_place_is_removed_not_followed(tmp_path: Path) -> 
 def test_only_a_plain_name_is_removed(tmp_path: Path, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     assert remove_main([str(tmp_path), folder]) == 1
-    assert "is not removed" in capsys.readouterr().err
+    assert "was not removed" in capsys.readouterr().err
     assert (tmp_path / "a/b").is_dir()

@@ -1,4 +1,4 @@
-"""What one cycle of the operator tells of its own time."""
+"""Metrics of the duration of a reconcile."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Server:
 
 
 def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are made when they are read, which is after the plan: a part of their own."""
+    """They are created on first use, which is after the plan: a part of their own."""
     metrics, settings, api = Metrics(), OperatorSettings(), cast(Api, Server())
     mirror = Mirror(api, settings)
     monkeypatch.setattr(mirror, "world", lambda: make_world(make_job(), make_trial(), make_node()))
     under_way: list[str] = []
 
     class Parts:
-        """The histogram's place: which part is being timed when a sentence is read."""
+        """Replacement of the histogram: the part that is being timed when a sentence is read."""
 
         def labels(self, part: str) -> Parts:
             self.part = part

@@ -1,4 +1,4 @@
-"""A policy or a prediction that fails on one job's trials stops no other job."""
+"""A policy or a prediction that fails on one job's trials does not affect the other jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from podium_operator.reservations.controller import Leasing
 from podium_operator.settings import OperatorSettings
 
 
-def test_the_others_are_planned_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_other_jobs_are_planned_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def rank(*_: Any) -> Any:
         raise ZeroDivisionError
 
@@ -42,16 +42,16 @@ def test_the_others_are_planned_for(monkeypatch: pytest.MonkeyPatch, caplog: pyt
     assert not decide(snapshot).left_out
     monkeypatch.setattr(Slaq, "rank", rank)
     decided = decide(snapshot)
-    why = "policy slaq could not rank its trials (ZeroDivisionError; the operator's log has it all)"
+    why = "policy slaq could not rank its trials (ZeroDivisionError; read the traceback in the operator's log)"
     assert {key.name: text for key, text in decided.left_out.items()} == {"broken": why, "broken-too": why}
     actions = decided.plan.actions
     assert {action.job.name for action in actions if isinstance(action, CreateTrial)} == {"other"}
     assert not [action for action in actions if "broken" in str(action)]
-    assert caplog.text.count("is left as it is: policy slaq could not rank its trials") == 2
+    assert caplog.text.count("is left unchanged: policy slaq could not rank its trials") == 2
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_the_others_are_predicted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_other_jobs_are_predicted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     real = deciding.predictions
 
     def predictions(job: JobView, snapshot: Snapshot) -> Any:
@@ -66,11 +66,11 @@ def test_the_others_are_predicted(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     monkeypatch.setattr(deciding, "predictions", predictions)
     found, failed = predict(snapshot)
     assert (list(found), failed) == ([trials[1].key], 1)
-    assert "broken: its trials' ends could not be predicted" in caplog.text
+    assert "broken: the final values of its trials could not be predicted" in caplog.text
 
 
-def test_a_cycle_tells_it_and_keeps_the_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What trials hold is asked for whether or not somebody can rank them."""
+def test_a_job_without_ranking_is_reported_and_keeps_its_reservations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reservations of running trials are requested whether or not the trials can be ranked."""
     written: list[dict[str, Any]] = []
     demand: list[int] = []
 

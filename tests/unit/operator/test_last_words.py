@@ -1,4 +1,4 @@
-"""What the operator itself reads of a trial without a GPU, once its pod has ended: the objective and other metrics."""
+"""What the operator reads from the log of a trial without a GPU once its pod has ended: objective and other metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DONE = {"phase": "Succeeded", "gated": False, "main": ended(0)}
 
 
 class Server:
-    """The two calls that are made: the log, and what is applied to the status."""
+    """The two calls that are made: reading the log, and applying the status."""
 
     def __init__(self, log: str) -> None:
         self._log = log
@@ -32,7 +32,7 @@ class Server:
 
 
 def status_after(log: str, **job: Any) -> tuple[dict[str, Any], TrialStatus]:
-    """As it was written, and as it is read back."""
+    """Return the status as it was written, and as it is parsed again."""
 
     async def read() -> dict[str, Any]:
         server = Server(log)

@@ -1,4 +1,4 @@
-"""The placeholder of a GPU lease: an ordinary pod that quota, Kueue and Pod Security `restricted` take as it is."""
+"""Reservation pod: an ordinary pod that quotas, Kueue and Pod Security `restricted` accept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def made(pool: Pool, grace: int = 60) -> Manifest:
     )
 
 
-def test_it_asks_for_one_gpu_of_the_clusters_own_scheduler() -> None:
+def test_the_pod_requests_one_gpu_from_the_clusters_own_scheduler() -> None:
     pod = made(Pool("lab"))
     meta = pod["metadata"]
     assert (meta["name"], meta["namespace"], meta["labels"]) == (
@@ -32,7 +32,7 @@ def test_it_asks_for_one_gpu_of_the_clusters_own_scheduler() -> None:
     assert resources["requests"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"] == "1"
 
 
-def test_queue_and_product_are_said_in_the_words_of_those_who_read_them() -> None:
+def test_queue_and_product_use_the_labels_of_kueue_and_nvidia() -> None:
     pod = made(Pool("lab", "research", ("NVIDIA-H100", "NVIDIA-H200")))
     assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -40,7 +40,7 @@ def test_queue_and_product_are_said_in_the_words_of_those_who_read_them() -> Non
     assert expression == {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-H100", "NVIDIA-H200"]}
 
 
-def test_pod_security_restricted_admits_it() -> None:
+def test_pod_security_restricted_admits_the_pod() -> None:
     spec = made(Pool("lab"))["spec"]
     (container,) = spec["containers"]
     assert spec["securityContext"]["runAsNonRoot"]
@@ -49,14 +49,14 @@ def test_pod_security_restricted_admits_it() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_it_goes_where_agents_are() -> None:
+def test_the_pod_selects_nodes_with_agents() -> None:
     how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9}
     pod = make_lease_pod("l", Pool("lab"), node_selector={"nvidia.com/gpu.present": "true"}, **how)
     assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
     assert "nodeSelector" not in made(Pool("lab"))["spec"]
 
 
-def test_where_it_is_of_use_alone() -> None:
+def test_the_pod_requires_the_nodes_where_it_helps() -> None:
     how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9, "nodes": ["a", "b"]}
     pod = make_lease_pod("l", Pool("lab", "", ("H100",)), **how)
     terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -64,16 +64,16 @@ def test_where_it_is_of_use_alone() -> None:
     assert all(term["matchExpressions"][0]["values"] == ["H100"] for term in terms["nodeSelectorTerms"])
 
 
-def test_gpus_for_one_trial_are_asked_for_on_one_node() -> None:
+def test_gpus_for_one_trial_are_requested_on_one_node() -> None:
     how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9}
     affinity = make_lease_pod("l", Pool("lab", "", ("H100",)), together=True, **how)["spec"]["affinity"]
     (wish,) = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert wish["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert wish["podAffinityTerm"]["labelSelector"]["matchExpressions"][0]["key"] == LEASE_LABEL
-    assert "namespaceSelector" not in wish["podAffinityTerm"], "other tenants' are of no use to it"
-    assert "nodeAffinity" in affinity, "and the product is wanted as before"
+    assert "namespaceSelector" not in wish["podAffinityTerm"], "those of other tenants do not help"
+    assert "nodeAffinity" in affinity, "and the product is required as before"
 
 
-def test_trials_need_time_to_leave() -> None:
-    with pytest.raises(ValueError, match="grace_seconds=0"):
+def test_a_grace_period_below_one_second_is_refused() -> None:
+    with pytest.raises(ValueError, match="grace_seconds must be at least 1"):
         made(Pool("lab"), grace=0)

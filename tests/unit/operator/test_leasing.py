@@ -1,4 +1,4 @@
-"""Placeholders of GPUs as the operator asks for them, gives them back and tells of them."""
+"""Reservation pods as the operator requests and releases them, and the condition of the jobs."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def leasing_node(lease: str | None = None, **how: Any) -> GPUNode:
     return node.model_copy(update={"status": node.status.model_copy(update={"mode": "reservations", "gpus": gpus})})
 
 
-def test_a_placeholder_is_read_as_it_was_made() -> None:
+def test_a_reservation_pod_is_parsed_as_it_was_created() -> None:
     one = seen(**{PRODUCTS_ANNOTATION: "H100,H200", UNNEEDED_ANNOTATION: "2025-10-09T08:53:20+00:00"})
     assert (one.pool, one.unneeded_since, one.bound) == (Pool("lab", "", ("H100", "H200")), NOW, True)
-    with pytest.raises(ValueError, match="is not its name"):
+    with pytest.raises(ValueError, match="differs from the pod's name"):
         parse_lease({"metadata": {"name": "mine", "namespace": "lab", "uid": "u", "labels": {LEASE_LABEL: "yours"}}})
 
 
@@ -63,8 +63,8 @@ DEMANDS: list[tuple[str, dict[str, Any], int | None]] = [
     ("as many as run at a time", {"parallel": 3, "max_trials": 12}, 3),
     ("auto: every trial that is left", {"parallel": None, "max_trials": 5}, 5),
     ("several a trial", {"parallel": 2, "gpus_per_trial": 4}, 8),
-    ("no more than are left", {"parallel": 8, "max_trials": 2}, 2),
-    ("suspended: none now", {"suspended": True}, 0),
+    ("at most those that are left", {"parallel": 8, "max_trials": 2}, 2),
+    ("suspended: none for now", {"suspended": True}, 0),
     ("not accepted", {"accepted": False}, None),
     ("over", {"finished": True}, None),
     ("without a GPU", {"gpus_per_trial": 0}, None),
@@ -78,7 +78,7 @@ def test_how_many_gpus_a_search_can_use(job: dict[str, Any], gpus: int | None) -
     assert wishes(snapshot, 4) == ({} if gpus is None else {POOL: Wish(Demand(gpus, 4), together=together)})
 
 
-def test_searches_of_a_namespace_ask_together_and_products_apart() -> None:
+def test_demand_is_summed_by_namespace_and_separate_by_product() -> None:
     jobs = [views.make_job(name, parallel=2) for name in ("a", "b")]
     other = views.make_job("c", parallel=1, products=("H200", "H100"))
     found = wishes(views.make_snapshot(jobs=[*jobs, other]), 9)
@@ -89,17 +89,17 @@ ONE, OTHER = views.make_gpu("gpu-0", reserved_for="lab"), views.make_gpu("gpu-1"
 TAKEN = replace(ONE, reserved_for="")
 WORKS, OFF, GATED = TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.GATED
 PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], Wish]] = [
-    ("both are on one GPU: no other would be of use", 2, [WORKS, OFF], [ONE], Wish(Demand(1, 9))),
-    ("and an idle one is one too many", 2, [WORKS, OFF], [ONE, OTHER], Wish(Demand(1, 9))),
-    ("one is nowhere yet", 2, [WORKS], [ONE], Wish(Demand(2, 9))),
-    ("its GPU is taken: that one, on its node", 1, [OFF], [TAKEN], Wish(Demand(1, 9), ("node-a",))),
+    ("both are on one GPU: another one would not help", 2, [WORKS, OFF], [ONE], Wish(Demand(1, 9))),
+    ("and an idle one is superfluous", 2, [WORKS, OFF], [ONE, OTHER], Wish(Demand(1, 9))),
+    ("one has no GPU yet", 2, [WORKS], [ONE], Wish(Demand(2, 9))),
+    ("its GPU was preempted: another one on its node", 1, [OFF], [TAKEN], Wish(Demand(1, 9), ("node-a",))),
     ("an idle one does not help it", 1, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9), ("node-a",))),
-    ("another trial can use any", 2, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9))),
-    ("it had not begun: any GPU will do", 1, [GATED], [TAKEN], Wish(Demand(1, 9))),
+    ("another trial can use any GPU", 2, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9))),
+    ("it had not started: any GPU helps", 1, [GATED], [TAKEN], Wish(Demand(1, 9))),
 ]
 
 
-def test_a_trial_that_came_alive_waits_for_its_own_gpu_at_its_gate_too() -> None:
+def test_a_migrated_trial_waits_for_its_own_gpu_at_its_gate_too() -> None:
     trial = views.make_trial(0, phase=GATED, gpus=["gpu-0"], migration=MigrationPhase.POD_CREATED, migrated=True)
     snapshot = views.make_snapshot(
         jobs=[views.make_job(parallel=1, max_trials=1)], trials=[trial], gpus=[replace(TAKEN, trials=(trial.key,))]
@@ -108,7 +108,7 @@ def test_a_trial_that_came_alive_waits_for_its_own_gpu_at_its_gate_too() -> None
 
 
 @pytest.mark.parametrize(("parallel", "phases", "gpus", "wish"), [c[1:] for c in PLACED], ids=[c[0] for c in PLACED])
-def test_a_gpu_is_of_use_where_the_trials_are(
+def test_the_nodes_where_a_gpu_helps_are_those_of_the_trials(
     parallel: int, phases: list[TrialPhase], gpus: list[GpuView], wish: Wish
 ) -> None:
     trials = [views.make_trial(i, phase=phase, gpus=["gpu-0"]) for i, phase in enumerate(phases)]
@@ -117,7 +117,7 @@ def test_a_gpu_is_of_use_where_the_trials_are(
     assert wishes(views.make_snapshot(jobs=[job], trials=trials, gpus=there), 9) == {POOL: wish}
 
 
-def test_a_lease_is_held_when_an_agent_names_its_gpu() -> None:
+def test_a_reservation_is_held_when_an_agent_names_its_gpu() -> None:
     node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
     found = leases_of([seen(0), seen(1), seen(2, bound=False), seen(3, deleting=True)], [node], NOW)
     assert [one.state for one in found] == [
@@ -129,8 +129,8 @@ def test_a_lease_is_held_when_an_agent_names_its_gpu() -> None:
     assert [one.loss for one in found] == [1.0, 0.0, 0.0, 0.0]
 
 
-def test_a_node_that_speaks_of_an_older_lease_of_that_name_holds_nothing() -> None:
-    """Names come again: the placeholder of this name is on its way to node-1, and node-2 has not heard of the end."""
+def test_a_report_of_an_older_reservation_of_the_same_name_does_not_count() -> None:
+    """Names recur: the pod of this name is bound to node-1, and node-2 has not observed the end of the older one."""
     old = leasing_node("lab/podium-reservation-x-0", name="node-2", trials={"sweep-0": "Running"})
     (found,) = leases_of([seen(0)], [old, leasing_node(name="node-1")], NOW)
     assert (found.state, found.in_use) == (ReservationState.STARTING, False)
@@ -149,7 +149,7 @@ WORDS: list[tuple[Demand, list[Reservation], dict[str, str], bool, str, str]] = 
     (Demand(9, 1), [HELD], {"refusal": "old"}, True, "Held", "(9 could be used, 1 are allowed)"),
     (Demand(2, 8), [HELD], {"refusal": "exceeded quota: gpus"}, False, "QuotaExceeded", "exceeded quota: gpus"),
     (Demand(2, 8), [], {"refusal": "no class"}, False, "ReservationRefused", "no class"),
-    (Demand(2, 8), [HELD, ASKED], {"unscheduled": "0/3 nodes"}, False, "WaitingForGPU", "1 asked for. 0/3 nodes"),
+    (Demand(2, 8), [HELD, ASKED], {"unscheduled": "0/3 nodes"}, False, "WaitingForGPU", "1 requested. 0/3 nodes"),
     (Demand(3, 8), [HELD, ASKED], {"refusal": "exceeded quota"}, False, "WaitingForGPU", "exceeded quota"),
     (Demand(2, 8), [HELD, STARTING], {}, False, "Starting", "1 starting"),
     (Demand(1, 8), [], {"evicted": "PreemptionByScheduler"}, False, "ReservationPreempted", "PreemptionByScheduler"),
@@ -158,7 +158,7 @@ WORDS: list[tuple[Demand, list[Reservation], dict[str, str], bool, str, str]] = 
 
 
 @pytest.mark.parametrize(("demand", "leases", "how", "complete", "reason", "text"), WORDS)
-def test_what_a_job_says(
+def test_the_condition_of_a_job(
     demand: Demand, leases: list[Reservation], how: dict[str, str], complete: bool, reason: str, text: str
 ) -> None:
     said = leased(demand, leases, **how)
@@ -167,7 +167,7 @@ def test_what_a_job_says(
 
 
 class Wire:
-    """Notes what the operator sends; `refusal`: of every placeholder."""
+    """Records what the operator sends; `refusal` answers every reservation pod."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -202,7 +202,7 @@ class Desk:
         self.silent: frozenset[str] = frozenset()
 
     def cycle(self, *objects: Any, leases: tuple[SeenLease, ...] = (), now: float = 0.0) -> Leased | None:
-        """The job's word; the calls of this cycle alone are kept."""
+        """Reconcile; return the job's condition. Only the calls of this reconcile are kept."""
         self.wire.calls.clear()
         world: World = replace(make_world(*objects, now=NOW + now), leases=leases, silent=self.silent)
         told, self.wake = asyncio.run(self.leasing.once(world, build_snapshot(world, observe(world))))
@@ -212,17 +212,17 @@ class Desk:
 TWO = make_job(trials={"max": 2, "parallel": 2, "maxSteps": 10}, status={"phase": "Running"})
 
 
-def test_it_asks_for_what_the_trials_can_use_and_owns_it_by_the_priority_class() -> None:
+def test_reservations_match_the_demand_and_belong_to_the_priority_class() -> None:
     desk = Desk(reservation_grace_seconds=5)
     said = desk.cycle(TWO, leasing_node())
     assert desk.wire.calls == ["create 0", "create 1"]
-    assert said == Leased(False, "Requesting", "0 of 2 GPUs that the trials can use are held.")
+    assert said == Leased(False, "Requesting", "0 of 2 GPUs that the trials can use are reserved.")
     body = desk.wire.bodies[0]
     assert body["metadata"]["ownerReferences"][0]["uid"] == "uid-podium-reservation"
     assert body["spec"]["terminationGracePeriodSeconds"] == 40, "a trial's own 30 s and a margin"
 
 
-def test_a_quota_is_asked_ever_more_seldom() -> None:
+def test_requests_that_a_quota_refuses_back_off() -> None:
     desk = Desk()
     desk.wire.refusal = QUOTA
     said = desk.cycle(TWO, leasing_node())
@@ -237,7 +237,7 @@ def test_a_quota_is_asked_ever_more_seldom() -> None:
     assert (desk.wire.calls, said and said.reason) == (["create 0", "create 1"], "Requesting")
 
 
-def test_a_refusal_wakes_nobody_once_no_more_is_wanted() -> None:
+def test_a_refusal_causes_no_wake_up_without_demand() -> None:
     desk = Desk()
     desk.wire.refusal = QUOTA
     desk.cycle(TWO, leasing_node(), leases=(seen(0),))
@@ -246,7 +246,7 @@ def test_a_refusal_wakes_nobody_once_no_more_is_wanted() -> None:
     assert (said and said.reason, desk.wake) == ("NoDemand", None)
 
 
-def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was_made() -> None:
+def test_requests_after_preemptions_back_off_until_a_step_was_done() -> None:
     desk, node = Desk(), leasing_node()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     taken = seen(0, deleting=True, conditions=[PREEMPTED])
@@ -254,18 +254,18 @@ def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was
     assert desk.wire.calls == ["create ReservationPreempted"]
     assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 2)
     said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,), now=2.0)
-    assert desk.wire.calls == ["create 0"], "told once"
+    assert desk.wire.calls == ["create 0"], "recorded once"
     assert said
     assert said.reason == "Requesting"
     again = replace(taken, uid="other")
     desk.cycle(job, node, make_trial(lastStep=3), leases=(again,), now=3.0)
-    assert desk.wake == NOW + 7, "the second in a row"
+    assert desk.wake == NOW + 7, "the second consecutive one"
     later = replace(taken, uid="third")
     desk.cycle(job, node, make_trial(lastStep=4), leases=(later,), now=10.0)
-    assert desk.wake == NOW + 12, "a step was made"
+    assert desk.wake == NOW + 12, "a step was done"
 
 
-def test_what_is_not_needed_is_marked_then_given_back_and_counts_as_no_loss() -> None:
+def test_an_unneeded_reservation_is_marked_then_released_and_not_counted_as_preempted() -> None:
     desk, node = Desk(), leasing_node("lab/podium-reservation-x-0")
     idle = make_job(suspend=True)
     desk.cycle(idle, node, leases=(seen(0),))
@@ -280,7 +280,7 @@ def test_what_is_not_needed_is_marked_then_given_back_and_counts_as_no_loss() ->
     assert desk.wire.calls == ["mark 0"], "needed again"
 
 
-def test_several_that_are_lost_at_once_are_one_loss() -> None:
+def test_simultaneous_preemptions_count_once() -> None:
     desk, node = Desk(), leasing_node()
     taken = [seen(number, deleting=True, conditions=[PREEMPTED]) for number in range(3)]
     desk.cycle(TWO, node, leases=tuple(taken[:2]))
@@ -290,7 +290,7 @@ def test_several_that_are_lost_at_once_are_one_loss() -> None:
     assert desk.wake == NOW + 3, "for one pod with several GPUs"
 
 
-def test_one_that_came_and_went_between_two_looks_was_taken_too() -> None:
+def test_a_pod_that_vanished_between_two_reconciles_was_preempted_too() -> None:
     desk = Desk()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     desk.cycle(job, leasing_node("lab/podium-reservation-x-0"), leases=(seen(0),))
@@ -298,10 +298,10 @@ def test_one_that_came_and_went_between_two_looks_was_taken_too() -> None:
     assert desk.wire.calls == ["create ReservationPreempted"]
     assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 3)
     desk.cycle(job, leasing_node(), now=1.5)
-    assert desk.wire.calls == [], "told once"
+    assert desk.wire.calls == [], "recorded once"
 
 
-def test_what_the_operator_before_gave_back_is_no_loss_and_what_others_took_is() -> None:
+def test_a_pod_released_by_an_earlier_operator_is_not_counted_a_preempted_one_is() -> None:
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     for conditions, calls in (([], ["create 0"]), ([PREEMPTED], ["create ReservationPreempted"])):
         desk = Desk()
@@ -312,7 +312,7 @@ def test_what_the_operator_before_gave_back_is_no_loss_and_what_others_took_is()
 @pytest.mark.parametrize(
     ("namespace", "silent", "calls"), [("lab", False, []), ("lab", True, ["delete 0"]), ("other", False, ["delete 0"])]
 )
-def test_with_the_last_search_it_goes_once_the_pods_on_it_have_ended(
+def test_after_the_last_search_a_reservation_is_released_once_its_pods_have_ended(
     namespace: str, silent: bool, calls: list[str]
 ) -> None:
     desk = Desk()
@@ -328,13 +328,13 @@ def test_with_the_last_search_it_goes_once_the_pods_on_it_have_ended(
     assert desk.wire.calls == ["delete 0"]
 
 
-def test_a_job_without_gpus_says_nothing_of_leases() -> None:
+def test_a_job_without_gpus_has_no_reservation_condition() -> None:
     world = make_world(TWO, make_job("plain", gpus={"perTrial": 0}), leasing_node())
     told, _ = asyncio.run(Desk().leasing.once(world, build_snapshot(world, observe(world))))
     assert set(told) == {JOB}
 
 
-def test_each_namespace_has_its_own_of_the_same_name() -> None:
+def test_namespaces_have_separate_reservations_of_the_same_name() -> None:
     desk = Desk()
     mine, theirs = seen(0), replace(seen(0), uid="their", pool=Pool("other"))
     one = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10})
@@ -343,13 +343,13 @@ def test_each_namespace_has_its_own_of_the_same_name() -> None:
         assert desk.wire.calls == ["delete 0 of other"], "no search is left there"
 
 
-def test_a_placeholder_that_has_ended_is_taken_away() -> None:
+def test_a_reservation_pod_that_has_ended_is_deleted() -> None:
     desk = Desk()
     desk.cycle(TWO, leasing_node(), leases=(replace(seen(0), over=True),))
     assert desk.wire.calls[0] == "delete 0"
 
 
-def test_where_gpus_are_owned_nothing_is_asked_and_what_is_left_is_given_back() -> None:
+def test_with_dedicated_gpus_nothing_is_requested_and_the_rest_is_released() -> None:
     desk = Desk(gpu_mode="dedicated")
     assert desk.cycle(TWO, make_node()) is None
     assert desk.wire.calls == []
@@ -357,7 +357,7 @@ def test_where_gpus_are_owned_nothing_is_asked_and_what_is_left_is_given_back() 
     assert desk.wire.calls == ["delete 0"]
 
 
-def test_the_planner_sees_whose_a_gpu_is() -> None:
+def test_the_planner_knows_the_namespace_of_a_reserved_gpu() -> None:
     held, lost, owned = leasing_node("lab/podium-reservation-x-0"), leasing_node(), make_node()
     for node, expected in ((held, "lab"), (lost, ""), (owned, None)):
         world = make_world(TWO, node)
@@ -367,11 +367,11 @@ def test_the_planner_sees_whose_a_gpu_is() -> None:
     assert not build_snapshot(world, observe(world)).jobs[0].suspendable, "freeze keeps its memory there"
 
 
-def test_a_namespace_that_asks_for_nothing_any_more_is_forgotten_after_its_pause() -> None:
+def test_a_namespace_without_demand_is_forgotten_after_its_pause() -> None:
     desk = Desk()
     desk.cycle(TWO, leasing_node(), leases=(seen(0),))
     desk.cycle(TWO, leasing_node(), leases=(seen(0, deleting=True, conditions=[PREEMPTED]),), now=1.0)
     desk.cycle(now=2.0)
-    assert set(desk.leasing._taken) == {POOL}, "who comes back within the pause waits for its end"
+    assert set(desk.leasing._taken) == {POOL}, "a namespace that returns within the pause waits for its end"
     desk.cycle(now=60.0)
     assert desk.leasing._taken == {}

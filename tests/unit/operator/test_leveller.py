@@ -1,4 +1,4 @@
-"""The operator's part of levelling: who may go, what is stored of it, where the new pod would like to be."""
+"""Rebalancing, the operator's part: which trials may move, what is stored, which node the new pod prefers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JOB = make_job()
 
 
 class Cluster:
-    """Stands where the API server would: one other node, and nothing on it but `there`."""
+    """Replaces the API server: one other node with the pods `there` on it."""
 
     def __init__(self, has: dict[str, str], there: Sequence[dict[str, Any]] = (), away: bool = False) -> None:
         self.has, self.there, self.away = has, there, away
@@ -42,7 +42,7 @@ class Cluster:
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         self.asked.append((resource.kind, name))
         if self.away:
-            raise ApiError(503, "Unavailable", "the server is away")
+            raise ApiError(503, "Unavailable", "the server is unreachable")
         if resource is NODES:
             return {"metadata": {"name": name}, "status": {"allocatable": self.has}}
         made = pod_payload()
@@ -78,15 +78,15 @@ BUSY = {"metadata": {}, "spec": {"containers": [{"resources": {"requests": {"cpu
 CLUSTERS: list[tuple[str, Cluster, bool]] = [
     ("room", Cluster(ROOM), True),
     ("no CPUs", Cluster(ROOM, [BUSY]), False),
-    ("the server is away", Cluster(ROOM, away=True), False),
-    ("a node that nobody can read", Cluster({"cpu": cast(str, None)}), False),
-    ("CPUs that nobody can count", Cluster(ROOM | {"cpu": "many"}), False),
+    ("the server is unreachable", Cluster(ROOM, away=True), False),
+    ("a node that cannot be parsed", Cluster({"cpu": cast(str, None)}), False),
+    ("CPUs that cannot be parsed", Cluster(ROOM | {"cpu": "many"}), False),
 ]
 
 
 @pytest.mark.parametrize(("cluster", "goes"), [c[1:] for c in CLUSTERS], ids=[c[0] for c in CLUSTERS])
 @pytest.mark.parametrize("alive", [False, True])
-def test_only_a_node_with_room_is_gone_to(cluster: Cluster, goes: bool, alive: bool) -> None:
+def test_trials_move_only_to_a_node_with_capacity(cluster: Cluster, goes: bool, alive: bool) -> None:
     world, one = suspended(), leveller(cluster)
     asked: Action = move(world)
     if alive:
@@ -103,7 +103,7 @@ def test_only_a_node_with_room_is_gone_to(cluster: Cluster, goes: bool, alive: b
 
 
 @pytest.mark.parametrize("alive", [False, True])
-def test_nobody_goes_in_place_of_one_whose_move_the_cache_does_not_show_yet(alive: bool) -> None:
+def test_no_other_trial_moves_before_the_cache_shows_the_last_move(alive: bool) -> None:
     first, second = (make_trial(i, phase="Suspended", pod=f"sweep-{i}-0", node="node-1") for i in range(2))
     pods = (make_pod(**WORKS), make_pod("sweep-1", **WORKS))
     nodes = make_node(trials={"sweep-0": "Suspended", "sweep-1": "Suspended"}), make_node("node-2", uuid="GPU-2")
@@ -116,26 +116,26 @@ def test_nobody_goes_in_place_of_one_whose_move_the_cache_does_not_show_yet(aliv
     ]
     assert admit(one, world, moves[0]) == (moves[0],)
     assert admit(one, world, moves[1]) == ()
-    assert admit(one, world, moves[0]) == (moves[0],), "it may be told again"
+    assert admit(one, world, moves[0]) == (moves[0],), "it may be requeued again"
     later = replace(world, now=world.now + ECHO_SECONDS)
     assert admit(one, later, moves[1]) == (moves[1],)
-    assert admit(leveller(Cluster(ROOM)), world, *moves) == tuple(moves), "two of one plan do not meet"
+    assert admit(leveller(Cluster(ROOM)), world, *moves) == tuple(moves), "two of one plan do not conflict"
 
 
-def test_a_template_that_nobody_can_read_costs_no_other_job_its_cycle() -> None:
+def test_an_unreadable_template_does_not_affect_other_jobs() -> None:
     template = {"spec": {**JOB.spec.template["spec"], "tolerations": [{"key": {}}]}}
     odd, seen = make_job(template=template), suspended()
     world = make_world(odd, *seen.trials, *seen.pods, *seen.nodes)
     assert admit(leveller(Cluster(ROOM)), world, move(world)) == ()
 
 
-def test_for_another_gpu_of_its_node_nobody_is_asked() -> None:
+def test_a_move_within_a_node_is_not_checked() -> None:
     world, cluster = suspended(), Cluster({})
     assert admit(leveller(cluster), world, move(world, "node-1"))
     assert cluster.asked == []
 
 
-def test_a_move_is_told_until_the_status_shows_it_and_counted_once() -> None:
+def test_a_move_is_repeated_until_the_status_shows_it_and_counted_once() -> None:
     world, one = suspended(), leveller(Cluster(ROOM))
     admit(one, world, move(world))
     told = one.levelled(world)[trial_key(world.trials[0])]
@@ -153,7 +153,7 @@ def test_a_move_is_told_until_the_status_shows_it_and_counted_once() -> None:
     assert one.levelled(make_world(JOB)) == {}
 
 
-REFUSED = ApiError(403, "Forbidden", "a webhook keeps it")
+REFUSED = ApiError(403, "Forbidden", "a webhook refuses it")
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ REFUSED = ApiError(403, "Forbidden", "a webhook keeps it")
         (None, "", 1),
         (REFUSED, "patch", 0),
         (REFUSED, "delete", 0),
-        (ApiError(0, "Unreachable", "no answer"), "delete", 1),  # it may be gone
+        (ApiError(0, "Unreachable", "no answer"), "delete", 1),  # the pod may be gone
         (ApiError(404, "NotFound", "no such pod"), "delete", 1),
     ],
 )
-def test_a_move_that_the_api_server_refuses_is_none(refusal: ApiError | None, verb: str, moves: int) -> None:
+def test_a_move_that_the_api_server_refuses_is_not_counted(refusal: ApiError | None, verb: str, moves: int) -> None:
     class Wire:
         def __getattr__(self, name: str) -> Any:
             async def call(*_: Any, **__: Any) -> None:
@@ -182,7 +182,7 @@ def test_a_move_that_the_api_server_refuses_is_none(refusal: ApiError | None, ve
         assert len(one.levelled(world, actuator.stays())) == moves
 
 
-def test_for_a_pod_that_is_kept_no_room_is_asked_and_it_is_still_told() -> None:
+def test_a_pod_whose_deletion_backs_off_is_not_checked_but_still_requeued() -> None:
     world, cluster = suspended(), Cluster(ROOM)
     one, kept = leveller(cluster), {world.pods[0].uid}
     assert asyncio.run(one.admit(world, observe(world), [move(world)], kept)) == (move(world),)
@@ -198,7 +198,7 @@ CARRY = {"since": moment(), "podUid": "uid-sweep-0-0", "attempt": 1, "sourceNode
 LEAVES = make_pod(**WORKS, deleting=True)
 ON_ITS_WAY: list[tuple[str, World, str | None]] = [
     ("it stays", suspended(), None),
-    ("told, not yet leaving", suspended(rebalanced=way()), None),
+    ("requeued, not yet being deleted", suspended(rebalanced=way()), None),
     ("it leaves", make_world(JOB, make_trial(phase="Running", pod="p", rebalanced=way()), LEAVES), "node-2"),
     ("it waits for a pod", make_world(JOB, make_trial(phase="Requeued", pod="p", rebalanced=way())), "node-2"),
     (
@@ -207,24 +207,24 @@ ON_ITS_WAY: list[tuple[str, World, str | None]] = [
         "node-2",
     ),
     (
-        "it has come",
+        "it has moved",
         make_world(
             JOB, make_trial(phase="Gated", attempt=1, rebalanced=way()), make_pod(attempt=1, gate={"running": {}})
         ),
         None,
     ),
     (
-        "it leaves later for another reason",
+        "it is requeued later for another reason",
         make_world(JOB, make_trial(phase="Running", pod="p", rebalanced=way(0)), LEAVES),
         None,
     ),
-    ("it is carried", suspended(migration=CARRY | {"phase": "Requested"}), "node-3"),
-    ("it was carried", suspended(migration=CARRY | {"phase": "Restored"}), None),
+    ("it is being migrated", suspended(migration=CARRY | {"phase": "Requested"}), "node-3"),
+    ("it was migrated", suspended(migration=CARRY | {"phase": "Restored"}), None),
 ]
 
 
 @pytest.mark.parametrize(("world", "node"), [o[1:] for o in ON_ITS_WAY], ids=[o[0] for o in ON_ITS_WAY])
-def test_where_it_is_on_its_way_to(world: World, node: str | None) -> None:
+def test_the_target_of_a_move(world: World, node: str | None) -> None:
     trial = world.trials[0]
     assert bound_for(trial, observe(world)[trial_key(trial)]) == node
     (seen,) = build_snapshot(world, observe(world)).trials
@@ -233,7 +233,7 @@ def test_where_it_is_on_its_way_to(world: World, node: str | None) -> None:
 
 
 @pytest.mark.parametrize(("attempt", "there"), [(0, False), (1, True), (2, False)])
-def test_the_new_pod_would_like_to_be_there(attempt: int, there: bool) -> None:
+def test_the_new_pod_prefers_its_target(attempt: int, there: bool) -> None:
     trial = SeenTrial.model_validate(make_trial(rebalanced=way()).model_dump(by_alias=True))
     made = new_pod(JOB, trial, attempt, PodRules("podium", "podium.dev/gpu"))
     wish = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
@@ -242,7 +242,7 @@ def test_the_new_pod_would_like_to_be_there(attempt: int, there: bool) -> None:
     assert made["spec"].get("affinity") == (wanted if there else None)
 
 
-def test_off_unless_it_is_asked_for() -> None:
+def test_rebalancing_is_off_by_default() -> None:
     assert Leveller(cast(Api, Cluster(ROOM)), OperatorSettings()).rules is None
     rules = leveller(Cluster(ROOM), rebalancing_min_stay_seconds=60.0).rules
     assert rules is not None

@@ -1,4 +1,4 @@
-"""kopf speaks to the cluster that the operator's own client speaks to."""
+"""kopf connects to the same cluster as the operator's own client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 from podium_operator.jobs import handlers
 
 
-def test_in_a_pod_by_its_account_unless_a_kubeconfig_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kopf_uses_the_service_account_unless_a_kubeconfig_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     account = kopf.ConnectionInfo(server="https://kubernetes.default.svc", token="of-pod")
     monkeypatch.setattr(kopf, "login_with_service_account", lambda **_: account)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What the mirror remembers: orders that its cache does not show yet, and when it saw a pod's end."""
+"""What the watch caches remember: run queues that the cache does not show yet, and when a pod's end was observed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def ordered(clock: Clock) -> tuple[Server, ModelMirror]:
-    """The mirror has written epoch 5, and its cache shows epoch 4."""
+    """Return caches whose operator has written epoch 5, while the cache shows epoch 4."""
     server = Server(clock.time)
     server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": "u"}, "spec": {"epoch": 4}, "status": {}})
     mirror = ModelMirror(server, ())
@@ -39,14 +39,14 @@ def ordered(clock: Clock) -> tuple[Server, ModelMirror]:
     return server, mirror
 
 
-def test_an_order_that_was_just_written_is_in_force(clock: Clock) -> None:
+def test_a_run_queue_that_was_just_written_is_in_force(clock: Clock) -> None:
     _, mirror = ordered(clock)
     (node,) = mirror.world().nodes
     assert (node.spec.epoch, [gpu.uuid for gpu in node.spec.gpus]) == (5, ["GPU-0"])
 
 
-def test_a_cache_that_stays_behind_is_believed_but_no_epoch_is_given_twice(clock: Clock) -> None:
-    """Found by the model: two orders with one epoch, and one with an epoch that the server refuses."""
+def test_a_stale_cache_is_trusted_but_no_epoch_is_used_twice(clock: Clock) -> None:
+    """Two failures that the model found: two run queues with one epoch, and an epoch that the server refuses."""
     _, mirror = ordered(clock)
     clock.now += 60.0
     (node,) = mirror.world().nodes
@@ -54,8 +54,8 @@ def test_a_cache_that_stays_behind_is_believed_but_no_epoch_is_given_twice(clock
 
 
 @pytest.mark.parametrize(("status", "next_epoch"), [(0, 6), (504, 6), (422, 5)], ids=["timeout", "gateway", "refused"])
-def test_an_order_without_an_answer_shares_its_epoch_with_none(clock: Clock, status: int, next_epoch: int) -> None:
-    """It may be written, or come after the next one: what is in force is what the cache shows."""
+def test_an_unconfirmed_run_queue_does_not_share_its_epoch(clock: Clock, status: int, next_epoch: int) -> None:
+    """It may be written, or arrive after the next one: what is in force is what the cache shows."""
 
     class Mute:
         async def apply(self, *_: Any, **__: Any) -> None:
@@ -73,7 +73,7 @@ def test_an_order_without_an_answer_shares_its_epoch_with_none(clock: Clock, sta
     assert [gpu.uuid for node in mirror.world().nodes for gpu in node.spec.gpus] == ["GPU-0"]
 
 
-def test_what_a_person_sets_meanwhile_is_seen(clock: Clock) -> None:
+def test_fields_that_a_person_sets_meanwhile_are_kept(clock: Clock) -> None:
     server, mirror = ordered(clock)
     drains = {"metadata": {"name": "node-0"}, "spec": {"draining": True}}
     asyncio.run(server.apply(GPUNODES, drains, manager="podium-cli-drain"))
@@ -83,14 +83,16 @@ def test_what_a_person_sets_meanwhile_is_seen(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(("uid", "epoch"), [("u", 5), ("u", 6), ("anew", 0)])
-def test_it_is_forgotten_when_the_cache_has_it_or_another_object_is_there(clock: Clock, uid: str, epoch: int) -> None:
+def test_a_written_run_queue_is_forgotten_once_the_cache_or_a_new_object_replaces_it(
+    clock: Clock, uid: str, epoch: int
+) -> None:
     server, mirror = ordered(clock)
     server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": uid}, "spec": {"epoch": epoch}, "status": {}})
     mirror.views[3].see()
     assert [node.spec.epoch for node in mirror.world().nodes] == [epoch]
 
 
-def test_a_pods_end_counts_from_when_it_was_seen(clock: Clock) -> None:
+def test_the_end_of_a_pod_counts_from_its_first_observation(clock: Clock) -> None:
     server = Server(clock.time)
     mirror = ModelMirror(server, ())
     for name, main in (("over", ended(0, after=-600)), ("works", {"running": {}})):
@@ -104,7 +106,7 @@ def test_a_pods_end_counts_from_when_it_was_seen(clock: Clock) -> None:
 
 
 def report(server: Server, since: float, written: float, trial: str = "sweep-0") -> None:
-    """What the agent says of its GPU's holder, by its own clock."""
+    """Write the agent's report of its GPU's holder, by the agent's clock."""
     node = make_node(holder=trial).model_dump(mode="json", by_alias=True)
     holder = node["status"]["gpus"][0]["holder"] | {"since": moment(since - NOW)}
     gpu = node["status"]["gpus"][0] | {"holder": holder}
@@ -118,16 +120,16 @@ def began(mirror: ModelMirror) -> float | None:
 
 
 @pytest.mark.parametrize("skew", [0, -5, -300, 60, 300])
-def test_a_turn_is_as_long_as_it_is_whatever_the_nodes_clock_says(clock: Clock, skew: float) -> None:
+def test_the_length_of_a_time_slice_does_not_depend_on_the_nodes_clock(clock: Clock, skew: float) -> None:
     server = Server(clock.time)
     mirror = ModelMirror(server, ())
     report(server, since=1000.0 + skew, written=1000.0 + skew)
     assert began(mirror) == 1000.0
-    clock.now = 1020.0  # nothing new
+    clock.now = 1020.0  # without news
     assert began(mirror) == 1000.0
-    report(server, since=1000.0 + skew, written=1016.0 + skew)  # that came late
+    report(server, since=1000.0 + skew, written=1016.0 + skew)  # a late report
     assert began(mirror) == 1000.0
-    clock.now = 1030.0  # another operator, which finds a report of 14 s ago
+    clock.now = 1030.0  # another operator, which reads a report of 14 s ago
     anew = ModelMirror(server, ())
     assert began(anew) == 1014.0
     report(server, since=1000.0 + skew, written=1030.0 + skew)
@@ -139,8 +141,8 @@ def test_a_turn_is_as_long_as_it_is_whatever_the_nodes_clock_says(clock: Clock, 
     assert (began(mirror), began(anew)) == (1041.0, 1041.0)
 
 
-def test_a_pod_that_is_gone_is_remembered_as_long_as_its_trial_is_there() -> None:
-    """As the watch tells of it: each version of an object, whether a cycle looks at it or not."""
+def test_a_deleted_pod_is_remembered_while_its_trial_exists() -> None:
+    """The watch reports each version of an object, whether a reconcile reads it or not."""
     mirror = Mirror(cast(Api, None), OperatorSettings())
     trial = make_trial()
     mirror._trials._items[trial.metadata.namespace, trial.metadata.name] = trial
@@ -148,7 +150,7 @@ def test_a_pod_that_is_gone_is_remembered_as_long_as_its_trial_is_there() -> Non
     for before, after in ((None, first), (first, make_pod(phase="Running")), (None, second)):
         mirror._pods._tell(("lab", "sweep-0-0"), before, after)
     assert mirror.world().gone == {}
-    for one in (second, first):  # the later one is told of first
+    for one in (second, first):  # the later pod is reported first
         mirror._pods._tell(("lab", one.name), one, None)
     assert mirror.world().gone == {trial.metadata.uid: second}
     mirror._trials._items.clear()

@@ -1,13 +1,14 @@
-"""Operator and agents against everything that can happen in whatever order: a model-based test.
+"""Operator and agents under arbitrary interleavings of events: a model-based test.
 
-The operator is the real one (its whole cycle: observe, snapshot, plan, actuator, statuses), with a server of plain
-objects; agents decide with the real arbiter. Both sides see the world late, each part as late as the test likes; they
-die at any moment, the operator also between two calls of one cycle, and answers to what it wrote are lost; pods are
-deleted with and without grace, processes crash, a node is lost for good, nodes are drained. What must hold:
+The operator is the real one (its whole reconcile: observe, snapshot, plan, actuator, statuses) with a server of plain
+objects; the agents decide with the real scheduler. Both sides observe the cluster late, each part as late as the test
+likes. They are killed at any moment, the operator also between two calls of one reconcile, and answers to writes are
+lost. Pods are deleted with and without grace, processes crash, one node is lost for good, nodes are drained. The
+invariants:
 
-- at most one trial works on a GPU (but for the last call of one that is about to be killed);
-- a trial never has two pods that work, unless one was taken from the API by force;
-- what was lost is told: the losses in the status are what the attempts really did again;
+- at most one trial runs on a GPU (except for the final checkpoint of one that is about to be killed);
+- a trial never has two running pods, unless one was deleted from the API by force;
+- lost work is reported: the status holds exactly what the attempts repeated;
 - once faults stop, every trial ends, and nothing stays frozen.
 
 `PODIUM_MODEL_EXAMPLES=10000 pytest tests/unit/operator/test_model.py` tries that many interleavings.
@@ -50,7 +51,7 @@ POLICIES: list[dict[str, Any]] = [
 ]
 A_NODE = st.sampled_from(NODES)
 AFTER_CALLS = st.sampled_from([None, None, None, 0, 1, 2, 4])
-SEEN = st.sampled_from([0, 1, 3, None])  # changes that a watch brings; None: all there are
+SEEN = st.sampled_from([0, 1, 3, None])  # changes that a watch delivers; None: all of them
 
 
 class PodiumModel(RuleBasedStateMachine):
@@ -61,7 +62,7 @@ class PodiumModel(RuleBasedStateMachine):
         self.server = Server(self.clock.time)
         self.nodes: dict[str, Node] = {}
         self.agents: dict[str, Agent] = {}
-        self.attempts: dict[str, Process] = {}  # by pod uid: all that ever began
+        self.attempts: dict[str, Process] = {}  # by pod uid: all that ever started
         self.noticed: set[str] = set()
 
     @initialize(
@@ -71,7 +72,7 @@ class PodiumModel(RuleBasedStateMachine):
         levels=st.booleans(),
     )
     def begin(self, way: str, policy: dict[str, Any], rounds: int, levels: bool) -> None:
-        """Some of the search goes well, so that faults find trials in every state."""
+        """Run a part of the search without faults, so that faults meet trials in every state."""
         self.levels = levels
         folders = Folders(mounted=way != "freeze")
         for name in NODES:
@@ -89,14 +90,13 @@ class PodiumModel(RuleBasedStateMachine):
         for _ in range(rounds):
             self.all_goes_well()
 
-    # who decides
+    # decisions
 
     @rule(seen=st.tuples(SEEN, SEEN, SEEN), dies_after=AFTER_CALLS, mute_after=AFTER_CALLS)
     def operator_plans(
         self, seen: tuple[int | None, int | None, int | None], dies_after: int | None, mute_after: int | None = None
     ) -> None:
-        """One cycle after some news; or one in the middle of which a write is done and its answer lost, or the operator
-        is killed, and another begins."""
+        """Reconcile once after some news, perhaps with a lost answer, or killed in the middle and replaced."""
         for view, most in zip(self.operator.mirror.views, (None, *seen), strict=True):
             view.see(most)
         if not self.operator.cycle(dies_after, mute_after):
@@ -109,7 +109,7 @@ class PodiumModel(RuleBasedStateMachine):
         ends=st.sampled_from(["nothing", "acts", "acts", "report"]),
     )
     def agent_acts(self, name: str, pods: int | None, orders: int | str | None, ends: str) -> None:
-        """One look after some news, or after an order that is older than the last. What it begins ends now or later."""
+        """Act once after some news or an outdated run queue. The actions end now or later."""
         if name in self.agents:
             agent = self.agents[name]
             agent.pods.see(pods)
@@ -118,7 +118,7 @@ class PodiumModel(RuleBasedStateMachine):
             else:
                 agent.nodes.see(orders)
             agent.turn(self.clock.now)
-            self.one_holder_each()  # who is let on works at once, who is taken off not yet
+            self.one_holder_each()  # resumed trials run at once, suspended ones have not stopped yet
             if ends != "nothing":
                 agent.finish()
             if ends == "report":
@@ -128,7 +128,7 @@ class PodiumModel(RuleBasedStateMachine):
         if name in self.agents:
             self.loop.run_until_complete(self.agents[name].report(self.clock.now))
 
-    # what goes on
+    # normal operation
 
     @rule(kubelet=st.sampled_from([(), ("node-0",), ("node-1",), NODES]), steps=st.integers(0, 2))
     def cluster_works(self, kubelet: tuple[str, ...], steps: int) -> None:
@@ -154,7 +154,7 @@ class PodiumModel(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.clock.now += seconds
         for process in self.attempts.values():
-            # an agent that works writes within two seconds; the operator waits for it for four
+            # a healthy agent writes within two seconds; the operator waits for it for four
             process.followed &= process.code is None or process.told == process.step or seconds < 3
         for node in self.nodes.values():
             node.expire(self.clock.now)
@@ -193,7 +193,7 @@ class PodiumModel(RuleBasedStateMachine):
 
     @rule(name=A_NODE, how=st.sampled_from(["agent dies", "agent dies", "drain", "undrain", "is lost", "is missed"]))
     def something_befalls_a_node(self, name: str, how: str) -> None:
-        """A node that is lost (one at most) is missed later: its agent counts as silent, its pods are collected."""
+        """A lost node (one at most) is missed later: its agent counts as unresponsive, its pods are collected."""
         node = self.nodes[name]
         if how in ("agent dies", "is lost"):
             self.not_followed(name)
@@ -216,7 +216,7 @@ class PodiumModel(RuleBasedStateMachine):
         for process in self.nodes[name].processes.values():
             process.followed = False
 
-    # what must hold
+    # invariants
 
     def note_attempts(self) -> None:
         for node in self.nodes.values():
@@ -229,13 +229,13 @@ class PodiumModel(RuleBasedStateMachine):
             rivals = [
                 process.pod for process in node.processes.values() if process.works and not process.final_checkpoint
             ]
-            assert len(rivals) <= 1, f"{rivals} work on {node.gpu}"
+            assert len(rivals) <= 1, f"{rivals} run on {node.gpu}"
 
     @invariant()
     def nothing_doubled(self) -> None:
         alive = [p for node in self.nodes.values() for p in node.processes.values() if p.works and not p.forced]
         trials = [process.trial for process in alive]
-        assert len(trials) == len(set(trials)), f"a trial works twice: {[process.pod for process in alive]}"
+        assert len(trials) == len(set(trials)), f"a trial runs twice: {[process.pod for process in alive]}"
 
     def teardown(self) -> None:
         try:
@@ -252,7 +252,7 @@ class PodiumModel(RuleBasedStateMachine):
             if self.over():
                 break
             self.all_goes_well(steps=4)
-        assert self.over(), f"not over: {[(t.metadata.name, t.status.phase, t.status.reason) for t in self.trials()]}"
+        assert self.over(), f"not ended: {[(t.metadata.name, t.status.phase, t.status.reason) for t in self.trials()]}"
         for _ in range(3):
             self.all_goes_well()
         self.note_attempts()
@@ -270,24 +270,24 @@ class PodiumModel(RuleBasedStateMachine):
         return ended and job["status"].get("phase") in ("Succeeded", "Failed")
 
     def losses_are_told(self) -> None:
-        """Exactly what the attempts printed and did again, as far as their agents lived to read it."""
+        """The status holds exactly what the attempts printed and repeated, as far as their agents lived to read it."""
         for trial in self.trials():
             mine = [process for process in self.attempts.values() if process.trial == trial.metadata.uid]
             mine.sort(key=lambda process: process.attempt)
             for process in mine:
-                assert process.told == process.step or not process.followed, f"{process.pod}: its end is not told"
+                assert process.told == process.step or not process.followed, f"{process.pod}: its end is not reported"
             known = [(process.told, process.begun_at) for process in mine if process.told is not None]
             lost = sum(max(0, before[0] - after[1]) for before, after in pairwise(known))
             told = trial.status.lost_work.steps
             if not any(process.forced for process in mine):
-                assert told == lost, f"{trial.metadata.name}: {told} steps told, {lost} lost"
+                assert told == lost, f"{trial.metadata.name}: {told} steps reported, {lost} lost"
 
 
 PodiumModel.TestCase.settings = settings(
     max_examples=EXAMPLES,
     stateful_step_count=40,
     deadline=None,
-    derandomize="PODIUM_MODEL_EXAMPLES" not in os.environ,  # the long search is random, `make test` repeats itself
+    derandomize="PODIUM_MODEL_EXAMPLES" not in os.environ,  # the long search is random; `make test` repeats itself
     suppress_health_check=list(HealthCheck),
 )
 TestModel = PodiumModel.TestCase

@@ -1,4 +1,4 @@
-"""The phase of each trial as it is now, from its stored status, its pod and its agent."""
+"""Phase of each trial, derived from its stored status, its pod and its agent."""
 
 from __future__ import annotations
 
@@ -45,11 +45,13 @@ STATES: list[tuple[str, dict[str, Any], dict[str, Any] | None, str | None, Trial
 
 
 @pytest.mark.parametrize(("status", "pod", "agent", "phase"), [s[1:] for s in STATES], ids=[s[0] for s in STATES])
-def test_phase(status: dict[str, Any], pod: dict[str, Any] | None, agent: str | None, phase: TrialPhase) -> None:
+def test_derived_phase(
+    status: dict[str, Any], pod: dict[str, Any] | None, agent: str | None, phase: TrialPhase
+) -> None:
     assert look(status, pod, agent).phase is phase
 
 
-def test_a_silent_agent_is_not_believed_but_nothing_is_forgotten() -> None:
+def test_an_unresponsive_agent_is_not_trusted_but_nothing_is_forgotten() -> None:
     status = {"phase": "Suspended", "pod": "sweep-0-0"}
     assert look(status, RUNNING, "Running").phase is PHASE.RUNNING
     assert look(status, RUNNING, "Running", silent=["node-1"]).phase is PHASE.SUSPENDED
@@ -63,13 +65,13 @@ def test_a_failure_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("failures", [1, 2, 5])
-def test_back_off_follows_from_what_is_stored(failures: int) -> None:
-    """No memory is needed: the dead pod says when it ended, the status how often."""
+def test_back_off_follows_from_the_stored_objects(failures: int) -> None:
+    """No memory is needed: the ended pod has the time of its end, the status the number of failures."""
     sight = look({"phase": "Requeued", "failures": failures}, FAILED)
     assert sight.retry_at == NOW - 1 + retry_delay(failures)
 
 
-def test_a_disruption_is_no_failure_and_waits_for_nothing() -> None:
+def test_a_disruption_is_not_a_failure_and_causes_no_pause() -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "main": ended(137, after=-1)}
     sight = look({"phase": "Running", "pod": "sweep-0-0"}, evicted)
     assert (sight.phase, sight.failures, sight.retry_at, sight.pod) == (PHASE.REQUEUED, 0, 0.0, None)
@@ -81,8 +83,8 @@ TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByS
 @pytest.mark.parametrize(
     ("attempt", "reason", "said"), [(1, "PodDisrupted", "(PreemptionByScheduler)"), (0, "PodDeleted", "was deleted")]
 )
-def test_who_took_a_pod_that_is_gone(attempt: int, reason: str, said: str) -> None:
-    """It ended and went between two looks. What took a pod of an earlier attempt is an old story."""
+def test_the_cause_of_a_deleted_pods_end(attempt: int, reason: str, said: str) -> None:
+    """It ended and was deleted between two reconciles. What ended a pod of an earlier attempt does not matter."""
     trial = make_trial(phase="Running", pod="sweep-0-1", attempt=1)
     gone = make_pod(attempt=attempt, phase="Failed", main=ended(143), deleting=True, conditions=TAKEN)
     world = replace(make_world(make_job(), trial, make_node()), gone={trial.metadata.uid: gone})
@@ -107,7 +109,7 @@ READ = {"allocations": [OPEN | {"end": moment(-1)}], "logCursor": {"podUid": "ui
     ],
     ids=["its log is being read", "its log was read", "long ago", "not its last step", "its last step"],
 )
-def test_a_pod_that_was_told_to_go_and_ended_well(status: dict[str, Any], age: float, phase: TrialPhase) -> None:
+def test_a_deleted_pod_that_ended_well(status: dict[str, Any], age: float, phase: TrialPhase) -> None:
     stored = {"phase": "Running", "pod": "sweep-0-0", **status}
     assert look(stored, SAVED_AND_WENT, now=NOW + age).phase is phase
 
@@ -121,10 +123,10 @@ def test_a_pod_that_was_told_to_go_and_ended_well(status: dict[str, Any], age: f
         ({"podUid": "uid-sweep-0-1"}, PHASE.SUCCEEDED),
         (None, PHASE.SUCCEEDED),
     ],
-    ids=["it does again what was done", "it did that", "not read", "an agent that says no step", "no agent"],
+    ids=["it repeats steps", "it has repeated them", "not read", "an agent that reports no step", "no agent"],
 )
-def test_the_last_step_of_an_earlier_attempt_is_not_its_own(reader: dict[str, Any] | None, phase: TrialPhase) -> None:
-    """The first one printed the last step and was evicted before it ended."""
+def test_the_last_step_of_an_earlier_attempt_does_not_count(reader: dict[str, Any] | None, phase: TrialPhase) -> None:
+    """The first attempt printed the last step and was evicted before it ended."""
     stored = {"phase": "Running", "pod": "sweep-0-1", "attempt": 1, "lastStep": 10, "logCursor": reader}
     assert look(stored, SAVED_AND_WENT | {"attempt": 1}, now=NOW + 60.0).phase is phase
 
@@ -144,17 +146,25 @@ THIS_POD = {"logCursor": {"podUid": "uid-sweep-0-0"}}
         ({"allocations": [BEGUN], "lastStep": 10}, 0, PHASE.SUCCEEDED),
         ({"allocations": [BEGUN]}, -60, PHASE.SUCCEEDED),
     ],
-    ids=["being read", "no word yet", "read", "read before its last turn", "another pod's", "its last step", "never"],
+    ids=[
+        "being read",
+        "no report yet",
+        "read",
+        "read before its last time slice",
+        "another pod's",
+        "its last step",
+        "never",
+    ],
 )
-def test_the_end_waits_for_the_last_words(status: dict[str, Any], seen: int, phase: TrialPhase) -> None:
-    """The API was away: the process ended ten minutes ago, and this was seen `seen` seconds from now."""
+def test_the_end_waits_for_the_final_log_read(status: dict[str, Any], seen: int, phase: TrialPhase) -> None:
+    """The API was unreachable: the process ended ten minutes ago, and that was observed `seen` seconds from now."""
     pod = make_pod(phase="Succeeded", gate=ended(0), main=ended(0, after=-600))
     trial = make_trial(phase="Running", pod="sweep-0-0", **status)
     world = make_world(make_job(), trial, make_node(), pod, silent=["node-1"])
     assert observe(replace(world, end_seen={pod.uid: NOW + seen}))[trial_key(trial)].phase is phase
 
 
-def test_leaving() -> None:
+def test_a_pod_that_is_being_deleted() -> None:
     going = {**RUNNING, "deleting": True}
     assert look({"phase": "Running", "pod": "sweep-0-0"}, going).leaving
     assert not look({"phase": "Running", "pod": "sweep-0-0"}, RUNNING).leaving
@@ -162,7 +172,7 @@ def test_leaving() -> None:
 
 
 @pytest.mark.parametrize(("late", "overdue"), [(-30.0, False), (STUCK_SECONDS, False), (STUCK_SECONDS + 1, True)])
-def test_a_pod_that_its_kubelet_does_not_end_is_overdue(late: float, overdue: bool) -> None:
+def test_a_termination_that_the_kubelet_does_not_complete_is_overdue(late: float, overdue: bool) -> None:
     pod = make_pod(**RUNNING, deleting=True)
     trial = make_trial(phase="Running", pod="sweep-0-0")
     world = make_world(make_job(), trial, make_node(), replace(pod, gone_by=NOW - late))
@@ -174,7 +184,7 @@ REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
 
 
 @pytest.mark.parametrize(("dead", "delay"), [(1, None), (2, 1), (3, 2), (5, 4)])
-def test_pods_that_the_cluster_refuses_one_after_the_other_come_ever_more_seldom(dead: int, delay: int | None) -> None:
+def test_consecutive_refusals_by_the_cluster_back_off(dead: int, delay: int | None) -> None:
     last = dead - 1
     trial = make_trial(phase="Requeued", attempt=last, pod=f"sweep-0-{last}")
     pods = [make_pod(attempt=n, created=float(n - last), **REFUSED) for n in range(dead)]
@@ -183,26 +193,26 @@ def test_pods_that_the_cluster_refuses_one_after_the_other_come_ever_more_seldom
     assert sight.retry_at == (0.0 if delay is None else NOW + retry_delay(delay))
 
 
-def test_a_pod_that_ran_ends_the_row_of_refusals() -> None:
+def test_a_pod_that_ran_resets_the_consecutive_refusals() -> None:
     trial = make_trial(phase="Requeued", attempt=2, pod="sweep-0-2")
     evicted = make_pod(attempt=1, phase="Failed", reason="Evicted", main=ended(137))
     pods = [make_pod(attempt=0, **REFUSED), evicted, make_pod(attempt=2, **REFUSED)]
     assert observe(make_world(make_job(), trial, *pods))[trial_key(trial)].retry_at == 0.0
 
 
-def test_pods_that_the_cluster_takes_away_before_a_step_come_ever_more_seldom() -> None:
-    """Another scheduler makes room for a pod of its own; what we put there first is thrown out again and again."""
+def test_consecutive_disruptions_without_a_step_back_off() -> None:
+    """Another scheduler preempts for a pod of its own; a pod that Podium creates is preempted again and again."""
     delays, before = [], None
     for attempt in range(5):
         trial = make_trial(phase="Gated", attempt=attempt, pod=f"sweep-0-{attempt}", lastStep=7.0, disruptions=before)
-        gone = observe(make_world(make_job(), trial))[trial_key(trial)]  # a pod that is gone says nothing any more
+        gone = observe(make_world(make_job(), trial))[trial_key(trial)]  # a deleted pod provides no facts any more
         assert (gone.phase, gone.failures) == (PHASE.REQUEUED, 0)
         delays.append(gone.retry_at - NOW if gone.retry_at else 0.0)
         assert gone.disruptions is not None
         before = gone.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert delays == [0.0, 2.0, 4.0, 8.0, 16.0]
     trial = make_trial(phase="Running", attempt=5, pod="sweep-0-5", lastStep=8.0, disruptions=before)
-    assert observe(make_world(make_job(), trial))[trial_key(trial)].retry_at == 0.0, "a further step ends the row"
+    assert observe(make_world(make_job(), trial))[trial_key(trial)].retry_at == 0.0, "a further step resets the count"
     trial = make_trial(phase="Requeued", attempt=5, pod="sweep-0-5", lastStep=7.0, disruptions=before)
     assert observe(make_world(make_job(), trial))[trial_key(trial)].retry_at == NOW + 16.0, (
         "stored: an operator may die"
@@ -210,14 +220,14 @@ def test_pods_that_the_cluster_takes_away_before_a_step_come_ever_more_seldom() 
 
 
 @pytest.mark.parametrize("reason", ["NodeDraining", "Preempted"])
-def test_what_podium_takes_away_itself_comes_at_once(reason: str) -> None:
+def test_a_requeue_by_podium_causes_no_pause(reason: str) -> None:
     before = {"consecutive": 3, "retryAt": moment()}
     trial = make_trial(phase="Gated", attempt=3, pod="sweep-0-3", reason=reason, disruptions=before)
     sight = observe(make_world(make_job(), trial))[trial_key(trial)]
     assert (sight.phase, sight.disruptions) == (PHASE.REQUEUED, trial.status.disruptions)
 
 
-def test_a_preparation_that_always_fails_fails_the_trial() -> None:
+def test_a_failing_init_container_fails_the_trial() -> None:
     payload = pod_payload(phase="Failed", main={"waiting": {"reason": "PodInitializing"}})
     payload["spec"]["initContainers"].insert(0, {"name": "load"})
     payload["status"]["initContainerStatuses"] = [{"name": "load", "state": ended(1, after=-1)}]
@@ -241,11 +251,11 @@ NO_IMAGE = {"gate": {"waiting": {"reason": "ImagePullBackOff", "message": "no su
         ({"node": None, "created": -61.0}, True),
         ({"node": None, "created": -59.0}, False),
         ({**NO_IMAGE, "created": -61.0}, True),
-        ({"created": -3600.0}, False),  # a large image takes its time
+        ({"created": -3600.0}, False),  # pulling a large image takes time
         ({"gate": {"running": {}}, "created": -3600.0}, False),
     ],
 )
-def test_stuck(pod: dict[str, Any], stuck: bool) -> None:
+def test_a_pod_that_does_not_start_is_stuck(pod: dict[str, Any], stuck: bool) -> None:
     assert look({"pod": "sweep-0-0"}, pod, "Gated").stuck is stuck
 
 
@@ -263,7 +273,7 @@ def test_gpus_come_from_the_agent() -> None:
     assert (sight.gpus, sight.node) == (("GPU-1",), "node-1")
 
 
-def test_a_pod_of_an_earlier_trial_of_the_same_name_is_not_its_own() -> None:
+def test_a_pod_of_an_earlier_trial_of_the_same_name_is_ignored() -> None:
     trial = make_trial().model_copy(update={"metadata": make_trial().metadata.model_copy(update={"uid": "another"})})
     sight = observe(make_world(make_job(), trial, make_pod(**RUNNING)))[trial_key(trial)]
     assert (sight.phase, sight.pod) == (PHASE.PENDING, None)

@@ -1,4 +1,4 @@
-"""While a cycle makes pods and writes statuses, agents are answered with orders."""
+"""While a reconcile creates pods and writes statuses, agents are answered with run queues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_GATE = {"running": {}}
 
 
 class SlowServer:
-    """It takes statuses only when it may; `ordered` tells that an order has come."""
+    """Accepts statuses only when it may; `ordered` is set when a run queue has arrived."""
 
     def __init__(self) -> None:
         self.orders: list[list[str]] = []
@@ -53,11 +53,11 @@ class SlowServer:
         return {}
 
     async def delete(self, *_: Any, **__: Any) -> None:
-        raise AssertionError("a pod is deleted by a cycle alone")
+        raise AssertionError("only a reconcile deletes a pod")
 
 
 def world(*gates: bool, order: tuple[str, ...] = (), epoch: int = 1, draining: bool = False) -> World:
-    """Two trials on a GPU, of which some are at their gates."""
+    """Return two trials on a GPU, some of which wait at their gates."""
     trials = [make_trial(number) for number in range(len(gates))]
     pods = [make_pod(f"sweep-{i}", gate=AT_GATE if there else None) for i, there in enumerate(gates)]
     states = {f"sweep-{number}": "Gated" for number in range(len(gates))}
@@ -84,7 +84,7 @@ class Stage:
 
 
 def play(monkeypatch: pytest.MonkeyPatch, first: World, then: Callable[[Stage], Awaitable[None]]) -> list[list[str]]:
-    """One cycle on `first`, and `then` what happens while its statuses are being written; the orders that were sent."""
+    """Reconcile `first`, run `then` while its statuses are written, and return the run queues that were sent."""
 
     async def run() -> list[list[str]]:
         stage = Stage(monkeypatch, first)
@@ -99,7 +99,7 @@ def play(monkeypatch: pytest.MonkeyPatch, first: World, then: Callable[[Stage], 
     return asyncio.run(run())
 
 
-def test_a_trial_that_comes_to_its_gate_meanwhile_is_ordered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_reaches_its_gate_meanwhile_gets_a_run_queue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def then(stage: Stage) -> None:
         stage.server.ordered.clear()
         stage.world = world(False, True, order=("sweep-0", "sweep-1"), epoch=2)
@@ -109,7 +109,7 @@ def test_a_trial_that_comes_to_its_gate_meanwhile_is_ordered_at_once(monkeypatch
     assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"], ["sweep-1", "sweep-0"]]
 
 
-def test_nothing_new_is_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_news_no_run_queue_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = asyncio.Event()
 
     async def then(stage: Stage) -> None:
@@ -121,8 +121,10 @@ def test_nothing_new_is_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"]]
 
 
-def test_where_a_pod_is_to_go_first_the_next_cycle_orders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Orders that leave a trial out come after the deletion of its pod."""
+def test_if_a_pod_has_to_be_deleted_first_the_next_reconcile_writes_the_run_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Run queues without a trial come after the deletion of its pod."""
     looked = asyncio.Event()
 
     async def then(stage: Stage) -> None:
@@ -134,7 +136,7 @@ def test_where_a_pod_is_to_go_first_the_next_cycle_orders(monkeypatch: pytest.Mo
     assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"]]
 
 
-def test_an_error_between_two_cycles_ends_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_between_two_reconciles_ends_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = asyncio.Event()
 
     def fail() -> World:
@@ -149,8 +151,8 @@ def test_an_error_between_two_cycles_ends_neither(monkeypatch: pytest.MonkeyPatc
     assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"]]
 
 
-def test_no_order_waits_for_pods_that_are_being_made() -> None:
-    """As a large search begins there are far more of them than calls at a time."""
+def test_run_queues_do_not_wait_for_pods_that_are_being_created() -> None:
+    """A large search starts with far more pods than concurrent calls."""
 
     class Full(SlowServer):
         async def create(self, *_: Any, **__: Any) -> dict[str, Any]:
@@ -175,8 +177,8 @@ def test_no_order_waits_for_pods_that_are_being_made() -> None:
     asyncio.run(run())
 
 
-def test_who_is_to_stop_waits_for_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API server may be away: the operator would be killed before it stops."""
+def test_a_stopping_operator_does_not_wait_for_a_run_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server may be unreachable: the operator would be killed before it stops."""
 
     async def run() -> bool:
         stage = Stage(monkeypatch, world(False, False))

@@ -1,4 +1,4 @@
-"""What a trial's pod has for its saves: the volume, its folder, what to go on from, the hook and its time."""
+"""Checkpoints in a trial's pod: volume, folder, the checkpoint to continue from, hook and grace period."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_each_trial_of_each_job_has_a_folder_of_its_own_for_all_its_attempts() -
         return path
 
     assert folder("a", 0, 0) == folder("a", 0, 1)
-    others = {folder("a", 1, 0), folder("another", 0, 0), folder("a", 0, 0, "made anew")}
+    others = {folder("a", 1, 0), folder("another", 0, 0), folder("a", 0, 0, "created again")}
     assert len(others | {folder("a", 0, 0)}) == 4
 
 
@@ -82,7 +82,7 @@ def hosts(manifest: dict[str, Any]) -> Any:
     ],
     ids=["claim", "first attempt", "its node", "its node is gone", "scratch folder"],
 )
-def test_what_a_new_attempt_goes_on_from(
+def test_the_checkpoint_that_a_new_attempt_continues_from(
     checkpoint: dict[str, Any], attempt: int, nodes: tuple[str, ...], resume: str | None, host: Any
 ) -> None:
     made = again(checkpoint | {"resumeArgs": ["--from=$(podium.checkpoint)"]}, attempt, nodes, template=template())
@@ -92,7 +92,7 @@ def test_what_a_new_attempt_goes_on_from(
     assert variables(made)["PODIUM_ATTEMPT"] == str(attempt)
 
 
-def test_a_trial_that_never_saved_begins_afresh() -> None:
+def test_a_trial_without_a_checkpoint_starts_from_the_beginning() -> None:
     made = make_pod(make_job(checkpoint=CLAIM | {"resumeArgs": ["--resume"]}), trial_of(attempt=3), 3, RULES)
     assert "PODIUM_RESUME" not in variables(made)
     assert "--resume" not in json.dumps(made)
@@ -106,7 +106,7 @@ def test_a_trial_that_never_saved_begins_afresh() -> None:
         ({"command": None, "args": ["b"]}, None, ["b", "--go", "0.01"]),
     ],
 )
-def test_resume_args_go_to_the_end_of_the_command_line(
+def test_resume_args_are_appended_to_the_command_line(
     given: dict[str, Any], command: list[str] | None, args: list[str] | None
 ) -> None:
     checkpoint = CLAIM | {"resumeArgs": ["--go", "$(podium.params.lr)"]}
@@ -114,7 +114,7 @@ def test_resume_args_go_to_the_end_of_the_command_line(
     assert (main.get("command"), main.get("args")) == (command, args)
 
 
-def test_the_node_of_the_save_is_required_on_top_of_what_the_template_requires() -> None:
+def test_the_node_of_the_checkpoint_is_required_beside_the_templates_requirements() -> None:
     zones = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in "ab"]
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": zones}}
     made = again(ON_NODE, template=template(spec={"affinity": {"nodeAffinity": terms}}))
@@ -140,12 +140,12 @@ OWN = {"preStop": {"exec": {"command": ["mine"]}}, "postStart": {"exec": {"comma
     ],
     ids=["claim", "folder of the node", "no checkpoint", "scratch folder", "no gate", "the template's own"],
 )
-def test_the_hook_asks_for_a_save_before_the_pod_ends(spec: dict[str, Any], hook: Any) -> None:
+def test_the_hook_asks_for_a_checkpoint_before_the_pod_ends(spec: dict[str, Any], hook: Any) -> None:
     made = pod(**spec)["spec"]
     assert made["containers"][0].get("lifecycle", {}).get("preStop") == hook
     assert all("lifecycle" not in container for container in made.get("initContainers", []))
 
 
-def test_the_grace_that_the_script_is_told_is_the_pods() -> None:
+def test_the_script_gets_the_grace_period_of_the_pod() -> None:
     made = pod(checkpoint=CLAIM, template=template(spec={"terminationGracePeriodSeconds": 7}))
     assert variables(made)["PODIUM_GRACE_SECONDS"] == "7"

@@ -1,4 +1,4 @@
-"""The manifest of a trial's pod, feature by feature."""
+"""Manifest of a trial's pod, feature by feature."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_names_labels_and_owner_are_deterministic() -> None:
     assert made == pod(attempt=2)
 
 
-def test_the_gate_is_the_last_init_container_with_the_trials_image_user_and_share() -> None:
+def test_the_gate_is_the_last_init_container_with_the_trials_image_user_and_slot() -> None:
     security = {"runAsNonRoot": True, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     made = pod(
         template=template(
@@ -64,7 +64,7 @@ def test_the_gate_is_the_last_init_container_with_the_trials_image_user_and_shar
         ({"limits": {"memory": "4Gi"}}, None, str(20 << 30)),
     ],
 )
-def test_a_pod_has_room_for_what_is_moved_off_its_gpus(
+def test_a_pod_has_memory_for_what_is_moved_off_its_gpus(
     given: dict[str, Any], requests: str | None, limits: str | None
 ) -> None:
     gpus = {"perTrial": 2, "memory": "8Gi"}
@@ -78,7 +78,7 @@ def test_a_pod_has_room_for_what_is_moved_off_its_gpus(
         assert plain[kind].get("memory") == given.get(kind, {}).get("memory")
 
 
-def test_the_retry_after_too_little_gpu_memory_declares_a_whole_gpu_and_stays_on_it() -> None:
+def test_the_retry_after_insufficient_gpu_memory_declares_a_whole_gpu() -> None:
     job = make_job(gpus={"memory": "8Gi"}, suspension={"methods": ["cuda-checkpoint", "freeze"]})
     made = make_pod(job, trial_of(), 1, RULES, alone=WholeGpu(24 << 30, ("A10", "L4")))
     annotations = made["metadata"]["annotations"]
@@ -95,14 +95,14 @@ def test_the_retry_after_too_little_gpu_memory_declares_a_whole_gpu_and_stays_on
 @pytest.mark.parametrize(
     ("gpus", "alone"),
     [
-        ({"A10": 24, "A100": 40, "K80": 4}, WholeGpu(24 << 30, ("A10",))),  # on an A100 it would not be alone
+        ({"A10": 24, "A100": 40, "K80": 4}, WholeGpu(24 << 30, ("A10",))),  # an A100 would be shared
         ({"A10": 24, "L4": 25}, WholeGpu(24 << 30, ("A10", "L4"))),
         ({"A10": 24, "": 24}, WholeGpu(24 << 30)),
         ({"K80": 4}, None),
         ({}, None),
     ],
 )
-def test_alone_on_the_smallest_gpu_that_fits(gpus: dict[str, int], alone: WholeGpu | None) -> None:
+def test_the_retry_gets_the_smallest_whole_gpu_that_fits(gpus: dict[str, int], alone: WholeGpu | None) -> None:
     node = make_node()
     there = [
         node.status.gpus[0].model_copy(update={"product": product, "memory_total": size << 30})
@@ -115,7 +115,7 @@ def test_alone_on_the_smallest_gpu_that_fits(gpus: dict[str, int], alone: WholeG
     assert whole_gpu(wanted, [drains]) is None
 
 
-def test_what_the_kubelet_cannot_make_it_refuses_before_the_gate() -> None:
+def test_the_kubelet_refuses_what_it_cannot_provide_before_the_gate() -> None:
     secret = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "typo", "key": "k"}}}
     given = template(
         spec={"volumes": [{"name": "data", "emptyDir": {}}]},
@@ -130,7 +130,7 @@ def test_what_the_kubelet_cannot_make_it_refuses_before_the_gate() -> None:
         assert gate[field] == main[field]
 
 
-def test_only_the_first_container_gets_the_share() -> None:
+def test_only_the_first_container_gets_the_slot() -> None:
     both = template()
     both["spec"]["containers"].append({"name": "logger", "image": "l"})
     logger = pod(template=both)["spec"]["containers"][1]
@@ -175,7 +175,7 @@ def test_environment() -> None:
     assert variables(pod())["PYTHONUNBUFFERED"] == "1"
 
 
-def test_the_reading_tells_the_agent_how_to_read() -> None:
+def test_the_metrics_annotation_describes_how_to_read_the_log() -> None:
     made = pod(metrics={"format": "text", "stepKey": "epoch", "filter": "(?P<name>a)(?P<value>b)"})
     reading = MetricsConfig.model_validate_json(made["metadata"]["annotations"][METRICS_ANNOTATION])
     assert (reading.metric, reading.step_key, reading.format, reading.container) == ("acc", "epoch", "text", "main")
@@ -187,14 +187,14 @@ def test_the_reading_tells_the_agent_how_to_read() -> None:
     assert (reading.metric, reading.additional) == ("acc", ("loss", "f1"))
 
 
-def test_what_the_extender_reads() -> None:
+def test_annotations_for_the_extender() -> None:
     notes = pod(gpus={"memory": "1Gi", "products": ["H100", "A100"]})["metadata"]["annotations"]
     assert notes["podium.dev/gpu-memory"] == str(2**30)
     assert notes["podium.dev/gpu-products"] == "H100,A100"
     assert not {"podium.dev/gpu-memory", "podium.dev/gpu-products"} & set(pod()["metadata"]["annotations"])
 
 
-def test_the_users_own_settings_stay() -> None:
+def test_the_users_own_settings_are_kept() -> None:
     given = template(
         metadata={"labels": {"team": "vision", "podium.dev/trial": "forged"}, "annotations": {"a": "b"}},
         spec={
@@ -216,7 +216,7 @@ def test_the_users_own_settings_stay() -> None:
     assert [m["mountPath"] for m in made["spec"]["containers"][0]["volumeMounts"]] == ["/data", "/ckpt"]
 
 
-def test_what_the_agent_reads() -> None:
+def test_annotations_for_the_agent() -> None:
     methods = {"suspension": {"methods": ["freeze", "app-checkpoint"]}}
     notes = pod(checkpoint={"path": "/ckpt", "volume": {"claimName": "c"}}, **methods)["metadata"]["annotations"]
     assert notes["podium.dev/methods"] == "freeze,app-checkpoint"
@@ -243,14 +243,14 @@ def test_parameters_keep_the_types_of_their_axes() -> None:
     assert told == '{"lr": 1.0, "n": 2, "act": "1", "deep": true}', "the API server stores 1.0 as 1"
 
 
-def test_the_template_is_not_changed_by_making_a_pod() -> None:
+def test_creating_a_pod_does_not_change_the_template() -> None:
     job = make_job(template=template(env=[{"name": "A", "value": "$(podium.params.lr)"}]))
     before = json.dumps(job.spec.template)
     make_pod(job, trial_of(), 0, RULES)
     assert json.dumps(job.spec.template) == before
 
 
-def test_a_trial_is_owned_by_its_very_job() -> None:
+def test_a_trial_is_owned_by_exactly_its_job() -> None:
     job = make_job(uid="u-7")
     made = make_trial(job, 4, {"lr": 0.5})
     assert made["metadata"]["name"] == "sweep-4"
@@ -269,10 +269,10 @@ def test_a_trial_is_owned_by_its_very_job() -> None:
         ({"requests": {"cpu": "10m"}}, {"cpu": "10m"}, None),
         ({"requests": {"memory": "1Gi"}}, {"memory": "1Gi"}, None),
     ],
-    ids=["requested", "below its limit", "a limit alone", "as much as its limit", "next to nothing", "no CPU"],
+    ids=["requested", "below its limit", "a limit alone", "as much as its limit", "almost nothing", "no CPU"],
 )
-def test_cpus_are_parked(resources: dict[str, Any], made: dict[str, Any], taken: int | None) -> None:
-    """The gate's too: a pod requests the larger of the two."""
+def test_cpu_requests_are_downsized(resources: dict[str, Any], made: dict[str, Any], taken: int | None) -> None:
+    """The gate's requests, too: a pod requests the larger of the two."""
     parked = pod(template=template(resources=resources), suspension={"downsizeCpu": True})
     for container in (parked["spec"]["containers"][0], parked["spec"]["initContainers"][-1]):
         requests = {name: value for name, value in container["resources"]["requests"].items() if "gpu" not in name}

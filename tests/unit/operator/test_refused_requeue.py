@@ -1,4 +1,4 @@
-"""A trial that was to be requeued and whose pod the API server keeps: it is told as what it is, one that goes on."""
+"""A trial whose requeue the API server refuses is reported as what it is: a trial that continues."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ from podium_operator.settings import OperatorSettings
 
 
 @pytest.mark.parametrize(("refused", "told"), [(False, "NodeDraining"), (True, "PodDeletionRefused")])
-def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, refused: bool, told: str) -> None:
-    """Stored, that reason would make the pod's end, whoever ends it some day, one of Podium's own."""
+def test_a_pod_that_was_not_deleted_is_not_reported_as_requeued(
+    monkeypatch: pytest.MonkeyPatch, refused: bool, told: str
+) -> None:
+    """With that reason stored, any later end of the pod would be attributed to Podium."""
     reasons: list[str] = []
 
     class Server:
@@ -40,12 +42,12 @@ def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, ref
 
         async def delete(self, *_: Any, **__: Any) -> None:
             if refused:
-                raise ApiError(403, "Forbidden", "a webhook keeps it")
+                raise ApiError(403, "Forbidden", "a webhook refuses it")
 
         async def apply_status(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> dict[str, Any]:
             if resource is TRIALS:
                 reasons.append(body["status"]["reason"])
-                assert ("a webhook keeps it" in body["status"]["message"]) is refused
+                assert ("a webhook refuses it" in body["status"]["message"]) is refused
             return {}
 
     trial = make_trial(phase="Running")
@@ -66,7 +68,7 @@ def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, ref
 
 
 class Pods:
-    """One pod, whose deletion is answered with `refusal`; `deleting`: the server has begun it nevertheless."""
+    """One pod whose deletion is answered with `refusal`; `deleting`: the server has started it nevertheless."""
 
     def __init__(self, refusal: ApiError, *, deleting: bool = False, refuses: str = "delete") -> None:
         self.refusal, self.deleting, self.refuses = refusal, deleting, refuses
@@ -110,38 +112,36 @@ LATE = ApiError(504, "Timeout", "request did not complete within the requested t
 @pytest.mark.parametrize(
     ("api", "stays"),
     [
-        (Pods(LATE), True),  # or a webhook that nobody reaches: 500
+        (Pods(LATE), True),  # or a webhook that cannot be reached: 500
         (Pods(LATE, deleting=True), False),
         (Pods(ApiError(0, "Unreachable", "no answer")), False),
     ],
-    ids=["the pod is there", "it was done nevertheless", "nobody knows"],
+    ids=["the pod is there", "it was deleted nevertheless", "unknown"],
 )
-def test_after_trouble_of_the_server_itself_the_pod_says_whether_it_goes(api: Pods, stays: bool) -> None:
+def test_after_a_server_error_the_pod_shows_whether_it_is_deleted(api: Pods, stays: bool) -> None:
     actuator, _, _ = requeue(api)
     assert bool(actuator.stays()) is stays
     assert api.reason == (None if stays else "NodeDraining")
 
 
 @pytest.mark.parametrize("verb", ["delete", "patch"])
-def test_what_is_refused_is_not_tried_again_at_once_and_counted_as_what_it_is(
-    monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
+def test_a_refused_requeue_backs_off_and_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
-    api = Pods(ApiError(403, "Forbidden", "a webhook keeps it"), refuses=verb)
+    api = Pods(ApiError(403, "Forbidden", "a webhook refuses it"), refuses=verb)
     actuator, metrics, world = requeue(api, cycles=3)
     assert api.calls.count(verb) == 1
-    assert list(actuator.stays().values()) == ["a webhook keeps it"], "it is told all the same"
+    assert list(actuator.stays().values()) == ["a webhook refuses it"], "it is reported all the same"
     assert actuator.rests() == {world.pods[0].uid}
     counted = [metrics.registry.get_sample_value(name, {"kind": "Requeue"}) for name in COUNTERS]
     assert counted == [None, 1]
 
 
-def test_a_pause_that_ends_within_a_cycle_lasts_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leveller was told that it rests, so it asked for no room and noted no move."""
+def test_a_pause_that_ends_within_a_reconcile_lasts_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rebalancer knew that it backs off, so it did not check capacity and stored no move."""
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
-    api = Pods(ApiError(403, "Forbidden", "a webhook keeps it"))
+    api = Pods(ApiError(403, "Forbidden", "a webhook refuses it"))
     actuator, _, world = requeue(api)
-    go = Requeue(trial_key(world.trials[0]), "Rebalancing", "The GPUs are to be level.", "node-2")
+    go = Requeue(trial_key(world.trials[0]), "Rebalancing", "The GPUs are balanced.", "node-2")
     for ends, calls in ((False, 1), (True, 2)):
         rests = actuator.rests()
         assert rests == (set() if ends else {world.pods[0].uid})

@@ -1,4 +1,4 @@
-"""What a requeue is measured to cost: the times in which trial or GPU are busy with it, and no others."""
+"""Measured cost of a requeue: the times in which it keeps the trial or a GPU busy, and no others."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ GOES: list[Look] = [
     (0.0, {"phase": "Running"}, WORKS, (10, 0.0)),
     (1.0, {"phase": "Running"}, WORKS | {"deleting": True}, (10, 0.0)),
     (4.0, {"phase": "Running"}, WORKS | {"deleting": True}, (10, 0.0)),
-    (5.0, {"phase": "Running"}, None, (10, 0.0)),  # 4 s to save
-    (65.0, {"phase": "Requeued"}, None, (10, 0.0)),  # a minute without a share
+    (5.0, {"phase": "Running"}, None, (10, 0.0)),  # 4 s to checkpoint
+    (65.0, {"phase": "Requeued"}, None, (10, 0.0)),  # a minute without a slot
 ]
 COMES: list[Look] = [
     (66.0, {"phase": "Requeued", "attempt": 1}, {"attempt": 1}, (10, 0.0)),
     (70.0, {"phase": "Pending", "attempt": 1}, GATED | {"attempt": 1}, (10, 0.0)),  # 4 s to start
-    (170.0, {"phase": "Gated", "attempt": 1}, WORKS | {"attempt": 1}, (10, 0.0)),  # 100 s for its turn
+    (170.0, {"phase": "Gated", "attempt": 1}, WORKS | {"attempt": 1}, (10, 0.0)),  # 100 s until its time slice
     (180.0, {"phase": "Running", "attempt": 1}, WORKS | {"attempt": 1}, (11, 179.0)),  # 9 s to load and a step of 2 s
 ]
 
@@ -42,15 +42,17 @@ def measured(*looks: Look) -> float | None:
     return costs.mean
 
 
-def test_a_whole_journey() -> None:
+def test_the_cost_of_a_complete_requeue() -> None:
     assert measured(*GOES, *COMES) == pytest.approx(4.0 + 4.0 + (9.0 - 2.0))
 
 
-@pytest.mark.parametrize("looks", [GOES, COMES, [*GOES, *COMES[:-1]]], ids=["not back yet", "a new trial", "no value"])
-def test_nothing_is_said_before_it_works_again(looks: list[Look]) -> None:
+@pytest.mark.parametrize(
+    "looks", [GOES, COMES, [*GOES, *COMES[:-1]]], ids=["not restored yet", "a new trial", "no value"]
+)
+def test_nothing_is_measured_before_the_trial_trains_again(looks: list[Look]) -> None:
     assert measured(*looks) is None
 
 
-def test_one_that_goes_from_its_gate_measures_nothing() -> None:
+def test_a_requeue_from_the_gate_is_not_measured() -> None:
     gate: Look = (1.0, {"phase": "Gated"}, GATED | {"deleting": True}, (10, 0.0))
     assert measured(gate, *GOES[3:], *COMES) is None

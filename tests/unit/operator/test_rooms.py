@@ -1,4 +1,4 @@
-"""Whether a node would take a trial's next pod, as the scheduler would say it: a table of nodes, pods and templates."""
+"""Whether a node would accept a trial's next pod, as the scheduler decides: a table of nodes, pods and templates."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def pod(cpu: str = "1", memory: str = "1Gi", **spec: Any) -> Pod:
 CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
     ("empty", node(), [], pod(), {}, None),
     ("just enough CPUs", node(), [pod("1500m"), pod("1500m")], pod(), {}, None),
-    ("too few CPUs", node(), [pod("1500m"), pod("1501m")], pod(), {}, "node b has 0.999 cpu left, 1 are needed"),
+    ("too few CPUs", node(), [pod("1500m"), pod("1501m")], pod(), {}, "node b has 0.999 cpu left, but the pod needs 1"),
     ("too little memory", node(), [pod(memory="7.5Gi")], pod(), {}, "memory left"),
     ("too many pods", node({**FREE, "pods": "1"}), [pod("0", "0")], pod(), {}, "node b has 0 pods left"),
-    ("a resource that it has not", node({"cpu": "4", "pods": "9"}), [], pod(), {}, "node b has 0 memory left"),
+    ("a resource that it lacks", node({"cpu": "4", "pods": "9"}), [], pod(), {}, "node b has 0 memory left"),
     ("cordoned", node(unschedulable=True), [], pod(), {}, "node b is cordoned"),
     ("selected", node(labels={"pool": "a"}), [], pod(), {"nodeSelector": {"pool": "a"}}, None),
-    ("not selected", node(labels={"pool": "b"}), [], pod(), {"nodeSelector": {"pool": "a"}}, "nodeSelector wants"),
-    ("bound by affinity", node(), [], pod(), {"affinity": AFFINITY}, "by required affinity"),
-    ("a wish only", node(), [], pod(), {"affinity": WISH}, None),
-    ("bound by spread", node(), [], pod(**SPREAD), {}, "other pods"),
-    ("bound by other pods", node(), [], pod(affinity={"podAntiAffinity": {"x": []}}), {}, "other pods"),
-    ("saves on a claim", node(), [], pod(volumes=[CLAIM]), {}, None),
+    ("not selected", node(labels={"pool": "b"}), [], pod(), {"nodeSelector": {"pool": "a"}}, "requires the node label"),
+    ("restricted by affinity", node(), [], pod(), {"affinity": AFFINITY}, "by required affinity"),
+    ("only preferred", node(), [], pod(), {"affinity": WISH}, None),
+    ("restricted by a topology spread", node(), [], pod(**SPREAD), {}, "other pods"),
+    ("restricted by other pods", node(), [], pod(affinity={"podAntiAffinity": {"x": []}}), {}, "other pods"),
+    ("checkpoints on a claim", node(), [], pod(volumes=[CLAIM]), {}, None),
     ("not ready", node(taints=[NOT_READY]), [], pod(), {}, "taint node.kubernetes.io/not-ready"),
     ("tainted", node(taints=[TAINT]), [], pod(), {}, "has the taint gpu"),
     ("tolerated", node(taints=[TAINT]), [], pod(), {"tolerations": [{"key": "gpu", "operator": "Exists"}]}, None),
@@ -72,14 +72,14 @@ CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
         {"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]},
         "has the taint gpu",
     ),
-    ("a taint that only warns", node(taints=[TAINT | {"effect": "PreferNoSchedule"}]), [], pod(), {}, None),
+    ("a taint without effect on pods", node(taints=[TAINT | {"effect": "PreferNoSchedule"}]), [], pod(), {}, None),
 ]
 
 
 @pytest.mark.parametrize(
     ("there", "pods", "mine", "template", "told"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-def test_what_the_scheduler_would_say(
+def test_the_schedulers_answer(
     there: Node, pods: list[Pod], mine: Pod, template: dict[str, Any], told: str | None
 ) -> None:
     said = no_room(there, pods, mine, template)

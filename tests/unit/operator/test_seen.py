@@ -1,4 +1,4 @@
-"""What the operator reads off a pod."""
+"""Facts that the operator reads from a pod."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"gate": PULL, "main": QUIET},
         {"gate": "Waiting", "waiting_reason": "ImagePullBackOff", "message": "no such image"},
     ),
-    "gate waits for its turn": ({"gate": {"running": {}}, "main": QUIET}, {"gate": "Running"}),
-    "gate is through": (
+    "gate waits for its time slice": ({"gate": {"running": {}}, "main": QUIET}, {"gate": "Running"}),
+    "gate has opened": (
         {"phase": "Running", "gate": ended(0), "main": {"running": {}}},
         {"phase": "Running", "gate": "Done"},
     ),
@@ -55,23 +55,23 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "the gate was ended": ({"phase": "Failed", "gate": ended(143), "main": QUIET}, {"phase": "Failed", "gate": "Done"}),
     "spared": ({"conditions": [SPARED]}, {"gate": "Waiting", "disruption": ""}),
-    "on its way out": ({"deleting": True}, {"gate": "Waiting", "deleting": True}),
+    "being deleted": ({"deleting": True}, {"gate": "Waiting", "deleting": True}),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_facts(case: str) -> None:
+def test_facts_of_a_pod(case: str) -> None:
     how, wanted = CASES[case]
     assert make_pod(**how).facts == PodFacts(**{"phase": "Pending", "node": "node-1", **wanted})
 
 
-def test_why_podium_deletes_it_is_read_off_the_pod() -> None:
+def test_the_reason_of_a_requeue_is_read_from_the_pod() -> None:
     payload = pod_payload(deleting=True)
     payload["metadata"]["annotations"] = {"podium.dev/requeue": "NodeDraining"}
     assert parse_pod(payload).facts.requeue == "NodeDraining"
 
 
-def test_that_it_waits_for_memory_is_read_off_its_conditions() -> None:
+def test_waiting_for_gpu_memory_is_read_from_the_conditions() -> None:
     condition = {"type": "podium.dev/holds-gpu", "status": "False", "reason": "Gated", "message": "its turn"}
     assert parse_pod(pod_payload(conditions=[condition])).facts.waits_for_memory == ""
     short = {**condition, "reason": "InsufficientGPUMemory", "message": "GPU x has 1 bytes free"}
@@ -103,13 +103,13 @@ def test_a_failed_init_container_is_the_end_of_the_pod_and_a_sidecar_is_not(
     assert pod.ended_at == NOW + (2 if failed else 1)
 
 
-def test_whose_pod_it_is() -> None:
+def test_the_owner_of_a_pod() -> None:
     pod = make_pod("sweep-4", attempt=2)
     assert (pod.trial, pod.trial_uid, pod.attempt, pod.name) == ("sweep-4", "uid-sweep-4", 2, "sweep-4-2")
 
 
 @pytest.mark.parametrize("missing", ["labels", "ownerReferences"])
-def test_a_pod_that_is_no_trials_is_refused(missing: str) -> None:
+def test_a_pod_without_a_trial_is_refused(missing: str) -> None:
     payload = pod_payload()
     del payload["metadata"][missing]
     with pytest.raises(ValueError, match="no label"):

@@ -1,4 +1,4 @@
-"""From the objects to what the planner sees."""
+"""Snapshot for the planner from the objects of the API."""
 # ruff: noqa: E501 - a table is read by its columns
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ JOBS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("refused", {"status": {"conditions": [accepted("False")]}}, {"accepted": False}),
     ("memory", {"gpus": {"memory": "2Gi", "products": ["A"]}}, {"memory": 2 * 2**30, "products": ("A",)}),
     ("no checkpoint", {}, {"suspendable": True, "checkpointable": False, "checkpoint_scope": "nowhere"}),
-    ("a claim, asked to save", {"checkpoint": CLAIM, "suspension": SAVES}, {"suspendable": False, "checkpointable": True,
+    ("a claim, app-checkpoint", {"checkpoint": CLAIM, "suspension": SAVES}, {"suspendable": False, "checkpointable": True,
                                                                             "checkpoint_scope": "anywhere"}),
-    ("a claim, not asked", {"checkpoint": CLAIM}, {"suspendable": True, "checkpointable": False, "checkpoint_scope": "anywhere"}),
+    ("a claim, no app-checkpoint", {"checkpoint": CLAIM}, {"suspendable": True, "checkpointable": False, "checkpoint_scope": "anywhere"}),
     ("a folder of the node", {"checkpoint": ON_NODE, "suspension": SAVES}, {"checkpointable": True, "checkpoint_scope": "node"}),
     ("a scratch folder", {"checkpoint": {"path": "/c", "volume": {"emptyDir": {}}}}, {"checkpoint_scope": "nowhere"}),
     ("cpu", {"gpus": {"perTrial": 0}}, {"gpus_per_trial": 0}),
@@ -62,7 +62,7 @@ JOBS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("how", "wanted"), [case[1:] for case in JOBS], ids=[case[0] for case in JOBS])
-def test_job(how: dict[str, Any], wanted: dict[str, Any]) -> None:
+def test_view_of_a_job(how: dict[str, Any], wanted: dict[str, Any]) -> None:
     seen = view(**how)
     assert seen == replace(seen, **wanted)
 
@@ -84,8 +84,8 @@ def test_a_checkpoint_keeps_a_trial_in_place_only_where_every_node_has_it(
 
 
 @pytest.mark.parametrize(("place", "freezes"), [("owned", True), ("leased", False), ("", False)])
-def test_a_node_that_leases_its_gpus_takes_freezing_from_those_that_are_there_alone(place: str, freezes: bool) -> None:
-    """A trial that is nowhere yet may come to either."""
+def test_a_node_with_reserved_gpus_excludes_freezing_only_for_trials_there(place: str, freezes: bool) -> None:
+    """A trial without a GPU may be scheduled to either."""
     there = {
         name: make_node(name, trials={"sweep-0": "Running"} if name == place else {}) for name in ("owned", "leased")
     }
@@ -103,7 +103,7 @@ def test_a_node_that_leases_its_gpus_takes_freezing_from_those_that_are_there_al
         ((("cuda-checkpoint", 9.0, 9.0), ("freeze", 0.1, 0.2)), 0.3),
     ],
 )
-def test_what_a_switch_of_a_trial_takes_is_measured_on_itself(
+def test_the_switch_time_of_a_trial_is_measured_on_itself(
     recent: tuple[tuple[str, float, float | None], ...], switch: float | None
 ) -> None:
     records = [{"method": m, "at": moment(), "suspendSeconds": out, "resumeSeconds": back} for m, out, back in recent]
@@ -125,25 +125,25 @@ def test_a_trial_on_a_gpu() -> None:
     assert snapshot.epochs == {"node-1": 4}
 
 
-def test_a_dead_pod_leaves_room_for_a_new_one() -> None:
+def test_an_ended_pod_allows_a_new_one() -> None:
     dead = make_pod(phase="Failed", gate=ended(0), main=ended(1))
     assert snap(make_job(), make_trial(phase="Running", pod="sweep-0-0"), dead).trials[0].pod is None
 
 
-def test_the_pod_of_a_finished_trial_counts_while_it_is_not_over() -> None:
-    """Else nobody would delete the winner's pod where the first attempt to do so failed."""
+def test_the_pod_of_a_finished_trial_counts_until_it_has_ended() -> None:
+    """Otherwise the winner's pod would remain if the first attempt to delete it failed."""
     trial = make_trial(phase="Succeeded", pod="sweep-0-0")
     assert snap(make_job(), trial, make_pod(**RUNNING)).trials[0].pod == "sweep-0-0"
     over = make_pod(phase="Succeeded", gate=ended(0), main=ended(0))
     assert snap(make_job(), trial, over).trials[0].pod is None
 
 
-def test_a_silent_node_is_unknown_not_lost() -> None:
+def test_the_gpus_of_an_unresponsive_node_are_unknown_not_lost() -> None:
     snapshot = snap(make_job(), make_node(), silent=["node-1"])
     assert [gpu.health for gpu in snapshot.gpus] == ["Unknown"]
 
 
-def test_costs_are_what_was_measured() -> None:
+def test_costs_are_the_measured_ones() -> None:
     slow = make_trial(suspensions={"count": 4, "suspendSeconds": 2.0, "resumeSeconds": 1.0})
     assert snap(make_job(), slow).costs == Costs(0.5, 0.25)
     assert snap(make_job(), make_trial()).costs == Costs()
@@ -152,7 +152,7 @@ def test_costs_are_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize("back", [1, 10])
-def test_who_is_suspended_still_has_no_way_back_to_count(back: int) -> None:
+def test_a_suspended_trial_counts_no_resumption(back: int) -> None:
     trials = []
     for number in range(10):
         past = {"method": "freeze", "at": moment(), "suspendSeconds": 30.0} | (
@@ -163,7 +163,7 @@ def test_who_is_suspended_still_has_no_way_back_to_count(back: int) -> None:
     assert snap(make_job(), *trials).costs == Costs(30.0, 30.0)
 
 
-def test_a_trial_that_leaves_a_node_that_drains() -> None:
+def test_a_trial_that_migrates_from_a_draining_node() -> None:
     node = make_node(trials={"sweep-0": "Running"})
     drains = node.model_copy(update={"spec": node.spec.model_copy(update={"draining": True})})
     saved = {"step": 4, "at": NOW}
@@ -179,7 +179,7 @@ def test_a_trial_that_leaves_a_node_that_drains() -> None:
     assert [gpu.draining for gpu in snapshot.gpus] == [True]
 
 
-def test_the_urgent_pod_that_has_a_gpu_for_itself_is_seen() -> None:
+def test_the_exclusive_pod_of_a_gpu_is_in_the_view() -> None:
     node = make_node()
     gpus = [gpu.model_copy(update={"exclusive_pod": "prod/urgent"}) for gpu in node.status.gpus]
     taken = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
@@ -187,8 +187,8 @@ def test_the_urgent_pod_that_has_a_gpu_for_itself_is_seen() -> None:
 
 
 @pytest.mark.parametrize(("guests", "free"), [((), 3), ((0,), 2), ((5, 7), 1), ((0, 0, 0), 0), ((0,) * 9, 0)])
-def test_shares_and_memory_that_guests_have_are_not_free(guests: tuple[int, ...], free: int) -> None:
-    """Else a pod would be made that finds no share, or one would be moved to where its memory does not fit."""
+def test_slots_and_memory_of_other_pods_are_not_free(guests: tuple[int, ...], free: int) -> None:
+    """Otherwise a pod would be created without a slot, or a trial moved to where its memory does not fit."""
     there = [{"namespace": "prod", "pod": f"g{i}", "podUID": f"g{i}", "memory": m} for i, m in enumerate(guests)]
     node = make_node(trials={"other-0": "Running"})
     gpus = [GpuStatus.model_validate(gpu.model_dump(by_alias=True) | {"otherPods": there}) for gpu in node.status.gpus]
@@ -198,7 +198,7 @@ def test_shares_and_memory_that_guests_have_are_not_free(guests: tuple[int, ...]
     assert sum(isinstance(action, CreatePod) for action in plan(snapshot).actions) == free
 
 
-def test_what_is_being_deleted_is_not_planned_for() -> None:
+def test_objects_that_are_being_deleted_are_not_planned_for() -> None:
     job = make_job()
     going = job.model_copy(
         update={"metadata": job.metadata.model_copy(update={"deletion_timestamp": job.metadata.creation_timestamp})}
@@ -222,15 +222,15 @@ ENDLESS = [{"name": "lr", "min": 0.0, "max": 1e300, "step": 1e-300}]
         (True, make_job("other", status={"conditions": []}, search={"algorithm": "grid"}, parameters=ENDLESS)),
         (False, with_memory("much")),
     ],
-    ids=["a grid without end", "what no validation saw"],
+    ids=["a grid without end", "accepted without validation"],
 )
-def test_a_job_that_makes_no_sense_costs_the_others_nothing(
+def test_an_inconsistent_job_does_not_affect_the_others(
     wrong: HyperParamJob, seen: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not accepted either: nobody but its owner has seen it."""
+    """It is not accepted either: only its owner has read it."""
     snapshot = snap(wrong, make_trial(0, job="other"), make_job(), make_node())
     assert [job.key.name for job in snapshot.jobs] == [*(["other"] if seen else []), "sweep"]
-    assert ("job lab/other is left as it is" in caplog.text) is not seen
+    assert ("job lab/other is left unchanged" in caplog.text) is not seen
     assert {action.job.name for action in plan(snapshot).actions if isinstance(action, CreateTrial)} == {"sweep"}
 
 
@@ -253,8 +253,8 @@ def unplaced(message: str) -> list[dict[str, str]]:
         ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", 61.0, False),
     ],
 )
-def test_a_pod_that_wants_room(message: str, age: float, wants_room: bool) -> None:
-    """What no end of another trial would make is not room."""
+def test_a_pod_that_waits_for_capacity(message: str, age: float, wants_room: bool) -> None:
+    """A shortage that the end of another trial would not cure is not a lack of capacity."""
     pod = make_pod(node=None, created=-age, conditions=unplaced(message))
     (trial,) = snap(make_job(), make_trial(pod="sweep-0-0"), make_node(), pod).trials
     assert trial.waits_for_capacity is wants_room

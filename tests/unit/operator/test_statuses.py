@@ -1,4 +1,4 @@
-"""What the operator writes into the statuses of trials and jobs."""
+"""Statuses of trials and jobs as the operator writes them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def shown(
     return trial_status(trial, owner, sight, now=NOW, place=place, end=end, predicted=predicted)
 
 
-def test_that_it_ran_out_of_gpu_memory_stays_a_condition() -> None:
+def test_the_condition_that_gpu_memory_was_exceeded_is_kept() -> None:
     failed = {**ended(1), "terminated": {**ended(1)["terminated"], "message": "CUDA out of memory: 9 bytes"}}
     pod = {"phase": "Failed", "node": "node-1", "gate": ended(0), "main": failed}
     status = shown({"phase": "Running", "pod": "sweep-0-0"}, pod)
@@ -58,7 +58,7 @@ def test_that_it_ran_out_of_gpu_memory_stays_a_condition() -> None:
     assert later["conditions"] == [condition]
 
 
-def test_a_trial_that_runs_shows_its_place_and_gpu() -> None:
+def test_a_running_trial_shows_its_rank_and_gpu() -> None:
     status = shown({"phase": "Gated", "pod": "sweep-0-0", "curve": POINTS}, RUNNING, agent="Running")
     assert status == {
         "phase": "Running",
@@ -75,21 +75,21 @@ def test_a_trial_that_runs_shows_its_place_and_gpu() -> None:
     }
 
 
-def test_why_a_pod_does_not_start_is_told_before_its_rank() -> None:
+def test_the_problem_of_a_pod_is_reported_before_its_rank() -> None:
     missing = {"gate": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
     status = shown({"pod": "sweep-0-0"}, missing, agent="Gated")
     assert (status["phase"], status["reason"]) == ("Pending", "ImagePullBackOff")
     assert "no such image" in status["message"]
 
 
-def test_a_container_that_cannot_be_made_is_told_before_the_rank() -> None:
+def test_a_container_that_cannot_be_created_is_reported_before_the_rank() -> None:
     broken = {"gate": ended(0), "main": {"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}}}
     status = shown({"phase": "Gated", "pod": "sweep-0-0"}, broken, agent="Starting")
     assert status["reason"] == "CreateContainerConfigError"
     assert "no secret" in status["message"]
 
 
-def test_why_a_trial_is_requeued_is_told_once_then_what_it_waits_for() -> None:
+def test_the_reason_of_a_requeue_is_reported_once_then_what_the_trial_waits_for() -> None:
     failed = {"phase": "Failed", "gate": ended(0), "main": ended(3)}
     first = shown({"phase": "Running", "pod": "sweep-0-0"}, failed)
     assert (first["phase"], first["reason"], first["failures"]) == ("Requeued", "ProcessFailed", 1)
@@ -97,7 +97,7 @@ def test_why_a_trial_is_requeued_is_told_once_then_what_it_waits_for() -> None:
     assert shown({"phase": "Requeued", "failures": 1}, failed, place=waiting)["reason"] == "BackOff"
 
 
-def test_a_finished_trial_keeps_what_it_had() -> None:
+def test_a_finished_trial_keeps_its_node_gpus_and_rank() -> None:
     stored = {
         "phase": "Succeeded",
         "reason": "Completed",
@@ -120,14 +120,14 @@ def test_an_end_by_the_planner() -> None:
     assert (status["phase"], status["reason"], status["finishedAt"]) == ("EarlyStopped", "StoppedByUser", moment())
 
 
-def test_the_end_of_a_trial_is_when_its_process_ended() -> None:
+def test_a_trial_ends_when_its_process_ended() -> None:
     done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
     status = shown({"phase": "Running", "pod": "sweep-0-0", "curve": POINTS}, done)
     assert (status["phase"], status["finishedAt"]) == ("Succeeded", moment(-60))
     assert "conditions" not in status
 
 
-def test_a_trial_that_never_printed_its_metric_says_so() -> None:
+def test_a_trial_without_its_metric_gets_a_condition() -> None:
     done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
     (condition,) = shown({"phase": "Running", "pod": "sweep-0-0"}, done)["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == (
@@ -142,7 +142,7 @@ def test_a_trial_that_never_printed_its_metric_says_so() -> None:
     ("printed", "missing"),
     [((), "'loss', 'f1'"), (("f1",), "'loss'"), (("f1", "loss"), None), (("x",), "'loss', 'f1'")],
 )
-def test_a_trial_that_never_printed_an_additional_metric_says_so(printed: tuple[str, ...], missing: str | None) -> None:
+def test_a_trial_without_an_additional_metric_gets_a_condition(printed: tuple[str, ...], missing: str | None) -> None:
     done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
     job = make_job(objective={"metric": "acc", "direction": "maximize", "additionalMetrics": ["loss", "f1"]})
     told = [{"metric": name, "step": 1, "latest": "nan"} for name in printed]
@@ -152,11 +152,11 @@ def test_a_trial_that_never_printed_an_additional_metric_says_so(printed: tuple[
     assert all(f"never printed {missing} (format json)" in condition["message"] for condition in found)
 
 
-def test_values_that_are_still_being_read_hold_the_end_back() -> None:
+def test_the_end_waits_for_values_that_are_still_being_read() -> None:
     just_now = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1)}
     assert shown({"phase": "Running", "pod": "sweep-0-0"}, just_now)["phase"] == "Running"
     complete = {"phase": "Running", "pod": "sweep-0-0", "lastStep": 10}
-    assert shown(complete, just_now)["phase"] == "Succeeded", "maxSteps was reported: there is nothing to wait for"
+    assert shown(complete, just_now)["phase"] == "Succeeded", "maxSteps was reported: nothing to wait for"
 
 
 def test_a_trial_without_gpu_is_not_ranked() -> None:
@@ -195,18 +195,18 @@ def test_counts_best_and_figures_of_a_job() -> None:
     assert status["observedGeneration"] == 1
 
 
-def test_a_job_that_is_left_out_says_why_until_it_is_over() -> None:
+def test_a_job_that_is_left_out_has_a_condition_until_it_ends() -> None:
     why = "policy slaq could not rank its trials"
     told = of_job(make_job(), make_trial(0), left_out=why)["conditions"]
     assert {one["type"]: (one["status"], one["reason"]) for one in told}["Ranked"] == ("False", "PolicyFailed")
-    assert told[-1]["message"].startswith(f"{why}: the job is left as it is")
+    assert told[-1]["message"].startswith(f"{why}: the job is left unchanged")
     over = of_job(
         make_job(status={"phase": "Succeeded", "reason": "AllTrialsEnded", "observedGeneration": 1}), left_out=why
     )
     assert [one["type"] for one in over["conditions"]] == ["Complete"]
 
 
-def test_what_ended_pods_lost_is_summed() -> None:
+def test_lost_work_of_ended_pods_is_summed() -> None:
     lost = [{"count": 1, "steps": 3, "gpuSeconds": 4.5}, {"count": 2, "steps": 2.5, "gpuSeconds": 1}]
     trials = [make_trial(number, lostWork=one) for number, one in enumerate(lost)]
     assert of_job(make_job(), *trials, make_trial(2))["lostWork"] == {"steps": 5.5, "gpuSeconds": 5.5}
@@ -250,13 +250,13 @@ def test_the_end_of_a_job() -> None:
     assert (condition["type"], condition["status"], condition["reason"]) == ("Complete", "True", "TargetReached")
 
 
-def test_a_condition_keeps_the_moment_of_its_change() -> None:
+def test_a_condition_keeps_its_transition_time() -> None:
     before = {"type": "Complete", "status": "False", "reason": "x", "lastTransitionTime": moment(-100)}
     job = make_job(status={"conditions": [accepted(), before]})
     assert of_job(job)["conditions"][0]["lastTransitionTime"] == moment(-100)
 
 
-def test_eta_is_rounded_so_that_it_does_not_change_with_every_look() -> None:
+def test_the_eta_is_rounded_so_that_it_rarely_changes() -> None:
     trials = [make_trial(phase="Succeeded"), make_trial(1)]
     etas = {of_job(make_job(), *trials, eta=Eta(seconds, ""))["eta"] for seconds in (41.0, 44.0, 49.9)}
     assert etas == {moment(50)}
@@ -266,6 +266,6 @@ def test_eta_is_rounded_so_that_it_does_not_change_with_every_look() -> None:
     ("seconds", "shown"), [(2.5e11, True), (2.6e11, False), (6e12, False), (float("inf"), False), (None, False)]
 )
 def test_no_eta_beyond_the_calendar(seconds: float | None, shown: bool) -> None:
-    """maxSteps 1e9 for "no limit" is the year 192158."""
+    """maxSteps 1e9 for "no limit" would be the year 192158."""
     trials = [make_trial(phase="Succeeded"), make_trial(1)]
     assert ("eta" in of_job(make_job(), *trials, eta=Eta(seconds, ""))) is shown

@@ -1,4 +1,4 @@
-"""How parameters become words of a command line."""
+"""Parameters as words of a command line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_words_of_a_command(given: list[str], wanted: list[str]) -> None:
     assert WORDS.command(given) == wanted
 
 
-def test_a_value_from_a_secret_is_left_alone() -> None:
+def test_a_value_from_a_secret_is_not_changed() -> None:
     variables = [
         {"name": "A", "value": "$(podium.params.n)"},
         {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
@@ -50,6 +50,6 @@ def test_a_value_from_a_secret_is_left_alone() -> None:
     assert WORDS.environment(variables) == [{"name": "A", "value": "3"}, *variables[1:]]
 
 
-def test_a_word_that_nobody_knows_is_an_error() -> None:
+def test_an_unknown_placeholder_is_an_error() -> None:
     with pytest.raises(KeyError, match="checkpoint"):
         BARE.command(["$(podium.checkpoint)"])

@@ -1,4 +1,4 @@
-"""What an order says of whom it takes a GPU from: as it is written, and as it is read again."""
+"""Whether a run queue preempts the holder: as it is written, and as it is read again."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Server:
         return {}
 
 
-def test_only_the_gpu_that_is_taken_over_says_so() -> None:
-    """Another one says nothing: a reader of an older version knows no such field."""
+def test_only_a_run_queue_that_preempts_has_the_field() -> None:
+    """Other GPUs omit the field: a reader of an older version does not know it."""
     server = Server()
     api = cast(Api, server)
     mirror = Mirror(api, OperatorSettings())
@@ -54,9 +54,9 @@ def test_only_the_gpu_that_is_taken_over_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("preempts", "observed", "ousts_nobody"),
-    [(None, 2, True), (True, 2, False), (None, 1, False)],  # the last is still on its way to the agent
+    [(None, 2, True), (True, 2, False), (None, 1, False)],  # the last one has not reached the agent yet
 )
-def test_an_order_ousts_nobody_once_its_agent_knows_it(
+def test_a_run_queue_preempts_nothing_once_its_agent_has_it(
     preempts: bool | None, observed: int, ousts_nobody: bool
 ) -> None:
     node = make_node(trials={"sweep-0": "Running"}, holder="sweep-0", order=("sweep-0",), epoch=2)
@@ -69,7 +69,7 @@ def test_an_order_ousts_nobody_once_its_agent_knows_it(
     assert seen.no_preemption is ousts_nobody
 
 
-def test_fields_of_a_newer_operator_are_left_out() -> None:
+def test_fields_of_a_newer_operator_are_ignored() -> None:
     raw = {
         "metadata": {"name": "n"},
         "spec": {"epoch": 1, "gpus": [{"uuid": "g", "runQueue": [], "later": 1}], "new": {}},

@@ -1,4 +1,4 @@
-"""What `search.algorithm: tpe` makes of what the trials of a search have shown."""
+"""Proposals of `search.algorithm: tpe` from the results of a search's trials."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def search(algorithm: str = "tpe", seed: int = 0, direction: str = "maximize", *
 
 
 def worth(point: Proposal) -> float:
-    """Best 0, at lr 0.01, momentum 0.3, tanh."""
+    """Return a value whose maximum is 0, at lr 0.01, momentum 0.3, tanh."""
     off = (math.log10(float(point["lr"])) + 2.0) ** 2 + 4.0 * (float(point["momentum"]) - 0.3) ** 2
     return -off - (point["act"] != "tanh")
 
 
 def run(job: HyperParamJob, trials: int, told: Callable[[int, Proposal], Tried]) -> list[Proposal]:
-    """One after the other; each is told before the next is chosen."""
+    """Run the trials one after the other; each result is known before the next proposal."""
     searcher, tried, points = SEARCHERS[job.spec.search.algorithm], list[Tried](), list[Proposal]()
     for number in range(trials):
         point = searcher.propose(job.spec, number, tried)
@@ -60,7 +60,7 @@ def complete(sign: float = 1.0) -> Callable[[int, Proposal], Tried]:
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_it_finds_better_points_than_chance(direction: str) -> None:
+def test_tpe_finds_better_points_than_random(direction: str) -> None:
     sign = 1.0 if direction == "maximize" else -1.0
 
     def median_worth(algorithm: str, seed: int) -> float:
@@ -71,15 +71,15 @@ def test_it_finds_better_points_than_chance(direction: str) -> None:
     assert min(gains) > 0.2, gains
 
 
-def test_until_enough_have_shown_a_value_it_draws_what_random_draws() -> None:
+def test_before_enough_values_are_known_tpe_draws_like_random() -> None:
     points = run(search(startupTrials=15), 16, complete())
     drawn = run(search("random"), 16, complete())
     assert points[:15] == drawn[:15]
     assert points[15] != drawn[15]
 
 
-def test_trials_under_way_teach_as_well() -> None:
-    """Suspended at different steps, none complete: nobody waits for the first to end."""
+def test_running_trials_inform_the_search_as_well() -> None:
+    """They are suspended at different steps and none is complete: nothing waits for the first to end."""
 
     def looked_at(number: int, point: Proposal) -> Tried:
         return Tried(number, point, step=2.0, value=worth(point))
@@ -89,7 +89,7 @@ def test_trials_under_way_teach_as_well() -> None:
     assert sum(map(worth, points[20:])) > sum(map(worth, drawn[20:])) + 5.0
 
 
-def test_what_diverged_is_avoided() -> None:
+def test_points_that_diverged_are_avoided() -> None:
     def diverges(number: int, point: Proposal) -> Tried:
         bad = point["act"] == "relu"
         return Tried(number, point, step=10.0, value=None if bad else 0.5, completed=not bad)
@@ -110,7 +110,7 @@ def test_failed_trials_and_points_outside_the_space_are_left_out() -> None:
     assert tpe.propose(job.spec, 9, [*good, *strange]) == tpe.propose(job.spec, 9, good)
 
 
-def test_trials_that_are_made_together_differ() -> None:
+def test_trials_that_are_created_together_differ() -> None:
     job = search(startupTrials=3)
     tried = [Tried(n, p, step=10.0, value=worth(p), completed=True) for n, p in enumerate(run(job, 20, complete()))]
     fresh: list[Tried] = []
@@ -132,7 +132,7 @@ def test_trials_that_are_made_together_differ() -> None:
         ("Running", [-1.7976931348623157e308], Tried(0, {"lr": 0.01}, step=1.0)),  # nan, as the wire has it
     ],
 )
-def test_what_a_trials_status_says(phase: str, values: list[float], expected: Tried) -> None:
+def test_the_result_in_a_trials_status(phase: str, values: list[float], expected: Tried) -> None:
     points = [{"step": i + 1.0, "value": value, "time": 0.0} for i, value in enumerate(values)]
     status = {"phase": phase, "curve": {"points": points}, "lastStep": float(len(values)) or None}
     others = [make_trial(1, job="other"), make_trial(2)]
@@ -141,8 +141,8 @@ def test_what_a_trials_status_says(phase: str, values: list[float], expected: Tr
     assert [one.number for one in found] == [0, 2]
 
 
-def test_trials_that_one_cycle_makes_differ() -> None:
-    """The world that it looks at shows none of them."""
+def test_trials_of_one_reconcile_differ() -> None:
+    """The cluster state that it reads shows none of them."""
     job = make_job(
         objective={"metric": "acc", "direction": "maximize"},
         parameters=[ACT, {"name": "bs", "values": [16, 32, 64]}],
@@ -162,7 +162,7 @@ def test_trials_that_one_cycle_makes_differ() -> None:
     world, api, made = make_world(job, *trials), AsyncMock(), list[tuple[Any, ...]]()
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     (key,) = world.job_by_key
-    for _ in range(2):  # as after a restart: nothing of a cycle is kept
+    for _ in range(2):  # as after a restart: nothing is kept between reconciles
         asyncio.run(
             actuator.create(world, [CreateTrial(key, number, "CapacityAvailable", "") for number in range(20, 28)])
         )

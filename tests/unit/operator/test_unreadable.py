@@ -1,4 +1,4 @@
-"""Deleted jobs that cannot be read are let go, and jobs that are never accepted are not held."""
+"""Deleted jobs that cannot be parsed are released, and jobs that are never accepted get no finalizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKPOINT = {"path": "/c", "volume": {"claimName": "runs"}}
 
 
 class Server:
-    """Notes what is written. `modes`: of the claim (None: it is not there); `fails`: how the first calls end."""
+    """Records what is written. `modes`: of the claim (None: it does not exist); `fails`: how the first calls end."""
 
     def __init__(self, modes: Sequence[str] | None = ("ReadWriteMany",), fails: Sequence[ApiError] = ()) -> None:
         self.done: list[str] = []
@@ -65,27 +65,27 @@ def release(server: Server, job: Mapping[str, Any]) -> Sequence[str]:
     return server.done
 
 
-def test_it_is_released_and_an_event_says_what_is_left() -> None:
+def test_the_job_is_released_and_an_event_names_the_folder() -> None:
     released, event = release(Server(fails=[AWAY, AWAY]), manifest(FINALIZER, **ODD))
     assert released == "finalizers []"
     assert event.startswith("CheckpointsNotRemoved: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
     assert "spec.suspension.methods" in event
 
 
-def test_who_keeps_the_trials_keeps_the_folder() -> None:
+def test_orphaned_trials_keep_the_folder() -> None:
     assert release(Server(), manifest(FINALIZER, "orphan", **ODD)) == ["finalizers []"]
 
 
 @pytest.mark.parametrize(
     "job",
     [manifest(FINALIZER), manifest(FINALIZER, deleted=False, **ODD), manifest("another", **ODD)],
-    ids=["it can be read", "not deleted", "not held by us"],
+    ids=["it can be parsed", "not deleted", "without Podium's finalizer"],
 )
-def test_other_jobs_are_left_alone(job: dict[str, Any]) -> None:
+def test_other_jobs_are_not_touched(job: dict[str, Any]) -> None:
     assert release(Server(), job) == []
 
 
-def test_one_that_is_gone_needs_nothing() -> None:
+def test_a_deleted_job_needs_nothing() -> None:
     assert release(Server(fails=[ApiError(404, "NotFound", "sweep")]), manifest(FINALIZER, **ODD)) == []
 
 
@@ -94,11 +94,11 @@ def accept(server: Server, job: Mapping[str, Any]) -> Sequence[str]:
     return server.done
 
 
-def test_a_job_is_held_before_it_is_accepted() -> None:
+def test_a_job_gets_its_finalizer_before_it_is_accepted() -> None:
     assert accept(Server(), manifest(deleted=False)) == [f"finalizers ['{FINALIZER}']", "Accepted True"]
 
 
-def test_a_job_that_is_not_accepted_is_not_held() -> None:
+def test_a_job_that_is_not_accepted_gets_no_finalizer() -> None:
     refused, event = accept(Server(["ReadWriteOnce"]), manifest(deleted=False))
     assert refused == "Accepted False"
     assert event.startswith("VolumeNotShared")

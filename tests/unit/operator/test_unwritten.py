@@ -1,4 +1,4 @@
-"""Ends of attempts that no status has told: counted, and told as Events, once."""
+"""Ends of attempts that no status has reported: counted, and recorded as Events, once."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ LEAVES = {"phase": "Running", "main": {"running": {}}, "deleting": True}
         ({"phase": "Requeued", "failures": 1}, FAILED, 1),
         ({"phase": "Running"}, {"phase": "Failed", "reason": "Evicted"}, 0),
     ],
-    ids=["not written down", "nor this one", "written down", "the cluster's doing"],
+    ids=["not stored", "nor this one", "written down", "the cluster's doing"],
 )
-def test_a_failure_that_was_not_written_down_before_the_next_pod_counts(
+def test_a_failure_that_was_not_stored_before_the_next_pod_counts(
     status: dict[str, Any], first: dict[str, Any], failures: int
 ) -> None:
-    """The status was changed by somebody else in the cycle that made the pod, or the operator died then."""
+    """The status was changed by another client in the reconcile that created the pod, or the operator ended then."""
     trial = make_trial(**status, pod="sweep-0-0")
     world = make_world(make_job(), trial, make_pod(**first), make_pod(attempt=1))
     sight = observe(world)[trial_key(trial)]
@@ -46,7 +46,7 @@ def test_a_failure_that_was_not_written_down_before_the_next_pod_counts(
 
 
 def after(status: dict[str, Any], first: dict[str, Any] | None, *, gone: bool, **second: Any) -> tuple[World, Sight]:
-    """A world with a pod of attempt 1 beside a stored `status` of attempt 0; `first`: the pod of that one."""
+    """Return the state with a pod of attempt 1 beside a stored `status` of attempt 0, whose pod is `first`."""
     trial = make_trial(**{"pod": "sweep-0-0", **status})
     old = [] if first is None else [make_pod(**first)]
     world = make_world(make_job(), trial, *([] if gone else old), make_pod(attempt=1, **second))
@@ -62,7 +62,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool, list[tuple[s
      [("PodDisrupted", "(EvictionByEvictionAPI); a new one")]),
     ("deleted", {"phase": "Running"}, LEAVES, True, [("PodDeleted", "was deleted")]),
     ("Podium's doing", {"phase": "Running", "reason": "Preempted"}, LEAVES, True, [("Preempted", "was deleted")]),
-    ("nobody knows", {"phase": "Suspended"}, None, True, [("PodDeleted", "was deleted")]),
+    ("unknown", {"phase": "Suspended"}, None, True, [("PodDeleted", "was deleted")]),
     ("failed", {"phase": "Running"}, FAILED, True, [("ProcessFailed", "exit code 1")]),
     ("told", {"phase": "Requeued"}, SAVED, False, []),
     ("over", {"phase": "Succeeded"}, SAVED, False, []),
@@ -71,7 +71,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool, list[tuple[s
 
 
 @pytest.mark.parametrize(("status", "first", "gone", "told"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
-def test_the_end_of_an_attempt_that_no_status_told(
+def test_the_end_of_an_attempt_that_no_status_reported(
     status: dict[str, Any], first: dict[str, Any] | None, gone: bool, told: list[tuple[str, str]]
 ) -> None:
     _, sight = after(status, first, gone=gone)
@@ -81,7 +81,7 @@ def test_the_end_of_an_attempt_that_no_status_told(
     assert (sight.disruptions.consecutive if sight.disruptions else 0) == theirs
 
 
-def test_who_is_carried_has_not_ended() -> None:
+def test_a_migrated_attempt_has_not_ended() -> None:
     world, _ = after({"phase": "Suspended"}, LEAVES, gone=True)
     (trial,) = world.trials
     new = make_pod(attempt=1)
@@ -91,7 +91,7 @@ def test_who_is_carried_has_not_ended() -> None:
 
 
 class Wire:
-    """Notes the Events; the first `refusals` statuses of trials are somebody else's to write."""
+    """Records the Events; the first `refusals` statuses of trials are refused because another client wrote them."""
 
     def __init__(self, refusals: int) -> None:
         self.told: list[str] = []
@@ -107,7 +107,7 @@ class Wire:
 
 
 @pytest.mark.parametrize("refusals", [0, 1])
-def test_it_is_told_once_when_a_status_says_so(refusals: int) -> None:
+def test_an_unreported_end_is_recorded_once(refusals: int) -> None:
     wire = Wire(refusals)
     world, _ = after({"phase": "Running"}, SAVED, gone=True)
     sights, statuses = observe(world), Statuses(cast(Api, wire), 1.0, Metrics())

@@ -27,7 +27,7 @@ from podium_operator.settings import OperatorSettings
 
 
 class Wire:
-    """Stands where the API server would: it notes what comes, and refuses with `refusal` (`verb`: this one alone)."""
+    """Replaces the API server: it records what it gets, and refuses with `refusal` (`verb`: only this verb)."""
 
     def __init__(self, refusal: ApiError | None = None, verb: str = "") -> None:
         self.calls: list[tuple[str, str, Mapping[str, Any]]] = []
@@ -61,8 +61,8 @@ class Wire:
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
-def test_parameters_that_cannot_be_drawn_cost_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """The range is wider than a float can say."""
+def test_parameters_that_cannot_be_drawn_do_not_affect_other_trials(caplog: pytest.LogCaptureFixture) -> None:
+    """The range is wider than a float can express."""
     wide = make_job("wide", parameters=[{"name": "lr", "min": -1.7e308, "max": 1.7e308}])
     wire, world = Wire(), make_world(wide, make_job())
     actuator = Actuator(
@@ -78,7 +78,9 @@ ANOTHER = ApiError(409, "Conflict", "the object has been modified; please apply 
 
 
 @pytest.mark.parametrize("refusal", [None, ANOTHER], ids=["written", "another object of that name"])
-def test_a_status_is_for_this_very_object(refusal: ApiError | None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_status_is_written_for_exactly_this_object(
+    refusal: ApiError | None, caplog: pytest.LogCaptureFixture
+) -> None:
     wire = Wire(refusal)
     job, trial = (
         item.model_copy(update={"metadata": item.metadata.model_copy(update={"resource_version": version})})
@@ -89,10 +91,10 @@ def test_a_status_is_for_this_very_object(refusal: ApiError | None, caplog: pyte
     statuses = Statuses(cast(Api, wire), 1.0, Metrics())
     asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
     assert wire.versions() == {"HyperParamTrial": "8", "HyperParamJob": "7"}
-    assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next cycle looks again"
+    assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next reconcile retries"
 
 
-def test_a_status_that_cannot_be_said_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_status_that_cannot_be_written_does_not_affect_the_others(caplog: pytest.LogCaptureFixture) -> None:
     wire, good, wrong = Wire(), make_job(), make_job("wrong")
     wrong = wrong.model_copy(update={"status": wrong.status.model_copy(update={"started_at": "today"})})
     world = make_world(wrong, good)
@@ -100,7 +102,7 @@ def test_a_status_that_cannot_be_said_costs_the_others_nothing(caplog: pytest.Lo
     statuses = Statuses(cast(Api, wire), 1.0, Metrics())
     asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
     assert [body["metadata"]["name"] for verb, _, body in wire.calls if verb == "status"] == ["sweep"]
-    assert "status of job lab/wrong not written" in caplog.text
+    assert "status of job lab/wrong was not written" in caplog.text
 
 
 def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:
@@ -110,7 +112,7 @@ def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:
     return actuator
 
 
-def test_a_requeue_says_why_and_what_it_may_cost_then_deletes_that_very_pod() -> None:
+def test_a_requeue_writes_its_reason_and_the_work_at_risk_then_deletes_exactly_that_pod() -> None:
     wire = Wire()
     saved = {"step": 50, "at": moment(0), "gpuSeconds": 20.0}
     trial = make_trial(phase="Running", lastStep=53, gpuSeconds=21.25, checkpoint=saved)
@@ -127,8 +129,8 @@ def test_a_requeue_says_why_and_what_it_may_cost_then_deletes_that_very_pod() ->
     assert wire.uids == ["uid-sweep-0-0"]
 
 
-@pytest.mark.parametrize("refusal", [ApiError(404, "NotFound", "gone"), ApiError(500, "Error", "etcd is away")])
-def test_a_requeue_whose_reason_could_not_be_written_deletes_nothing(refusal: ApiError) -> None:
+@pytest.mark.parametrize("refusal", [ApiError(404, "NotFound", "gone"), ApiError(500, "Error", "etcd is unreachable")])
+def test_a_requeue_without_a_written_reason_deletes_nothing(refusal: ApiError) -> None:
     wire = Wire(refusal)
     trial = make_trial(phase="Running")
     carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
@@ -136,8 +138,8 @@ def test_a_requeue_whose_reason_could_not_be_written_deletes_nothing(refusal: Ap
 
 
 def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
-    """Ended by somebody else some day, it would call that Podium's doing."""
-    wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
+    """Otherwise a later end for another reason would be attributed to Podium."""
+    wire = Wire(ApiError(403, "Forbidden", "a webhook refuses it"), "delete")
     trial = make_trial(phase="Running")
     carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
     written = [(verb, kind) for verb, kind, _ in wire.calls if kind == "Pod"]
@@ -145,10 +147,10 @@ def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
     assert wire.calls[-1][2]["metadata"]["annotations"] == {"podium.dev/requeue": None}
 
 
-def test_a_pod_that_could_not_be_deleted_is_left_alone_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each write to a pod wakes the next cycle: without one it would be told to go twenty times a second."""
+def test_a_pod_that_could_not_be_deleted_is_not_touched_during_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write to a pod wakes the next reconcile: without a pause it would be deleted twenty times a second."""
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
-    wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
+    wire = Wire(ApiError(403, "Forbidden", "a webhook refuses it"), "delete")
     trial = make_trial(phase="Running")
     world, told = make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room")
     actuator = carry_out(wire, world, told)
@@ -157,10 +159,10 @@ def test_a_pod_that_could_not_be_deleted_is_left_alone_for_a_pause(monkeypatch: 
     assert len(wire.calls) == once
     asyncio.run(operator_builders.carry_out(actuator, make_world(make_job(), trial), []))
     asyncio.run(operator_builders.carry_out(actuator, world, [told]))
-    assert len(wire.calls) == 2 * once, "a pod that was gone is not remembered"
+    assert len(wire.calls) == 2 * once, "a deleted pod is not remembered"
 
 
-def test_a_pod_that_goes_already_is_left_alone() -> None:
+def test_a_pod_that_is_being_deleted_is_not_touched() -> None:
     wire = Wire()
     trial = make_trial(phase="Running")
     world = make_world(make_job(), trial, make_pod(deleting=True))
@@ -168,7 +170,7 @@ def test_a_pod_that_goes_already_is_left_alone() -> None:
     assert wire.calls == []
 
 
-def test_an_older_attempt_that_still_lives_is_ended() -> None:
+def test_an_older_attempt_that_still_runs_is_deleted() -> None:
     wire = Wire()
     dead = make_pod("sweep-1", attempt=0, phase="Failed")
     pods = [make_pod(attempt=0, phase="Running"), make_pod(attempt=1), dead, make_pod("sweep-1", attempt=1)]
@@ -176,7 +178,7 @@ def test_an_older_attempt_that_still_lives_is_ended() -> None:
     assert wire.calls == [("delete", "Pod", {"name": "sweep-0-0"})]
 
 
-def test_a_new_attempt_waits_for_the_last_words_of_the_one_before() -> None:
+def test_a_new_attempt_waits_for_the_final_report_of_the_one_before() -> None:
     hold = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
 
     def verbs(*holds: dict[str, Any], silent: tuple[str, ...] = ()) -> list[str]:
@@ -189,16 +191,18 @@ def test_a_new_attempt_waits_for_the_last_words_of_the_one_before() -> None:
     assert verbs(hold) == []
     assert verbs(hold | {"end": moment()}) == ["create"]
     assert verbs() == ["create"]
-    assert verbs(hold, silent=("node-1",)) == ["create"], "that agent says nothing more"
+    assert verbs(hold, silent=("node-1",)) == ["create"], "that agent reports nothing more"
     assert verbs(hold | {"node": "gone"}) == ["create"]
 
 
 @pytest.mark.parametrize(
     ("stored", "last_words", "alone"),
     [(True, "", True), (False, "CUDA out of memory", True), (False, "KeyError", False)],
-    ids=["written", "seen in this very cycle, as after a restart", "another failure"],
+    ids=["written", "observed in this reconcile, as after a restart", "another failure"],
 )
-def test_who_ran_out_of_gpu_memory_is_retried_alone(stored: bool, last_words: str, alone: bool) -> None:
+def test_a_trial_that_ran_out_of_gpu_memory_is_retried_on_whole_gpus(
+    stored: bool, last_words: str, alone: bool
+) -> None:
     node = make_node()
     gpu = node.status.gpus[0].model_copy(update={"memory_total": 24 << 30})
     node = node.model_copy(update={"status": node.status.model_copy(update={"gpus": [gpu]})})
@@ -212,15 +216,15 @@ def test_who_ran_out_of_gpu_memory_is_retried_alone(stored: bool, last_words: st
     assert ("podium.dev/whole-gpu" in made["metadata"]["annotations"]) is alone
 
 
-def test_nobody_waits_for_last_words_for_ever() -> None:
+def test_waiting_for_a_final_report_is_bounded() -> None:
     trial = make_trial(allocations=[{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}])
     world = make_world(make_job(), trial, make_node())
     settling = Settling()
     assert [settling.settled(world, trial, now) for now in (10.0, 54.9, 55.0)] == [False, False, True]
 
 
-def test_a_pod_is_deleted_before_an_order_leaves_it_out_and_the_new_come_last() -> None:
-    """Else the agent would freeze what it has to thaw at once for its SIGTERM."""
+def test_deletions_come_before_run_queues_and_creations_last() -> None:
+    """Otherwise the agent would suspend a trial that it has to resume at once for its SIGTERM."""
     wire = Wire()
     going, coming = make_trial(0, phase="Running"), make_trial(1)
     world = make_world(make_job(), going, coming, make_pod(), make_node())

@@ -1,4 +1,4 @@
-"""Makes the builders of this folder importable by its tests."""
+"""Make the builders in this folder importable by its tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The demand test on cases known by hand, the door's numbers, and random sets whose promises must hold.
+"""Admission control: the demand test on hand-computed cases, the controller's messages, guarantees of random task sets.
 
-`PODIUM_REALTIME_SETS=10000 pytest tests/unit/realtime` is the long search.
+`PODIUM_REALTIME_SETS=10000 pytest tests/unit/realtime` runs the long search.
 """
 
 from __future__ import annotations
@@ -8,71 +8,71 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loads import LONG, searching
+from realtime_builders import RANDOM_SETS, hypothesis_settings
 
-from podium_realtime.admission.demand import Demand, examine
-from podium_realtime.admission.door import Gpu, admit
+from podium_realtime.admission.controller import GpuState, admit
+from podium_realtime.admission.demand import TaskDemand, processor_demand_test
+from podium_realtime.model.errors import RealtimeError
 from podium_realtime.model.network import chain, resnet18
-from podium_realtime.model.refusal import RealtimeError
 from podium_realtime.model.task import PeriodicTask
-from podium_realtime.simulation.promises import check
+from podium_realtime.simulation.guarantees import check_guarantees
 
 PAIR = chain("pair", [("a", 1.0, 1.0), ("b", 1.0, 1.0)])
 
 
 @pytest.mark.parametrize(
-    ("demands", "fits", "code"),
+    ("demands", "schedulable", "code"),
     [
         ([], True, "Fits"),
-        ([Demand(10, 10, 10, 1)], False, "Overloaded"),
-        ([Demand(10, 10, 9.9, 1)], True, "Fits"),
-        ([Demand(10, 4, 5, 1)], False, "DeadlinesNotMet"),
-        ([Demand(10, 10, 5, 1), Demand(10, 10, 4.9, 1)], True, "Fits"),
-        # EDF with preemption would do both; a stage of 3 that just began makes the short one late
-        ([Demand(4, 4, 2, 0.5), Demand(100, 100, 6, 3)], False, "DeadlinesNotMet"),
-        ([Demand(4, 4, 2, 0.5), Demand(100, 100, 6, 2)], True, "Fits"),
-        # the second deadline of the short one, not its first
-        ([Demand(4, 4, 2, 2), Demand(9, 9, 4, 0.5), Demand(50, 49, 1.1, 0.1)], True, "Fits"),
+        ([TaskDemand(10, 10, 10, 1)], False, "Overloaded"),
+        ([TaskDemand(10, 10, 9.9, 1)], True, "Fits"),
+        ([TaskDemand(10, 4, 5, 1)], False, "DeadlinesNotMet"),
+        ([TaskDemand(10, 10, 5, 1), TaskDemand(10, 10, 4.9, 1)], True, "Fits"),
+        # preemptive EDF could schedule both; a stage of 3 that has just started makes the short task late
+        ([TaskDemand(4, 4, 2, 0.5), TaskDemand(100, 100, 6, 3)], False, "DeadlinesNotMet"),
+        ([TaskDemand(4, 4, 2, 0.5), TaskDemand(100, 100, 6, 2)], True, "Fits"),
+        # the tightest instant is the second deadline of the short task, not its first
+        ([TaskDemand(4, 4, 2, 2), TaskDemand(9, 9, 4, 0.5), TaskDemand(50, 49, 1.1, 0.1)], True, "Fits"),
     ],
 )
-def test_demand(demands: list[Demand], fits: bool, code: str) -> None:
-    found = examine(demands)
-    assert (found.fits, found.code) == (fits, code)
+def test_processor_demand_on_hand_computed_cases(demands: list[TaskDemand], schedulable: bool, code: str) -> None:
+    result = processor_demand_test(demands)
+    assert (result.schedulable, result.code) == (schedulable, code)
 
 
-def test_close_to_full_the_short_test_decides() -> None:
-    # the demand test would have to look at millions of instants
-    full = [Demand(1.0 + 0.001 * n, 1.0 + 0.001 * n, (1.0 + 0.001 * n) / 10.000001, 0.05) for n in range(10)]
-    assert examine(full).code == "UtilisationTooHigh"
+def test_the_density_test_decides_near_full_utilisation() -> None:
+    # the processor demand test would have to compute the demand at millions of instants
+    full = [TaskDemand(1.0 + 0.001 * n, 1.0 + 0.001 * n, (1.0 + 0.001 * n) / 10.000001, 0.05) for n in range(10)]
+    assert processor_demand_test(full).code == "UtilisationTooHigh"
 
 
-def gpu(contexts: int = 2) -> Gpu:
-    return Gpu("gpu-0", contexts, {("pair", context): (0.001, 0.001) for context in range(contexts)})
+def make_gpu(contexts: int = 2) -> GpuState:
+    return GpuState("gpu-0", contexts, {("pair", context): (0.001, 0.001) for context in range(contexts)})
 
 
-def test_the_door_fills_the_least_used_context_and_says_its_numbers() -> None:
-    state = gpu()
-    where = []
+def test_the_controller_fills_the_least_used_context_and_reports_utilisation() -> None:
+    gpu = make_gpu()
+    contexts = []
     for number in range(5):
-        decision = admit(PeriodicTask(f"t{number}", PAIR, 0.005, 0.005), state)
-        state = decision.gpu
-        where.append(decision.gpu.homes.get(f"t{number}", -1))
-    assert where == [0, 1, 0, 1, -1]
+        decision = admit(PeriodicTask(f"t{number}", PAIR, 0.005, 0.005), gpu)
+        gpu = decision.gpu
+        contexts.append(decision.gpu.context_of.get(f"t{number}", -1))
+    assert contexts == [0, 1, 0, 1, -1]
     assert decision.code == "Overloaded"
     assert "t4" in decision.message
-    assert "1.200" in decision.message  # the utilisation that it would be
+    assert "1.200" in decision.message  # the utilisation with the rejected task
     assert "a period of 10." in decision.message
 
 
-def test_the_cure_that_the_door_names_works() -> None:
-    state = gpu(1)
-    state = admit(PeriodicTask("t0", PAIR, 0.004, 0.003), state).gpu
-    refused = admit(PeriodicTask("t1", PAIR, 0.003, 0.003), state)
-    assert not refused.accepted
-    period = float(refused.message.split("a period of ")[1].split(" ms")[0]) * 1e-3
-    deadline = float(refused.message.split("a deadline of ")[1].split(" ms")[0]) * 1e-3
+def test_the_period_that_the_controller_suggests_is_admitted() -> None:
+    gpu = make_gpu(1)
+    gpu = admit(PeriodicTask("t0", PAIR, 0.004, 0.003), gpu).gpu
+    rejected = admit(PeriodicTask("t1", PAIR, 0.003, 0.003), gpu)
+    assert not rejected.accepted
+    period = float(rejected.message.split("a period of ")[1].split(" ms")[0]) * 1e-3
+    deadline = float(rejected.message.split("a deadline of ")[1].split(" ms")[0]) * 1e-3
     # the message rounds to 0.1 ms
-    assert admit(PeriodicTask("t1", PAIR, period + 1e-4, min(period, deadline) + 1e-4), state).accepted
+    assert admit(PeriodicTask("t1", PAIR, period + 1e-4, min(period, deadline) + 1e-4), gpu).accepted
 
 
 @pytest.mark.parametrize(
@@ -82,24 +82,24 @@ def test_the_cure_that_the_door_names_works() -> None:
         (PeriodicTask("t9", resnet18(), 1.0, 1.0), "task t9: network"),
     ],
 )
-def test_the_door_refuses_by_task_and_field(task: PeriodicTask, where: str) -> None:
-    state = admit(PeriodicTask("t0", PAIR, 1.0, 1.0), gpu()).gpu
+def test_invalid_requests_are_rejected_with_task_and_field(task: PeriodicTask, where: str) -> None:
+    gpu = admit(PeriodicTask("t0", PAIR, 1.0, 1.0), make_gpu()).gpu
     with pytest.raises(RealtimeError) as error:
-        admit(task, state)
+        admit(task, gpu)
     assert error.value.where == where
 
 
-@searching(100, LONG)
+@hypothesis_settings(100, RANDOM_SETS)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_promises_hold_for_random_sets(seed: int) -> None:
-    assert check(seed).missed == 0
+def test_admitted_random_task_sets_meet_all_deadlines(seed: int) -> None:
+    assert check_guarantees(seed).missed == 0
 
 
-def test_the_random_sets_are_worth_the_trouble() -> None:
-    """Full contexts, many tasks, many releases; and a door that believes too short times breaks its promises."""
+def test_random_task_sets_are_demanding_enough() -> None:
+    """Contexts are full, with many tasks and releases, and worst-case times that are too short lead to misses."""
     seeds = range(60)
-    found = [check(seed) for seed in seeds]
-    assert sum(one.refused for one in found) > len(seeds)
-    assert sum(one.releases for one in found) > 20 * len(seeds)
-    assert sum(one.utilisation > 0.7 for one in found) > len(seeds) / 3
-    assert sum(check(seed, belief=0.5).missed > 0 for seed in seeds) > 5
+    checks = [check_guarantees(seed) for seed in seeds]
+    assert sum(check.rejected for check in checks) > len(seeds)
+    assert sum(check.releases for check in checks) > 20 * len(seeds)
+    assert sum(check.utilisation > 0.7 for check in checks) > len(seeds) / 3
+    assert sum(check_guarantees(seed, time_scale=0.5).missed > 0 for seed in seeds) > 5

@@ -1,4 +1,4 @@
-"""Whatever the tasks and the policy: precedence, places, order and bookkeeping hold in the simulation."""
+"""Property tests: under every policy and task set, simulated runs satisfy the invariants."""
 
 from __future__ import annotations
 
@@ -7,70 +7,81 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loads import CASES, DIAMOND, LONG, Case, play, searching, task_sets
+from realtime_builders import (
+    CASES,
+    DIAMOND,
+    RANDOM_SETS,
+    PolicyCase,
+    hypothesis_settings,
+    simulate_case,
+    task_sets,
+)
 
-from podium_realtime.model.task import PeriodicTask, identical
-from podium_realtime.record.invariants import violations
-from podium_realtime.record.run import Run
-from podium_realtime.scheduling.work import JobEnd, Outcome
+from podium_realtime.model.task import PeriodicTask, identical_tasks
+from podium_realtime.results.invariants import violations
+from podium_realtime.results.trace import ScheduleTrace
+from podium_realtime.scheduling.jobs import JobOutcome, JobResult
 
 SECONDS = 0.15
-relaxed = searching(15, LONG // len(CASES))  # so many sets over all cases
+random_sets = hypothesis_settings(15, RANDOM_SETS // len(CASES))  # the long search divides its sets by the cases
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@relaxed
+@random_sets
 @given(tasks=task_sets(), seed=st.integers(0, 9), patience=st.sampled_from([0.0, 0.3, 1.0]))
-def test_every_run_is_sound(case: Case, tasks: tuple[PeriodicTask, ...], seed: int, patience: float) -> None:
-    run = play(case, tasks, SECONDS, seed, patience)
-    assert violations(run, case.pool, case.policy, case.shared_queue) == []
+def test_every_run_satisfies_the_invariants(
+    case: PolicyCase, tasks: tuple[PeriodicTask, ...], seed: int, patience: float
+) -> None:
+    trace = simulate_case(case, tasks, SECONDS, seed, patience)
+    assert violations(trace, case.pool, case.policy, case.shared_queue) == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@relaxed
+@random_sets
 @given(tasks=task_sets())
-def test_every_release_ends_once_and_nothing_is_invented(case: Case, tasks: tuple[PeriodicTask, ...]) -> None:
-    run = play(case, tasks, SECONDS)
+def test_every_release_has_exactly_one_result(case: PolicyCase, tasks: tuple[PeriodicTask, ...]) -> None:
+    trace = simulate_case(case, tasks, SECONDS)
     for task in tasks:
-        numbers = sorted(end.job.number for end in run.ends if end.job.task.name == task.name)
+        numbers = sorted(result.job.number for result in trace.jobs if result.job.task.name == task.name)
         assert numbers == list(range(len(numbers)))
-        due = (SECONDS - task.offset) / task.period
-        assert due - 0.001 <= len(numbers) <= due + 1.001
+        expected = (SECONDS - task.offset) / task.period
+        assert expected - 0.001 <= len(numbers) <= expected + 1.001
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_same_seed_same_run(case: Case) -> None:
-    tasks = identical(6, DIAMOND, 60.0)
-    assert play(case, tasks, SECONDS, seed=3) == play(case, tasks, SECONDS, seed=3)
-    assert play(case, tasks, SECONDS, seed=3).spans != play(case, tasks, SECONDS, seed=4).spans
+def test_a_run_depends_on_the_seed_alone(case: PolicyCase) -> None:
+    tasks = identical_tasks(6, DIAMOND, 60.0)
+    first, repeated = (simulate_case(case, tasks, SECONDS, seed=3) for _ in range(2))
+    assert first == repeated
+    assert first.executions != simulate_case(case, tasks, SECONDS, seed=4).executions
 
 
 @pytest.mark.parametrize("fault", ["early", "crowded", "twice", "order", "late"])
-def test_the_invariants_see_faults(fault: str) -> None:
-    """An instrument that cannot show a fault proves nothing."""
+def test_the_invariants_detect_faults(fault: str) -> None:
     case = CASES[0]
-    run = play(case, identical(12, DIAMOND, 60.0, spread=False), SECONDS)
-    assert violations(run, case.pool, case.policy, False) == []
-    assert violations(_broken(run, fault), case.pool, case.policy, False)
+    trace = simulate_case(case, identical_tasks(12, DIAMOND, 60.0, spread=False), SECONDS)
+    assert violations(trace, case.pool, case.policy, False) == []
+    assert violations(_with_fault(trace, fault), case.pool, case.policy, False)
 
 
-def _broken(run: Run, fault: str) -> Run:
-    spans = list(run.spans)
+def _with_fault(trace: ScheduleTrace, fault: str) -> ScheduleTrace:
+    """Return the trace with one kind of fault."""
+    executions = list(trace.executions)
     if fault == "early":
-        spans = [replace(s, began=0.0) if s.work.stages[0].index == 3 else s for s in spans]
+        executions = [replace(e, started=0.0) if e.batch.stages[0].index == 3 else e for e in executions]
     elif fault == "crowded":
-        spans = [replace(s, work=replace(s.work, context=0)) for s in spans]
+        executions = [replace(e, batch=replace(e.batch, context=0)) for e in executions]
     elif fault == "twice":
-        spans.append(spans[0])
+        executions.append(executions[0])
     elif fault == "order":
-        numbers = sorted(s.work.number for s in spans)
-        mirror = dict(zip(numbers, reversed(numbers), strict=True))
-        spans = [replace(s, work=replace(s.work, number=mirror[s.work.number])) for s in spans]
-    ends = run.ends
+        numbers = sorted(e.batch.number for e in executions)
+        mirrored = dict(zip(numbers, reversed(numbers), strict=True))
+        executions = [replace(e, batch=replace(e.batch, number=mirrored[e.batch.number])) for e in executions]
+    jobs = trace.jobs
     if fault == "late":
-        ends = tuple(_relabelled(end) for end in ends)
-    return Run(run.seconds, ends, tuple(spans))
+        jobs = tuple(_met_as_late(result) for result in jobs)
+    return ScheduleTrace(trace.seconds, jobs, tuple(executions))
 
 
-def _relabelled(end: JobEnd) -> JobEnd:
-    return replace(end, outcome=Outcome.LATE) if end.outcome is Outcome.MET else end
+def _met_as_late(result: JobResult) -> JobResult:
+    return replace(result, outcome=JobOutcome.LATE) if result.outcome is JobOutcome.MET else result

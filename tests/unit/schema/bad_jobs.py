@@ -1,4 +1,4 @@
-"""Reads bad_jobs.yaml: for the unit tests beside it and for tests/integration/test_crds.py, by path."""
+"""Reads bad_jobs.yaml for the unit tests in this folder and for tests/integration/test_crds.py."""
 
 from __future__ import annotations
 
@@ -14,42 +14,46 @@ _TABLE = read_manifests([Path(__file__).with_suffix(".yaml")])[0]
 
 @dataclass(frozen=True, slots=True)
 class BadJob:
+    """An invalid job and the words of its rejection; bad_jobs.yaml describes the fields."""
+
     name: str
     manifest: dict[str, Any]
     field: str
-    apply: str | None  # None: the API server takes it
+    apply: str | None  # None: the API server accepts it
     check: str
     code: str
 
 
 def good() -> dict[str, Any]:
+    """Return a valid job."""
     return copy.deepcopy(_TABLE["good"])
 
 
 def changed(change: dict[str, Any]) -> dict[str, Any]:
-    """The good job with each path set to its value; null removes."""
+    """Return the valid job with each path set to its value; null removes the field."""
     manifest = good()
     for path, value in change.items():
-        *way, last = path.split(".")
-        here: Any = manifest
-        for part in way:
-            here = here[int(part)] if isinstance(here, list) else here[part]
+        *parents, last = path.split(".")
+        node: Any = manifest
+        for part in parents:
+            node = node[int(part)] if isinstance(node, list) else node[part]
         if value is None:
-            del here[last]
+            del node[last]
         else:
-            here[last] = value
+            node[last] = value
     return manifest
 
 
 def bad() -> list[BadJob]:
+    """Return all invalid jobs of the table."""
     return [
         BadJob(
-            one["name"],
-            changed(one["change"]),
-            one["field"],
-            one.get("apply"),
-            one.get("check") or one["apply"],
-            one["code"],
+            row["name"],
+            changed(row["change"]),
+            row["field"],
+            row.get("apply"),
+            row.get("check") or row["apply"],
+            row["code"],
         )
-        for one in _TABLE["bad"]
+        for row in _TABLE["bad"]
     ]

@@ -1,4 +1,4 @@
-"""The generated files are what the models say; the schema is structural; every field says what it means."""
+"""Generated CRDs and reference pages: up to date, structural, with a description of every field."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
 def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every node of the schema with its path."""
     yield path, schema
     for name, field in schema.get("properties", {}).items():
         yield from nodes(field, f"{path}.{name}".lstrip("."))
@@ -32,7 +33,7 @@ def test_generated_files_are_up_to_date() -> None:
     assert list(differences(ROOT)) == [], "run `make generate`"
 
 
-def test_check_names_each_stale_file_and_write_mends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_lists_stale_files_and_write_updates_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "pyproject.toml").touch()
     assert main(["--check", "--root", str(tmp_path)]) == 1
     assert capsys.readouterr().out.count("not up to date; run `make generate`: ") == len(files())
@@ -42,13 +43,13 @@ def test_check_names_each_stale_file_and_write_mends_it(tmp_path: Path, capsys: 
     assert main(["--check", "--root", str(tmp_path)]) == 1
 
 
-def test_a_folder_that_is_no_project_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_project_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         main(["--write", "--root", str(tmp_path)])
 
 
 @EACH_KIND
-def test_any_yaml_reader_gives_the_same_definition(kind: Kind) -> None:
+def test_all_yaml_parsers_read_the_same_definition(kind: Kind) -> None:
     text = files()[Path(f"crds/{kind.plural}.yaml")]
     assert yaml.safe_load(text) == YAML(typ="safe", pure=True).load(text) == crd(kind)
     assert json.loads(json.dumps(crd(kind))) == crd(kind)
@@ -66,37 +67,37 @@ def test_the_schema_is_structural(kind: Kind) -> None:
 
 
 @EACH_KIND
-def test_every_field_says_what_it_means(kind: Kind) -> None:
-    mute = [
+def test_every_field_has_a_description(kind: Kind) -> None:
+    undescribed = [
         path
         for path, node in nodes(open_api(kind))
         if path.startswith(("spec", "status"))
         and not path.endswith(("]", "}"))
         and not node.get("description")
-        # fields of a pod that pass unread need no words of ours
+        # Podium passes these fields on to the pod without reading them
         and node != {PRESERVE: True}
     ]
-    assert mute == []
+    assert undescribed == []
 
 
 @EACH_KIND
 def test_a_status_has_no_defaults(kind: Kind) -> None:
-    """A phase that nobody reported would look like a report."""
+    """A default phase would look like a reported one."""
     assert [path for path, node in nodes(open_api(kind)) if path.startswith("status") and "default" in node] == []
 
 
-def test_defaults_are_the_models() -> None:
+def test_schema_defaults_are_those_of_the_models() -> None:
     spec = schema_of(KINDS[0].model, defaults=True)["properties"]["spec"]["properties"]
     assert spec["search"]["default"] == {"algorithm": "random", "seed": 0, "settings": {}}
     assert spec["trials"]["properties"]["parallel"]["default"] == "auto"
     assert spec["policy"]["properties"]["name"]["default"] == "envelope"
-    assert "default" not in spec["suspension"], "CEL could not tell a wish from the default"
+    assert "default" not in spec["suspension"], "CEL could not distinguish a given value from the default"
     assert spec["suspension"]["properties"]["methods"]["default"] == ["freeze"]
     assert "default" not in spec["objective"]["properties"]["target"]
 
 
 @pytest.mark.parametrize("rule", [rule for kind in KINDS for rule in kind.rules], ids=lambda rule: rule.code)
-def test_rules_say_what_to_do_in_one_line(rule: Rule) -> None:
+def test_rule_messages_fit_on_one_line(rule: Rule) -> None:
     entry = rule.validation()
     assert "\n" not in entry["message"] + entry["rule"]
     assert not entry["message"].endswith(".")
@@ -104,7 +105,7 @@ def test_rules_say_what_to_do_in_one_line(rule: Rule) -> None:
 
 
 @EACH_KIND
-def test_reference_pages_name_every_field(kind: Kind) -> None:
+def test_reference_pages_list_every_field(kind: Kind) -> None:
     page = files()[Path(f"docs/reference/{kind.name.lower()}.md")]
     for path, node in nodes(open_api(kind)):
         part, _, field = path.partition(".")

@@ -1,4 +1,4 @@
-"""YAML as kubectl reads it. Whether kubectl really does is asked in tests/integration/test_crds.py."""
+"""Parsing of YAML as kubectl does it; tests/integration/test_crds.py compares with kubectl itself."""
 
 from __future__ import annotations
 
@@ -35,34 +35,34 @@ from podium_core.schema.manifests import ManifestError, parse_manifests, read_ma
         ("[1e-1, a]", [0.1, "a"]),
     ],
 )
-def test_plain_words(text: str, value: Any) -> None:
-    read = parse_manifests(f"x: {text}")[0]["x"]
-    assert read == value
-    assert type(read) is type(value)
+def test_plain_scalars_are_read_as_kubectl_reads_them(text: str, value: Any) -> None:
+    parsed = parse_manifests(f"x: {text}")[0]["x"]
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
-def test_what_pyyaml_would_make_of_it() -> None:
+def test_exponents_without_a_dot_are_numbers() -> None:
     assert yaml.safe_load("min: 1e-4") == {"min": "1e-4"}
     assert parse_manifests("min: 1e-4") == [{"min": 1e-4}]
 
 
-def test_several_documents_in_several_files(tmp_path: Path) -> None:
+def test_several_documents_in_several_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("kind: A\n---\n---\nkind: B\n")
     (tmp_path / "b.json").write_text('{"kind": "C", "on": 1}')
-    found = read_manifests([tmp_path / "a.yaml", tmp_path / "b.json"])
-    assert found == [{"kind": "A"}, {"kind": "B"}, {"kind": "C", "on": 1}]
+    parsed = read_manifests([tmp_path / "a.yaml", tmp_path / "b.json"])
+    assert parsed == [{"kind": "A"}, {"kind": "B"}, {"kind": "C", "on": 1}]
 
 
-def test_json_is_read_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects saved from a cluster are megabytes: the YAML reader is not asked."""
+def test_json_is_read_with_the_json_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects saved from a cluster have megabytes, for which the YAML parser would be too slow."""
     monkeypatch.setattr(manifests, "YAML", None)
     text = '\n{\t"a": [1.0, 1e-4, 1E3, 7], "b": "\\ud83d\\ude00", "c": null}\n'
     assert parse_manifests(text) == [{"a": [1, 1e-4, 1000, 7], "b": "\U0001f600", "c": None}]
     assert type(parse_manifests(text)[0]["a"][0]) is int
 
 
-@pytest.mark.parametrize("text", ["{a: 1, b: yes}", "{a: 1, b: yes} # said\n", '{"a": 1, "b": yes}\n---\n'])
-def test_a_brace_may_begin_yaml(text: str) -> None:
+@pytest.mark.parametrize("text", ["{a: 1, b: yes}", "{a: 1, b: yes} # comment\n", '{"a": 1, "b": yes}\n---\n'])
+def test_yaml_may_start_with_a_brace(text: str) -> None:
     assert parse_manifests(text) == [{"a": 1, "b": True}]
 
 
@@ -81,13 +81,13 @@ def test_a_brace_may_begin_yaml(text: str) -> None:
         ("a: &a {b: *a}", "f.yaml: nested too deeply"),
     ],
 )
-def test_what_is_no_manifest(text: str, words: str) -> None:
+def test_invalid_manifests_are_rejected(text: str, words: str) -> None:
     with pytest.raises(ManifestError, match=words):
         parse_manifests(text, "f.yaml")
 
 
-def test_aliases_of_aliases_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine lines stood for a thousand million values, and each was written out."""
+def test_the_number_of_values_behind_aliases_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine lines of nested aliases can stand for a thousand million values."""
     monkeypatch.setattr(manifests, "MAX_VALUES", 1000)
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]

@@ -1,4 +1,4 @@
-"""What is refused without an API server: the table of wrong jobs, and what the table cannot hold."""
+"""Validation without an API server: the table of invalid jobs, and cases that do not fit the table."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def test_the_good_job_has_no_problems() -> None:
 
 
 @pytest.mark.parametrize("job", TABLE.bad(), ids=lambda job: job.name)
-def test_wrong_jobs_are_refused_with_field_value_and_cure(job: Any) -> None:
-    found = problems(job.manifest)
-    assert [
-        one for one in found if one.field.startswith(job.field) and job.check in one.message and one.code == job.code
-    ], found
+def test_invalid_jobs_are_rejected_with_field_and_remedy(job: Any) -> None:
+    reported = problems(job.manifest)
+    assert any(
+        problem.field.startswith(job.field) and job.check in problem.message and problem.code == job.code
+        for problem in reported
+    ), reported
 
 
-def test_every_rule_has_a_wrong_job() -> None:
+def test_every_rule_has_an_invalid_job() -> None:
     rules = {rule.code for rule in JOB_RULES if rule.holds is not None}
     assert rules <= {job.code for job in TABLE.bad()}
 
@@ -53,9 +54,9 @@ def test_every_rule_has_a_wrong_job() -> None:
         ("finetune", [("NotYetSupported", "spec.queue")]),
     ],
 )
-def test_the_three_searches(example: str, codes: list[tuple[str, str]]) -> None:
+def test_the_example_jobs_have_only_known_problems(example: str, codes: list[tuple[str, str]]) -> None:
     manifest = read_manifests([ROOT / f"crds/examples/{example}.yaml"])[0]
-    assert [(one.code, one.field) for one in problems(manifest)] == codes
+    assert [(problem.code, problem.field) for problem in problems(manifest)] == codes
 
 
 @pytest.mark.parametrize(
@@ -68,33 +69,33 @@ def test_the_three_searches(example: str, codes: list[tuple[str, str]]) -> None:
         ({**TABLE.good(), "metadata": None, "spec": None}, "spec.objective: is required"),
     ],
 )
-def test_what_is_no_job_at_all(manifest: dict[str, Any], message: str) -> None:
-    refused = parse_job(manifest)
-    assert isinstance(refused, Refusal)
-    assert str(refused).startswith(message)
+def test_manifests_that_are_not_jobs_are_rejected(manifest: dict[str, Any], message: str) -> None:
+    rejected = parse_job(manifest)
+    assert isinstance(rejected, Refusal)
+    assert str(rejected).startswith(message)
 
 
-def test_all_wrong_fields_are_said_at_once() -> None:
+def test_all_invalid_fields_are_reported_at_once() -> None:
     manifest = TABLE.changed({"spec.objective.direction": "up", "spec.trials.max": 0, "spec.parameters.0.min": "a"})
-    assert [one.field for one in problems(manifest)] == [
+    assert [problem.field for problem in problems(manifest)] == [
         "spec.objective.direction",
         "spec.parameters[0].min",
         "spec.trials.max",
     ]
 
 
-def test_numbers_beyond_json_are_no_numbers() -> None:
+def test_infinity_and_nan_are_rejected() -> None:
     for value in (float("inf"), float("nan")):
-        refused = parse_job(TABLE.changed({"spec.parameters.0.max": value}))
-        assert isinstance(refused, Refusal)
-        assert refused.field == "spec.parameters[0].max"
+        rejected = parse_job(TABLE.changed({"spec.parameters.0.max": value}))
+        assert isinstance(rejected, Refusal)
+        assert rejected.field == "spec.parameters[0].max"
 
 
 @pytest.mark.parametrize(
     ("name", "variable"),
     [("lr", "LR"), ("learning-rate", "LEARNING_RATE"), ("opt.beta1", "OPT_BETA1"), ("_x", "_X")],
 )
-def test_variable_of_a_parameter(name: str, variable: str) -> None:
+def test_a_parameter_has_an_environment_variable(name: str, variable: str) -> None:
     assert env_name(name) == f"PODIUM_PARAM_{variable}"
 
 
@@ -114,7 +115,7 @@ def test_variable_of_a_parameter(name: str, variable: str) -> None:
         ([{"name": "a", "min": 1.7e308, "max": -1.7e308, "step": 1}], 1),
     ],
 )
-def test_points_of_a_grid(parameters: list[dict[str, Any]], points: int | None) -> None:
+def test_grid_points_are_counted(parameters: list[dict[str, Any]], points: int | None) -> None:
     assert grid_points(spec_of(parameters=parameters)) == points
 
 
@@ -135,7 +136,7 @@ def test_points_of_a_grid(parameters: list[dict[str, Any]], points: int | None) 
         ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": list(range(9))}]}, "not tried"),
     ],
 )
-def test_notes_on_a_job_that_is_accepted(change: dict[str, Any], words: str) -> None:
+def test_accepted_jobs_can_have_notes(change: dict[str, Any], words: str) -> None:
     spec = spec_of(**change)
     assert check(spec) == ()
     assert words in " ".join(notes(spec))
@@ -182,5 +183,5 @@ def test_notes_on_a_job_that_is_accepted(change: dict[str, Any], words: str) -> 
     ],
     ids=str,
 )
-def test_what_must_not_be_refused(change: dict[str, Any]) -> None:
+def test_valid_jobs_are_accepted(change: dict[str, Any]) -> None:
     assert check(spec_of(**change)) == ()

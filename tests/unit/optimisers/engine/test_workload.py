@@ -1,4 +1,4 @@
-"""Bad input is refused with the job and the field; good input keeps its columns."""
+"""Invalid input is refused with the job and the field; valid input keeps its columns."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podium_optimisers.engine.cluster import Cluster, Costs
+from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
 from podium_optimisers.engine.simulation import simulate
-from podium_optimisers.engine.traces import poisson, read_philly, synthetic_trace
-from podium_optimisers.engine.workload import Job, Workload, WorkloadError
-from podium_optimisers.preemptive.policies import Fifo
+from podium_optimisers.engine.traces import poisson_workload, read_philly_trace, synthetic_trace
+from podium_optimisers.engine.workload import BatchJob, Workload, WorkloadError
+from podium_optimisers.preemptive.policies import FifoPolicy
 
-GOOD = Job("good", 0.0, 5.0)
+GOOD = BatchJob("good", 0.0, 5.0)
 TRACE = "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.0,1,66.0,11cb48\n"
 
 
 @pytest.mark.parametrize(
     ("job", "code", "field"),
     [
-        (Job("bad", -1.0, 5.0), "InvalidValue", "arrival"),
-        (Job("bad", math.nan, 5.0), "InvalidValue", "arrival"),
-        (Job("bad", math.inf, 5.0), "InvalidValue", "arrival"),
-        (Job("bad", 0.0, -5.0), "InvalidValue", "duration"),
-        (Job("bad", 0.0, 0.0), "InvalidValue", "duration"),
-        (Job("bad", 0.0, math.nan), "InvalidValue", "duration"),
-        (Job("bad", 0.0, math.inf), "InvalidValue", "duration"),
-        (Job("bad", 0.0, 5.0, 0), "InvalidValue", "gpus"),
-        (Job("bad", 0.0, 5.0, 1.5), "InvalidValue", "gpus"),  # type: ignore[arg-type]
-        (Job("bad", 0.0, 5.0, math.nan), "InvalidValue", "gpus"),  # type: ignore[arg-type]
-        (Job("bad", 0.0, 5.0, math.inf), "InvalidValue", "gpus"),  # type: ignore[arg-type]
-        (Job("bad", 0.0, 5.0, 10**30), "InvalidValue", "gpus"),
+        (BatchJob("bad", -1.0, 5.0), "InvalidValue", "arrival"),
+        (BatchJob("bad", math.nan, 5.0), "InvalidValue", "arrival"),
+        (BatchJob("bad", math.inf, 5.0), "InvalidValue", "arrival"),
+        (BatchJob("bad", 0.0, -5.0), "InvalidValue", "duration"),
+        (BatchJob("bad", 0.0, 0.0), "InvalidValue", "duration"),
+        (BatchJob("bad", 0.0, math.nan), "InvalidValue", "duration"),
+        (BatchJob("bad", 0.0, math.inf), "InvalidValue", "duration"),
+        (BatchJob("bad", 0.0, 5.0, 0), "InvalidValue", "gpus"),
+        (BatchJob("bad", 0.0, 5.0, 1.5), "InvalidValue", "gpus"),  # type: ignore[arg-type]
+        (BatchJob("bad", 0.0, 5.0, math.nan), "InvalidValue", "gpus"),  # type: ignore[arg-type]
+        (BatchJob("bad", 0.0, 5.0, math.inf), "InvalidValue", "gpus"),  # type: ignore[arg-type]
+        (BatchJob("bad", 0.0, 5.0, 10**30), "InvalidValue", "gpus"),
     ],
 )
-def test_a_bad_job_is_named(job: Job, code: str, field: str) -> None:
+def test_an_invalid_job_is_named(job: BatchJob, code: str, field: str) -> None:
     with pytest.raises(WorkloadError) as refused:
         Workload.of([GOOD, job])
     assert (refused.value.code, refused.value.job, refused.value.field) == (code, "bad", field)
@@ -51,9 +51,9 @@ def test_widths_in_a_column_are_whole_numbers(width: float) -> None:
 
 
 def test_a_job_wider_than_the_cluster_is_named() -> None:
-    workload = Workload.of([GOOD, Job("wide", 1.0, 5.0, gpus=9)])
-    with pytest.raises(WorkloadError, match="JobTooLarge: job wide, gpus: 9 GPUs are asked for and the cluster has 8"):
-        simulate(workload, Cluster(2, 4), Fifo())
+    workload = Workload.of([GOOD, BatchJob("wide", 1.0, 5.0, gpus=9)])
+    with pytest.raises(WorkloadError, match="JobTooLarge: job wide, gpus: the job needs 9 GPUs and the cluster has 8"):
+        simulate(workload, GpuCluster(2, 4), FifoPolicy())
 
 
 def test_columns_of_different_length_are_refused() -> None:
@@ -63,30 +63,32 @@ def test_columns_of_different_length_are_refused() -> None:
         Workload(np.zeros(2), np.ones(2), np.ones(2, dtype=np.int64), groups=("one",))
 
 
-@pytest.mark.parametrize("call", [lambda: Cluster(0, 4), lambda: Cluster(1, -1), lambda: Costs(math.nan)])
-def test_bad_settings_are_refused(call: object) -> None:
-    with pytest.raises(ValueError, match="give"):
+@pytest.mark.parametrize(
+    "call", [lambda: GpuCluster(0, 4), lambda: GpuCluster(1, -1), lambda: PreemptionCosts(math.nan)]
+)
+def test_invalid_settings_are_refused(call: object) -> None:
+    with pytest.raises(ValueError, match="must be"):
         call()  # type: ignore[operator]
 
 
 def test_an_empty_workload_has_an_empty_outcome() -> None:
-    outcome = simulate(Workload.of([]), Cluster(1, 1), Fifo())
-    assert len(outcome.finish) == outcome.events == 0
+    result = simulate(Workload.of([]), GpuCluster(1, 1), FifoPolicy())
+    assert len(result.finish) == result.events == 0
 
 
-def test_rows_are_taken_with_their_labels() -> None:
-    workload = Workload.of([GOOD, Job("other", 1.0, 2.0, 3, "u", "g", "t")])
-    kept = workload.take(np.array([False, True]))
+def test_selected_rows_keep_their_labels() -> None:
+    workload = Workload.of([GOOD, BatchJob("other", 1.0, 2.0, 3, "u", "g", "t")])
+    kept = workload.select(np.array([False, True]))
     assert (kept.names, kept.users, kept.groups, kept.templates) == (("other",), ("u",), ("g",), ("t",))
     assert kept.gpus.tolist() == [3]
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_philly_is_read(tmp_path: Path, packed: bool) -> None:
+def test_the_philly_trace_is_read(tmp_path: Path, packed: bool) -> None:
     text = TRACE + "2017-10-09 07:00:55,120.5,8,964.0,6214e9\n"
     path = tmp_path / ("philly.csv.gz" if packed else "philly.csv")
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    workload = read_philly(path)
+    workload = read_philly_trace(path)
     assert workload.arrival.tolist() == [60.0, 0.0]
     assert workload.duration.tolist() == [66.0, 120.5]
     assert workload.gpus.tolist() == [1, 8]
@@ -107,11 +109,11 @@ def test_philly_is_read(tmp_path: Path, packed: bool) -> None:
         ("2017-10-09 07:00:55", "line 3", "duration"),
     ],
 )
-def test_a_bad_line_of_a_trace_is_named(tmp_path: Path, line: str, job: str, field: str) -> None:
+def test_an_invalid_line_of_a_trace_is_named(tmp_path: Path, line: str, job: str, field: str) -> None:
     path = tmp_path / "philly.csv"
     path.write_text(TRACE + line + "\n")
     with pytest.raises(WorkloadError) as refused:
-        read_philly(path)
+        read_philly_trace(path)
     assert (refused.value.job, refused.value.field) == (job, field)
 
 
@@ -119,7 +121,7 @@ def test_a_trace_without_its_columns_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "philly.csv"
     path.write_text("when,what\n1,2\n")
     with pytest.raises(WorkloadError, match=r"philly\.csv needs the columns timestamp"):
-        read_philly(path)
+        read_philly_trace(path)
 
 
 @pytest.mark.parametrize(
@@ -131,16 +133,16 @@ def test_a_damaged_trace_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "philly.csv.gz"
     path.write_bytes(content)
     with pytest.raises(WorkloadError, match=r"InvalidTrace: job \(all\), file: philly\.csv\.gz cannot be read"):
-        read_philly(path)
+        read_philly_trace(path)
 
 
-def test_generated_traces_are_their_seeds() -> None:
+def test_a_seed_determines_the_generated_trace() -> None:
     first, again = (synthetic_trace(200, np.random.default_rng(3), load=0.8, gpus=32) for _ in range(2))
     other = synthetic_trace(200, np.random.default_rng(4), load=0.8, gpus=32)
     assert first.duration.tobytes() == again.duration.tobytes() != other.duration.tobytes()
     assert first.users == again.users
     offered = float(np.sum(first.duration * first.gpus)) / (32 * float(first.arrival.max()))
     assert offered == pytest.approx(0.8)
-    queue = poisson(1000, 0.5, np.random.default_rng(3))
+    queue = poisson_workload(1000, 0.5, np.random.default_rng(3))
     assert float(queue.duration.mean()) == pytest.approx(1.0, rel=0.2)
     assert float(queue.arrival.max()) == pytest.approx(2000.0, rel=0.2)

@@ -1,4 +1,4 @@
-"""DRF: the paper's example, its four properties, whole tasks, refusals."""
+"""DRF: the paper's example, its four properties, whole tasks, invalid input."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_optimisers.queueing.checks import InputError
 from podium_optimisers.sharing.drf import DrfProblem, drf_shares, drf_tasks
+from podium_optimisers.validation import InputError
 
 PAPER = DrfProblem.of(["a", "b"], ["cpu", "gb"], [[1.0, 4.0], [3.0, 1.0]], [9.0, 18.0])
 
@@ -29,7 +29,7 @@ def problems(draw: st.DrawFn) -> DrfProblem:
     return DrfProblem.of([f"j{i}" for i in range(len(demand))], "xyz"[:resources], demand, capacity, weight, limit)
 
 
-def test_the_papers_example() -> None:
+def test_the_example_of_the_paper() -> None:
     assert drf_shares(PAPER).tasks == pytest.approx([3.0, 2.0])
     assert drf_shares(PAPER).dominant_share == pytest.approx([2 / 3, 2 / 3])
     assert drf_tasks(PAPER).tasks.tolist() == [3.0, 2.0]
@@ -37,7 +37,7 @@ def test_the_papers_example() -> None:
 
 @given(problems())
 @settings(deadline=None, max_examples=50)
-def test_feasible_and_nobody_gains_but_from_who_has_no_more(problem: DrfProblem) -> None:
+def test_shares_are_feasible_and_max_min_fair(problem: DrfProblem) -> None:
     shares = drf_shares(problem)
     assert shares.residual < 1e-9
     used = shares.tasks @ problem.demand
@@ -45,16 +45,18 @@ def test_feasible_and_nobody_gains_but_from_who_has_no_more(problem: DrfProblem)
     for job, reached in enumerate(shares.dominant_share):
         if shares.tasks[job] >= problem.limit[job] * (1.0 - 1e-9):
             continue
-        # it is held by a full resource on which every other user has at most its share (or wants no more)
-        held = [r for r in np.flatnonzero(full) if problem.demand[job, r] > 0.0]
-        assert held
-        assert any((shares.dominant_share[problem.demand[:, r] > 0.0] <= reached * (1.0 + 1e-9)).all() for r in held)
+        # a full resource limits the job, and no other user of that resource has a larger share
+        price_share = [r for r in np.flatnonzero(full) if problem.demand[job, r] > 0.0]
+        assert price_share
+        assert any(
+            (shares.dominant_share[problem.demand[:, r] > 0.0] <= reached * (1.0 + 1e-9)).all() for r in price_share
+        )
 
 
 @given(problems())
 @settings(deadline=None, max_examples=50)
-def test_everybody_gets_at_least_an_equal_part(problem: DrfProblem) -> None:
-    """Sharing incentive: no less than with 1/n of everything (by weight), or all that it wants."""
+def test_every_job_gets_at_least_an_equal_part(problem: DrfProblem) -> None:
+    """Sharing incentive: a job gets at least what 1/n of the cluster (by weight) would give, or its limit."""
     part = problem.weight / problem.weight.sum()
     shares = drf_shares(problem)
     equal = np.minimum(part / problem.dominant, problem.limit)
@@ -63,14 +65,14 @@ def test_everybody_gets_at_least_an_equal_part(problem: DrfProblem) -> None:
 
 @given(problems(), st.integers(0, 5), st.floats(0.0, 5.0))
 @settings(deadline=None, max_examples=50)
-def test_nobody_gains_by_asking_for_more_of_something(problem: DrfProblem, place: int, more: float) -> None:
-    """Strategy-proofness: with a false demand its useful tasks do not grow."""
+def test_no_job_gains_by_overstating_its_demand(problem: DrfProblem, place: int, more: float) -> None:
+    """Strategy-proofness: an overstated demand does not increase the useful tasks."""
     liar = place % len(problem.jobs)
     demand = problem.demand.copy()
     demand[liar] += more
     if problem.limit[liar] == 0.0:
         return
-    told = DrfProblem.of(
+    false_problem = DrfProblem.of(
         problem.jobs,
         problem.resources,
         demand,
@@ -78,7 +80,7 @@ def test_nobody_gains_by_asking_for_more_of_something(problem: DrfProblem, place
         problem.weight.tolist(),
         problem.limit.tolist(),
     )
-    got = drf_shares(told).tasks[liar] * demand[liar]
+    got = drf_shares(false_problem).tasks[liar] * demand[liar]
     true = problem.demand[liar]
     useful = min(float((got[true > 0.0] / true[true > 0.0]).min()), float(problem.limit[liar]))
     assert useful <= drf_shares(problem).tasks[liar] * (1.0 + 1e-9) + 1e-12
@@ -86,7 +88,7 @@ def test_nobody_gains_by_asking_for_more_of_something(problem: DrfProblem, place
 
 @given(problems(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=50)
-def test_order_is_nothing(problem: DrfProblem, random: object) -> None:
+def test_the_order_of_the_jobs_does_not_matter(problem: DrfProblem, random: object) -> None:
     order = list(range(len(problem.jobs)))
     random.shuffle(order)  # type: ignore[attr-defined]
     again = DrfProblem.of(
@@ -102,17 +104,17 @@ def test_order_is_nothing(problem: DrfProblem, random: object) -> None:
 
 @given(problems())
 @settings(deadline=None, max_examples=50)
-def test_whole_tasks_are_feasible_and_leave_no_room_for_one_more(problem: DrfProblem) -> None:
-    found = drf_tasks(problem)
-    assert found.residual < 1e-9
-    assert (found.tasks == np.floor(found.tasks)).all()
-    left = problem.capacity - found.tasks @ problem.demand
+def test_whole_tasks_are_feasible_and_no_further_task_fits(problem: DrfProblem) -> None:
+    allocation = drf_tasks(problem)
+    assert allocation.residual < 1e-9
+    assert (allocation.tasks == np.floor(allocation.tasks)).all()
+    left = problem.capacity - allocation.tasks @ problem.demand
     for job, demand in enumerate(problem.demand):
-        assert found.tasks[job] + 1 > problem.limit[job] or (demand > left + 1e-9).any()
+        assert allocation.tasks[job] + 1 > problem.limit[job] or (demand > left + 1e-9).any()
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "said"),
+    ("changes", "code", "message"),
     [
         ({"demand": [[1.0, -4.0], [3.0, 1.0]]}, "TooSmall", "a.demand"),
         ({"demand": [[1.0, 4.0], [math.nan, 1.0]]}, "NotANumber", "b.demand"),
@@ -127,9 +129,9 @@ def test_whole_tasks_are_feasible_and_leave_no_room_for_one_more(problem: DrfPro
         ({"resources": []}, "NoResources", "resources"),
     ],
 )
-def test_wrong_input_is_refused_by_job_and_field(changes: dict[str, object], code: str, said: str) -> None:
+def test_invalid_input_is_refused_with_job_and_field(changes: dict[str, object], code: str, message: str) -> None:
     good = {"jobs": ["a", "b"], "resources": ["cpu", "gb"], "demand": PAPER.demand, "capacity": [9.0, 18.0]}
     with pytest.raises(InputError) as caught:
         DrfProblem.of(**{**good, **changes})  # type: ignore[arg-type]
     assert caught.value.code == code
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)

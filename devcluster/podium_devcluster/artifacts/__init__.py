@@ -1,0 +1,1 @@
+"""Everything that is built or downloaded once: programs, file systems, images."""

@@ -1,0 +1,1 @@
+"""The parts of a running cluster: control plane, nodes, network, control groups, processes."""

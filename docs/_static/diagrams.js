@@ -1,0 +1,2 @@
+// Draw the diagrams with the local copy of Mermaid.
+mermaid.initialize({ startOnLoad: true, securityLevel: "strict" });

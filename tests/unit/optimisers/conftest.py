@@ -1,0 +1,8 @@
+"""Make the checks of this folder importable by the tests in its subfolders."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
