@@ -12,7 +12,7 @@ Probability to end best, over the n started trials. u_i falls from 1 after the w
 the width of the prediction interval of its final value (`curves/final_value.py`):
   chance_i = (1 - prior) exp(-(lag_i - min lag)) / sum_j exp(-(lag_j - min lag)) + prior u_i / n
 
-Trust, once k >= 3 trials have completed. tau is Kendall's tau between their order at the warm-up share of training and
+Trust, once k >= 3 trials have completed. tau is Kendall's tau between their order at twice the warm-up and
 their final order; rho = sin(pi tau / 2) (Greiner's relation), and w is at least 0:
   w        = (rho k + trust) / (k + trust)
   chance_i = w chance_i + (1 - w) mean chance

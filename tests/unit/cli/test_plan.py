@@ -205,7 +205,7 @@ def test_what_is_given_wins_over_what_was_measured(tmp_path: Path, capsys: pytes
     ends = []
     for options, told in (
         ([], "a suspension takes 34.36 s, a resumption 14.02 s (cuda-checkpoint, on every node: 68.7 GB at 2 GB/s out"),
-        ([], "4.9 GB/s in, 0.39 s at least, as measured on one H100; --suspend, --resume say otherwise)\n"),
+        ([], "4.9 GB/s in, 0.39 s at least, as measured on one H100; override with --suspend, --resume)\n"),
         (["--suspend", "3"], "takes 3 s, a resumption 14.02 s (cuda-checkpoint, on every node: 68.7 GB at 4.9 GB/s in"),
         (["--suspend", "3", "--resume", "0"], "takes 3 s, a resumption 0 s (cuda-checkpoint, on every node)\n"),
     ):

@@ -1,4 +1,4 @@
-"""Where a trial will end: the interval closes with its training, and stays within what its job has shown."""
+"""Predicted final values: the interval closes with training and stays within what the job has shown."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ NOTHING = np.empty(0)
 
 
 def rising(end: float, steps: int) -> list[float]:
-    """Accuracies that would be at `end` after STEPS; half of what is missing by then is gained in the last doubling."""
+    """Accuracies that reach `end` after STEPS; half of the remaining gap is gained in the last doubling."""
     return [end * (1.0 - 0.5 * (1.0 - step / STEPS)) for step in range(1, steps + 1)]
 
 
 def high(values: list[float], others: list[TrialView], maximize: bool = True) -> float:
-    """The upper end of the forecast, larger is better."""
+    """Return the upper end of the prediction (larger is better)."""
     sign = 1.0 if maximize else -1.0
     one = make_trial(99, values=[sign * v for v in values], phase=P.RUNNING, gpus=["gpu-0"])
     job = make_job(maximize=maximize, max_steps=float(STEPS))
@@ -46,7 +46,7 @@ def completed(ends: list[float], maximize: bool = True) -> list[TrialView]:
     ]
 
 
-def test_nothing_is_still_to_come_of_a_trial_without_doublings_left() -> None:
+def test_a_trial_without_doublings_left_gains_nothing() -> None:
     found = table_quantiles(np.array([-1.0, 0.0, DOUBLINGS_LEFT[0] / 2, DOUBLINGS_LEFT[0]]))
     assert not found[:2].any()
     assert found[2] == pytest.approx(TABLE[0] / 2)
@@ -62,19 +62,19 @@ def test_a_trial_at_its_last_step_ends_where_it_is(others: list[TrialView]) -> N
 
 
 @pytest.mark.parametrize("maximize", [True, False])
-def test_a_fast_gain_among_completed_trials_promises_nothing_beyond_their_spread(maximize: bool) -> None:
+def test_a_fast_gain_does_not_exceed_the_spread_of_the_completed_trials(maximize: bool) -> None:
     others = completed([0.90 + 0.01 * i for i in range(MIN_COMPLETED)], maximize)
     reached = high([0.0, 0.0, 0.0, 0.8], others, maximize)  # four doublings left, and 0.8 over the last
     assert 0.97 <= reached <= 0.97 + (0.97 - 0.935) + 1e-9
 
 
-def test_without_completed_trials_equal_training_bounds_who_is_settled() -> None:
+def test_without_completed_trials_equal_training_bounds_a_settled_trial() -> None:
     others = [make_trial(i, values=[0.1 * i + 0.02 * s for s in range(8)], phase=P.RUNNING) for i in range(6)]
     values = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.6]  # three doublings of values, the last a leap
     assert high(values, others) <= 0.64 + 0.5 * 0.64 + 1e-9  # the best there 0.64, the worst so far 0
 
 
-def test_few_completed_trials_bound_nobody() -> None:
+def test_few_completed_trials_set_no_bound() -> None:
     ceiling = np.array([np.inf])
     ends = np.linspace(0.5, 0.6, MIN_COMPLETED)
     assert upper_bounds(np.zeros(1), ceiling, NOTHING).tolist() == [np.inf]
@@ -86,7 +86,7 @@ def test_few_completed_trials_bound_nobody() -> None:
     )
 
 
-def test_what_was_reached_is_within_the_bounds() -> None:
+def test_a_reached_value_is_within_the_bounds() -> None:
     ends = np.linspace(0.5, 0.6, MIN_COMPLETED)
     # a ceiling below what others reached, one below what it has itself; who leads the completed is bounded by neither
     found = upper_bounds(np.array([0.1, 0.3, 0.7]), np.array([0.2, 0.2, np.inf]), ends)
@@ -97,7 +97,7 @@ def test_what_was_reached_is_within_the_bounds() -> None:
     )  # no overflow
 
 
-def test_completed_trials_move_the_table_by_their_number() -> None:
+def test_completed_trials_shift_the_table_by_their_number() -> None:
     table = np.linspace(0.0, 1.0, len(LEVELS))[None]
     middle = LEVELS.index(0.5)
     assert mix_with_completed(table, NOTHING) is table
@@ -121,7 +121,7 @@ def test_levels_share_the_probability() -> None:
     assert level_probabilities()[LEVELS.index(0.95)] == pytest.approx((0.975 - 0.9) / 2)
 
 
-def test_many_completed_trials_are_carried_on_by_their_quantiles() -> None:
+def test_many_completed_trials_are_represented_by_their_quantiles() -> None:
     seen = np.random.default_rng(1).exponential(size=3000)
     assert mix_with_completed(TABLE, seen) == pytest.approx(
         np.broadcast_to(np.quantile(seen, LEVELS), TABLE.shape), rel=0.1, abs=0.01

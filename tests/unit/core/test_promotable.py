@@ -1,6 +1,4 @@
-"""Who was ever promotable: what is kept from cycle to cycle is what is computed from the beginning, and what the words
-of the rule say.
-"""
+"""The kept replay of promotions equals its computation from the beginning, and the words of the rule."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ def ever(look: Look, rule: Rule) -> tuple[NDArray[np.bool_], RungArrivals, NDArr
 
 
 def by_the_words(found: RungArrivals, bracket: NDArray[np.intp], rule: Rule) -> NDArray[np.bool_]:
-    """Every moment at which somebody came, and all that had come by then, sorted anew."""
+    """Check every moment of an arrival with all arrivals so far, sorted again."""
     told = np.arange(len(STEPS)) < bracket[:, None]
     for k in range(len(STEPS)):
         for first in range(k + 1):
@@ -63,8 +61,8 @@ rules = st.builds(Rule, st.sampled_from([1.5, 2.0, 3.0, 4.0]), st.integers(0, 1)
 
 
 @given(looks, rules)
-def test_whatever_was_seen_before_the_answer_is_the_rules(seen: list[Look], rule: Rule) -> None:
-    """Trials come and go, curves grow, lose points and begin anew, and values arrive in no order of time."""
+def test_the_result_is_that_of_the_rule_whatever_was_seen_before(seen: list[Look], rule: Rule) -> None:
+    """Trials come and go, curves grow, lose points and restart, and values arrive in any order of time."""
     with empty_cache():
         for look in seen:
             kept, found, bracket = ever(look, rule)
@@ -74,8 +72,8 @@ def test_whatever_was_seen_before_the_answer_is_the_rules(seen: list[Look], rule
 
 
 @given(st.dictionaries(st.integers(0, 8), curves, min_size=4, max_size=9), rules, st.data())
-def test_a_search_that_is_seen_as_it_grows(whole: Look, rule: Rule, data: st.DataObject) -> None:
-    """As searches do: trials are added with the next number, curves get longer."""
+def test_a_growing_search(whole: Look, rule: Rule, data: st.DataObject) -> None:
+    """As searches do: trials are added with the next number, and curves get longer."""
     shown = dict.fromkeys(whole, 0)
     with empty_cache():
         for _ in range(8):

@@ -1,4 +1,4 @@
-"""Several jobs on one simulated cluster: what is scored of each and of all, against figures worked out by hand."""
+"""Several jobs on one simulated cluster: scores of each and of all, against figures worked out by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def span(job: JobKey, gpu: str, start: float, end: float, use: str = TRAINING) -
 
 
 def of_two(*spans: Span, gpus: int = 2, ends: tuple[JobEnd, ...] = ()) -> Outcome:
-    """Ann's job is there from 0 to 100 s, Ben's from 20 to 60 s, unless said otherwise."""
+    """Return an outcome in which Ann's job lasts from 0 to 100 s and Ben's from 20 to 60 s by default."""
     jobs = ends or (JobEnd(ANN, 0.0, 100.0, True, ""), JobEnd(BEN, 20.0, 60.0, True, ""))
     values = (
         Value(10.0, ANN, trial(ANN), 1.0, 0.9),
@@ -48,7 +48,7 @@ def of_two(*spans: Span, gpus: int = 2, ends: tuple[JobEnd, ...] = ()) -> Outcom
 
 
 def test_the_best_so_far_is_of_one_job_from_its_arrival() -> None:
-    """Ann's 0.9 at 10 s is none of Ben's: his first value comes 10 s after his arrival."""
+    """Ann's 0.9 at 10 s does not count for Ben: his first value comes 10 s after his arrival."""
     apart = of_two().by_job()
     assert list(apart) == [ANN, BEN]
     assert best_so_far(apart[ANN], maximize=True) == ((10.0, 0.9),)
@@ -87,9 +87,10 @@ def test_jains_index(values: list[float], index: float | None) -> None:
     assert jain_index(values) == index
 
 
-def test_shares_are_held_against_an_equal_one_while_others_are_there() -> None:
-    """Both are there from 20 to 60 s: 40 GPU seconds each are an equal share of two GPUs. Ann holds g0 for all of it
-    and g1 for 10 s, Ben g1 for the other 30 s.
+def test_shares_are_compared_with_an_equal_one_while_others_have_jobs() -> None:
+    """Both have jobs from 20 to 60 s: 40 GPU-seconds each are an equal share of two GPUs.
+
+    Ann holds g0 for all of it and g1 for 10 s, Ben g1 for the other 30 s.
     """
     ann, ben = user_shares(
         of_two(span(ANN, "g0", 0.0, 100.0), span(ANN, "g1", 10.0, 30.0), span(BEN, "g1", 30.0, 60.0))
@@ -98,7 +99,7 @@ def test_shares_are_held_against_an_equal_one_while_others_are_there() -> None:
     assert (ben.user, ben.gpu_seconds, ben.share, ben.of_equal) == ("ben", 30.0, 0.2, 30.0 / 40.0)
 
 
-def test_jobs_of_one_user_do_not_compete_and_a_third_user_makes_the_share_smaller() -> None:
+def test_jobs_of_one_user_do_not_compete_and_a_third_user_reduces_the_share() -> None:
     """One GPU. Ann twice from 0 to 60 s, Ben from 30 to 90 s, Cid from 60 to 90 s: Ann and Ben share 30 s of hers, Ben
     and Cid 30 s. Due: Ann 15 s, Ben 30 s, Cid 15 s.
     """
@@ -115,13 +116,13 @@ def test_jobs_of_one_user_do_not_compete_and_a_third_user_makes_the_share_smalle
     assert [user.of_equal for user in found] == [10.0 / 15.0, 30.0 / 30.0, 20.0 / 15.0]
 
 
-def test_nobody_competes_who_comes_after_the_end() -> None:
+def test_a_user_that_arrives_after_the_end_does_not_compete() -> None:
     ends = (JobEnd(ANN, 0.0, 50.0, True, ""), JobEnd(BEN, 50.0, 90.0, True, ""))
     found = user_shares(of_two(span(ANN, "g0", 0.0, 50.0), span(BEN, "g0", 50.0, 90.0), ends=ends))
     assert [(user.share, user.of_equal) for user in found] == [(50.0 / 90.0, None), (40.0 / 90.0, None)]
 
 
-def test_users_take_turns_and_names_sort_as_numbers_do() -> None:
+def test_users_alternate_and_names_sort_as_numbers_do() -> None:
     arrivals = Arrivals(jobs=12, every=30.0, users=3)
     keys = [arrivals.key("t", number) for number in range(12)]
     assert [key.namespace for key in keys[:4]] == ["user-1", "user-2", "user-3", "user-1"]
@@ -130,7 +131,7 @@ def test_users_take_turns_and_names_sort_as_numbers_do() -> None:
     assert [job.view.created for job in found.jobs] == [30.0 * number for number in range(12)]
 
 
-def test_no_pool_is_drawn_twice_and_the_first_is_that_of_the_search_without_others() -> None:
+def test_no_sample_is_drawn_twice_and_the_first_is_that_of_a_single_search() -> None:
     few, many = (draw_samples(bundled_trace(), 1, 6, Arrivals(jobs)) for jobs in (2, 5))
     assert few == many[:2]
     assert many[0] == draw_sample(bundled_trace(), 1, 6)
@@ -139,7 +140,7 @@ def test_no_pool_is_drawn_twice_and_the_first_is_that_of_the_search_without_othe
     assert len({pool.seed for drawn in rounds for pool in drawn}) == 15
 
 
-def test_one_job_scores_as_the_contest_without_others() -> None:
+def test_one_job_scores_as_in_the_comparison_of_single_searches() -> None:
     found = compare(bundled_trace(), ["hermes"], PLACE, 2, 6, Arrivals(1))
     plain = one_job.compare(bundled_trace(), ["hermes"], PLACE, 2, 6)
     assert list(found.runs) == list(plain.runs) == ["fifo", "hermes"]
@@ -148,7 +149,7 @@ def test_one_job_scores_as_the_contest_without_others() -> None:
         assert [(one.jobs[0].slowdown, one.fairness) for one in rounds] == [(1.0, None)] * 2
 
 
-def test_company_slows_down_and_what_each_has_adds_up() -> None:
+def test_sharing_slows_jobs_down_and_shares_add_up() -> None:
     found = compare(bundled_trace(), ["envelope"], PLACE, 1, 6, Arrivals(3, 300.0, 2))
     for (one,) in found.runs.values():
         assert [job.arrived for job in one.jobs] == [0.0, 300.0, 600.0]
@@ -167,7 +168,7 @@ def test_company_slows_down_and_what_each_has_adds_up() -> None:
         assert job.result.score.best == pool.best_of(pool.trials[pool.winner]), "its own best, not that of the others"
 
 
-def test_far_apart_each_is_alone() -> None:
+def test_jobs_that_arrive_far_apart_do_not_share() -> None:
     found = compare(bundled_trace(), ["fifo"], PLACE, 1, 3, Arrivals(3, 200_000.0, 3))
     (one,) = found.runs["fifo"]
     assert [job.slowdown for job in one.jobs] == pytest.approx([1.0] * 3)

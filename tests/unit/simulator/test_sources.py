@@ -1,4 +1,4 @@
-"""Curves from CSV tables and TensorBoard folders: what is read, and every no with its cure."""
+"""Curves from CSV tables and TensorBoard folders: what is read, and every error with its cure."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ NOS = [
 
 
 @pytest.mark.parametrize(("text", "told"), NOS, ids=[row[1][:50] for row in NOS])
-def test_every_no_names_the_place(text: str, told: str, tmp_path: Path) -> None:
+def test_every_error_names_the_place(text: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=told):
         read_all([written(tmp_path, text)], ReadOptions())
 
 
-def test_what_was_not_trained_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_evaluations_before_training_are_left_out_and_counted(tmp_path: Path) -> None:
     said: list[str] = []
     table = TABLE + "b,0,0.1,0\na,0,0.1,0.0\n"
     (found,) = read_all([written(tmp_path, table)], ReadOptions(), said.append)
@@ -93,12 +93,12 @@ def test_what_was_not_trained_is_left_out_and_counted(tmp_path: Path) -> None:
     assert said == ["own-search.csv: 4 of 6 evaluations were read; at 0 seconds, before any training: 2"]
 
 
-def test_a_spreadsheets_columns_without_a_name_are_no_names_twice(tmp_path: Path) -> None:
+def test_a_spreadsheets_unnamed_columns_are_not_duplicates(tmp_path: Path) -> None:
     (found,) = read_all([written(tmp_path, "trial,step,value,seconds,,\na,1,0.5,5,,\n")], ReadOptions())
     assert dict(found.trials[0].hparams) == {}
 
 
-def test_seconds_that_no_training_takes(tmp_path: Path) -> None:
+def test_impossible_training_times(tmp_path: Path) -> None:
     table = TABLE.replace("a,3,,31", "a,3,,3e300")
     with pytest.raises(TraceError, match=r"csv, trial a: 3e\+300 seconds are more than three years; give 1e\+08 at"):
         read_all([written(tmp_path, table)], ReadOptions())
@@ -117,13 +117,13 @@ def test_a_folder_may_hold_both_formats(tmp_path: Path) -> None:
     [gzip.compress(b"{}\n" * 99)[:-9], b"{}\n", gzip.compress(b"x")[:10] + b"\xff" * 9],
     ids=["cut", "not packed", "broken"],
 )
-def test_a_gzip_file_that_is_none(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_not_gzip(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl.gz").write_bytes(content)
     with pytest.raises(TraceError, match="no whole gzip file"):
         read_all([tmp_path / "x.jsonl.gz"], ReadOptions())
 
 
-def test_names_in_capitals_and_packed_tables(tmp_path: Path) -> None:
+def test_upper_case_names_and_packed_tables(tmp_path: Path) -> None:
     (tmp_path / "LOSS.CSV").write_text(TABLE)
     (tmp_path / "ok.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
     (tmp_path / "X.JSONL.GZ").write_bytes(gzip.compress(LINES.encode()))
@@ -136,13 +136,13 @@ def test_names_in_capitals_and_packed_tables(tmp_path: Path) -> None:
     assert not needs_goal([tmp_path / "X.JSONL.GZ"])
 
 
-def test_a_packed_table_that_is_cut(tmp_path: Path) -> None:
+def test_a_truncated_packed_table(tmp_path: Path) -> None:
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(TABLE.encode())[:-9])
     with pytest.raises(TraceError, match=r"x.csv.gz: no whole gzip file"):
         read_all([tmp_path / "x.csv.gz"], ReadOptions())
 
 
-def test_a_file_of_another_kind_is_told_what_is_read(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_rejected_with_the_supported_kinds(tmp_path: Path) -> None:
     (tmp_path / "ok.txt").write_text(TABLE)
     with pytest.raises(TraceError, match=r"ok.txt, line 1: no JSON .*; files that are read: .*\.csv\.gz"):
         read_all([tmp_path / "ok.txt"], ReadOptions())
@@ -152,14 +152,14 @@ def test_a_file_of_another_kind_is_told_what_is_read(tmp_path: Path) -> None:
     )
 
 
-def test_an_event_file_itself_is_told_to_name_its_folder() -> None:
+def test_an_event_file_is_rejected_with_its_folder_named() -> None:
     file = next((REAL / "pytorch").rglob("*tfevents*"))
     with pytest.raises(TraceError, match=f"an event file of TensorBoard; name its folder, {file.parent}"):
         read_all([file], ReadOptions())
 
 
 @pytest.mark.parametrize("name", ["own.csv", "own.jsonl"])
-def test_a_folder_of_two_kinds_is_refused_with_both_named(name: str, tmp_path: Path) -> None:
+def test_a_folder_of_two_kinds_is_rejected_with_both_named(name: str, tmp_path: Path) -> None:
     shutil.copytree(REAL / "pytorch", tmp_path / "runs")
     (tmp_path / name).write_text(TABLE if name.endswith("csv") else LINES)
     with pytest.raises(TraceError, match=f"it holds {name} and TensorBoard's runs/.*; name the files, or a sub"):

@@ -1,4 +1,4 @@
-"""What is kept from tick to tick of who is behind a newcomer is what its definition gives, to the bit."""
+"""The kept lags behind less trained trials equal their definition, to the last bit."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def by_definition(table: AlignedCurves, lost: NDArray[np.bool_]) -> list[float]:
 
 
 @given(st.lists(st.tuples(st.integers(0, TRIALS - 1), VALUES, st.integers(1, 3)), min_size=1, max_size=25))
-def test_kept_or_new_it_is_as_defined(reports: list[tuple[int, float, int]]) -> None:
-    """One report a tick. The scale's power may differ in its last bit between numpy's one number and its many."""
+def test_kept_and_new_lags_equal_their_definition(reports: list[tuple[int, float, int]]) -> None:
+    """One report per tick. numpy's power may differ in the last bit between one number and an array."""
     job = make_job(max_steps=HORIZON, max_trials=TRIALS)
     shown: list[list[float]] = [[] for _ in range(TRIALS)]
     with empty_cache():

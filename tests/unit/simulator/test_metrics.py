@@ -1,4 +1,4 @@
-"""What a replay was worth where values are not finite or as large as numbers go."""
+"""Metrics of replays whose values are not finite, or as large as numbers can be."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HUGE = [(-1.7e308, -1.6e308, 1.7e308), (-1.7e308, 0.0, 0.0), (-1.7e308, 0.0, 0.0
 
 
 def recording(*rows: Sequence[float]) -> Trace:
-    """An evaluation each 10 s."""
+    """Return a trace with an evaluation every 10 s."""
     times = (10.0, 20.0, 30.0)
     trials = tuple(RecordedTrial(f"t{i}", {}, times[: len(row)], tuple(row)) for i, row in enumerate(rows))
     return Trace("own", "own", "m", True, None, trials)
@@ -51,7 +51,7 @@ def test_a_search_begins_at_the_median_of_the_first_finite_values(
     assert found is None if start is None else found == pytest.approx(start)
 
 
-def test_near_the_best_is_a_finite_value() -> None:
+def test_the_near_best_value_is_finite() -> None:
     assert near_best_value(pool(*LATE)) == pytest.approx(0.9 - 0.01 * 0.4)
     assert near_best_value(pool(*HUGE)) == pytest.approx(1.7e308 - 3.4e306)
     assert near_best_value(pool((WORST,))) is None
@@ -59,7 +59,7 @@ def test_near_the_best_is_a_finite_value() -> None:
 
 @pytest.mark.parametrize("rows", [LATE, HUGE], ids=["late", "huge"])
 def test_regret_does_not_end_at_the_first_finite_value(rows: list[tuple[float, ...]]) -> None:
-    """Nothing until 20 s, then less, then the best at 30 s, of 40 s."""
+    """No value until 20 s, then a smaller one, then the best at 30 s, of 40 s."""
     middle = 0.5 if rows is LATE else 0.0
     reached = [Evaluation(10.0, 0, -math.inf), Evaluation(20.0, 1, middle), Evaluation(30.0, 0, rows[0][2])]
     share = 1.0 if rows is LATE else 0.5  # of the gap that is left from 20 s to 30 s
@@ -67,19 +67,19 @@ def test_regret_does_not_end_at_the_first_finite_value(rows: list[tuple[float, .
     assert regret(pool((WORST,)), [Evaluation(10.0, 0, -math.inf)], 40.0) == 1.0
 
 
-def test_no_search_comes_near_the_best_by_a_nan() -> None:
+def test_nan_does_not_count_as_near_the_best() -> None:
     found = compare(recording(*[(WORST, WORST, 0.9)] * 3), ["envelope"], Machine(4), 1, 3)
-    assert [found.typical(name, "a1") for name in found.scores] == [30.0, 30.0]
+    assert [found.typical(name, "time_to_near_best") for name in found.scores] == [30.0, 30.0]
     assert "NEAR" in simulate_view.table(found).columns[4].header
 
 
-def test_where_no_value_is_finite_near_best_is_not_known() -> None:
+def test_without_finite_values_near_best_is_unknown() -> None:
     found = compare(recording((WORST, WORST), (WORST,)), [], Machine(1), 1, 2)
-    assert found.typical("fifo", "a1") is None
-    assert found.typical("fifo", "c") == 1.0
+    assert found.typical("fifo", "time_to_near_best") is None
+    assert found.typical("fifo", "mean_regret") == 1.0
 
 
-def test_in_the_simulated_system_as_well() -> None:
+def test_the_same_holds_in_the_simulated_system() -> None:
     place = system_contest.ClusterSpec(nodes=even_nodes(4, 1, 4, 0))
     (late,) = system_contest.compare(recording(*[(WORST, WORST, 0.9)] * 3), [], place, 1, 3).runs["fifo"]
     assert late.score.near_best is not None

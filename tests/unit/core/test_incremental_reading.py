@@ -1,4 +1,4 @@
-"""What is read of a curve as it grows is what would be read of it at once, to the bit: thinned, cut back or another."""
+"""Reading a curve as it grows gives the same bits as reading it at once: thinned, cut back or replaced."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def changed(draw: st.DrawFn, curve: Curve) -> Curve:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[Curve]]:
-    """Three trials' curves by tick. Where few points are kept, the grid is coarse from the start and gets coarser."""
+    """Three trials' curves by tick. With few kept points the grid is coarse from the start and gets coarser."""
     grid = Grid(draw(st.booleans()), draw(st.sampled_from([16, 16, 24, 256])))
     now: list[Curve] = [()] * 3
     found = []
@@ -73,8 +73,10 @@ def read(curves: CurveTable, trials: list[TrialView], maximize: bool) -> Aligned
 
 @given(histories(), st.booleans(), st.integers(0, 15))
 @settings(max_examples=120, deadline=None)
-def test_a_curve_read_as_it_grew_is_as_read_at_once(history: list[list[Curve]], maximize: bool, ends: int) -> None:
-    """The last trial completes at the tick `ends`, and its curve may be another after that."""
+def test_reading_a_curve_as_it_grows_equals_reading_it_at_once(
+    history: list[list[Curve]], maximize: bool, ends: int
+) -> None:
+    """The last trial completes at the tick `ends`, and its curve may be another one afterwards."""
     kept = CurveTable(maximize)
     for tick, curves in enumerate(history):
         phases = [TrialPhase.RUNNING] * 2 + [TrialPhase.SUCCEEDED if tick >= ends else TrialPhase.RUNNING]
@@ -94,8 +96,8 @@ def test_a_curve_read_as_it_grew_is_as_read_at_once(history: list[list[Curve]], 
                 np.testing.assert_equal(getattr(table, name)[column], getattr(fresh, name)[column], err_msg=name)
 
 
-def test_what_was_reported_before_the_first_step_is_no_best_of_training() -> None:
-    """A script may validate before it trains: no later rung has that value, whether read then or at once."""
+def test_a_value_before_the_first_step_does_not_count_as_training() -> None:
+    """A script may validate before it trains: no later column has that value, whether read then or at once."""
     whole = tuple(Point(step, value, 0.0) for step, value in ((0.0, 0.9), (4.0, 0.1), (6.0, 0.2), (8.0, 0.3)))
     kept = CurveTable(True)
     for upto in (2, 3, 4):
@@ -106,7 +108,7 @@ def test_what_was_reported_before_the_first_step_is_no_best_of_training() -> Non
 
 
 @given(histories())
-def test_curves_are_the_same_until_their_first_other_point(history: list[list[Curve]]) -> None:
+def test_the_common_prefix_ends_at_the_first_different_point(history: list[list[Curve]]) -> None:
     curves = [curve for tick in history for curve in tick]
     for before, now in pairwise(curves):
         place = common_prefix(before, now)
@@ -114,8 +116,8 @@ def test_curves_are_the_same_until_their_first_other_point(history: list[list[Cu
         assert place == min(len(before), len(now)) or before[place] != now[place]
 
 
-def test_a_new_point_of_a_thinned_curve_costs_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read by board and table together; the whole curve is read again only where a coarser grid thins all of it."""
+def test_a_new_point_of_a_thinned_curve_costs_few_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read by both tables together; the whole curve is read again only where a coarser grid thins all of it."""
     count = 0
 
     def counted(value: float) -> bool:

@@ -1,4 +1,4 @@
-"""The shortest run between two switches follows what a trial's own suspensions cost."""
+"""The smallest time slice follows what a trial's own suspensions cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELD = 100.0  # seconds, of `holding`
 
 
 @given(st.floats(0.0, 1e6), st.floats(0.0, 1e4), st.integers(1, 50))
-def test_switches_take_at_most_their_part_and_the_floor_stands(switch: float, floor: float, turns: int) -> None:
+def test_switches_take_at_most_their_share_and_the_minimum_holds(switch: float, floor: float, turns: int) -> None:
     run = smallest_time_slice(switch, floor)
     assert run >= floor == smallest_time_slice(None, floor)
     assert turns * switch <= MAX_SWITCH_SHARE * turns * run * (1 + 1e-9)
@@ -34,7 +34,7 @@ def test_switches_take_at_most_their_part_and_the_floor_stands(switch: float, fl
     ],
     ids=["no trials", "none suspended", "none back", "one of ten back", "by how often each went"],
 )
-def test_a_way_back_is_counted_once_it_was_gone(trials: list[SwitchTotals], costs: Costs) -> None:
+def test_a_resumption_counts_once_it_is_complete(trials: list[SwitchTotals], costs: Costs) -> None:
     assert mean_costs(trials) == costs
     assert mean_costs(trials, 7.5) == replace(costs, requeue=7.5)
 
@@ -43,25 +43,25 @@ def test_a_way_back_is_counted_once_it_was_gone(trials: list[SwitchTotals], cost
     ("recent", "switch"),
     [([], None), ([(1.0, None)], None), ([(1.0, 2.0), (3.0, None)], 4.0), ([(0.0, 0.0)], 0.0)],
 )
-def test_a_trials_own_switch_is_known_once_it_came_back(
+def test_a_trials_own_switch_is_known_after_its_resumption(
     recent: list[tuple[float, float | None]], switch: float | None
 ) -> None:
     assert mean_switch(recent) == switch
 
 
 def scene(switch: float | None) -> Snapshot:
-    """The rival is far better, the holder had its GPU for HELD seconds."""
+    """The rival is far better; the holder has had its GPU for HELD seconds."""
     return holding(
         [replace(trial, switch_seconds=switch if trial.number == 0 else None) for trial in on_gpu(SLOW, FAST)]
     )
 
 
 @pytest.mark.parametrize("switch", [None, 0.004, 2.0, HELD * MAX_SWITCH_SHARE])
-def test_who_has_had_its_run_gives_way(switch: float | None) -> None:
+def test_a_holder_is_preempted_after_its_time_slice(switch: float | None) -> None:
     assert orders(sound(scene(switch))) == {"gpu-0": ["job-1", "job-0"]}
 
 
-def test_who_is_dear_to_move_runs_longer_and_the_planner_looks_again_when_it_is_over() -> None:
+def test_an_expensive_switch_makes_the_time_slice_longer_and_the_planner_wakes_at_its_end() -> None:
     snapshot = scene(2 * HELD * MAX_SWITCH_SHARE)
     made = sound(snapshot)
     assert orders(made) == {}
@@ -69,7 +69,7 @@ def test_who_is_dear_to_move_runs_longer_and_the_planner_looks_again_when_it_is_
     assert made.wake_at == pytest.approx(snapshot.now + HELD)
 
 
-def test_between_jobs_as_well() -> None:
+def test_the_minimum_also_holds_between_jobs() -> None:
     snapshot = scene(2 * HELD * MAX_SWITCH_SHARE)
     first, second = snapshot.trials
     other = replace(snapshot.jobs[0], key=first.job._replace(name="other"), uid="other")
@@ -80,7 +80,7 @@ def test_between_jobs_as_well() -> None:
     assert why(sound(cheap), rival.key.name) == "FairShare"
 
 
-def test_what_a_suspension_took_says_nothing_of_a_requeue() -> None:
+def test_the_cost_of_a_suspension_does_not_count_for_a_requeue() -> None:
     snapshot = scene(1e6)
     job = replace(snapshot.jobs[0], suspendable=False, checkpointable=True, checkpoint_scope="anywhere")
     saving = replace(snapshot, jobs=(job,), now=snapshot.now + 1000.0)

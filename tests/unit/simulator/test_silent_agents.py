@@ -1,4 +1,4 @@
-"""An agent that falls silent in the simulated system, and telemetry that is as old as the last report: by hand."""
+"""Silent agents in the simulated system, and telemetry that is as old as the last report: cases by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def job(*values: tuple[float, ...], **more: Any) -> SimJob:
 
 @pytest.fixture
 def silence(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The first node's agent is silent from a time on and for so long; the others never are."""
+    """The first node's agent is silent from a time on and for a duration; the others never are."""
 
     def of(at: float, lasts: float) -> None:
         ats = [at]
@@ -62,9 +62,7 @@ SILENCES = [
 
 
 @pytest.mark.parametrize(("at", "lasts", "begin", "end"), [row[1:] for row in SILENCES], ids=[r[0] for r in SILENCES])
-def test_an_agent_that_is_silent(
-    at: float, lasts: float, begin: list[tuple[int, float]], end: float, silence: Any
-) -> None:
+def test_a_silent_agent(at: float, lasts: float, begin: list[tuple[int, float]], end: float, silence: Any) -> None:
     silence(at, lasts)
     outcome = simulate(Scenario(ONE, (job((0.1, 0.2), (0.3, 0.4)),), AT_ONCE), checked=True)
     assert (starts(outcome), outcome.makespan, outcome.broken) == (begin, end, ())
@@ -72,15 +70,15 @@ def test_an_agent_that_is_silent(
     assert sum(trial.lost_seconds for trial in outcome.trials) == 0.0
 
 
-def test_its_values_are_known_when_it_is_back(silence: Any) -> None:
+def test_values_are_known_when_the_agent_is_heard_again(silence: Any) -> None:
     """The target is reached at 14; the agent is silent from 10 to 30."""
     silence(10.0, 20.0)
     outcome = simulate(Scenario(ONE, (job((0.9, *[0.95] * 9), target=0.8),), AT_ONCE))
     assert (outcome.makespan, outcome.jobs[0].reason) == (30.0, "TargetReached")
 
 
-def test_an_order_waits_for_it(silence: Any) -> None:
-    """The second trial's turn is ordered at 12, and a suspension takes 4 s; the agent is silent from 10 s on."""
+def test_a_run_queue_waits_for_a_silent_agent(silence: Any) -> None:
+    """The second trial's time slice is ordered at 12, and a suspension takes 4 s; the agent is silent from 10 s on."""
     of = job((0.1,) * 30, (0.1,) * 30, policy="round_robin")
     begins = []
     for lasts in (0.0, 100.0):
@@ -89,7 +87,7 @@ def test_an_order_waits_for_it(silence: Any) -> None:
     assert begins == [16.0, 114.0]
 
 
-def test_the_operator_believes_it_for_45_seconds(silence: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_trusts_a_silent_agent_for_45_seconds(silence: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float, str]] = []
 
     def spy(snapshot: Snapshot) -> Plan:
@@ -122,7 +120,7 @@ PLACED = [
 @pytest.mark.parametrize(
     ("timing", "silent", "created", "gpu"), [row[1:] for row in PLACED], ids=[row[0] for row in PLACED]
 )
-def test_placement_sees_what_was_reported(
+def test_placement_uses_the_last_report(
     timing: dict[str, float], silent: tuple[float, float] | None, created: float, gpu: str, silence: Any
 ) -> None:
     if silent is not None:
@@ -132,8 +130,8 @@ def test_placement_sees_what_was_reported(
     assert (where(outcome, "first"), where(outcome, "second")) == ("a-gpu0", gpu)
 
 
-def test_a_node_of_which_nothing_is_known_is_better_than_none(silence: Any) -> None:
-    """b has a share for one; the third pod is placed on a after a minute of silence, and waits at its gate."""
+def test_an_unknown_node_is_better_than_none(silence: Any) -> None:
+    """b has one slot; the third pod is placed on a after a minute of silence, and waits at its gate."""
     nodes = NodeSpec("a", 1), NodeSpec("b", 1, slots=1)
     silence(0.5, 200.0)
     jobs = job((0.1,) * 20, name="first"), job((0.1, 0.2), (0.1, 0.2), name="second", created=89.0)
@@ -151,6 +149,6 @@ def test_a_node_of_which_nothing_is_known_is_better_than_none(silence: Any) -> N
         ({"faults": Faults(silence=9.0, silent=-1.0)}, "each 9 s for -1 s is no time; give more than 0, and 0 or more"),
     ],
 )
-def test_every_no_says_what_to_do(made: dict[str, Any], told: str) -> None:
+def test_every_error_has_a_cure(made: dict[str, Any], told: str) -> None:
     with pytest.raises(SimulationError, match=told):
         Scenario(ONE, (job((0.1,)),), **made)

@@ -1,5 +1,6 @@
-"""What must hold in the simulated system whatever happens: one holder a GPU, every trial ends, nothing is trained that
-is not accounted for, the same seed gives the same bits.
+"""Invariants of the simulated system.
+
+One holder per GPU, every trial ends, all training is accounted for, and the same seed gives the same bits.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 @st.composite
 def journeys(draw: st.DrawFn) -> Scenario:
-    """Nodes that drain one after the other, or fail, under trials that can leave them alive and in no other way."""
+    """Nodes that drain one after another, or fail, under trials that can only migrate live."""
     nodes = tuple(NodeSpec(f"node-{i}", draw(st.integers(1, 2)), 3) for i in range(draw(st.integers(2, 3))))
     jobs = []
     for i in range(draw(st.integers(1, 2))):
@@ -103,7 +104,7 @@ def journeys(draw: st.DrawFn) -> Scenario:
 
 @settings(max_examples=80, deadline=None)
 @given(st.one_of(scenarios(), journeys()))
-def test_what_always_holds(scenario: Scenario) -> None:
+def test_invariants(scenario: Scenario) -> None:
     outcome = simulate(scenario, checked=True)
     assert outcome.broken == ()
     assert outcome == simulate(scenario, checked=True), "the same seed, the same bits"

@@ -1,4 +1,4 @@
-"""The short ways through the table of equal training give what the long ones give, to the bit."""
+"""The fast paths of the aligned curves give what the general functions give, to the last bit."""
 
 from __future__ import annotations
 

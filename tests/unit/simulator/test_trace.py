@@ -1,4 +1,4 @@
-"""What a line of a recording may hold besides plain numbers, and the no where it may not."""
+"""Values that a line of a trace may hold besides plain numbers, and errors for those that it may not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(*trials: dict[str, Any], header: dict[str, Any] = HEADER) -> Trace:
     return parse([json.dumps(line) for line in (header, *trials)], "x.jsonl")
 
 
-def test_what_is_no_scalar_counts_as_its_json_text() -> None:
+def test_a_value_that_is_not_a_scalar_counts_as_its_json_text() -> None:
     given = {"layers": [64, 64], "head": {"b": 1, "a": None}, "seed": LONG, "lr": 0.1, "act": "relu", "skip": None}
     found = read(TRIAL | {"hparams": given})
     told = {"layers": "[64, 64]", "head": '{"a": null, "b": 1}', "seed": str(LONG), "lr": 0.1, "act": "relu"}
@@ -30,7 +30,7 @@ def test_what_is_no_scalar_counts_as_its_json_text() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_policy_takes_such_parameters(name: str) -> None:
+def test_every_policy_accepts_such_parameters(name: str) -> None:
     layers: list[Any] = [[64], [64, 64], {"deep": True}, LONG]
     found = read(*(TRIAL | {"trial": str(i), "hparams": {"layers": one}} for i, one in enumerate(layers)))
     assert replay(draw_sample(found, 0), create(name, {}), Machine(1)).completed
@@ -51,13 +51,13 @@ NOS = [
 
 
 @pytest.mark.parametrize(("given", "told"), NOS, ids=[str(list(row[0])) + str(i) for i, row in enumerate(NOS)])
-def test_what_is_no_array_of_numbers(given: dict[str, Any], told: str) -> None:
+def test_values_that_are_not_arrays_of_numbers(given: dict[str, Any], told: str) -> None:
     with pytest.raises(TraceError) as caught:
         read(TRIAL | given)
     assert str(caught.value).startswith(told)
 
 
-def test_what_is_left_out_is_read_back_and_an_older_file_left_out_nothing() -> None:
+def test_the_number_of_trials_left_out_is_read_back_and_defaults_to_none() -> None:
     found = read(TRIAL, TRIAL | {"trial": "again"}, header=HEADER | {"left_out": 18})
     assert found.left_out == found.distinct().left_out == 18
     assert parse(trace_lines(found), "x.jsonl") == found
@@ -67,7 +67,7 @@ def test_what_is_left_out_is_read_back_and_an_older_file_left_out_nothing() -> N
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.0, "1", True, None, 10**9 + 1, LONG], ids=lambda wrong: str(wrong)[:12])
-def test_a_left_out_that_is_no_number_of_trials(wrong: object) -> None:
+def test_an_invalid_number_of_trials_left_out(wrong: object) -> None:
     with pytest.raises(TraceError, match=r"x.jsonl: left_out is .*; give how many trials of the search are not in"):
         read(TRIAL, header=HEADER | {"left_out": wrong})
 
@@ -78,6 +78,6 @@ def test_a_target_that_is_not_finite(target: float) -> None:
         read(TRIAL, header=HEADER | {"target": target})
 
 
-def test_a_line_of_brackets_without_end() -> None:
+def test_a_line_of_nested_brackets() -> None:
     with pytest.raises(TraceError, match=r"x.jsonl, line 1: no JSON"):
         parse(["[" * 100_000, "{}"], "x.jsonl")

@@ -1,4 +1,4 @@
-"""What a switch is taken to last, against what was measured on a GPU."""
+"""Assumed durations of a switch, against those that were measured on a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from podium_simulator.system.switch_times import MIN_SECONDS, switch_method
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "bench-gpu-nvidia-h100-80gb-hbm3.md"
 
 
-def test_the_rates_are_those_that_were_measured() -> None:
+def test_the_rates_are_the_measured_ones() -> None:
     """| trial, GB | first out, s | out, s | GB/s | in, s | GB/s | ..., one row a size."""
     cell = r" ([\d.]+) \|"
     rows = re.findall(rf"^\|{cell * 8}$", MEASURED.read_text(), re.MULTILINE)
@@ -25,7 +25,7 @@ def test_the_rates_are_those_that_were_measured() -> None:
         assert found.resume == pytest.approx(float(back), rel=1 / 6)
 
 
-def test_what_nobody_measured_and_what_was_given() -> None:
+def test_defaults_and_given_durations() -> None:
     assert switch_method("freeze", 10**9, None, 3.0, 0.2) == Method("freeze", 0.2, 3.0)
     assert switch_method("cuda-checkpoint", None, None, None, 4.0) == Method(
         "cuda-checkpoint", 4.0, 4.0, keeps_memory=False
@@ -37,7 +37,7 @@ def test_what_nobody_measured_and_what_was_given() -> None:
     assert (small.suspend, small.resume) == (MIN_SECONDS, MIN_SECONDS)
 
 
-def test_who_is_carried_is_suspended_by_cuda_checkpoint_and_stands_still_as_the_planner_reckons() -> None:
+def test_live_migration_suspends_with_cuda_checkpoint_and_takes_the_planners_estimate() -> None:
     found, suspended = (
         switch_method(name, 3 * 2**30, None, None, 0.2) for name in ("container-checkpoint", "cuda-checkpoint")
     )

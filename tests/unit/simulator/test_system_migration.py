@@ -39,7 +39,7 @@ NEVER = math.inf
 
 
 def job(*lengths: int, method: Method = CARRIED, checkpoints: bool = False, **more: Any) -> SimJob:
-    """Trials of so many values; the first is placed on a."""
+    """Return a job whose trials have these numbers of values; the first is placed on a."""
     curves = tuple(curve(*(0.1,) * n) for n in lengths)
     given = {"policy": "fifo", "max_trials": len(curves), "max_steps": max(c.length for c in curves), **more}
     return SimJob(make_job(**given), curves, method, checkpoints)
@@ -49,7 +49,7 @@ def spans(outcome: Outcome, number: int = 0) -> list[tuple[str, str, float, floa
     return [(s.gpu[0], s.use, s.start, s.end) for s in outcome.spans if s.number == number]
 
 
-def test_a_trial_is_carried_to_the_step() -> None:
+def test_a_trial_migrates_without_losing_a_step() -> None:
     """a drains at 30: suspended until 34, its image pushed at 44, placed on b at 45, at its gate there at 46."""
     outcome = simulate(Scenario(TWO, (job(5, **ALIVE),), AT_ONCE, drains=(Drain("a", 30.0),)), checked=True)
     assert spans(outcome) == [
@@ -119,7 +119,7 @@ def test_a_node_takes_no_trials_while_it_drains(drains: tuple[Drain, ...], begin
 
 @pytest.fixture
 def dies(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Nodes by their number that die at a time, and are back 100 s later."""
+    """Make nodes, by number, fail at a time; they are back 100 s later."""
 
     def of(**at: float) -> None:
         lives = [at.get(name, NEVER) for name in "abc"]
@@ -130,7 +130,7 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Steps that are made by the table."""
+    """Return the steps of the state table."""
     found: list[str] = []
 
     def spy(phase: MigrationPhase, facts: MigrationFacts) -> MigrationStep | None:
@@ -192,7 +192,7 @@ BACK = [
 @pytest.mark.parametrize(
     ("dead", "drains", "nodes", "steps", "lost", "end"), [row[1:] for row in BACK], ids=[row[0] for row in BACK]
 )
-def test_the_way_back(
+def test_failed_migrations(
     dead: dict[str, float],
     drains: tuple[Drain, ...],
     nodes: tuple[NodeSpec, ...],
@@ -211,8 +211,8 @@ def test_the_way_back(
     assert (outcome.broken, trial.phase) == ((), TrialPhase.SUCCEEDED)
 
 
-def test_an_accident_on_the_way_costs_what_was_not_saved(dies: Any) -> None:
-    """With a save at each value the new attempt begins at 20 s of training: 6 s are done twice, and 40 are left."""
+def test_a_fault_during_a_migration_costs_the_unsaved_work(dies: Any) -> None:
+    """With a checkpoint at each value the new attempt starts at 20 s of training: 6 s are repeated, and 40 remain."""
     dies(b=50.0)
     outcome = simulate(Scenario(THREE, (job(6, checkpoints=True, **ALIVE),), AT_ONCE, drains=(Drain("a", 30.0),)))
     assert outcome.trials[0].lost_seconds == 6.0
@@ -232,7 +232,7 @@ IMAGES = [
 
 
 @pytest.mark.parametrize(("until", "steps", "lost", "end"), [row[1:] for row in IMAGES], ids=[row[0] for row in IMAGES])
-def test_an_image_whose_pod_is_gone_waits_for_a_target_that_drains(
+def test_an_image_without_a_pod_waits_for_a_draining_target(
     until: float, steps: list[str], lost: float, end: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Statuses take 5 s: the pod is lost at 46, between its image (44) and its new pod, as b drains."""
@@ -244,7 +244,7 @@ def test_an_image_whose_pod_is_gone_waits_for_a_target_that_drains(
     assert outcome.broken == ()
 
 
-def test_nobody_is_carried_by_an_agent_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_agent_migrates_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """a drains at 30, and its agent is silent from 20 to 40: from then on all is as in the first test, 10 s later."""
     ats = [20.0]
     monkeypatch.setattr(RandomFaults, "agent_speaks", lambda self: ats.pop() if ats else NEVER)
@@ -255,8 +255,8 @@ def test_nobody_is_carried_by_an_agent_that_is_silent(monkeypatch: pytest.Monkey
     assert outcome.trials[0].lost_seconds == 0.0
 
 
-def test_a_trial_is_carried_to_level_the_gpus() -> None:
-    """As by a save (`test_levelling_simulated`), where it cannot: those on one node are over early."""
+def test_a_trial_migrates_to_rebalance_the_gpus() -> None:
+    """As with a checkpoint (`test_system_rebalancing`), for trials without one: those on one node end early."""
     lengths = [40 if number % 2 == 0 else 2 for number in range(6)]
     of = job(*lengths, policy="round_robin", settings={"quantum": 20.0}, parallel=6, **ALIVE)
     scenario = Scenario(TWO, (of,), Timing(progress=0.0), rebalancing=RebalancingRules(min_stay=30.0))
@@ -278,13 +278,13 @@ NOS = [
 
 
 @pytest.mark.parametrize(("drain", "told"), [row[1:] for row in NOS], ids=[row[0] for row in NOS])
-def test_every_no_says_what_to_do(drain: Drain, told: str) -> None:
+def test_every_error_has_a_cure(drain: Drain, told: str) -> None:
     with pytest.raises(SimulationError) as error:
         Scenario(TWO, (job(1),), drains=(drain,))
     assert told in str(error.value)
 
 
-def test_a_search_whose_last_node_drains_has_no_end() -> None:
+def test_a_search_whose_last_node_drains_does_not_end() -> None:
     of = job(2, 2, 2, method=KEPT)
     with pytest.raises(SimulationError, match=r"has not ended .2 trials left.*is there one that does not drain"):
         simulate(Scenario((NodeSpec("a", 1, slots=2),), (of,), AT_ONCE, drains=(Drain("a", 5.0),)))
