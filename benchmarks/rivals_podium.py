@@ -18,7 +18,7 @@ from podium_core.domain.snapshot import Scalar
 from podium_core.planning.job_view import job_view
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import read_manifests
-from podium_operator.searchers.base import Tried
+from podium_operator.searchers.base import TrialResult
 from podium_operator.searchers.registry import SEARCHERS
 
 
@@ -53,10 +53,10 @@ def main(path: str) -> None:
         sys.exit(ended.message)
 
 
-def tried(trial: Trial) -> Tried:
+def tried(trial: Trial) -> TrialResult:
     """As the operator tells its searchers (`podium_operator.searchers.results`)."""
     step = trial.points[-1].step if trial.points else None
-    return Tried.at(trial.phase, trial.number, trial.parameters, step, best_point(trial.points, maximize=True))
+    return TrialResult.at(trial.phase, trial.number, trial.parameters, step, best_point(trial.points, maximize=True))
 
 
 if __name__ == "__main__":

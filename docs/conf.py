@@ -35,7 +35,7 @@ pygments_style = "default"
 
 
 def draw_diagrams(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Replace each Mermaid block by the element that Mermaid draws in; without Mermaid it shows the source."""
+    """Replace each Mermaid block by the element that Mermaid draws in; it shows the source otherwise."""
     for block in list(doctree.findall(nodes.literal_block)):
         if block.get("language") == "mermaid":
             text = html.escape(block.astext())

@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class GuardedPlan:
     """Plan, and the jobs that were left out of it."""
 
     plan: Plan
     left_out: Mapping[JobKey, str]  # the reason, for people
 
 
-def decide(snapshot: Snapshot) -> Decided:
+def plan_guarded(snapshot: Snapshot) -> GuardedPlan:
     """Return the plan.
 
     A job whose trials cannot be ranked is left out: its pods stay, and the other jobs continue.
@@ -32,7 +32,7 @@ def decide(snapshot: Snapshot) -> Decided:
     left_out: dict[JobKey, str] = {}
     while True:
         try:
-            return Decided(plan(snapshot), left_out)
+            return GuardedPlan(plan(snapshot), left_out)
         except RankingError as error:
             log.exception("job %s/%s is left unchanged: %s", *error.job, error)
             left_out[error.job] = (
@@ -43,12 +43,12 @@ def decide(snapshot: Snapshot) -> Decided:
 
 def predict(snapshot: Snapshot) -> tuple[Mapping[TrialKey, Forecast], int]:
     """Return the forecast of each trial's final value and the number of jobs whose forecast failed."""
-    found: dict[TrialKey, Forecast] = {}
+    forecasts: dict[TrialKey, Forecast] = {}
     failed = 0
     for job in snapshot.jobs:
         try:
-            found.update(predictions(job, snapshot))
+            forecasts.update(predictions(job, snapshot))
         except Exception:  # a bug in Podium; the other statuses do not suffer from it
             failed += 1
             log.exception("job %s/%s: the final values of its trials could not be predicted", *job.key)
-    return found, failed
+    return forecasts, failed

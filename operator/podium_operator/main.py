@@ -18,15 +18,15 @@ from podium_cluster.client import connect
 from podium_cluster.startup import read_settings
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.act.rebalancing import Leveller
+from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.jobs import handlers
 from podium_operator.metrics import Metrics
-from podium_operator.observe.final_log_read import LastWords
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.reconciler import Cycle
-from podium_operator.report.status_writer import Statuses
-from podium_operator.reservations.controller import Leasing
+from podium_operator.observe.final_log_read import FinalLogReader
+from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.reconciler import Reconciler
+from podium_operator.report.status_writer import StatusWriter
+from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 STUCK_SECONDS = 120.0
@@ -41,28 +41,45 @@ async def serve(settings: OperatorSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with connect(settings) as api:
-        mirror = Mirror(api, settings)
+        caches = WatchCaches(api, settings)
         rules = PodRules(settings.scheduler_name, settings.resource, settings.trial_priority_class)
-        actuator = Actuator(api, mirror, rules, metrics)
-        statuses = Statuses(api, settings.status_seconds, metrics)
-        cleanup = Cleanup(api, mirror.world, settings.image)
-        leases, leasing = settings.gpu_mode == "reservations", Leasing(api, settings, metrics)
-        leveller = Leveller(api, settings)
-        cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller)
+        actuator = Actuator(api, caches, rules, metrics)
+        status_writer = StatusWriter(api, settings.status_seconds, metrics)
+        cleanup = Cleanup(api, caches.cluster_state, settings.image)
+        reserved_gpus, reservation_controller = (
+            settings.gpu_mode == "reservations",
+            ReservationController(api, settings, metrics),
+        )
+        rebalancer = Rebalancer(api, settings)
+        reconciler = Reconciler(
+            settings,
+            caches,
+            actuator,
+            status_writer,
+            FinalLogReader(api),
+            cleanup,
+            metrics,
+            reservation_controller,
+            rebalancer,
+        )
 
         def alive() -> str | None:
-            idle = time.monotonic() - cycle.last
-            return f"no reconcile for {idle:.0f} s" if mirror.cold() is None and idle > STUCK_SECONDS else None
+            idle = time.monotonic() - reconciler.last
+            return f"no reconcile for {idle:.0f} s" if caches.not_ready() is None and idle > STUCK_SECONDS else None
 
         async with health.serve(
-            settings.http_host, settings.http_port, alive=alive, ready=mirror.cold, registry=metrics.registry
+            settings.http_host, settings.http_port, alive=alive, ready=caches.not_ready, registry=metrics.registry
         ) as port:
             log.info("health and metrics on port %d", port)
             parts = [
-                asyncio.create_task(mirror.run(), name="watch caches"),
-                asyncio.create_task(cycle.run(), name="reconciler"),
+                asyncio.create_task(caches.run(), name="watch caches"),
+                asyncio.create_task(reconciler.run(), name="reconciler"),
                 asyncio.create_task(
-                    _kopf(handlers.register(api, cleans=settings.image is not None, leases=leases), settings, stop),
+                    _kopf(
+                        handlers.register(api, removes_folders=settings.image is not None, reserved_gpus=reserved_gpus),
+                        settings,
+                        stop,
+                    ),
                     name="kopf",
                 ),
             ]

@@ -10,7 +10,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.cycle = Histogram(
+        self.part_seconds = Histogram(
             "podium_operator_reconcile_seconds",
             "One reconcile, by part: plan, run_queues, act (what is new), describe (ranks, predictions), report",
             ["part"],
@@ -29,8 +29,10 @@ class Metrics:
             registry=self.registry,
         )
         self.trials = Gauge("podium_trials", "Trials by phase", ["phase"], registry=self.registry)
-        self.leases = Gauge("podium_gpu_reservations", "GPU reservations by state", ["state"], registry=self.registry)
-        self.lease_events = Counter(
+        self.reservations = Gauge(
+            "podium_gpu_reservations", "GPU reservations by state", ["state"], registry=self.registry
+        )
+        self.reservation_events = Counter(
             "podium_gpu_reservation_events_total",
             "GPU reservations: requested, refused, preempted, released",
             ["what"],

@@ -84,7 +84,10 @@ def admit(manifest: Mapping[str, Any]) -> list[tuple[bool, str]]:
 
 
 def run(backend: str, policy: str, tasks: int, fps: float, seconds: float) -> list[str]:
-    """Run real networks and return lines with the results. Raises RealtimeError if the back-end is not available."""
+    """Run real networks and return lines with the results.
+
+    Raises RealtimeError if the back-end is not available.
+    """
     require_between(tasks, 1, 64, "--tasks")
     require_positive(fps, "--fps", "frames a second")
     require_between(seconds, 1.0, 600.0, "--seconds")

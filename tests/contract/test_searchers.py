@@ -11,7 +11,7 @@ import pytest
 
 from podium_core.schema.job import JobSpec, Search
 from podium_core.schema.search_settings import KNOWN, learns
-from podium_operator.searchers.base import Tried
+from podium_operator.searchers.base import TrialResult
 from podium_operator.searchers.random import RandomSearcher
 from podium_operator.searchers.registry import SEARCHERS
 
@@ -71,12 +71,14 @@ def in_range(parameter: dict[str, Any], value: Any) -> bool:
     return math.isclose(steps, round(steps), abs_tol=1e-9)
 
 
-def history(spec: JobSpec) -> list[Tried]:
+def history(spec: JobSpec) -> list[TrialResult]:
     """Return trials in every possible state, at points of the space."""
     trials = []
     for number in range(TRIED):
         parameters = RandomSearcher().propose(spec, number) or {}
-        trial = Tried(number, parameters, step=float(number % 9), value=None if number % 9 == 0 else 1.0 / (1 + number))
+        trial = TrialResult(
+            number, parameters, step=float(number % 9), value=None if number % 9 == 0 else 1.0 / (1 + number)
+        )
         trials.append(replace(trial, completed=number % 3 == 1, failed=number % 7 == 2))
     return trials
 

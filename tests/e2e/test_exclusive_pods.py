@@ -17,7 +17,7 @@ RESOURCE = "podium.dev/gpu-exclusive"
 HELD_AT, SAVED_AT = 53, 50  # steps.py: the step at which a trial is held, and its last checkpoint
 # the agent learns the pod's name a moment later than that the GPU is reserved
 WHY = r"(?:Pod default/pressing|An urgent pod) is to have GPU \S+ for itself\."
-COST = r"If it cannot save first, (\d+) steps and ([0-9.]+) GPU-seconds are lost\."
+COST = r"Without a new checkpoint, (\d+) steps and ([0-9.]+) GPU-seconds are lost\."
 Scene = Any
 
 

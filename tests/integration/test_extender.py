@@ -225,7 +225,7 @@ def test_a_pod_with_a_higher_priority_preempts_the_trial_that_loses_the_least_wo
     (name, message) = world.wait(lambda: event_messages(world, "WorkAtRisk"), "the event with the possible cost")[0]
     assert name == "second"
     assert "urgent" in message
-    assert message.endswith("If it cannot save first, 3 steps and 5.0 GPU-seconds are lost.")
+    assert message.endswith("Without a new checkpoint, 3 steps and 5.0 GPU-seconds are lost.")
 
 
 def event_messages(world: World, reason: str) -> list[tuple[str, str]]:

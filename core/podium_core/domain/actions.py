@@ -1,6 +1,6 @@
-"""What the planner decides, as values: the operator's actuator (or the simulated world) carries them out.
+"""Decisions of the planner, as values. The operator's actuator (or the simulator) carries them out.
 
-Every action says why, with a CamelCase reason and a sentence.
+Every action gives a CamelCase reason and a sentence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Remove the pod of a trial that must not go on (stopped, job suspended before its start, job finished)."""
+    """Delete the pod of a trial that must not continue.
+
+    The trial is stopped, its job is suspended before its start, or its job is finished.
+    """
 
     trial: TrialKey
     reason: str
@@ -44,10 +47,12 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Take the pod away with its own grace period, in which the trial saves; a new pod goes on from there, anywhere.
+    """Delete the pod within its grace period, in which the trial checkpoints.
 
-    `reason` is one of `phase.REQUEUES`: it is stamped on the pod, and the trial's phase Requeued keeps it.
-    `target`: the node that the new pod prefers; None: none.
+    A new pod continues it on any node.
+
+    `reason` is one of `phase.REQUEUES`. It is written on the pod, and the phase Requeued of the trial repeats it.
+    `target` is the node that the new pod prefers, or None.
     """
 
     trial: TrialKey
@@ -58,7 +63,10 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Take the live trial to node `target` (`domain.carrying`): its pod stays until its image is made."""
+    """Migrate the running trial to node `target` (`domain.migration`).
+
+    Its pod remains until the image exists.
+    """
 
     trial: TrialKey
     target: str
@@ -78,7 +86,7 @@ class EndTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialRank:
-    """One place in the order of a GPU."""
+    """Rank of a trial in its job and, if it has a GPU, its position there, with the reason."""
 
     trial: TrialKey
     rank: int  # 1 = best of its job
@@ -88,16 +96,18 @@ class TrialRank:
 
 @dataclass(frozen=True, slots=True)
 class WriteRunQueues:
-    """The whole order of one node, written at once with a new epoch."""
+    """Write the run queues of all GPUs of one node, at once and with a new epoch."""
 
     node: str
     epoch: int
-    gpus: tuple[tuple[str, tuple[TrialRank, ...]], ...]  # (uuid, places), sorted by uuid
-    preempting: tuple[str, ...] = ()  # GPUs whose first trial is to take them from one that works there
+    gpus: tuple[tuple[str, tuple[TrialRank, ...]], ...]  # (uuid, run queue), sorted by uuid
+    preempting: tuple[str, ...] = ()  # GPUs whose first trial takes them from their holder
 
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
+    """Set the final phase of a job."""
+
     job: JobKey
     succeeded: bool
     reason: str
@@ -108,7 +118,10 @@ Action = CreateTrial | CreatePod | DeletePod | Requeue | Migrate | EndTrial | Wr
 
 
 class LazyRanks(Sequence[TrialRank]):
-    """Places that are made when somebody reads them: the simulator never does, and sentences are most of a plan."""
+    """Ranks that are built when they are first read.
+
+    The simulator never reads them, and sentences are most of the cost of a plan.
+    """
 
     __slots__ = ("_made", "_make")
 
@@ -144,8 +157,9 @@ class LazyRanks(Sequence[TrialRank]):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one cycle decided, with each trial's rank and the reason for its place."""
+    """All that one planning cycle decided, with the rank of each trial."""
 
     actions: tuple[Action, ...]
     ranks: LazyRanks = field(default_factory=LazyRanks)  # each unfinished trial, by job then rank
-    wake_at: float | None = None  # when to plan again if nothing happens before: a turn, a back-off or a deadline ends
+    # when to plan again if nothing happens before: a time slice, a back-off or a deadline ends
+    wake_at: float | None = None

@@ -1,6 +1,6 @@
-"""How a process says that it asked for more GPU memory than there was. Used by `observe` on a failed pod's last words.
+"""Out-of-GPU-memory errors in the termination message of a failed container. Used by `observe`.
 
-The texts of PyTorch, JAX, TensorFlow, CuPy and the CUDA driver and runtime themselves.
+The texts are those of PyTorch, JAX, TensorFlow, CuPy, and the CUDA driver and runtime.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TEXTS = re.compile(
 )
 
 
-def out_of_memory(last_words: str) -> str:
-    """The last line that says so, cut; empty if none does. `last_words`: a container's termination message."""
-    found = _TEXTS.findall(last_words)
-    return found[-1].strip()[:LONGEST_QUOTE] if found else ""
+def out_of_memory(termination_message: str) -> str:
+    """Return the last line that reports the error, shortened; empty if there is none."""
+    matches = _TEXTS.findall(termination_message)
+    return matches[-1].strip()[:LONGEST_QUOTE] if matches else ""

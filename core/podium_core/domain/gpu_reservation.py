@@ -1,8 +1,10 @@
-"""The life of a GPU lease as a table. A lease is a GPU that Podium shares among trials while an ordinary pod of low
-priority, the placeholder, holds it by requesting `nvidia.com/gpu`; whoever needs the GPU more takes the lease.
+"""States of a GPU reservation, as a table.
 
-`planning.gpu_leases` decides when one is wanted and given back; operator and agent derive the state from what they see
-(docs/explanation/gpu-reservations.md).
+A reservation is a GPU that Podium shares among trials while an ordinary low-priority pod, the reservation pod, holds it
+by requesting `nvidia.com/gpu`. A pod of higher priority that needs the GPU preempts the reservation pod.
+
+`planning.gpu_reservations` decides when to request and release one. Operator and agent derive the state from what they
+observe.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from types import MappingProxyType
 
 
 class ReservationState(StrEnum):
-    ASKED = "Asked"  # its placeholder has no node yet: it waits for a free GPU, for quota, or for a new node
-    STARTING = "Starting"  # bound; nobody may use the GPU before the kubelet says which one it is
-    HELD = "Held"  # trials share it
-    LEAVING = "Leaving"  # its placeholder was told to end: trials are suspended or saved within its grace period
+    """State of a GPU reservation."""
+
+    ASKED = "Asked"  # the reservation pod has no node yet: it waits for a free GPU, for quota, or for a new node
+    STARTING = "Starting"  # the pod is bound; trials must not use the GPU before the kubelet reports its UUID
+    HELD = "Held"  # trials share the GPU
+    LEAVING = "Leaving"  # the pod is terminating: trials are suspended or checkpoint within its grace period
     ENDED = "Ended"
 
 
@@ -41,7 +45,7 @@ EDGES: Mapping[tuple[ReservationState, ReservationState], tuple[str, ...]] = Map
 
 @dataclass(frozen=True, slots=True)
 class ReservationFacts:
-    """One look at a placeholder. `device_known`: the kubelet's PodResources names its GPU."""
+    """Observed facts about a reservation pod. `device_known`: the kubelet's PodResources names its GPU."""
 
     exists: bool
     bound: bool = False
@@ -51,7 +55,10 @@ class ReservationFacts:
 
 
 def derive_state(facts: ReservationFacts) -> ReservationState:
-    """From facts alone, so that whoever starts anew arrives at the same state."""
+    """Return the state. It follows from the facts alone.
+
+    So a restarted component derives the same state.
+    """
     if not facts.exists or facts.ended:
         return ReservationState.ENDED
     if facts.deleting:

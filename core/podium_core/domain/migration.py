@@ -1,8 +1,9 @@
-"""A live trial is carried from a node that drains to another one (`container-checkpoint`, experimental): how far it is.
+"""State machine of a live migration (`container-checkpoint`, experimental), as a pure table.
 
-A table, pure. The operator follows it for each such trial (`podium_operator.act.migration`) and stores the phase in the
-trial's status, so that an operator that starts anew goes on from there. Until the new pod exists every way out leaves
-the trial where it was, with all it did; afterwards a failure means a new attempt without the image.
+A running trial moves from a draining node to another one. The operator follows the table for each such trial
+(`podium_operator.act.migration`) and stores the phase in the trial's status, so that a restarted operator continues
+from there. Until the new pod exists, every failure leaves the trial where it is, with all its work. Afterwards a
+failure means a new attempt without the image.
 """
 
 from __future__ import annotations
@@ -14,14 +15,20 @@ from types import MappingProxyType
 
 CONTAINER_CHECKPOINT = "container-checkpoint"
 REQUEST_TIMEOUT_SECONDS = (
-    1200.0  # for an agent to answer: it gives checkpoint and push 300 s each, and may be restarted
+    1200.0  # for the agent to answer: checkpoint and push may take 300 s each, and the agent may restart
 )
-START_TIMEOUT_SECONDS = 60.0  # a new pod whose image or container is in trouble for so long will not start
+START_TIMEOUT_SECONDS = 60.0  # after which a new pod whose image or container has a problem is not expected to start
 
 
 class MigrationPhase(StrEnum):
-    """`Asked`: it gets no turn, is suspended, and its agent makes the image; `Pushed`: the image is in the registry;
-    `Created`: its new pod is there and the old one goes; `Arrived`: it has printed a value there."""
+    """Phase of a live migration.
+
+    - `Requested`: the trial gets no time slice, is suspended, and its agent creates the image.
+    - `ImagePushed`: the image is in the registry.
+    - `PodCreated`: the new pod exists and the old one is deleted.
+    - `Restored`: the trial has printed a value on the target node.
+    - `Failed`: the trial is not migrated.
+    """
 
     REQUESTED = "Requested"
     IMAGE_PUSHED = "ImagePushed"
@@ -30,31 +37,40 @@ class MigrationPhase(StrEnum):
     FAILED = "Failed"
 
 
-# it may get no turn: what it computed after the checkpoint would be computed again
+# The trial must not run: work after the checkpoint would have to be repeated.
 NOT_RESUMABLE: frozenset[MigrationPhase] = frozenset({MigrationPhase.REQUESTED, MigrationPhase.IMAGE_PUSHED})
 IN_PROGRESS: frozenset[MigrationPhase] = NOT_RESUMABLE | {MigrationPhase.POD_CREATED}
-CANCELLED_CODES = frozenset({"TrialEnded", "DrainCancelled"})  # codes: it need not be carried any more
-# codes of what passes: it is asked again while its node drains, once its agent has surely seen the end of this ask
+CANCELLED_CODES = frozenset({"TrialEnded", "DrainCancelled"})  # codes: the migration is not needed any more
+# Codes of temporary failures: the migration is requested again while the node drains, once the agent has seen the end.
 RETRIABLE_CODES = frozenset({"DrainCancelled", "TargetFull", "TargetUnavailable"})
 RETRY_SECONDS = 5.0
-REBALANCING_RETRY_SECONDS = 600.0  # after which one that fell back is carried again to level the GPUs
-TARGET_DRAINING_SECONDS = 1800.0  # for which an image, all that is left of the trial, waits for a node that drains
-TARGET_DRAINING = "TargetDraining"  # code of `Pushed` while it does so: the phase is then as old as that
-DRAIN_CANCELLED_MESSAGE = "Its node takes trials again: it goes on there."
+REBALANCING_RETRY_SECONDS = 600.0  # after a failed migration, until the trial may be migrated again for rebalancing
+TARGET_DRAINING_SECONDS = 1800.0  # for which an image, the only state of the trial, waits for a draining target
+TARGET_DRAINING = "TargetDraining"  # code of `ImagePushed` while it waits; the phase is then as old as the wait
+DRAIN_CANCELLED_MESSAGE = "The node accepts trials again: the trial continues there."
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationFacts:
-    """One look. `old_pod`, `new_pod`: it is there, has not ended and is not told to go; `made`: a pod of the new
-    attempt is there in any state; `rejected`: its kubelet did not take it, so that nothing of it ever ran; `refusal`:
-    (code, sentence) of the agent, or of the API server for the new pod; `pushed`: the agent named the image; `printed`:
-    the new pod has printed a value; `broken`: why the new pod cannot start, empty: it can; `trying`: seconds for which
-    its containers could begin; `target`: the node that it goes to is there; `takes`: and does not drain; `waits`: it is
-    stored that it drains; `room`: and the share that it was promised there is no other's; `bound`: the new pod has its
-    node; `age`: seconds since the phase began."""
+    """Observed facts about a migration.
+
+    - `age`: seconds since the phase began.
+    - `trial_ended`: the trial has ended. `draining`: the source node is draining.
+    - `old_pod`, `new_pod`: the pod exists, has not ended and is not terminating.
+    - `pod_created`: a pod of the new attempt exists, in any state.
+    - `rejected`: the kubelet rejected the new pod, so that no part of it ever ran.
+    - `refusal`: (code, sentence) of the agent, or of the API server for the new pod.
+    - `image_pushed`: the agent reported the image. `value_printed`: the new pod has printed a value.
+    - `start_problem`: why the new pod cannot start; empty if it can.
+    - `starting_seconds`: seconds for which its containers could have started.
+    - `target_exists`: the target node exists. `target_accepts`: it exists and does not drain.
+    - `waiting_for_drain`: it is stored that the image waits for the target's drain.
+    - `slots_free`: no other pod has the slots that are promised to the trial.
+    - `pod_bound`: the new pod has a node.
+    """
 
     age: float = 0.0
-    trial_ended: bool = False  # the trial has ended
+    trial_ended: bool = False
     draining: bool = True
     old_pod: bool = True
     pod_created: bool = False
@@ -74,7 +90,7 @@ class MigrationFacts:
 
 @dataclass(frozen=True, slots=True)
 class MigrationStep:
-    """`code` and `message` say why, where it fell back or waits."""
+    """The next phase; `code` and `message` give the reason of a failure or a wait."""
 
     phase: MigrationPhase
     code: str = ""
@@ -82,84 +98,84 @@ class MigrationStep:
 
 
 _Rule = Callable[[MigrationFacts], MigrationStep | None]
-_BACK = MigrationPhase.FAILED
+_FAILED = MigrationPhase.FAILED
 
 
-def _back(code: str, message: str, when: Callable[[MigrationFacts], bool]) -> _Rule:
-    return lambda facts: MigrationStep(_BACK, code, message) if when(facts) else None
+def _fail(code: str, message: str, when: Callable[[MigrationFacts], bool]) -> _Rule:
+    return lambda facts: MigrationStep(_FAILED, code, message) if when(facts) else None
 
 
 def _to(phase: MigrationPhase, when: Callable[[MigrationFacts], bool]) -> _Rule:
     return lambda facts: MigrationStep(phase) if when(facts) else None
 
 
-def _drains(facts: MigrationFacts) -> MigrationStep | None:
-    """The time for which it waits begins as its target drains, however long the image has been there."""
+def _target_drains(facts: MigrationFacts) -> MigrationStep | None:
+    """Start or end the wait. It starts when the target drains, however long the image has existed."""
     if facts.target_accepts is not facts.waiting_for_drain:
         return None
-    told = () if facts.target_accepts else (TARGET_DRAINING, "Its image waits for that node to take trials again.")
-    return MigrationStep(MigrationPhase.IMAGE_PUSHED, *told)
+    reason = () if facts.target_accepts else (TARGET_DRAINING, "The image waits until the target accepts trials again.")
+    return MigrationStep(MigrationPhase.IMAGE_PUSHED, *reason)
 
 
 def _refused(facts: MigrationFacts) -> MigrationStep | None:
-    return None if facts.refusal is None else MigrationStep(_BACK, *facts.refusal)
+    return None if facts.refusal is None else MigrationStep(_FAILED, *facts.refusal)
 
 
 def _broken(facts: MigrationFacts) -> MigrationStep | None:
     if not facts.start_problem or facts.starting_seconds < START_TIMEOUT_SECONDS:
         return None
-    return MigrationStep(_BACK, "RestoreFailed", f"Its new pod does not start: {facts.start_problem}")
+    return MigrationStep(_FAILED, "RestoreFailed", f"The new pod does not start: {facts.start_problem}")
 
 
-_OVER = _back("TrialEnded", "The trial ended meanwhile.", lambda f: f.trial_ended)
-_STAYS = _back("DrainCancelled", DRAIN_CANCELLED_MESSAGE, lambda f: f.old_pod and not f.draining)
-_GONE = _back("PodDeleted", "Its pod went before its image was made.", lambda f: not f.old_pod)
-_SILENT = _back(
+_ENDED = _fail("TrialEnded", "The trial ended meanwhile.", lambda f: f.trial_ended)
+_CANCELLED = _fail("DrainCancelled", DRAIN_CANCELLED_MESSAGE, lambda f: f.old_pod and not f.draining)
+_POD_DELETED = _fail("PodDeleted", "The pod was deleted before its image was created.", lambda f: not f.old_pod)
+_TIMEOUT = _fail(
     "AgentTimeout",
-    f"Its agent made no image within {REQUEST_TIMEOUT_SECONDS:g} s: see the agent's log.",
+    f"The agent created no image within {REQUEST_TIMEOUT_SECONDS:g} s: read the agent's log.",
     lambda f: f.age >= REQUEST_TIMEOUT_SECONDS,
 )
-# with its old pod gone all that it did is in the image, which waits: for a drain to be undone, or for a share
-_NO_TARGET = _back(
+# Without the old pod the image holds all work of the trial. It waits for the end of a drain, or for a slot.
+_NO_TARGET = _fail(
     "TargetUnavailable",
-    "The node that it was to go to takes no trials any more.",
+    "The target node no longer accepts trials.",
     lambda f: (
         not f.target_accepts
         and (f.old_pod or not f.target_exists or (f.waiting_for_drain and f.age >= TARGET_DRAINING_SECONDS))
     ),
 )
-_FULL = _back(
+_FULL = _fail(
     "TargetFull",
-    "The shares that it was to get are gone (other pods have them, or a GPU is ill): it goes on where it is, and is "
-    "tried again when some are free.",
+    "The promised slots are taken by other pods, or a GPU is unhealthy. The trial continues where it is, and is "
+    "migrated when slots are free.",
     lambda f: f.old_pod and not f.slots_free,
 )
-_NOWHERE = _back(
-    "RestoreFailed", "The node that its new pod waits for is gone.", lambda f: not (f.target_exists or f.pod_bound)
+_NODE_LOST = _fail(
+    "RestoreFailed", "The target node of the new pod no longer exists.", lambda f: not (f.target_exists or f.pod_bound)
 )
-_LOST = _back("RestoreFailed", "Its new pod ended before it printed a value.", lambda f: not f.new_pod)
+_POD_ENDED = _fail("RestoreFailed", "The new pod ended before it printed a value.", lambda f: not f.new_pod)
 
-# the first rule that holds wins; none: the phase stands
+# The first rule that holds decides; if none holds, the phase remains.
 TABLE: Mapping[MigrationPhase, tuple[_Rule, ...]] = MappingProxyType(
     {
         MigrationPhase.REQUESTED: (
-            *(_OVER, _refused, _STAYS, _NO_TARGET, _FULL),
-            # its agent lets it work no more from then on, whoever ends its pod
-            *(_to(MigrationPhase.IMAGE_PUSHED, lambda f: f.image_pushed), _GONE, _SILENT),
+            *(_ENDED, _refused, _CANCELLED, _NO_TARGET, _FULL),
+            # From here on the agent does not resume the trial, whatever ends its pod.
+            *(_to(MigrationPhase.IMAGE_PUSHED, lambda f: f.image_pushed), _POD_DELETED, _TIMEOUT),
         ),
-        # its old pod may be gone by now: the image is all that is needed
+        # The old pod may be deleted by now: only the image is needed.
         MigrationPhase.IMAGE_PUSHED: (
             _to(MigrationPhase.POD_CREATED, lambda f: f.pod_created),
-            _OVER,
+            _ENDED,
             _refused,
             _NO_TARGET,
             _FULL,
-            _drains,
+            _target_drains,
         ),
         MigrationPhase.POD_CREATED: (
-            *(_to(MigrationPhase.RESTORED, lambda f: f.value_printed), _OVER),
-            # the image is as it was: another pod goes on from it (its agent was away for a moment, say)
-            *(_to(MigrationPhase.IMAGE_PUSHED, lambda f: f.rejected), _LOST, _NOWHERE, _broken),
+            *(_to(MigrationPhase.RESTORED, lambda f: f.value_printed), _ENDED),
+            # The image is unchanged, so another pod continues from it (the agent may have been away for a moment).
+            *(_to(MigrationPhase.IMAGE_PUSHED, lambda f: f.rejected), _POD_ENDED, _NODE_LOST, _broken),
         ),
         MigrationPhase.RESTORED: (),
         MigrationPhase.FAILED: (),
@@ -168,5 +184,5 @@ TABLE: Mapping[MigrationPhase, tuple[_Rule, ...]] = MappingProxyType(
 
 
 def next_step(phase: MigrationPhase, facts: MigrationFacts) -> MigrationStep | None:
-    """Where it goes from here; None: it stays."""
-    return next((moved for rule in TABLE[phase] if (moved := rule(facts)) is not None), None)
+    """Return the next step of the migration; None if the phase remains."""
+    return next((step for rule in TABLE[phase] if (step := rule(facts)) is not None), None)

@@ -1,9 +1,10 @@
-"""From what can be seen of a trial (its pod, the agent's word) to its phase: pure, so that every case is a row in a
-table of tests.
+"""Derivation of a trial's phase from observed facts (its pod, the agent's report).
 
-Called by the operator in each cycle. The one question that matters for fairness is who is to blame when a pod ends:
-the trial's own process (counted, retried `retries` times) or the cluster (evicted, preempted, node lost, refused by
-the kubelet: never counted).
+Pure: every case is a row of a test.
+
+The operator calls it in each reconciliation. The question that matters for fairness is the cause of a pod's end: the
+trial's own process (counted, and retried `retries` times) or the cluster (evicted, preempted, node lost, rejected by
+the kubelet; never counted).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from podium_core.domain.phase import FINAL, LIVE, REQUEUES, TrialPhase, check
 Gate = Literal["None", "Waiting", "Running", "Done"]
 EndKind = Literal["Succeeded", "TrialFailure", "Disrupted", "NotEnded"]
 
-# pod.status.reason of pods that the cluster ended or refused; kubelet admission also says OutOf<resource>
+# pod.status.reason of pods that the cluster ended or rejected; kubelet admission also sets OutOf<resource>.
 _DISRUPTIONS = frozenset(
     {
         "Evicted",
@@ -33,14 +34,15 @@ _DISRUPTIONS = frozenset(
         "AdmissionError",
     }
 )
-_PATIENT = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-_WRONG_SPEC = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
-_NO_START = _PATIENT | _WRONG_SPEC
+_IMAGE_PROBLEMS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_SPEC_PROBLEMS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_NO_START = _IMAGE_PROBLEMS | _SPEC_PROBLEMS
 _NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
-# of a node's agent after which the operator does not believe it (a setting, of which this is the default)
+# Silence of a node's agent after which the operator ignores its report (the default of a setting).
 AGENT_STALE_SECONDS = 45.0
-# the agent's last patch of a trial follows its end within about two seconds; with the API away before, or a volume that
-# hangs, in the agent's longest pause. Without an agent a search is so much longer, no more
+# The agent writes its final report of a trial about two seconds after its end; up to its longest pause if the API
+# server
+# was unavailable or a volume hangs. Without an agent, a search takes this much longer.
 FINAL_REPORT_SECONDS = 45.0
 _FIRST_RETRY = 2.0
 _LONGEST_RETRY = 300.0
@@ -48,8 +50,9 @@ _LONGEST_RETRY = 300.0
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What matters of one pod; `exit_*` is the end of the container that ended worst, `gate` the init container
-    podium-gate.
+    """Observed facts about one pod.
+
+    `exit_*` describe the container that ended worst; `gate` is the state of the init container podium-gate.
     """
 
     phase: str
@@ -60,75 +63,85 @@ class PodFacts:
     gate: Gate = "None"
     exit_code: int | None = None
     exit_reason: str = ""
-    exit_message: str = ""  # its last lines, where it failed
-    whole_gpus: bool = False  # it had whole GPUs to itself: the retry of one that ran out of GPU memory
-    failed_init: str = ""  # that container's name, if it is an init container
+    exit_message: str = ""  # its last lines, if it failed
+    whole_gpus: bool = False  # it had whole GPUs: the retry of a trial that ran out of GPU memory
+    failed_init: str = ""  # name of that container, if it is an init container
     disruption: str = ""  # reason of a true DisruptionTarget condition
     waiting_reason: str = ""
     unschedulable: str = ""
-    waits_for_memory: str = ""  # the GPU memory that it waits for, as its agent says
-    requeue: str = ""  # why Podium deletes the pod, as it stamped it
-    migrated: bool = False  # it goes on from the image of a live trial
+    waits_for_memory: str = ""  # the GPU memory that it waits for, as reported by its agent
+    requeue: str = ""  # why Podium deletes the pod, as written on it
+    migrated: bool = False  # it continues from the image of a running trial
 
 
 @dataclass(frozen=True, slots=True)
 class TrialFacts:
-    """One look at a trial. `had_pod`: its status named a pod, so a missing one is gone, not yet to come."""
+    """Observed facts about a trial.
+
+    `had_pod`: its status names a pod, so a missing pod is deleted and not yet to be created.
+    """
 
     current: TrialPhase
     pod: PodFacts | None
     had_pod: bool
     agent_state: str | None = None  # GPUNode.status.gpus[].trials[].state
-    failures: int = 0  # own failures counted so far, this end not among them
+    failures: int = 0  # own failures counted so far, without this end
     retries: int = 0
     stopped: bool = False
-    agent_fresh: bool = True  # the node's heartbeat is recent: its word counts
+    agent_fresh: bool = True  # the node's heartbeat is recent, so the report counts
     complete: bool = False  # it has printed its last step
     reason: str = ""  # stored with `current`
-    disruption: str = ""  # of a pod that is gone: by whom, as the cluster said while it was there
+    disruption: str = ""  # of a deleted pod: the reason that the cluster gave while the pod existed
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedPhase:
+    """A phase derived from facts, with its reason."""
+
     phase: TrialPhase
     reason: str
     message: str
     own_failure: bool = False
-    problem: bool = False  # the pod cannot start, or goes: its reason says more than the trial's rank
+    problem: bool = False  # the pod cannot start or is terminating: its reason is shown instead of the trial's rank
 
 
 @dataclass(frozen=True, slots=True)
 class PodEnd:
+    """How and why a pod ended."""
+
     kind: EndKind
     reason: str
     message: str
 
 
 def retry_delay(failures: int) -> float:
-    """Seconds before attempt number `failures` + 1: doubling from 2 s to 5 min."""
+    """Return the seconds before attempt number `failures` + 1: doubling from 2 s to 5 min."""
     return min(_LONGEST_RETRY, _FIRST_RETRY * 2.0 ** max(0, min(failures, 20) - 1))
 
 
 def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
-    """Whose fault the end of a pod is. The cluster's word goes before exit codes: an evicted process exits 143 or
-    137 as well, and one that was told to go and saved exits 0. `complete`: it has printed its last step.
+    """Return whether the trial or the cluster ended the pod.
+
+    The cluster's reason takes precedence over exit codes: an evicted process also exits with 143 or 137, and one that
+    checkpointed on request exits with 0. `complete`: the trial has printed its last step.
     """
     if pod.phase == "Succeeded" and (pod.disruption or pod.deleting) and not complete:
-        how = f"The cluster took the pod away ({pod.disruption})" if pod.disruption else "The pod was deleted"
-        return PodEnd("Disrupted", pod.requeue or "PodDisrupted", f"{how}, and its process ended well.")
+        how = f"The cluster ended the pod ({pod.disruption})" if pod.disruption else "The pod was deleted"
+        return PodEnd("Disrupted", pod.requeue or "PodDisrupted", f"{how}, and its process ended with exit code 0.")
     if pod.phase == "Succeeded":
         return PodEnd("Succeeded", "Completed", "The trial's process ended with exit code 0.")
     if pod.phase != "Failed":
-        # still at work, or its node is silent (Unknown), or on its way out: not over before the kubelet says so
+        # It runs, its node does not respond (Unknown), or it is terminating: it has not ended until the kubelet
+        # reports it.
         return PodEnd("NotEnded", "", "")
     if pod.reason == "Evicted" and "exceed" in pod.message:
-        # of its own limits; where the node is low on something, the kubelet's words are others
+        # It exceeded its own limits. If the node lacks a resource, the kubelet's message is different.
         return PodEnd(
             "TrialFailure", "StorageExceeded", f"{pod.message} Raise the limit in the template, or write less."
         )
     if pod.disruption:
         return PodEnd(
-            "Disrupted", "PodDisrupted", f"The cluster took the pod away ({pod.disruption}). {pod.message}".strip()
+            "Disrupted", "PodDisrupted", f"The cluster ended the pod ({pod.disruption}). {pod.message}".strip()
         )
     if pod.reason in _DISRUPTIONS or pod.reason.startswith("OutOf"):
         reason = "PodRejected" if pod.exit_code is None else "PodDisrupted"
@@ -136,14 +149,14 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
     if pod.deleting:
         return PodEnd("Disrupted", pod.requeue or "PodDisrupted", "The pod was deleted while its process ran.")
     if pod.exit_reason == "ContainerStatusUnknown":
-        return PodEnd("Disrupted", "PodDisrupted", "The node lost sight of the container, its exit code is unknown.")
+        return PodEnd("Disrupted", "PodDisrupted", "The node lost track of the container, so its exit code is unknown.")
     if pod.migrated and pod.exit_reason in _NEVER_STARTED:
         return PodEnd(
             "Disrupted", "MigrationFailed", f"The trial's image could not be restored. {pod.exit_message}".strip()
         )
-    who = f"The init container {pod.failed_init}" if pod.failed_init else "The trial's process"
+    process = f"The init container {pod.failed_init}" if pod.failed_init else "The trial's process"
     if pod.exit_reason == "OOMKilled":
-        text = f"{who} used more memory than resources.limits.memory allows; raise it in the template."
+        text = f"{process} used more memory than resources.limits.memory allows; raise it in the template."
         return PodEnd("TrialFailure", "OOMKilled", text)
     if pod.reason == "DeadlineExceeded":
         return PodEnd(
@@ -151,25 +164,30 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
         )
     text = out_of_memory(pod.exit_message)
     if text and pod.exit_code:
-        text = f"{who} asked for more GPU memory than there was: {text!r}."
+        text = f"{process} requested more GPU memory than was free: {text!r}."
         return PodEnd("TrialFailure", GPU_MEMORY_EXCEEDED, text)
     if pod.exit_code is None:
-        said = pod.reason or pod.message or "no reason"
-        return PodEnd("Disrupted", "PodDisrupted", f"The pod failed before its process gave an exit code ({said}).")
-    return PodEnd("TrialFailure", "ProcessFailed", f"{who} ended with exit code {pod.exit_code}.")
+        cause = pod.reason or pod.message or "no reason"
+        return PodEnd("Disrupted", "PodDisrupted", f"The pod failed before its process gave an exit code ({cause}).")
+    return PodEnd("TrialFailure", "ProcessFailed", f"{process} ended with exit code {pod.exit_code}.")
 
 
 def classify_missing_pod(reason: str, taken: str) -> PodEnd:
-    """The end of a pod that was gone before anybody saw it end, as those often are that Podium told to go. `reason`:
-    stored with the trial's phase; `taken`: by whom, as the cluster said while the pod was there, empty: nobody.
+    """Return the end of a pod that was deleted before its end was observed.
+
+    This is common for pods that Podium deletes. `reason` is stored with the trial's phase. `taken` is the reason that
+    the cluster gave while the pod existed; empty if it gave none.
     """
     code = reason if reason in REQUEUES else "PodDisrupted" if taken else "PodDeleted"
-    how = f"The cluster took the pod away ({taken})" if code == "PodDisrupted" else "The pod was deleted"
-    return PodEnd("Disrupted", code, f"{how}; a new one will go on.")
+    how = f"The cluster ended the pod ({taken})" if code == "PodDisrupted" else "The pod was deleted"
+    return PodEnd("Disrupted", code, f"{how}; a new pod continues the trial.")
 
 
 def derive_phase(facts: TrialFacts) -> DerivedPhase:
-    """The phase that these facts mean. A finished trial stays finished; a lost pod means Requeued; constant time."""
+    """Return the phase that these facts mean, in constant time.
+
+    A finished trial remains finished; a missing pod means Requeued.
+    """
     if facts.current in FINAL:
         return DerivedPhase(facts.current, "Final", f"The trial is {facts.current}.")
     if facts.pod is None:
@@ -185,7 +203,10 @@ def derive_phase(facts: TrialFacts) -> DerivedPhase:
 
 
 def next_phase(current: TrialPhase, observed: DerivedPhase) -> TrialPhase:
-    """The phase to write: checked against the table, so a wrong derivation shows itself instead of being stored."""
+    """Return the phase to write.
+
+    It is checked against the table, so that a wrong derivation raises an error.
+    """
     if current in FINAL or observed.phase == current:
         return current
     check(current, observed.phase)
@@ -199,7 +220,7 @@ def _without_pod(facts: TrialFacts) -> DerivedPhase:
     if facts.current is TrialPhase.REQUEUED:
         return DerivedPhase(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
     return DerivedPhase(
-        TrialPhase.PENDING, "WaitingForSlot", "The trial has no pod yet: it waits for a free share of a GPU."
+        TrialPhase.PENDING, "WaitingForSlot", "The trial has no pod yet: it waits for a free slot on a GPU."
     )
 
 
@@ -207,78 +228,86 @@ def _failed(facts: TrialFacts, end: PodEnd) -> DerivedPhase:
     failures = facts.failures + 1
     exceeded, alone = end.reason == GPU_MEMORY_EXCEEDED, facts.pod is not None and facts.pod.whole_gpus
     if facts.current is TrialPhase.REQUEUED:
-        # the dead pod of the attempt that was counted already is still there
+        # The ended pod of an attempt that was counted already still exists.
         return DerivedPhase(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
     if exceeded and alone:
-        text = f"{end.message} It had its GPU to itself: use a larger GPU (gpus.products), or less memory."
+        text = f"{end.message} It had a whole GPU: use a larger GPU (gpus.products), or less memory."
         return DerivedPhase(TrialPhase.FAILED, end.reason, text, own_failure=True)
     if failures > facts.retries:
-        text = f"{end.message} That was failure {failures}; {facts.retries} are retried."
+        text = f"{end.message} This was failure {failures}; {facts.retries} are retried."
         return DerivedPhase(TrialPhase.FAILED, end.reason, text, own_failure=True)
-    again = f"next in {retry_delay(failures):g} s."
+    again = f"the next attempt starts in {retry_delay(failures):g} s."
     if exceeded:
-        again = f"{again[:-1]}, with a GPU to itself. Raise gpus.memory if the others need as much."
-    text = f"{end.message} That was failure {failures} of {facts.retries} that are retried; {again}"
+        again = f"{again[:-1]}, with a whole GPU. Raise gpus.memory if the other trials need as much."
+    text = f"{end.message} This was failure {failures} of {facts.retries} that are retried; {again}"
     return DerivedPhase(TrialPhase.REQUEUED, end.reason, text, own_failure=True)
 
 
-_LET_IN = (TrialPhase.RUNNING, "Started", "The gate is open: the trial is starting.")
-_AGENT_WORDS: dict[str, tuple[TrialPhase, str, str]] = {
+_ADMITTED = (TrialPhase.RUNNING, "Started", "The gate is open: the trial is starting.")
+_AGENT_STATES: dict[str, tuple[TrialPhase, str, str]] = {
     "Suspending": (TrialPhase.SUSPENDING, "TimeSliceEnded", "The agent is suspending the trial."),
     "Suspended": (TrialPhase.SUSPENDED, "TimeSliceEnded", "The trial is suspended and keeps its progress."),
     "Resuming": (TrialPhase.RESUMING, "TimeSliceStarted", "The agent is resuming the trial."),
     "Running": (TrialPhase.RUNNING, "Started", "The trial trains on its GPU."),
-    "Starting": _LET_IN,
+    "Starting": _ADMITTED,
 }
 
 
 def _alive(facts: TrialFacts, pod: PodFacts) -> DerivedPhase:
     if facts.current is TrialPhase.REQUEUED and pod.deleting:
-        return DerivedPhase(TrialPhase.REQUEUED, "WaitingForPod", "The old pod is on its way out.")
-    seen = _at_work(facts, pod)
+        return DerivedPhase(TrialPhase.REQUEUED, "WaitingForPod", "The old pod is terminating.")
+    derived = _from_reports(facts, pod)
     if pod.deleting and pod.requeue:
-        text = "Podium has told the pod to go; the trial may save, and goes on in another pod."
-        return DerivedPhase(seen.phase, pod.requeue, text, problem=True)
-    return seen
+        text = "Podium deletes the pod; the trial can checkpoint, and another pod continues it."
+        return DerivedPhase(derived.phase, pod.requeue, text, problem=True)
+    return derived
 
 
-def _at_work(facts: TrialFacts, pod: PodFacts) -> DerivedPhase:
+def _from_reports(facts: TrialFacts, pod: PodFacts) -> DerivedPhase:
     started = pod.gate in ("None", "Done") and pod.phase == "Running"
-    word = _AGENT_WORDS.get(facts.agent_state or "") if facts.agent_fresh else None
-    if word is not None and (started or pod.gate in ("Running", "Done")):
+    reported = _AGENT_STATES.get(facts.agent_state or "") if facts.agent_fresh else None
+    if reported is not None and (started or pod.gate in ("Running", "Done")):
         if pod.waiting_reason in _NO_START:
-            return _not_starting(word[0], pod)
-        return _short(word[0], pod) if pod.waits_for_memory and word[0] is TrialPhase.SUSPENDED else DerivedPhase(*word)
+            return _not_starting(reported[0], pod)
+        return (
+            _waits_for_memory(reported[0], pod)
+            if pod.waits_for_memory and reported[0] is TrialPhase.SUSPENDED
+            else DerivedPhase(*reported)
+        )
     if started:
         if facts.current in (TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING):
-            # a frozen pod says Running too: without the agent's word the last known phase stands
+            # a frozen pod says Running too: without the agent's reported the last known phase stands
             return DerivedPhase(
-                facts.current, "AgentUnresponsive", "The node's agent says nothing new; the last known phase stands."
+                facts.current,
+                "AgentUnresponsive",
+                "The node's agent reports nothing new; the last known phase remains.",
             )
         return DerivedPhase(TrialPhase.RUNNING, "Started", "The trial's process runs.")
-    goes_on = facts.current in (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING)
-    # who was let in has the turn that it was given, though its agent does not say so yet: a plan that took it for not
-    # there would give the GPU away again
-    if goes_on or pod.gate == "Done":
-        seen = (
+    was_live = facts.current in (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING)
+    # An admitted trial has its time slice although the agent has not reported it yet: a plan that ignored it would give
+    # the GPU to another trial.
+    if was_live or pod.gate == "Done":
+        derived = (
             DerivedPhase(facts.current, "Unchanged", "The pod reports nothing new.")
-            if goes_on
-            else DerivedPhase(*_LET_IN)
+            if was_live
+            else DerivedPhase(*_ADMITTED)
         )
-        return _not_starting(seen.phase, pod) if pod.waiting_reason in _NO_START else seen
-    # the agent says Gated of a pod whose gate does not run yet as well: only the gate itself shows that it waits
+        return _not_starting(derived.phase, pod) if pod.waiting_reason in _NO_START else derived
+    # The agent also reports Gated for a pod whose gate does not run yet: only the gate itself shows that it waits.
     if pod.gate == "Running" and pod.waits_for_memory:
-        return _short(TrialPhase.GATED, pod)
+        return _waits_for_memory(TrialPhase.GATED, pod)
     if pod.gate == "Running":
         return DerivedPhase(
-            TrialPhase.GATED, "WaitingForTimeSlice", "The trial has a share and waits at the gate for its turn."
+            TrialPhase.GATED,
+            "WaitingForTimeSlice",
+            "The trial has a slot and waits at its gate for its first time slice.",
         )
-    # there is no way back from Gated: the phase stands, with what the pod says now
+    # Gated cannot change back to Pending: the phase remains, with the present reason of the pod.
     return _not_starting(TrialPhase.GATED if facts.current is TrialPhase.GATED else TrialPhase.PENDING, pod)
 
 
-def _short(phase: TrialPhase, pod: PodFacts) -> DerivedPhase:
-    text = f"{pod.waits_for_memory[0].upper()}{pod.waits_for_memory[1:]}. Others may work meanwhile."
+def _waits_for_memory(phase: TrialPhase, pod: PodFacts) -> DerivedPhase:
+    text = f"{pod.waits_for_memory[0].upper()}{pod.waits_for_memory[1:]}. Other trials may run meanwhile."
     return DerivedPhase(phase, "InsufficientGPUMemory", text, problem=True)
 
 
@@ -287,9 +316,9 @@ def _not_starting(phase: TrialPhase, pod: PodFacts) -> DerivedPhase:
 
 
 def _why_pending(pod: PodFacts) -> tuple[str, str]:
-    if pod.waiting_reason in _PATIENT:
+    if pod.waiting_reason in _IMAGE_PROBLEMS:
         return pod.waiting_reason, f"The image cannot be pulled ({pod.waiting_reason}): {pod.message or 'see the pod'}"
-    if pod.waiting_reason in _WRONG_SPEC:
+    if pod.waiting_reason in _SPEC_PROBLEMS:
         return pod.waiting_reason, f"The container cannot be created: {pod.message or 'see the events of the pod'}"
     if pod.node is None:
         return "Unscheduled", pod.unschedulable or "The pod waits for a node."

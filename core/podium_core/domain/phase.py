@@ -1,8 +1,8 @@
-"""The life of a trial as a table: which phase may follow which, and why.
+"""The life of a trial as a table: which phase may follow which, and for which reasons.
 
-The operator sets phases (through `observe.next_phase`), everyone else only reads them. What the operator sees are
-samples: it may have been away while a trial went through several phases, so the table also holds the edges that
-skip phases (reason `ObservedLate`).
+The operator sets phases (through `observe.next_phase`); all other components only read them. The operator observes
+samples: a trial may go through several phases while the operator is away. So the table also holds edges that skip
+phases (reason `ObservedLate`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from podium_core.domain.rebalancing import REBALANCING
 
 
 class TrialPhase(StrEnum):
+    """Phase of a trial."""
+
     PENDING = "Pending"
     GATED = "Gated"
     RUNNING = "Running"
@@ -30,7 +32,7 @@ class TrialPhase(StrEnum):
 
 
 class IllegalTransitionError(ValueError):
-    """Somebody asked for an edge that the table does not have."""
+    """A transition was requested that the table does not have."""
 
     code = "IllegalTransition"
 
@@ -46,7 +48,7 @@ _OWN = (
     GPU_MEMORY_EXCEEDED,
     "StorageExceeded",
     "DeadlineExceeded",
-)  # of the trial's own process
+)  # failures of the trial's own process
 _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.SUCCEEDED: ("Completed", "TargetReached"),
     _P.EARLY_STOPPED: (
@@ -61,7 +63,7 @@ _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.KILLED: ("JobFailed", "JobFinished"),
     _P.FAILED: _OWN,
 }
-# why Podium itself takes a pod away whose trial goes on in another one
+# Reasons for which Podium deletes a pod whose trial continues in another one.
 REQUEUES = (
     *(
         "NodeDraining",
@@ -78,7 +80,7 @@ _LOST = ("PodDisrupted", "PodDeleted", "PodRejected", *_OWN, *REQUEUES)
 
 
 def _with_ends(forward: Mapping[TrialPhase, tuple[str, ...]]) -> dict[TrialPhase, tuple[str, ...]]:
-    """Any unfinished trial can end, whatever it was doing."""
+    """Add the final phases: any unfinished trial can end."""
     return {**forward, **_ENDED}
 
 
@@ -152,15 +154,15 @@ EDGES: Mapping[tuple[TrialPhase, TrialPhase], tuple[str, ...]] = MappingProxyTyp
 
 
 def is_final(phase: TrialPhase) -> bool:
-    """A finished trial keeps its phase for ever."""
+    """Return whether the phase is final."""
     return phase in FINAL
 
 
 def check(start: TrialPhase, end: TrialPhase) -> tuple[str, ...]:
-    """The reasons for which `end` may follow `start`; raises IllegalTransitionError where it may not."""
+    """Return the reasons for which `end` may follow `start`. Raises IllegalTransitionError if it may not."""
     reasons = EDGES.get((start, end))
     if reasons is None:
         allowed = sorted(to for begin, to in EDGES if begin == start)
-        hint = f"from {start} a trial may go to {', '.join(allowed)}" if allowed else f"{start} is final"
-        raise IllegalTransitionError(f"phase: {start} cannot become {end}; {hint}")
+        hint = f"from {start} a trial may change to {', '.join(allowed)}" if allowed else f"{start} is final"
+        raise IllegalTransitionError(f"phase {start} cannot change to {end}; {hint}")
     return reasons

@@ -1,4 +1,4 @@
-"""Whether a trial can go on elsewhere without losing what it did: one rule for the planner and for `podium drain`."""
+"""Whether a trial can continue elsewhere without losing work: one rule for the planner and for `podium drain`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ UNSTARTED: frozenset[TrialPhase] = frozenset({TrialPhase.PENDING, TrialPhase.GAT
 
 
 def is_started(phase: TrialPhase, *, migrated: bool) -> bool:
-    """Whether its pod holds anything that can be lost. `carried`: it goes on from a live trial's image, and has not
-    printed a value yet: all that the trial did is in that pod, at its gate too."""
+    """Return whether the pod of a trial holds work that can be lost.
+
+    `migrated`: the pod continues from the image of a running trial and has not printed a value yet. Then all work of
+    the trial is in that pod, even at its gate.
+    """
     return migrated or phase not in UNSTARTED
 
 
@@ -22,9 +25,10 @@ def is_relocatable(
     has_checkpoint: bool,
     migrated: bool = False,
 ) -> bool:
-    """Whether any other node will do. `saves`: it saves when its pod is told to go; `saves_at`: where that is found.
+    """Return whether the trial can continue on any other node.
 
-    An attempt that has not begun has nothing to lose but the way to an older save.
+    `checkpointable`: the trial checkpoints when its pod is deleted. `checkpoint_scope`: where the checkpoint can be
+    read. An attempt that has not started can only lose the access to an older checkpoint.
     """
     if not is_started(phase, migrated=migrated):
         return checkpoint_scope != "node" or not has_checkpoint
@@ -32,5 +36,8 @@ def is_relocatable(
 
 
 def is_migratable(phase: TrialPhase, *, migratable: bool, supported: bool) -> bool:
-    """Whether one that is not movable may leave alive, with all that it holds: asked of a job and of its node."""
+    """Return whether a trial that is not relocatable can move alive.
+
+    `migratable`: its job allows it. `supported`: its node supports it.
+    """
     return phase in LIVE - UNSTARTED and migratable and supported

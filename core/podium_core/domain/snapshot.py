@@ -1,7 +1,7 @@
-"""What the planner sees: one frozen picture of all jobs, trials and GPUs, with the time at which it was taken.
+"""Input of the planner: an immutable snapshot of all jobs, trials and GPUs, with the time at which it was taken.
 
-Built by the operator from its watch caches and by the simulator from its world; what-if is `dataclasses.replace`.
-Times are seconds since the epoch (or since the start of a simulation), memory is in bytes.
+The operator builds it from its watch caches, the simulator from its state. A what-if analysis changes it with
+`dataclasses.replace`. Times are seconds since the Unix epoch (or since the start of a simulation); memory is in bytes.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
 
 Scalar = str | bool | int | float
-CheckpointScope = Literal["nowhere", "node", "anywhere"]  # where a later pod finds the saves of an earlier one
+CheckpointScope = Literal["nowhere", "node", "anywhere"]  # where a later pod can read the checkpoint
 
 
 class JobKey(NamedTuple):
-    """Keys are tuples, not dataclasses: a plan hashes and compares them by the thousand."""
+    """Identity of a job. A tuple, not a dataclass: a plan hashes and compares thousands of keys."""
 
     namespace: str
     name: str
 
 
 class TrialKey(NamedTuple):
-    """The uid is part of the key: a trial deleted and created again under the same name is another trial."""
+    """Identity of a trial. It includes the uid.
+
+    A trial created again under the same name is another trial.
+    """
 
     namespace: str
     name: str
@@ -37,6 +40,8 @@ class TrialKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Point:
+    """One value of a learning curve."""
+
     step: float
     value: float
     time: float
@@ -44,6 +49,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
+    """A job as the planner sees it."""
+
     key: JobKey
     uid: str
     created: float
@@ -52,7 +59,7 @@ class JobView:
     maximize: bool
     target: float | None
     max_trials: int
-    parallel: int | None  # None = auto: as many as there are shares
+    parallel: int | None  # None = auto: as many as there are slots
     max_steps: float | None
     max_failed: int
     retries: int
@@ -64,21 +71,26 @@ class JobView:
     deadline: float | None = None  # same clock as Snapshot.now
     products: tuple[str, ...] = ()  # empty = any
     memory: int | None = None  # bytes that one trial uses on each of its GPUs
-    suspendable: bool = True  # a trial may be frozen where it is, to make room
-    checkpointable: bool = False  # its trials save when their pod is told to go, so that another pod goes on
+    suspendable: bool = True  # its trials can be suspended where they are, so that another trial gets the GPU
+    checkpointable: bool = False  # its trials checkpoint when their pod is deleted, so that another pod continues
     checkpoint_scope: CheckpointScope = "nowhere"
-    migratable: bool = False  # a trial may be carried to another node alive, where it would lose steps otherwise
-    moves_memory: bool = False  # a suspended trial's memory is off its GPU
-    learns: bool = False  # its searcher goes by what was tried: the later a trial is made, the better
+    migratable: bool = False  # its trials can be migrated to another node if they would lose steps otherwise
+    moves_memory: bool = False  # the memory of a suspended trial is off its GPU
+    learns: bool = False  # its searcher learns from earlier trials: the later a trial is created, the better
 
     @property
     def reclaims_slots(self) -> bool:
-        """Whether its trials give their places to each other: another pod goes on from the save on any node."""
+        """Return whether its trials give up slots to each other.
+
+        Another pod must be able to continue from the checkpoint on any node.
+        """
         return self.gpus_per_trial > 0 and self.checkpointable and self.checkpoint_scope == "anywhere"
 
 
 @dataclass(frozen=True, slots=True)
 class TrialView:
+    """A trial as the planner sees it."""
+
     key: TrialKey
     job: JobKey
     number: int
@@ -87,73 +99,74 @@ class TrialView:
     curve: tuple[Point, ...] = ()
     attempt: int = 0
     failures: int = 0
-    pod: str | None = None  # the pod of this attempt, if it exists; of a finished trial only while it is not over
+    pod: str | None = None  # pod of this attempt, if it exists; of a finished trial only until the pod has ended
     node: str | None = None
-    gpus: tuple[str, ...] = ()  # uuids that its pod has shares of
+    gpus: tuple[str, ...] = ()  # UUIDs of the GPUs on which its pod has a slot
     gpu_seconds: float = 0.0
     retry_at: float = 0.0  # no new pod before this time (back-off)
     suspend: bool = False
     pinned: bool = False
     stopped: bool = False
-    stuck: bool = False  # its pod has found no node or could not start for long
-    waits_for_capacity: bool = False  # and that for want of room, which the end of another trial of its job would make
-    terminating: bool = False  # its pod is being deleted: it may still save, and takes its share until it is gone
-    termination_overdue: bool = False  # and should be gone for long: nobody knows when it will be
+    stuck: bool = False  # its pod has groups no node, or could not start, for a long time
+    # it is stuck for lack of capacity, which the end of another trial of its job would free
+    waits_for_capacity: bool = False
+    terminating: bool = False  # its pod is being deleted: it may still checkpoint, and keeps its slot until it is gone
+    termination_overdue: bool = False  # the pod should have been gone for a long time; it is unknown when it will be
     pod_since: float = 0.0  # when that pod was created
-    checkpoint_step: float | None = None  # step of its newest save; None: it has none
+    checkpoint_step: float | None = None  # step of its newest checkpoint; None: it has none
     switch_seconds: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
-    migration: MigrationPhase | None = (
-        None  # how far its present pod, old or new, is with that; None: it is not carried
-    )
-    migrated: bool = False  # and its present pod is the new one
-    migration_target: str | None = None  # the node that it goes to, or came to
-    rebalance_count: int = 0  # times that it was moved to level the GPUs
-    destination: str | None = None  # the node that it is on its way to, if Podium chose one
-    finished_at: float | None = None  # when it was finished
-    parameters: tuple[tuple[str, Scalar], ...] = ()  # what it tries
+    migration: MigrationPhase | None = None  # migration phase of its present pod, old or new; None: it is not migrated
+    migrated: bool = False  # its present pod is the new one
+    migration_target: str | None = None  # target node of the migration
+    rebalance_count: int = 0  # how often it was moved by rebalancing
+    destination: str | None = None  # node that Podium chose for its next pod, while it is on the way
+    finished_at: float | None = None  # when it ended
+    parameters: tuple[tuple[str, Scalar], ...] = ()  # values of its parameters
 
     @property
     def in_migration(self) -> bool:
-        """To another node, alive: its new pod has no GPU there yet, or is not made yet."""
+        """Return whether it is being migrated: its new pod has no GPU yet, or does not exist yet."""
         return self.migration in IN_PROGRESS and self.migration_target is not None and not (self.migrated and self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
+    """A GPU as the planner sees it."""
+
     node: str
     uuid: str
     health: Literal["Healthy", "Unhealthy", "Unknown"]
-    slots: int  # that trials can have: those of guests (pods that are no trials) are not among them
+    slots: int  # slots for trials, without those that other pods occupy
     holder: TrialKey | None = None
     holder_since: float | None = None
-    trials: tuple[TrialKey, ...] = ()  # present on this GPU, any state
-    run_queue: tuple[TrialKey, ...] = ()  # the order in force
-    in_effect: bool = False  # its agent has carried that very order out
-    no_preemption: bool = (
-        False  # its agent knows that very order, which takes it from no trial that worked there before
-    )
+    trials: tuple[TrialKey, ...] = ()  # trials with a slot on this GPU, in any state
+    run_queue: tuple[TrialKey, ...] = ()  # the run queue as last written
+    in_effect: bool = False  # the agent has carried out this run queue
+    no_preemption: bool = False  # the agent knows this run queue, which takes the GPU from no trial that held it before
     free_slots: int = 0
     product: str = ""
     memory_total: int = 0
-    memory_reserved: int = 0  # declared by all on it; of trials that are moved off it the largest only
-    memory_movable: int = 0  # by that largest one
-    draining: bool = False  # its node is to become empty
-    exclusive_pod: str | None = None  # the urgent pod that has it, or is to have it, for itself; empty: not known yet
+    memory_reserved: int = 0  # declared by all on it; of the trials that are moved off it only the largest counts
+    memory_movable: int = 0  # declared by that largest one
+    draining: bool = False  # its node is drained
+    # exclusive pod that has or will have the whole GPU; empty: its name is not known yet
+    exclusive_pod: str | None = None
     reserved_for: str | None = (
-        None  # the namespace whose trials alone may use it; empty: no lease holds it; None: owned
+        None  # namespace whose trials may use the reserved GPU; empty: not reserved; None: dedicated to Podium
     )
-    supports_migration: bool = False  # its node's agent carries live trials away, and takes them in
+    supports_migration: bool = False  # the agent of its node can migrate running trials in both directions
 
     @property
     def reservation_ended(self) -> bool:
-        """No lease holds it: whoever has a share of it may not work."""
+        """Return whether no reservation holds the GPU: trials with a slot on it must not run."""
         return self.reserved_for == ""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Measured seconds that one suspension and one resumption keep a GPU busy, and those that a trial loses by a
-    requeue: save, end, start, load (defaults until something is measured).
+    """Measured seconds of one suspension and one resumption, and seconds that a trial loses by a requeue.
+
+    A requeue consists of checkpoint, end, start and load. The defaults hold until something is measured.
     """
 
     suspend: float = 0.2
@@ -161,32 +174,34 @@ class Costs:
     requeue: float = 20.0
 
     def of(self, job: JobView) -> Costs:
-        """What it costs that a trial of this job gives its GPU away: where it only saves, a requeue."""
+        """Return the costs of preempting a trial of this job: those of a requeue if it cannot be suspended."""
         return self if job.suspendable else Costs(self.requeue, 0.0, self.requeue)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """State of all jobs, trials and GPUs at time `now`."""
+
     now: float
     jobs: tuple[JobView, ...] = ()
     trials: tuple[TrialView, ...] = ()
     gpus: tuple[GpuView, ...] = ()
     costs: Costs = field(default_factory=Costs)
     epochs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # node -> epoch in force
-    rebalancing: RebalancingRules | None = None  # None: no trial is moved to level the GPUs
-    full_nodes: frozenset[tuple[JobKey, str]] = frozenset()  # nodes that were found to take no pod of the job for now
+    rebalancing: RebalancingRules | None = None  # None: rebalancing is off
+    full_nodes: frozenset[tuple[JobKey, str]] = frozenset()  # nodes that rejected pods of the job for now
     _trials_by_job: dict[JobKey, list[TrialView]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def trials_by_job(self) -> Mapping[JobKey, Sequence[TrialView]]:
-        """The trials of each job that has any, sorted by key: sorted once, for all who look at one job of many."""
+        """Return the trials of each job that has any, sorted by key. They are sorted once, for all users."""
         if not self._trials_by_job and self.trials:
-            found: dict[JobKey, list[TrialView]] = {}
+            groups: dict[JobKey, list[TrialView]] = {}
             last: JobKey | None = None
-            mine: list[TrialView] = []
+            group: list[TrialView] = []
             for trial in sorted(self.trials, key=attrgetter("key")):
-                if trial.job is not last:  # mostly the same object as the one before: it need not be hashed
-                    last, mine = trial.job, found.setdefault(trial.job, [])
-                mine.append(trial)
-            self._trials_by_job.update(found)
+                if trial.job is not last:  # mostly the same object as before: avoid hashing it
+                    last, group = trial.job, groups.setdefault(trial.job, [])
+                group.append(trial)
+            self._trials_by_job.update(groups)
         return self._trials_by_job

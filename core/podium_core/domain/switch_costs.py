@@ -1,6 +1,6 @@
-"""What suspensions and resumptions take, as means of what was measured. Pure; called by the operator and the simulator.
+"""Mean costs of suspensions and resumptions, from measurements. Pure; used by the operator and the simulator.
 
-Who is suspended now has not come back yet: each way's mean is over those that went it.
+A trial that is suspended now has not been resumed yet, so each mean is over the switches that it counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from podium_core.domain.snapshot import Costs
 
 
 class SwitchTotals(NamedTuple):
-    """How often, and how many seconds in all: out, and in again."""
+    """Numbers and total seconds of suspensions and resumptions."""
 
     suspended: int = 0
     suspend_seconds: float = 0.0
@@ -21,7 +21,7 @@ class SwitchTotals(NamedTuple):
 
 
 def mean_costs(trials: Iterable[SwitchTotals], requeue: float | None = None) -> Costs:
-    """Of all trials. The default stands for what was not measured yet; `requeue`: None: that was not."""
+    """Return the mean costs over all trials; defaults replace what was not measured yet."""
     ways, usual = list(trials), Costs()
     out = _mean(sum([one.suspend_seconds for one in ways]), sum([one.suspended for one in ways]))
     back = _mean(sum([one.resume_seconds for one in ways]), sum([one.resumed for one in ways]))
@@ -33,8 +33,9 @@ def mean_costs(trials: Iterable[SwitchTotals], requeue: float | None = None) -> 
 
 
 def mean_switch(recent: Sequence[tuple[float, float | None]]) -> float | None:
-    """Seconds out and in again of one trial, from those of its last suspensions (in: None: it is not back); None until
-    it came back once.
+    """Return the seconds of one suspension plus one resumption of a trial; None until it was resumed once.
+
+    `recent` holds the last suspensions: seconds to suspend, and seconds to resume (None: not resumed yet).
     """
     back = [seconds for _, seconds in recent if seconds is not None]
     out, into = _mean(sum([seconds for seconds, _ in recent]), len(recent)), _mean(sum(back), len(back))

@@ -1,8 +1,8 @@
-"""What a trial does again if its pod ends now and it cannot save first: the figure that chooses who leaves, and that is
-announced before it does.
+"""Work that a trial would repeat if its pod ended now without a checkpoint.
 
-Used by the extender (victims of a preemption) and the operator (requeues), from the same fields of a trial's status.
-What was lost in the end is counted by the agent in the same way (`podium_agent.report.lost_work`).
+The figure decides which pod is deleted, and it is announced before the deletion. Used by the extender (victims of a
+preemption) and the operator (requeues), from the same fields of a trial's status. The agent counts the work that was
+really lost in the same way (`podium_agent.report.lost_work`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ WILL_LOSE_WORK = "WorkAtRisk"  # reason of the Event
 
 @dataclass(frozen=True, slots=True)
 class UnsavedWork:
-    """Since the last save: `steps` in the unit of the job's stepKey, `gpu_seconds` of all its GPUs."""
+    """Work since the last checkpoint.
+
+    `steps` in the unit of the job's stepKey, `gpu_seconds` over all its GPUs.
+    """
 
     steps: float = 0.0
     gpu_seconds: float = 0.0
 
     @property
     def sentence(self) -> str:
-        return f"If it cannot save first, {self.steps:g} steps and {self.gpu_seconds:.1f} GPU-seconds are lost."
+        """Return the work at risk as a sentence."""
+        return f"Without a new checkpoint, {self.steps:g} steps and {self.gpu_seconds:.1f} GPU-seconds are lost."
 
 
 def unsaved_work(
@@ -32,8 +36,9 @@ def unsaved_work(
     checkpoint_gpu_seconds: float,
     accounted_gpu_seconds: float,
 ) -> UnsavedWork:
-    """`saved_...`: of its newest save, 0 without one; `accounted_gpu_seconds`: gpuSeconds at its last loss, which is
-    not lost again.
+    """Return the work since the newest checkpoint; the values of the checkpoint are 0 if there is none.
+
+    `accounted_gpu_seconds` are the GPU-seconds at the last loss; they are not lost a second time.
     """
     return UnsavedWork(
         steps=max(0.0, (last_step or 0.0) - checkpoint_step),

@@ -1,7 +1,8 @@
-"""What pods on nodes say of other pods: kube-scheduler weighs their preferred affinities (and what they require, a
-little) for each pod that comes. Here: whom they may mean, not how much.
+"""Affinity terms of pods on nodes that refer to other pods.
 
-Read where pods are read (`cpus`, `readings`); the extender asks whether any of them means the pod in question.
+kube-scheduler weighs the preferred affinities of existing pods (and, slightly, their required ones) for each new pod.
+This module finds which pods such a term may match, not its weight. The extender asks whether any term may match the pod
+that it places.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from podium_core.schema.pod import Affinity, ApiModel
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Of a label: In, NotIn, Exists or DoesNotExist."""
+    """A requirement for a label: In, NotIn, Exists or DoesNotExist."""
 
     key: str
     operator: str
     values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """An operator that is not known holds: too many nodes for kube-scheduler to choose among are no harm."""
+        """Return whether the labels meet the requirement.
+
+        An unknown operator counts as met: offering kube-scheduler too many nodes does no harm.
+        """
         if self.operator == "In":
             return labels.get(self.key) in self.values
         if self.operator == "NotIn":
@@ -36,12 +40,16 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class AffinityTerm:
-    """Pods of these labels in these namespaces. None: in namespaces of certain labels, which are not known here."""
+    """Pods with these labels in these namespaces.
+
+    None: namespaces selected by labels, which are not known here.
+    """
 
     namespaces: frozenset[str] | None
     labels: tuple[Requirement, ...]
 
     def may_match(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return whether the term may match a pod of this namespace with these labels."""
         there = self.namespaces is None or namespace in self.namespaces
         return there and all(one.holds(labels) for one in self.labels)
 
@@ -61,7 +69,7 @@ class _Selector(ApiModel):
 
 
 class _Term(ApiModel):
-    """Without a selector it means no pod; one that is empty means all."""
+    """Term of an affinity: without a selector it matches no pod; with an empty one it matches all."""
 
     label_selector: _Selector | None = None
     namespaces: list[str] = Field(default_factory=list)
@@ -78,8 +86,9 @@ class _Terms(ApiModel):
 
 
 def terms_about_other_pods(namespace: str, affinity: Affinity) -> tuple[AffinityTerm, ...]:
-    """Those by which a pod of `namespace`, once it is on a node, makes that place better or worse for other pods. What
-    cannot be read may mean any.
+    """Return the terms by which a pod of `namespace`, once it is on a node, attracts or repels other pods.
+
+    A term that cannot be read may match any pod.
     """
     if not (affinity.pod_affinity or affinity.pod_anti_affinity):
         return ()
@@ -99,8 +108,8 @@ def _read(namespace: str, affinity: Affinity) -> Iterator[AffinityTerm]:
 
 
 def _term(namespace: str, term: _Term, selector: _Selector) -> AffinityTerm:
-    own = () if term.namespaces else (namespace,)
-    alike = (Requirement(key, "In", frozenset({value})) for key, value in selector.match_labels.items())
-    rest = (Requirement(one.key, one.operator, frozenset(one.values)) for one in selector.match_expressions)
-    meant = None if term.namespace_selector is not None else frozenset((*term.namespaces, *own))
-    return AffinityTerm(meant, (*alike, *rest))
+    own_namespace = () if term.namespaces else (namespace,)
+    labels = (Requirement(key, "In", frozenset({value})) for key, value in selector.match_labels.items())
+    expressions = (Requirement(one.key, one.operator, frozenset(one.values)) for one in selector.match_expressions)
+    namespaces = None if term.namespace_selector is not None else frozenset((*term.namespaces, *own_namespace))
+    return AffinityTerm(namespaces, (*labels, *expressions))

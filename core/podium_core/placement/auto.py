@@ -1,10 +1,10 @@
-"""Policy `auto`, the default: the policy that suits the pod. Found in the registry.
+"""Policy `auto`, the default: it chooses the policy that suits the pod. Found in the registry.
 
-Trials of one GPU take turns, so a node that is nearly full is a long queue: they go by `load_balance` (Hermes). A pod
-with a GPU for itself (`exclusive`) suspends whoever is there, so it goes where the least work is, too. Any other pod
-keeps its share to itself: it works no faster on an empty node, and what it leaves in pieces is lost to the pods that
-come later: it goes by `fill` where the nodes' free CPUs are known, else by `fragmentation` (FGD), which allocates more
-than `fill` does without them (benchmarks/results/bench-openb.md).
+Trials on one GPU run in rotation, so a nearly full node means a long queue: trials use `load_balance` (Hermes). An
+exclusive pod suspends the trials of its GPU, so it uses `load_balance` too. Any other pod keeps its slot: it runs no
+faster on an empty node, and GPUs that it fragments are lost to later pods. Such pods use `fill` if the nodes' free CPUs
+are known, else `fragmentation` (FGD), which allocates more than `fill` without them
+(benchmarks/results/bench-openb.md).
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from podium_core.placement.views import NodeView
 
 
 def choose_policy(question: PlacementQuery) -> PlacementPolicy:
+    """Return the policy for this pod."""
     if question.is_trial or question.need.exclusive:
         return LOAD_BALANCE
     return FILL if question.cpus_known else FRAGMENTATION
 
 
 def cost(question: PlacementQuery, node: NodeView) -> float | None:
+    """Return the cost by the policy that suits the pod."""
     return choose_policy(question).cost(question, node)
 
 
 AUTO = PlacementPolicy(
     name="auto",
-    summary="by the pod: trials, which take turns, by load_balance; pods that keep their share to themselves by "
-    "fill, or "
-    "by fragmentation where free CPUs are not known",
+    summary="depends on the pod: load_balance for trials and exclusive pods; for other pods fill, or fragmentation "
+    "if the nodes' free CPUs are not known",
     cost=cost,
     uses_typical_pods=True,
     uses_cpus=True,

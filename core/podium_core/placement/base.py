@@ -1,7 +1,7 @@
-"""What a placement policy is: the cost of putting one pod on one node, by which `scores` ranks all nodes.
+"""Interface of a placement policy: the cost of placing one pod on one node, by which `scores` ranks the nodes.
 
-A policy sees one node at a time, so a cost can be kept until that node changes: 5,000 nodes are not looked at again for
-each pod. It reads no clock; stale telemetry never reaches it.
+A policy sees one node at a time, so a cost can be cached until that node changes: a pod does not require new costs of
+5,000 nodes. A policy reads no clock and never sees stale telemetry.
 """
 
 from __future__ import annotations
@@ -15,22 +15,26 @@ from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 @dataclass(frozen=True, slots=True)
 class PlacementQuery:
-    """One pod to be placed. `typical`: needs of the pods seen lately, each with its part of all (they sum to 1).
-    `trial`: it is a search's, and takes turns with the others of its GPU.
+    """A pod to be placed.
+
+    `typical_pods`: needs of recent pods, each with its fraction of all (the sum is 1). `is_trial`: the pod belongs to a
+    search, so it shares its GPU in time slices. `cpus_known`: the free CPUs of the nodes are known, and `need.cpu` is
+    the pod's request.
     """
 
     need: PodNeed
-    pod: str = ""  # its uid
+    pod: str = ""  # UID of the pod
     typical_pods: tuple[tuple[PodNeed, float], ...] = ()
     is_trial: bool = False
-    cpus_known: bool = False  # the nodes' free CPUs are known, and `need.cpu` is what the pod requests
+    cpus_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementPolicy:
-    """`cost`: less is better, any finite scale; None = nothing is known, which gives the middle score.
+    """A placement policy.
 
-    `one_best`: one node stands alone at the top for pods that take no share, too (`scores.has_favourite`).
+    `cost`: lower is better, on any finite scale; None if nothing is known of the node, which gives the middle score.
+    `single_best`: exactly one node gets the highest score, also for pods that use no slot (`scores.has_single_best`).
     """
 
     name: str
@@ -38,20 +42,20 @@ class PlacementPolicy:
     cost: Callable[[PlacementQuery, NodeView], float | None]
     single_best: bool = False
     uses_telemetry: bool = True
-    uses_typical_pods: bool = False  # the cost depends on `Question.typical`
-    uses_pod_uid: bool = False  # the cost depends on the pod's uid: it is of no use for another pod
-    uses_cpus: bool = False  # the cost depends on free CPUs, where they are known
-    batch_cost: Callable[[PlacementQuery, Sequence[NodeView]], list[float | None]] | None = (
-        None  # `cost` of many nodes, sooner
-    )
-    choose: Callable[[PlacementQuery], PlacementPolicy] | None = None  # which other policy it is for this pod
+    uses_typical_pods: bool = False  # the cost depends on `PlacementQuery.typical_pods`
+    uses_pod_uid: bool = False  # the cost depends on the pod's UID, so it cannot be reused for another pod
+    uses_cpus: bool = False  # the cost depends on free CPUs, if they are known
+    # `cost` of many nodes at once, faster
+    batch_cost: Callable[[PlacementQuery, Sequence[NodeView]], list[float | None]] | None = None
+    # for a policy that delegates: the policy for this pod
+    choose: Callable[[PlacementQuery], PlacementPolicy] | None = None
 
     def resolve(self, question: PlacementQuery) -> PlacementPolicy:
-        """The policy by which this pod is placed: what is said above of costs counts for that one."""
+        """Return the policy that places this pod; the attributes about costs are those of the returned policy."""
         return self if self.choose is None else self.choose(question)
 
     def costs(self, question: PlacementQuery, nodes: Sequence[NodeView]) -> list[float | None]:
-        """`cost` of each node, in the order given."""
+        """Return the cost of each node, in the given order."""
         return (
             [self.cost(question, node) for node in nodes]
             if self.batch_cost is None
@@ -60,7 +64,10 @@ class PlacementPolicy:
 
 
 def candidate_gpus(need: PodNeed, node: NodeView) -> tuple[GpuReading, ...] | None:
-    """The GPUs that the pod may get; fewer than it needs: it cannot go there. None: too few say how they are."""
+    """Return the GPUs that the pod may get; fewer than it needs if it cannot run there.
+
+    None: too few GPUs have a known health.
+    """
     fit = usable(need, node, fresh=True)
     healthy = tuple(gpu for gpu in fit if gpu.health == "Healthy")
     return None if len(healthy) < max(1, need.gpus) <= len(fit) else healthy

@@ -1,5 +1,7 @@
-"""Policy `binpack`: best fit. The node with the fewest free shares that still takes the pod, so that whole nodes stay
-empty for large pods, or can be given back. Found in the registry.
+"""Policy `binpack`: best fit. Found in the registry.
+
+It chooses the node with the fewest free slots that can run the pod, so that whole nodes remain empty for large pods, or
+can be removed.
 """
 
 from __future__ import annotations
@@ -8,22 +10,23 @@ from podium_core.placement.base import PlacementPolicy, PlacementQuery, candidat
 from podium_core.placement.gpu_fragments import free_part
 from podium_core.placement.views import NodeView
 
-MOST_GPUS, MOST_CPU = 8, 128_000
+LARGE_NODE_GPUS, LARGE_NODE_CPU = 8, 128_000
 
 
 def cost(question: PlacementQuery, node: NodeView) -> float | None:
-    """What is free on the healthy GPUs of the node and of its CPUs, each as part of a large machine's: best fit over
-    several resources, as the FGD paper's baseline has it.
+    """Return the free part of the node's healthy GPUs and of its CPUs, each as a fraction of a large node.
+
+    This is best fit over several resources, as in the FGD paper's baseline.
     """
     gpus = candidate_gpus(question.need, node)
     if gpus is None:
         return None
-    return sum(free_part(gpu) for gpu in gpus) / MOST_GPUS + (node.cpu_free or 0) / MOST_CPU
+    return sum(free_part(gpu) for gpu in gpus) / LARGE_NODE_GPUS + (node.cpu_free or 0) / LARGE_NODE_CPU
 
 
 BINPACK = PlacementPolicy(
     name="binpack",
-    summary="the node with the fewest free shares (best fit)",
+    summary="the node with the fewest free slots (best fit)",
     cost=cost,
     single_best=True,
     uses_cpus=True,

@@ -1,8 +1,8 @@
-"""Whether a pod can run on a node at all: health, product, memory. Never a waiting room: a node that is merely full
-is not refused, for the scheduler counts shares itself. It does not know that several shares must be of different GPUs.
+"""Whether a pod can run on a node at all: health, product and memory of its GPUs.
 
-Called by the extender's filter and by the scores. What is not known (stale telemetry) refuses nothing that may have
-changed since.
+A node that is merely full is not refused, since the scheduler counts slots itself. The scheduler does not know that
+several slots must be on different GPUs. Called by the extender's filter and by the scores. Stale telemetry refuses
+nothing that may have changed since.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Callable
 from podium_core.placement.views import GpuReading, NodeRefusal, NodeView, PodNeed
 
 STALE_AFTER = 60.0  # seconds without a heartbeat
-# Memory that is taken may be given back by deleting a pod; a product, a broken GPU or a GPU that is too small may not.
-FULL = frozenset({"GPUMemoryReserved", "NoFreeSlot"})  # codes
+# Deleting a pod can free memory or a slot. It cannot change a product, an unhealthy GPU or a GPU that is too small.
+FULL = frozenset({"GPUMemoryReserved", "NoFreeSlot"})
 
 
 def refuse(need: PodNeed, node: NodeView, now: float, stale_after: float = STALE_AFTER) -> NodeRefusal | None:
-    """The first reason why the pod cannot run there, None where it can or may. O(GPUs).
+    """Return the first reason why the pod cannot run there; None if it can or may. O(GPUs).
 
-    The message leaves the node's name out: kube-scheduler puts equal reasons of many nodes into one line.
+    The message omits the name of the node: kube-scheduler combines equal reasons of many nodes in one line.
     """
     return refuse_with_freshness(need, node, not node.stale(now, stale_after))
 
 
 def refuse_with_freshness(need: PodNeed, node: NodeView, fresh: bool) -> NodeRefusal | None:
-    """`refuse` where the caller knows whether the node's telemetry is fresh."""
+    """Return the same as `refuse`, where the caller knows whether the node's telemetry is fresh."""
     if need.gpus <= 0:
         return None
     if not node.gpus and node.reported_at is None:
-        return None  # its agent has not spoken yet: the scheduler's own resource check stands
+        return None  # its agent has reported nothing yet: the scheduler's resource check decides
     if len(node.gpus) < need.gpus:
-        return NodeRefusal("TooFewGPUs", f"{len(node.gpus)} GPUs are there; {need.gpus} needed.")
+        return NodeRefusal("TooFewGPUs", f"the node has {len(node.gpus)} GPUs; {need.gpus} needed.")
     left = node.gpus
     for code, text, test in _checks(need, fresh):
         kept = tuple([gpu for gpu in left if test(gpu)])
@@ -43,7 +43,7 @@ def refuse_with_freshness(need: PodNeed, node: NodeView, fresh: bool) -> NodeRef
 
 
 def usable(need: PodNeed, node: NodeView, fresh: bool) -> tuple[GpuReading, ...]:
-    """The GPUs of the node that pass every check."""
+    """Return the GPUs of the node that pass every check."""
     left = node.gpus
     for _, _, test in _checks(need, fresh):
         left = tuple([gpu for gpu in left if test(gpu)])
@@ -60,15 +60,15 @@ def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuRea
     if fresh:
         checks.append(("Unhealthy", "fit and are not unhealthy", lambda g: g.health != "Unhealthy"))
     if fresh and need.gpus > 1 and not need.exclusive:
-        checks.append(("NoFreeSlot", "fit and have a free share", lambda g: g.trials < g.slots))
+        checks.append(("NoFreeSlot", "fit and have a free slot", lambda g: g.trials < g.slots))
     if need.memory is not None:
         size = _bytes(need.memory)
-        checks.append(("GPUTooSmall", f"have {size} of memory at all", lambda g: _holds(g, need.memory or 0)))
+        checks.append(("GPUTooSmall", f"have {size} of memory in total", lambda g: _holds(g, need.memory or 0)))
         if fresh:
             checks.append(
                 (
                     "GPUMemoryReserved",
-                    f"have {size} beside what their trials declared",
+                    f"have {size} besides what their trials declared",
                     lambda g: _holds(g, (need.memory or 0) + need.memory_beside(g)),
                 )
             )
@@ -76,9 +76,9 @@ def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuRea
 
 
 def _causes(gpus: tuple[GpuReading, ...]) -> str:
-    """What is wrong with the broken ones, where the agent knows it (an Xid, say)."""
-    told = sorted({gpu.health_reason for gpu in gpus if gpu.health == "Unhealthy" and gpu.health_reason})
-    return f" ({', '.join(told)})" if told else ""
+    """Return the reasons for which GPUs are unhealthy, as far as the agent knows them (such as an Xid)."""
+    reasons = sorted({gpu.health_reason for gpu in gpus if gpu.health == "Unhealthy" and gpu.health_reason})
+    return f" ({', '.join(reasons)})" if reasons else ""
 
 
 def _holds(gpu: GpuReading, size: int) -> bool:

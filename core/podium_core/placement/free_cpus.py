@@ -1,8 +1,7 @@
-"""How many CPUs of a node no pod requests: what a node has (Node.status.allocatable), less what its pods request, as
-kube-scheduler counts it.
+"""Free CPUs of a node: its allocatable CPUs minus what its pods request, as kube-scheduler counts them.
 
-Used by the extender (`room`, from watches) and by `podium explain pod` (from lists). A pod is reduced to its node, a
-number, and what few pods have, affinities toward others, where it is read: a cluster may have 150,000 of them.
+Used by the extender (from watches) and by `podium explain pod` (from lists). Each pod is reduced to its node, a number
+and, for a few pods, affinity terms about other pods: a cluster may have 150,000 pods.
 """
 
 from __future__ import annotations
@@ -21,15 +20,18 @@ from podium_core.schema.quantity import to_thousandths
 
 
 class CpuRequest(NamedTuple):
-    """A pod on a node: thousandths of a CPU that it requests there. A tuple: pods that are alike share one."""
+    """CPU request of a pod on a node, in thousandths. A tuple: equal pods share one."""
 
     node: str
     cpu: int
-    terms: tuple[AffinityTerm, ...] = ()
+    affinity_terms: tuple[AffinityTerm, ...] = ()
 
 
 class NodeCpus(NamedTuple):
-    """A node: thousandths of a CPU that pods may request there. `shunned`: it has a taint `PreferNoSchedule`."""
+    """CPUs of a node that pods may request, in thousandths.
+
+    `prefer_no_schedule`: it has a taint PreferNoSchedule.
+    """
 
     cpu: int
     prefer_no_schedule: bool = False
@@ -71,22 +73,25 @@ class _Node(ApiModel):
 
 
 def others_selector(scheduler: str) -> str:
-    """Field selector of all pods on nodes that are not over, but for those of this scheduler."""
+    """Return the field selector of all running pods on nodes, except those of this scheduler."""
     return f"spec.schedulerName!={scheduler},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
 def cpu_request_of(payload: Mapping[str, Any]) -> CpuRequest:
-    """Raises ValueError for what is no pod, or requests no quantity."""
+    """Return the CPU request of a pod.
+
+    Raises ValueError if the payload is not a pod or requests an invalid quantity.
+    """
     pod = _Pod.model_validate(payload)
     terms = terms_about_other_pods(pod.metadata.namespace, pod.spec.affinity)
     return _shared(pod.spec.node_name, requests_of(pod.spec).get("cpu", 0), terms)
 
 
 def node_cpus_of(payload: Mapping[str, Any]) -> NodeCpus:
-    """Raises ValueError for what is no node, or has no number of CPUs."""
+    """Return the CPUs of a node. Raises ValueError if the payload is not a node or has no number of CPUs."""
     node = _Node.model_validate(payload)
-    shunned = any(taint.effect == "PreferNoSchedule" for taint in node.spec.taints)
-    return NodeCpus(to_thousandths(str(node.status.allocatable.cpu)), shunned)
+    prefer_no_schedule = any(taint.effect == "PreferNoSchedule" for taint in node.spec.taints)
+    return NodeCpus(to_thousandths(str(node.status.allocatable.cpu)), prefer_no_schedule)
 
 
 @lru_cache(maxsize=100_000)

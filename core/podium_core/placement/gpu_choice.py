@@ -1,7 +1,7 @@
-"""On which GPUs of a node a pod will be, and what they look like then. The rule is the device plugin's own: it calls
-`fullest` too (`podium_agent.deviceplugin.packing`).
+"""The GPUs of a node that a pod will get, and their state then.
 
-Used by `readings` for pods that are placed but not reported yet, and by `pieces`, which looks ahead.
+The rule is that of the device plugin, which calls `fullest` too (`podium_agent.deviceplugin.packing`). Used by
+`node_parser` for pods that are placed but not reported yet, and by `gpu_fragments`, which looks ahead.
 """
 
 from __future__ import annotations
@@ -13,32 +13,37 @@ from podium_core.placement.views import GpuReading, PodNeed
 
 
 def charge(gpus: tuple[GpuReading, ...], needs: Iterable[PodNeed]) -> tuple[GpuReading, ...]:
-    """One pod more on each GPU that a pod gets, and its declared memory."""
+    """Return the GPUs with the pods of these needs added.
+
+    One pod more on each of their GPUs, and its declared memory.
+    """
     for need in needs:
         gpus = charge_at(gpus, chosen_gpus(gpus, need), need)
     return gpus
 
 
 def chosen_gpus(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
-    """Where in `gpus` the pod's GPUs are: at most `need.gpus` of them."""
+    """Return the positions in `gpus` of the GPUs that the pod gets: at most `need.gpus` of them."""
     found = fullest(gpus, need) if need.packed else ()
     return found if len(found) == need.gpus else least_loaded(gpus, need)
 
 
 def fullest(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
-    """The GPUs with the least memory to spare that have room for the pod (best fit); then with the fewest free shares,
-    then the first. Fewer than it needs: on the others it does not fit.
+    """Return the GPUs with the least free memory that have free_memory for the pod (best fit).
+
+    Ties go to the fewest free slots, then to the first GPU. There may be fewer than it needs: it does not fit on the
+    others.
     """
 
-    def room(i: int) -> tuple[int, int, int]:
+    def free_memory(i: int) -> tuple[int, int, int]:
         gpu = gpus[i]
         return gpu.memory_total - gpu.memory_reserved, gpu.slots - gpu.trials, i
 
-    return tuple(sorted((i for i, gpu in enumerate(gpus) if _has_room(gpu, need)), key=room)[: need.gpus])
+    return tuple(sorted((i for i, gpu in enumerate(gpus) if _has_room(gpu, need)), key=free_memory)[: need.gpus])
 
 
 def least_loaded(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
-    """The fewest trials, then the least declared memory; broken ones last."""
+    """Return the GPUs with the fewest trials, then the least declared memory; unhealthy ones come last."""
 
     def load(i: int) -> tuple[bool, int, int, int]:
         gpu = gpus[i]
@@ -48,6 +53,7 @@ def least_loaded(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]
 
 
 def charge_at(gpus: tuple[GpuReading, ...], chosen: Iterable[int], need: PodNeed) -> tuple[GpuReading, ...]:
+    """Return the GPUs with one pod more on the chosen ones."""
     charged = list(gpus)
     for i in chosen:
         charged[i] = _with(charged[i], need)
@@ -60,9 +66,9 @@ def _has_room(gpu: GpuReading, need: PodNeed) -> bool:
 
 
 def _with(gpu: GpuReading, need: PodNeed) -> GpuReading:
-    stays, moved, memory = gpu.memory_reserved - gpu.memory_movable, gpu.memory_movable, need.memory or 0
+    fixed, movable, memory = gpu.memory_reserved - gpu.memory_movable, gpu.memory_movable, need.memory or 0
     if need.memory_stays:
-        stays += memory
+        fixed += memory
     else:
-        moved = max(moved, memory)
-    return replace(gpu, trials=gpu.trials + 1, memory_reserved=stays + moved, memory_movable=moved)
+        movable = max(movable, memory)
+    return replace(gpu, trials=gpu.trials + 1, memory_reserved=fixed + movable, memory_movable=movable)

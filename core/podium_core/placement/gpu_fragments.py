@@ -1,9 +1,9 @@
-"""What is left of nodes' GPUs and what typical pods could do with it, as arrays: one row a node. Shared by the two
-policies that look ahead, `fragmentation` and `fill`.
+"""Free pieces of the nodes' GPUs and which typical pods could use them, as arrays with one row for each node.
 
-A GPU is counted in thousandths, as the FGD paper does; what is free of it is the scarcer of its shares and of the
-memory that nobody declared. The GPUs of a node are taken to be of one kind, as they are in practice. All nodes are
-looked at in one go: 5,000 one after another would take longer than kube-scheduler waits.
+Shared by the policies that look ahead, `fragmentation` and `fill`. A GPU is counted in thousandths, as in the FGD
+paper. Its free part is the smaller of its free slots and its undeclared memory. The GPUs of a node are assumed to be of
+one kind, as they are in practice. All nodes are processed at once: one after another, 5,000 nodes would take longer
+than kube-scheduler waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from podium_core.placement.gpu_choice import charge_at, chosen_gpus
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 WHOLE = 1000
-ABSENT = -1  # in place of a GPU that a node has less than another
+ABSENT = -1  # stands for a GPU that a node has less than another one
 MIXES_KEPT = 32
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,8 +30,10 @@ Typical = tuple[tuple[PodNeed, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class PodMix:
-    """Typical pods on GPUs of one kind, an entry a pod: its part of all, how many GPUs, how much of each (more than
-    WHOLE: this product is not wanted), thousandths of CPUs.
+    """Typical pods on GPUs of one kind, one entry for each pod.
+
+    `fractions`: fraction of all pods. `gpus`: number of GPUs. `sizes`: thousandths of each GPU (more than WHOLE: the
+    pod does not accept this product). `cpus`: thousandths of CPUs.
     """
 
     fractions: Floats
@@ -42,8 +44,9 @@ class PodMix:
 
 @dataclass(frozen=True, slots=True)
 class FreeCapacity:
-    """Free thousandths of each GPU (nodes x GPUs, ABSENT where there is none), and of each node's CPUs (infinite where
-    it is not known).
+    """Free thousandths of each GPU and of each node's CPUs.
+
+    `gpus` has the shape nodes x GPUs, with ABSENT for a missing GPU. `cpus` is infinite if it is not known.
     """
 
     gpus: Ints
@@ -56,7 +59,11 @@ _mixes: OrderedDict[tuple[int, str, int, int], tuple[Typical, PodMix]] = Ordered
 
 
 def pod_mix(typical: Typical, gpu: GpuReading) -> PodMix:
-    """The very object `typical` comes with every question, so it is known by its identity: comparing takes longer."""
+    """Return the typical pods as arrays for GPUs of this kind.
+
+    Every query carries the same object `typical`, so the cache compares identities, which is faster than comparing
+    values.
+    """
     key = id(typical), *_kind(gpu)
     kept = _mixes.get(key)
     if kept is None or kept[0] is not typical:
@@ -74,50 +81,54 @@ def pod_mix(typical: Typical, gpu: GpuReading) -> PodMix:
 
 
 def loss_growths(question: PlacementQuery, nodes: Sequence[NodeView], loss: Loss) -> list[float | None]:
-    """For each node: by how much `loss` grows when the pod is put there, on the GPUs that the device plugin will give
-    it. None: too little is known of the node. O(nodes x GPUs x typical pods), in numpy.
+    """Return for each node how much `loss` grows if the pod is placed there.
+
+    The device plugin chooses the GPUs. None: too little is known of the node. O(nodes x GPUs x typical pods), in numpy.
     """
     found: list[float | None] = [None] * len(nodes)
-    alike: defaultdict[tuple[str, int, int], list[int]] = defaultdict(list)
+    by_kind: defaultdict[tuple[str, int, int], list[int]] = defaultdict(list)
     for i, node in enumerate(nodes):
         if candidate_gpus(question.need, node) is None:
             continue
         if node.gpus:
-            alike[_kind(node.gpus[0])].append(i)
+            by_kind[_kind(node.gpus[0])].append(i)
         else:
             found[i] = 0.0
-    for rows in alike.values():
+    for rows in by_kind.values():
         some = [nodes[i] for i in rows]
         mix = pod_mix(question.typical_pods or ((question.need, 1.0),), some[0].gpus[0])
-        grown = _growth(question.need, some, mix, loss)
-        for i, value in zip(rows, grown.tolist(), strict=True):
+        growth = _growth(question.need, some, mix, loss)
+        for i, value in zip(rows, growth.tolist(), strict=True):
             found[i] = value
     return found
 
 
 def stepped(growth: float | None, steps: int) -> float | None:
-    """A growth as a cost in whole steps of a sigmoid, as the authors of FGD round it: nodes that are nearly alike are
-    equal, and the first by name is filled before the next is begun. Rounded before: nothing grown is a step's edge, and
-    what numpy's sums leave of it depends on how many nodes are looked at together.
+    """Return a growth as a cost in whole steps of a sigmoid, as the authors of FGD round it.
+
+    Nodes that are nearly equal get equal costs, so the first by name is filled before the next one. The growth is
+    rounded before: zero growth is the edge of a step, and the rounding error of numpy's sums depends on the number of
+    nodes.
     """
     return None if growth is None else -math.floor(steps / (1 + math.exp(round(growth, 9))))
 
 
 def served(mix: PodMix, left: FreeCapacity) -> Served:
-    """For each node and typical pod: which GPUs have room for it (nodes x pods x GPUs), and whether the node as a whole
-    has (nodes x pods).
+    """Return which GPUs have room for each typical pod, and which nodes as a whole have.
+
+    The shapes are nodes x pods x GPUs and nodes x pods.
     """
-    room = left.gpus[:, np.newaxis, :] >= mix.sizes[:, np.newaxis]
-    return room, (room.sum(axis=2) >= mix.gpus) & (mix.cpus <= left.cpus[:, np.newaxis])
+    fits_gpu = left.gpus[:, np.newaxis, :] >= mix.sizes[:, np.newaxis]
+    return fits_gpu, (fits_gpu.sum(axis=2) >= mix.gpus) & (mix.cpus <= left.cpus[:, np.newaxis])
 
 
 def free_part(gpu: GpuReading) -> float:
-    """From 0 to 1; nothing of a broken one."""
+    """Return the free part of a GPU, from 0 to 1; 0 for an unhealthy one."""
     if gpu.slots <= 0 or gpu.health == "Unhealthy":
         return 0.0
-    shares = (gpu.slots - gpu.trials) / gpu.slots
+    slots = (gpu.slots - gpu.trials) / gpu.slots
     memory = (gpu.memory_total - gpu.memory_reserved) / gpu.memory_total if gpu.memory_total > 0 else 1.0
-    return max(0.0, min(shares, memory))
+    return max(0.0, min(slots, memory))
 
 
 def _growth(need: PodNeed, nodes: Sequence[NodeView], mix: PodMix, loss: Loss) -> Floats:
@@ -133,8 +144,8 @@ def _growth(need: PodNeed, nodes: Sequence[NodeView], mix: PodMix, loss: Loss) -
         charged = charge_at(node.gpus, chosen, need)
         for i in chosen:
             row[i] = _free(charged[i])
-    grown: Floats = loss(mix, FreeCapacity(gpus, cpus - need.cpu)) - before
-    return grown
+    growth: Floats = loss(mix, FreeCapacity(gpus, cpus - need.cpu)) - before
+    return growth
 
 
 def _kind(gpu: GpuReading) -> tuple[str, int, int]:

@@ -1,5 +1,6 @@
-"""Policy `load_balance`, the default for trials: Hermes' Find_Available_GPU as a cost. The node whose GPUs have the
-shortest queues and the least work comes first. Found in the registry; `podium explain pod` shows its terms.
+"""Policy `load_balance`, the default for trials: Hermes' Find_Available_GPU as a cost. Found in the registry.
+
+The node whose GPUs have the shortest queues and the least load comes first. `podium explain pod` shows its terms.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ FULL = 1.0
 
 
 def cost(question: PlacementQuery, node: NodeView) -> float | None:
-    """Mean load (0 to 1) of the GPUs that the pod would get; 1 where too few have a free share. O(GPUs log GPUs)."""
+    """Return the mean load (0 to 1) of the GPUs that the pod would get; 1 if too few have a free slot.
+
+    O(GPUs log GPUs).
+    """
     gpus = candidate_gpus(question.need, node)
     if gpus is None:
         return None
@@ -23,7 +27,10 @@ def cost(question: PlacementQuery, node: NodeView) -> float | None:
 
 
 def term_means(need: PodNeed, node: NodeView) -> tuple[tuple[Term, float], ...]:
-    """Each term's mean over the GPUs that the pod would get; empty where nothing is known or no share is free."""
+    """Return the mean of each term over the GPUs that the pod would get.
+
+    Empty if nothing is known or no slot is free.
+    """
     chosen = _least_loaded(need, candidate_gpus(need, node) or ())
     if len(chosen) < max(1, need.gpus):
         return ()
@@ -31,13 +38,13 @@ def term_means(need: PodNeed, node: NodeView) -> tuple[tuple[Term, float], ...]:
 
 
 def _least_loaded(need: PodNeed, gpus: tuple[GpuReading, ...]) -> list[tuple[float, str, GpuReading]]:
-    """Equal loads go by uuid; the uuid is unique, so no two GPUs are ever compared themselves."""
+    """Sort by load, then UUID. UUIDs are unique, so GPUs themselves are never compared."""
     free = ((load_of(gpu, need), gpu.uuid, gpu) for gpu in gpus if gpu.trials < gpu.slots)
     return sorted(free, key=lambda entry: entry[:2])[: max(1, need.gpus)]
 
 
 LOAD_BALANCE = PlacementPolicy(
     name="load_balance",
-    summary="the node whose GPUs have the shortest queues and the least work (Hermes)",
+    summary="the node whose GPUs have the shortest queues and the least load (Hermes)",
     cost=cost,
 )

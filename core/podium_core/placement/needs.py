@@ -1,5 +1,6 @@
-"""What a pod needs of a node's GPUs, read from its requests and annotations. Used by the extender (the pod in question,
-and the pods that sit on nodes already) and by `podium explain pod`.
+"""GPU needs of a pod, read from its requests and annotations.
+
+Used by the extender (for the pod to place and for pods on nodes) and by `podium explain pod`.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ MAX_DIGITS = 18  # of a number of bytes
 
 
 class InvalidPodError(ValueError):
-    """The pod says something that cannot be read: it can be placed nowhere, and its user is told why."""
+    """The pod holds a value that cannot be read, so it cannot be placed; the message tells its user why."""
 
     code = "InvalidPod"
 
 
 def need_of(pod: Pod) -> PodNeed:
-    """GPUs as the scheduler counts them. Raises InvalidPodError."""
+    """Return the pod's needs; GPUs as the scheduler counts them. Raises InvalidPodError."""
     shared, whole = _gpus(pod)
     if shared and whole:
         raise InvalidPodError(
-            f"it requests {GPU_RESOURCE}={shared} and {EXCLUSIVE_RESOURCE}={whole}: one of them at a time"
+            f"it requests {GPU_RESOURCE}={shared} and {EXCLUSIVE_RESOURCE}={whole}: request only one of them"
         )
     products = pod.metadata.annotations.get(PRODUCTS_ANNOTATION, "")
     memory = _memory(pod)
@@ -47,20 +48,26 @@ def need_of(pod: Pod) -> PodNeed:
 
 
 def moves_memory(methods: Collection[str]) -> bool:
-    """Whether a trial that is suspended by these is off its GPU with its memory, and never frozen there with it."""
+    """Return whether a trial that these methods suspend always leaves its GPU with its memory.
+
+    With `freeze` among the methods, it may be frozen on the GPU.
+    """
     return "cuda-checkpoint" in methods and "freeze" not in methods
 
 
 def has_placement_constraints(pod: Pod) -> bool:
-    """More than its requests decides where it fits: other pods, a port of the node, a volume. One pod cannot then be
-    taken for another that requests as much.
+    """Return whether more than its requests decides where the pod fits.
+
+    Other pods, a port of the node, or a volume.
+
+    Such a pod cannot be exchanged for another one with equal requests.
     """
     claims = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in pod.spec.volumes)
     return depends_on_other_pods(pod) or claims
 
 
 def depends_on_other_pods(pod: Pod) -> bool:
-    """Other pods, by its affinities or by a port of the node, decide where it fits."""
+    """Return whether other pods decide where it fits, by its affinities or by a port of the node."""
     spec = pod.spec
     ports = any(port.host_port for container in spec.containers for port in container.ports)
     others = spec.affinity.pod_affinity or spec.affinity.pod_anti_affinity or spec.topology_spread_constraints
@@ -68,21 +75,22 @@ def depends_on_other_pods(pod: Pod) -> bool:
 
 
 def has_preferences(pod: Pod) -> bool:
-    """It says which nodes it would rather have, of those that it may have. Claims of devices may: they can name
-    alternatives in an order.
+    """Return whether the pod prefers some of its possible nodes.
+
+    Device claims may prefer: they can name alternatives in an order.
     """
     spec = pod.spec
     affinities = (spec.affinity.node_affinity, spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity)
-    wishes = any(one.get("preferredDuringSchedulingIgnoredDuringExecution") for one in affinities if one)
+    preferred = any(one.get("preferredDuringSchedulingIgnoredDuringExecution") for one in affinities if one)
     return (
-        wishes
+        preferred
         or bool(spec.resource_claims)
         or any(one.get("whenUnsatisfiable") == "ScheduleAnyway" for one in spec.topology_spread_constraints)
     )
 
 
 def _gpus(pod: Pod) -> tuple[int, int]:
-    """Shares, and whole GPUs."""
+    """Return the numbers of slots and of whole GPUs."""
     try:
         requests = requests_of(pod.spec)
     except ValueError as error:
@@ -95,7 +103,7 @@ def _whole(requests: Mapping[str, int], resource: str) -> int:
     if count > MAX_GPUS:
         raise InvalidPodError(f"it requests more than {MAX_GPUS} of {resource}")
     if rest:
-        raise InvalidPodError(f"it requests {resource}={count}.{rest:03}: a whole number is needed")
+        raise InvalidPodError(f"it requests {resource}={count}.{rest:03}: an integer is required")
     return count
 
 
@@ -105,7 +113,7 @@ def _memory(pod: Pod) -> int | None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
         raise InvalidPodError(
-            f"annotation {MEMORY_ANNOTATION}={text!r} (or variable {MEMORY_VARIABLE}) is no number of bytes below 1e"
+            f"annotation {MEMORY_ANNOTATION}={text!r} (or variable {MEMORY_VARIABLE}) is not a number of bytes below 1e"
             f"{MAX_DIGITS}"
         )
     return int(text)

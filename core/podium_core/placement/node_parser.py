@@ -1,7 +1,6 @@
-"""From a GPUNode object to what placement sees of the node: its GPUs, the trials on them, and pods that no agent has
-reported yet.
+"""Reader of GPUNode objects: the GPUs of a node, the trials on them, and pods that no agent has reported yet.
 
-Used by the extender (`telemetry`, from watches) and by `podium explain pod` (from lists): both see the same.
+Used by the extender (from watches) and by `podium explain pod` (from lists), so both see the same.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from podium_core.schema.gpunode import GPUNode, GpuStatus
 from podium_core.schema.pod import Pod
 
 TrialName = tuple[str, str]  # namespace and name
-LEASE_PREFIX = "podium-agent-"  # + the node's name: the agent's heartbeat
-_OVER = frozenset({"Succeeded", "Failed"})
+LEASE_PREFIX = "podium-agent-"  # + the node's name: the Lease that is the agent's heartbeat
+_ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One GPUNode as its agent last wrote it; `trials`: of each GPU, in the order of `gpus`."""
+    """A GPUNode as its agent last wrote it. `trials` holds the trials of each GPU, in the order of `gpus`."""
 
     gpus: tuple[GpuReading, ...]
     trials: tuple[tuple[TrialName, ...], ...]
@@ -33,28 +32,29 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """A pod of our scheduler; `node` is empty while it waits or when it is over."""
+    """A pod of Podium's scheduler; `node` is empty while it waits or after it has ended."""
 
     uid: str
     node: str
     need: PodNeed
-    trial: TrialName | None = None  # whose pod it is; None: of none
+    trial: TrialName | None = None  # trial of the pod; None: it is not a trial
     priority: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)  # thousandths by resource
-    exchangeable: bool = False  # another pod that requests as much leaves the same room
-    terminating: bool = False  # it was told to end
-    deletion_deadline: float | None = None  # when its time to end is over
-    started_at: float | None = None  # when its first container started; None: it has not
-    pending: bool = False  # for a node; a pod behind a scheduling gate does not yet
-    affinity_terms: tuple[AffinityTerm, ...] = ()  # what it says of other pods, once it is on its node
+    exchangeable: bool = False  # another pod with equal requests would free the same capacity
+    terminating: bool = False  # it is being deleted
+    deletion_deadline: float | None = None  # when its grace period is over
+    started_at: float | None = None  # when its first container started; None: not started
+    pending: bool = False  # it waits for a node and has no scheduling gate
+    affinity_terms: tuple[AffinityTerm, ...] = ()  # its terms about other pods, once it is on its node
 
     @property
     def need_with_cpus(self) -> PodNeed:
-        """Its need with the CPUs that it requests, for the policies that know of those."""
+        """Return its need with the CPUs that it requests, for policies that use them."""
         return replace(self.need, cpu=self.requests.get("cpu", 0))
 
 
 def node_report(node: GPUNode) -> NodeReport:
+    """Return the content of a GPUNode for placement."""
     status = node.status
     return NodeReport(
         gpus=tuple(gpu_reading(gpu) for gpu in status.gpus),
@@ -64,17 +64,17 @@ def node_report(node: GPUNode) -> NodeReport:
 
 
 def placed_pod(pod: Pod, need: PodNeed | None = None) -> PlacedPod:
-    """`need`: what `need_of` says of it, where the caller has asked already."""
+    """Return the pod as placement sees it. `need`: the result of `need_of`, if the caller has it already."""
     meta, spec = pod.metadata, pod.spec
     exchangeable = not has_placement_constraints(pod)
     try:
         need, requests = need or need_of(pod), requests_of(pod.spec)
-    except InvalidPodError:  # it is on its node all the same, with whatever the scheduler counted
+    except InvalidPodError:  # it is on its node nevertheless, with what the scheduler counted
         need, requests, exchangeable = PodNeed(gpus=1), {}, False
     trial = meta.labels.get(TRIAL_LABEL)
     return PlacedPod(
         uid=meta.uid,
-        node="" if pod.status.phase in _OVER else spec.node_name,
+        node="" if pod.status.phase in _ENDED_PHASES else spec.node_name,
         need=need,
         trial=(meta.namespace, trial) if trial else None,
         priority=spec.priority,
@@ -84,7 +84,7 @@ def placed_pod(pod: Pod, need: PodNeed | None = None) -> PlacedPod:
         deletion_deadline=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
         started_at=_began(pod),
         affinity_terms=terms_about_other_pods(meta.namespace, spec.affinity),
-        pending=not spec.node_name and not spec.scheduling_gates and pod.status.phase not in _OVER,
+        pending=not spec.node_name and not spec.scheduling_gates and pod.status.phase not in _ENDED_PHASES,
     )
 
 
@@ -96,14 +96,14 @@ def _began(pod: Pod) -> float | None:
 
 
 def current_gpus(node: NodeReport, pods: Iterable[PlacedPod], ranks: Mapping[TrialName, int]) -> tuple[GpuReading, ...]:
-    """The GPUs with their trials' ranks, and with the pods that the scheduler placed after the agent's last word."""
-    seen = frozenset(uid for gpu in node.gpus for uid in gpu.pods)
+    """Return the GPUs with the ranks of their trials, and with pods that were placed after the last report."""
+    reported = frozenset(uid for gpu in node.gpus for uid in gpu.pods)
     gpus = tuple(
         replace(gpu, ranks=tuple(ranks.get(name) for name in names)) if names else gpu
         for gpu, names in zip(node.gpus, node.trials, strict=True)
     )
-    unseen = [pod.need for pod in pods if pod.uid not in seen and not pod.need.exclusive]
-    return charge(gpus, unseen) if unseen else gpus
+    unreported = [pod.need for pod in pods if pod.uid not in reported and not pod.need.exclusive]
+    return charge(gpus, unreported) if unreported else gpus
 
 
 def node_view(
@@ -114,17 +114,22 @@ def node_view(
     now: float,
     cpu_free: int | None = None,
 ) -> NodeView:
-    """`written_at` (by the node's clock) counts only where it is not still to come: a node whose clock is ahead would
-    else look alive long after its agent died. `beat`: when its heartbeat last changed, by our own clock.
+    """Return the view of a node.
+
+    `written_at` (by the node's clock) counts only if it is not in the future: otherwise a node whose clock is ahead
+    would seem alive long after its agent died. `beat` is when its heartbeat last changed, by the local clock.
     """
     if written_at is not None and written_at > now + CLOCK_SKEW:
         written_at = None
-    heard = [at for at in (beat, written_at) if at is not None]
-    return NodeView(name=name, gpus=gpus, reported_at=max(heard) if heard else None, cpu_free=cpu_free)
+    times = [at for at in (beat, written_at) if at is not None]
+    return NodeView(name=name, gpus=gpus, reported_at=max(times) if times else None, cpu_free=cpu_free)
 
 
 def gpu_reading(gpu: GpuStatus) -> GpuReading:
-    """A guest counts as a trial that never leaves: it has a share, and its memory stays."""
+    """Return one GPU for placement.
+
+    Another pod counts as a trial that is never suspended: it has a slot and keeps its memory.
+    """
     return GpuReading(
         uuid=gpu.uuid,
         product=gpu.product,
@@ -137,7 +142,7 @@ def gpu_reading(gpu: GpuStatus) -> GpuReading:
         health_reason=gpu.health_reason,
         slots=gpu.slots,
         trials=len(gpu.trials) + len(gpu.other_pods),
-        pods=(*(trial.pod_uid for trial in gpu.trials), *(guest.pod_uid for guest in gpu.other_pods)),
+        pods=(*(trial.pod_uid for trial in gpu.trials), *(other.pod_uid for other in gpu.other_pods)),
         throttled=bool(gpu.throttle),
         temperature=gpu.temperature,
         ecc_uncorrected=gpu.ecc_uncorrected,

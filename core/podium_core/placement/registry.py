@@ -1,6 +1,6 @@
-"""The table of placement policies: name to policy. A new one is added here, and the contract suite tests it.
+"""Registry of the placement policies by name. A new policy is added here, and the contract suite tests it.
 
-Called by the extender's settings (`PODIUM_PLACEMENT`) and by `podium explain pod --policy`.
+Used by the extender's settings (`PODIUM_PLACEMENT`) and by `podium explain pod --policy`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ POLICIES: Mapping[str, PlacementPolicy] = MappingProxyType(
 
 
 class UnknownPlacementError(ValueError):
+    """The name of a placement policy is unknown."""
+
     code = "UnknownPlacement"
 
 
 def placement_policy(name: str) -> PlacementPolicy:
-    """Raises UnknownPlacementError with the names there are."""
+    """Return the policy of that name. Raises UnknownPlacementError with the known names."""
     policy = POLICIES.get(name)
     if policy is None:
         raise UnknownPlacementError(f"placement policy {name!r} is not known; choose one of: {', '.join(POLICIES)}")

@@ -1,10 +1,12 @@
-"""What a pod requests of its node, by Kubernetes' rule for a pod's effective request: the more of what runs together in
-the end (containers and sidecars) and of what runs at any moment before that (one init container beside the sidecars
-that were started before it); what the pod requests as a whole stands in the place of that; its overhead comes on top.
+"""Effective resource requests of a pod, by Kubernetes' rule.
 
-Used by `needs`, `readings` and `cpus` (by these: the extender, the agent, `podium explain pod`), and by the operator
-before a trial is moved. Not counted: what a resize has not given back yet. Here the spec's word holds at once, while
-kube-scheduler takes the larger of both until the kubelet has carried it out.
+The request is the larger of two sums: containers and sidecars, which run together; and, at each moment before, one init
+container with the sidecars that started before it. Requests of the pod as a whole replace that sum. The overhead is
+added.
+
+Used by `needs`, `node_parser` and `free_cpus` (and so by the extender, the agent and `podium explain pod`), and by the
+operator before a trial is moved. A resize in progress is not considered: here the spec counts at once, while
+kube-scheduler takes the larger value until the kubelet has carried it out.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from collections.abc import Mapping
 from podium_core.schema.pod import PodRequests
 from podium_core.schema.quantity import to_thousandths
 
-_SIDECAR = "Always"  # the restart policy that makes an init container one
-_OF_THE_POD = ("cpu", "memory", "hugepages-")  # what a pod can request as a whole; the last one begins a name
+_SIDECAR = "Always"  # restart policy of a sidecar
+_OF_THE_POD = ("cpu", "memory", "hugepages-")  # requests of a pod as a whole; the last one is a prefix
 
 
 def requests_of(spec: PodRequests) -> dict[str, int]:
-    """Thousandths of each resource. Raises ValueError that names what is no quantity."""
+    """Return the requests in thousandths of each resource.
+
+    Raises ValueError with the name of an invalid quantity.
+    """
     together: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     most: dict[str, int] = {}
@@ -45,11 +50,11 @@ def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
         total[name] = total.get(name, 0) + amount
 
 
-def _read(requests: Mapping[str, str | int | float], whose: str) -> dict[str, int]:
+def _read(requests: Mapping[str, str | int | float], owner: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, amount in requests.items():
         try:
             found[name] = to_thousandths(str(amount))
         except ValueError:
-            raise ValueError(f"{whose} requests {name}={str(amount)!r}: no quantity") from None
+            raise ValueError(f"{owner} requests {name}={str(amount)!r}: not a quantity") from None
     return found

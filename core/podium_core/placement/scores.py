@@ -1,8 +1,9 @@
-"""From costs to scores: 0 to 10 for each node, spread over the whole scale, so that they weigh against the scores of
-kube-scheduler's own plugins.
+"""Scores from costs: 0 to 10 for each node, over the whole scale.
 
-Called by the extender's prioritize and by `podium explain pod`. A node that nothing is known of gets the middle: never
-taken for idle, never for full. The order in which nodes are given changes nothing.
+So they count beside kube-scheduler's own scores.
+
+Called by the extender's prioritize and by `podium explain pod`. An unknown node gets the middle score: it is treated
+neither as idle nor as full. The order of the nodes does not matter.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ _ALIKE = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """`scores`: 0 to 10, one a node. `favourite`: the place of the one with the highest score, if there is just one by
-    intention; the extender takes it for where the pod will be until it knows better. `costs`: what the scores are of.
+    """Scores of nodes.
+
+    `scores`: 0 to 10, one for each node. `costs`: the costs behind the scores. `favourite`: the index of the node with
+    the highest score, if one is singled out on purpose; the extender assumes that the pod will be there until it knows
+    better.
     """
 
     scores: NDArray[np.int64]
@@ -56,7 +60,7 @@ def score_nodes(
     now: float,
     stale_after: float = STALE_AFTER,
 ) -> tuple[NodeScore, ...]:
-    """One score for each node, in the order given, with the sentence that says why."""
+    """Return one score for each node, in the given order, with a sentence that explains it."""
     policy = policy.resolve(question)
     costs = costs_of(policy, question, nodes, [not node.stale(now, stale_after) for node in nodes])
     known_or_nan = np.array([math.nan if cost is None else cost for cost in costs], dtype=np.float64)
@@ -72,7 +76,7 @@ def score_nodes(
 def costs_of(
     policy: PlacementPolicy, question: PlacementQuery, nodes: Sequence[NodeView], fresh: Sequence[bool]
 ) -> list[float | None]:
-    """None where the policy needs telemetry and there is none that is fresh."""
+    """Return the cost of each node; None if the policy needs telemetry and has no fresh one."""
     known = [i for i, believed in enumerate(fresh) if believed or not policy.uses_telemetry]
     costs: list[float | None] = [None] * len(nodes)
     for i, cost in zip(known, policy.costs(question, [nodes[i] for i in known]), strict=True):
@@ -81,25 +85,30 @@ def costs_of(
 
 
 def has_single_best(policy: PlacementPolicy, need: PodNeed) -> bool:
-    """Whether one node is to stand alone at the top. Chance between equal scores spoils a packing (FGD on openb: 95 %
-    of the GPUs allocated, 90 % with random ties; shared research, scheduling-theory.md 3.2 A), and the extender could
-    not tell where the pod goes. A pod that asks for no GPU changes no cost, so a balancing policy has none for it.
+    """Return whether exactly one node is to have the highest score.
+
+    Random choice among equal scores spoils packing (FGD on openb: 95 % of the GPUs allocated, 90 % with random ties),
+    and the extender could not predict where the pod goes. A pod without GPUs changes no cost, so a balancing policy
+    singles out no node for it.
     """
     return policy.single_best or need.gpus > 0
 
 
 def tie_break(policy: PlacementPolicy, question: PlacementQuery) -> tuple[bool, str]:
-    """The last two arguments of `rank` for this pod. One with GPUs for itself takes no share and so changes no cost: of
-    many such pods all would go to the same node, so a balancing policy takes equal nodes in an order of each pod's own.
+    """Return the last two arguments of `rank` for this pod.
+
+    An exclusive pod uses no slot and so changes no cost: many such pods would all go to the same node. So a balancing
+    policy orders equal nodes differently for each exclusive pod.
     """
     own = question.need.exclusive and not policy.single_best
     return has_single_best(policy, question.need), question.pod if own else ""
 
 
 def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool, pod: str = "") -> Ranking:
-    """Least cost 10, highest 0, in between in a straight line; alike or unknown (nan) 5. With `favourite` the first of
-    the least costs is one above all others that are known: by name, or in the order that belongs to `pod`, a uid.
-    `costs`: one a name.
+    """Return the scores: 10 for the least cost, 0 for the highest, and linear in between.
+
+    Equal or unknown (NaN) costs give 5. With `favourite`, the first node of the least cost scores one above all other
+    known ones: the first by name, or in the order that belongs to `pod`, a UID. `costs`: one for each name.
     """
     unknown = np.isnan(costs)
     known = costs[~unknown] if unknown.any() else costs
@@ -130,13 +139,13 @@ def _own_order(names: Sequence[str], pod: str) -> Callable[[int], tuple[int, str
 def load_balance(
     need: PodNeed, nodes: Sequence[NodeView], now: float, stale_after: float = STALE_AFTER
 ) -> tuple[NodeScore, ...]:
-    """`score_nodes` as trials are scored by default."""
+    """Return `score_nodes` with the default policy of trials."""
     return score_nodes(LOAD_BALANCE, PlacementQuery(need), nodes, now, stale_after)
 
 
 def _why(cost: float | None, low: float, high: float) -> str:
     if cost is None:
-        return "Nothing recent is known of enough healthy GPUs: the middle."
+        return "Too little recent telemetry of healthy GPUs: the middle score."
     if high - low <= _ALIKE:
-        return f"Cost {cost:.2f}, like every other node."
+        return f"Cost {cost:.2f}, equal to all other nodes."
     return f"Cost {cost:.2f}; the nodes range from {low:.2f} to {high:.2f}."

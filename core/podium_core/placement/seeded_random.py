@@ -1,5 +1,7 @@
-"""Policy `random`: the base that other policies are held against. Drawn from the pod's uid and the node's name alone,
-so the same question has the same answer, on every replica and after a restart. Found in the registry.
+"""Policy `random`: the baseline for other policies. Found in the registry.
+
+The score is drawn from the pod's UID and the node's name alone, so every replica gives the same answer, also after a
+restart.
 """
 
 from __future__ import annotations
@@ -11,14 +13,14 @@ from podium_core.placement.views import NodeView
 
 
 def cost(question: PlacementQuery, node: NodeView) -> float | None:
-    """Even over [0, 1), and independent from node to node and from pod to pod."""
+    """Return a value uniform over [0, 1), independent for each node and pod."""
     drawn = blake2b(f"{question.pod}/{node.name}".encode(), digest_size=8).digest()
     return int.from_bytes(drawn, "big") / 2**64
 
 
 RANDOM = PlacementPolicy(
     name="random",
-    summary="any node, by the pod's uid",
+    summary="a random node, drawn from the pod's UID",
     cost=cost,
     single_best=True,
     uses_telemetry=False,

@@ -1,5 +1,6 @@
-"""Typical pods, as FGD takes them: the most frequent needs, until they cover 95 % of the pods. Used by
-the extender (`telemetry`) and by `podium explain pod`.
+"""Typical pods as FGD defines them: the most frequent needs, until they cover 95 % of the pods.
+
+Used by the extender and by `podium explain pod`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ Typical = tuple[tuple[PodNeed, float], ...]
 
 
 def typical_needs(counts: Counter[PodNeed], least_gpus: int = 1) -> Typical:
-    """Each need with its part of those that are kept; the most frequent first, equal ones by their fields.
+    """Return each need with its fraction of those that are kept, ordered by frequency, then by fields.
 
-    `least_gpus` 0 counts pods that want none, too, as the FGD paper does.
+    `least_gpus` 0 also counts pods without GPUs, as the FGD paper does.
     """
     kinds = ((need, n) for need, n in counts.items() if n > 0 and need.gpus >= least_gpus and not need.exclusive)
     ordered = sorted(kinds, key=_by_frequency)
@@ -32,7 +33,10 @@ def typical_needs(counts: Counter[PodNeed], least_gpus: int = 1) -> Typical:
 
 
 def total_variation(before: Typical, after: Typical) -> float:
-    """The part of all pods, 0 to 1, that are now of another kind (total variation)."""
+    """Return the total variation distance of two mixes.
+
+    The fraction of all pods, 0 to 1, that changed their kind.
+    """
     parts = dict(before)
     grown = sum(max(0.0, part - parts.get(need, 0.0)) for need, part in after)
     return grown if before and after else float(before != after)

@@ -1,56 +1,63 @@
-"""What placement sees of a node and of a pod. Built by the extender from GPUNode objects and their Leases."""
+"""Views of a node and of a pod for placement. The extender builds them from GPUNode objects and their Leases."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-CLOCK_SKEW = 30.0  # seconds that a node's clock may be ahead before its times say nothing
+CLOCK_SKEW = 30.0  # seconds that a node's clock may be ahead before its times are ignored
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU as its agent last reported it; memory in bytes, utilisation in percent."""
+    """A GPU as its agent last reported it; memory in bytes, utilization in percent."""
 
     uuid: str
     product: str = ""
     memory_total: int = 0  # 0 = not known
-    memory_reserved: int = 0  # declared by the trials that are on it; of those that are moved off it the largest only
-    memory_movable: int = 0  # by that one: a newcomer that is moved off as well need not fit beside it
+    memory_reserved: int = 0  # declared by the trials on it; of those that are moved off it only the largest counts
+    memory_movable: int = 0  # declared by that one: a new trial that is moved off as well need not fit beside it
     memory_used: int = 0
     sm_utilization: float = 0.0
     health: Literal["Healthy", "Unhealthy", "Unknown"] = "Unknown"
     health_reason: str = ""
     slots: int = 0
-    trials: int = 0  # that have a share of it
+    trials: int = 0  # number of trials with a slot
     throttled: bool = False
-    ranks: tuple[int | None, ...] = ()  # of these trials among those of their jobs, 1 = first; None = not ranked
-    pods: tuple[str, ...] = ()  # uids of the pods of these trials
-    temperature: float | None = None  # degrees Celsius; None = this GPU does not tell
+    ranks: tuple[int | None, ...] = ()  # ranks of these trials in their jobs, 1 = first; None = not ranked
+    pods: tuple[str, ...] = ()  # UIDs of the pods of these trials
+    temperature: float | None = None  # degrees Celsius; None = not reported
     ecc_uncorrected: int = 0
-    xid: int | None = None  # the driver's last error code
+    xid: int | None = None  # last error code of the driver
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
+    """A node as placement sees it."""
+
     name: str
     gpus: tuple[GpuReading, ...]
-    reported_at: float | None  # None: its agent was never heard of
-    cpu_free: int | None = None  # thousandths that no pod requested; None: not known
+    reported_at: float | None  # None: its agent has never reported
+    cpu_free: int | None = None  # thousandths of CPUs that no pod requested; None: not known
 
     def stale(self, now: float, stale_after: float) -> bool:
-        """Telemetry that is too old says nothing: neither idle nor full. Nor does a time that is still to come, which
-        would otherwise stay fresh for as long as that clock is wrong.
+        """Return whether the telemetry is too old or its time is in the future.
+
+        Then the node is neither idle nor full.
+
+        A time in the future would remain fresh for as long as that clock is wrong.
         """
         return self.reported_at is None or not -CLOCK_SKEW <= now - self.reported_at <= stale_after
 
 
 @dataclass(frozen=True, slots=True)
 class PodNeed:
-    """What one pod asks for. `together`: its memory stays on the GPU when another works, as with `freeze`, so all
-    others must fit beside it. False: it is moved off, and need only fit beside what stays. `exclusive`: it is no
-    trial's, and wants the GPUs for itself while it is there: whatever can be moved off is. `packed`: it is no trial's,
-    declares its memory and takes no turns: the device plugin puts it onto the fullest GPUs that hold it.
+    """GPU needs of one pod.
+
+    `memory_stays`: its memory remains on the GPU while it is suspended, as with `freeze`, so all others must fit beside
+    it. If false, its memory is moved off and must only fit beside what remains. `exclusive`: it is not a trial and gets
+    whole GPUs; everything that can be moved off them is. `packed`: it is not a trial, declares its memory and is never
+    suspended; the device plugin puts it on the fullest GPUs that hold it.
     """
 
     gpus: int
@@ -59,21 +66,25 @@ class PodNeed:
     memory_stays: bool = True
     exclusive: bool = False
     packed: bool = False
-    cpu: int = 0  # thousandths; 0 where the node's are not known either
+    cpu: int = 0  # thousandths; 0 if those of the nodes are not known
 
     def memory_beside(self, gpu: GpuReading) -> int:
-        """Bytes of others on this GPU that its own must fit beside."""
+        """Return the bytes of other pods on this GPU beside which its own memory must fit."""
         return gpu.memory_reserved - (0 if self.memory_stays and not self.exclusive else gpu.memory_movable)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
+    """Why a pod cannot run on a node."""
+
     code: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class NodeScore:
+    """Score of a node."""
+
     node: str
-    value: int  # 0 to 10, more is better
+    value: int  # 0 to 10, higher is better
     message: str

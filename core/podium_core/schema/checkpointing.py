@@ -25,7 +25,10 @@ def checkpoint_outlives_pod(spec: JobSpec) -> bool:
 
 
 def can_checkpoint(spec: JobSpec) -> bool:
-    """Return whether the trials checkpoint on request, so that a pod can be deleted and another one continues."""
+    """Return whether the trials checkpoint on request.
+
+    So a pod can be deleted and another one continues.
+    """
     return checkpoint_outlives_pod(spec) and APP_CHECKPOINT in spec.suspension.methods
 
 

@@ -1,7 +1,9 @@
-"""The three CustomResourceDefinitions, generated: `python -m podium_core.schema.crd --write | --check`.
+"""Generator of the CustomResourceDefinitions and reference pages.
 
-`--write` renews crds/*.yaml, the chart's copy of them, and docs/reference/*.md; `--check` (and a unit test) fails when
-one of these files is not what the models say now.
+`python -m podium_core.schema.crd --write | --check`.
+
+`--write` updates crds/*.yaml, the chart's copy of them, and docs/reference/*.md. `--check` (and a unit test) fails if
+one of these files differs from what the models produce.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _HEAD = "# Generated from the models in core/podium_core/schema by `make generat
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of `kubectl get`; priority 1 shows with -o wide only."""
+    """One column of `kubectl get`; columns with priority 1 appear with -o wide only."""
 
     name: str
     path: str
@@ -43,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What the CRD of a kind needs beyond its model."""
+    """What the CRD of a kind needs besides its model."""
 
     model: type[BaseModel]
     plural: str
@@ -54,6 +56,7 @@ class Kind:
 
     @property
     def name(self) -> str:
+        """Return the name of the kind."""
         return self.model.__name__
 
 
@@ -124,7 +127,7 @@ KINDS: tuple[Kind, ...] = (
 
 
 def crd(kind: Kind) -> dict[str, Any]:
-    """The CustomResourceDefinition of `kind`, as the API server takes it."""
+    """Return the CustomResourceDefinition of `kind`, as the API server takes it."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -155,17 +158,17 @@ def crd(kind: Kind) -> dict[str, Any]:
 
 
 def open_api(kind: Kind) -> Schema:
-    """The structural schema of a whole object, rules included."""
+    """Return the structural schema of a whole object, rules included."""
     schema = schema_of(kind.model, defaults=True)
     properties = schema["properties"]
     properties["apiVersion"] = {"type": "string"}
     properties["kind"] = {"type": "string"}
     properties["metadata"] = {"type": "object", "properties": {"name": {"type": "string"}}}
-    # no defaults in a status: a phase that nobody reported would look like a report
+    # No defaults in a status: a default phase would look like a reported one.
     properties["status"] = {**schema_of(kind.model, defaults=False)["properties"]["status"]}
     if kind.model is HyperParamJob:
-        said = properties["spec"]["properties"]["template"]["description"]
-        properties["spec"]["properties"]["template"] = {**_template(), "description": said}
+        description = properties["spec"]["properties"]["template"]["description"]
+        properties["spec"]["properties"]["template"] = {**_template(), "description": description}
     schema["required"] = [name for name in schema.get("required", []) if name != "metadata"]
     for rule in kind.rules:
         _at(schema, rule.path).setdefault(VALIDATIONS, []).append(rule.validation())
@@ -177,7 +180,7 @@ def open_api(kind: Kind) -> Schema:
 def _template() -> Schema:
     schema = schema_of(PodTemplate, defaults=True)
     del schema[PRESERVE]
-    del schema["properties"]["metadata"][PRESERVE]  # a pod's name is not the user's: labels and annotations only
+    del schema["properties"]["metadata"][PRESERVE]  # the user sets only labels and annotations of a pod
     return schema
 
 
@@ -195,23 +198,23 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def files() -> Mapping[Path, str]:
-    """Every generated file, relative to the project's root, with what it must hold."""
-    made: dict[Path, str] = {}
+    """Return every generated file, relative to the project's root, with its content."""
+    generated: dict[Path, str] = {}
     for kind in KINDS:
         definition = crd(kind)
         text = _HEAD + _yaml(definition)
-        made.update({Path(folder, f"{kind.plural}.yaml"): text for folder in CRD_FOLDERS})
+        generated.update({Path(folder, f"{kind.plural}.yaml"): text for folder in CRD_FOLDERS})
         schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        made[Path(REFERENCE_FOLDER, f"{kind.name.lower()}.md")] = page(
+        generated[Path(REFERENCE_FOLDER, f"{kind.name.lower()}.md")] = page(
             kind.name, schema, shorts=kind.short, namespaced=kind.namespaced
         )
-    return made
+    return generated
 
 
 def _yaml(thing: Mapping[str, Any]) -> str:
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style = False
-    writer.width = 1_000  # a rule on one line is found by grep
+    writer.width = 1_000  # keep each rule on one line, so that grep finds it
     writer.representer.sort_base_mapping_type_on_output = False
     out = io.StringIO()
     writer.dump(thing, out)
@@ -219,7 +222,7 @@ def _yaml(thing: Mapping[str, Any]) -> str:
 
 
 def differences(root: Path) -> Iterator[Path]:
-    """The generated files that are not what the models say."""
+    """Yield the generated files that differ from what the models produce."""
     for path, text in files().items():
         file = root / path
         if not file.is_file() or file.read_text(encoding="utf-8") != text:
@@ -227,14 +230,15 @@ def differences(root: Path) -> Iterator[Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the generated files; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m podium_core.schema.crd", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--write", action="store_true", help="renew the generated files")
+    what.add_argument("--write", action="store_true", help="write the generated files")
     what.add_argument("--check", action="store_true", help="exit 1 if a generated file is not up to date")
     parser.add_argument("--root", type=Path, default=Path(), help="the project's root (default: here)")
     given = parser.parse_args(arguments)
     if not (given.root / "pyproject.toml").is_file():
-        parser.error(f"--root {given.root}: there is no pyproject.toml; name the project's root")
+        parser.error(f"--root {given.root}: pyproject.toml is missing; give the project's root")
     stale = list(differences(given.root))
     if given.write:
         for path in stale:

@@ -1,4 +1,4 @@
-"""What pydantic found wrong in a manifest, as sentences: the field as it is written in YAML, the value, the cure.
+"""Pydantic's validation errors as sentences: the field as written in YAML, the value, and the cure.
 
 Called by `validation`.
 """
@@ -18,9 +18,9 @@ from podium_core.schema.openapi import INT_OR_STRING, PRESERVE, VALIDATIONS, Sch
 from podium_core.schema.rules import Refusal
 
 _TYPES = {
-    "int": "a whole number",
+    "int": "an integer",
     "float": "a number",
-    "string": "text (in quotes)",
+    "string": "a string (in quotes)",
     "bool": "true or false",
     "list": "a list",
     "dict": "a map of fields",
@@ -30,21 +30,24 @@ _TYPES = {
     "finite": "a finite number",
 }
 _LIMITS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "greater_than": lambda ctx: f"must be above {ctx['gt']:g}",
-    "greater_than_equal": lambda ctx: f"must be {ctx['ge']:g} or more",
-    "less_than": lambda ctx: f"must be below {ctx['lt']:g}",
-    "less_than_equal": lambda ctx: f"must be {ctx['le']:g} or less",
-    "string_too_short": lambda ctx: f"must have {ctx['min_length']} or more characters",
-    "string_too_long": lambda ctx: f"must have {ctx['max_length']} or fewer characters",
-    "too_short": lambda ctx: f"must have {ctx['min_length']} or more entries",
-    "too_long": lambda ctx: f"must have {ctx['max_length']} or fewer entries",
+    "greater_than": lambda ctx: f"must be greater than {ctx['gt']:g}",
+    "greater_than_equal": lambda ctx: f"must be at least {ctx['ge']:g}",
+    "less_than": lambda ctx: f"must be less than {ctx['lt']:g}",
+    "less_than_equal": lambda ctx: f"must be at most {ctx['le']:g}",
+    "string_too_short": lambda ctx: f"must have at least {ctx['min_length']} characters",
+    "string_too_long": lambda ctx: f"must have at most {ctx['max_length']} characters",
+    "too_short": lambda ctx: f"must have at least {ctx['min_length']} entries",
+    "too_long": lambda ctx: f"must have at most {ctx['max_length']} entries",
     "literal_error": lambda ctx: f"must be {ctx['expected']}",
     "enum": lambda ctx: f"must be {ctx['expected']}",
 }
 
 
 def refusals(error: ValidationError, model: type[BaseModel], prefix: str = "") -> tuple[Refusal, ...]:
-    """One refusal a field, in the order of the manifest. `prefix`: where the model sits in the whole object."""
+    """Return one refusal for each wrong field, in the order of the manifest.
+
+    `prefix` is the position of the model in the whole object.
+    """
     schema = _schema(model)
     found: dict[str, Refusal] = {}
     for one in error.errors(include_url=False):
@@ -60,8 +63,9 @@ def _schema(model: type[BaseModel]) -> Schema:
 
 
 def _locate(schema: Schema, loc: Sequence[str | int]) -> tuple[Schema, str]:
-    """The schema of the deepest field on the way and its place; pydantic adds names of union members, which nobody
-    wrote.
+    """Return the schema of the deepest known field and its position.
+
+    Pydantic adds the names of union members, which are not part of the manifest.
     """
     node, place = schema, ""
     for part in loc:
@@ -87,14 +91,14 @@ def _sentence(one: ErrorDetails, node: Schema) -> str:
     if kind == "missing":
         return "is required"
     if kind == "extra_forbidden":
-        return f"there is no such field{_hint(str(one['loc'][-1]), node.get('properties', {}))}"
+        return f"unknown field{_hint(str(one['loc'][-1]), node.get('properties', {}))}"
     if node.get(INT_OR_STRING) and node.get("description"):
-        return f"must be a whole number from 1 to 10000, or auto, not {_shown(given)}"
+        return f"must be an integer from 1 to 10000, or auto, not {_shown(given)}"
     if node.get(PRESERVE) and "type" not in node:
-        return f"must be text, a number, true or false, not {_shown(given)}"
+        return f"must be a string, a number or a boolean, not {_shown(given)}"
     if kind == "string_pattern_mismatch":
         says = [rule["message"] for rule in node.get(VALIDATIONS, [])]
-        return f"{_shown(given)} will not do: {says[0] if says else 'it must match ' + str(ctx.get('pattern'))}"
+        return f"{_shown(given)} is not allowed: {says[0] if says else 'it must match ' + str(ctx.get('pattern'))}"
     if kind in _LIMITS:
         return f"{_LIMITS[kind](ctx)}, not {_shown(given)}"
     wanted = _TYPES.get(kind.split("_")[0])
@@ -104,7 +108,7 @@ def _sentence(one: ErrorDetails, node: Schema) -> str:
 def _hint(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(known)}"
+    return f"; did you mean {near[0]}?" if near else f"; known fields: {', '.join(known)}"
 
 
 def _shown(value: Any) -> str:

@@ -193,7 +193,10 @@ class GpuNodeStatus(StatusModel):
     @computed_field(description="Summary of the GPUs for `kubectl get gpunodes`.")  # type: ignore[prop-decorator]
     @property
     def summary(self) -> GpuNodeSummary:
-        """Return the summary. It is written with every status and never read back: it repeats what `gpus` holds."""
+        """Return the summary. It is written with every status and never read back.
+
+        It repeats what `gpus` holds.
+        """
         sick = [f"{gpu.index}: {gpu.health_reason or gpu.health}" for gpu in self.gpus if gpu.health != "Healthy"]
         return GpuNodeSummary(
             gpus=len(self.gpus),

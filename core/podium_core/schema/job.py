@@ -1,6 +1,6 @@
-"""HyperParamJob: what a user types. The CRD is generated from these models; see `schema.crd`.
+"""HyperParamJob: what a user writes. The CRD is generated from these models; see `schema.crd`.
 
-The models hold what one field may be; what fields may be together is in `schema.job_rules`.
+The models define what each field may hold. The rules about several fields are in `schema.job_rules`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Quantity = Annotated[
     ),
 ]
 Scalar = str | bool | int | float
-MAX_ADDITIONAL_METRICS = 8  # metrics beside the objective
+MAX_ADDITIONAL_METRICS = 8  # metrics besides the objective
 MetricName = Annotated[
     str,
     Field(
@@ -38,11 +38,15 @@ _PATH_SAYS: JsonDict = {"x-says": "write an absolute path, such as /ckpt"}
 
 
 class Direction(StrEnum):
+    """Direction in which the objective improves."""
+
     MAXIMIZE = "maximize"
     MINIMIZE = "minimize"
 
 
 class ParameterType(StrEnum):
+    """Type of a parameter."""
+
     FLOAT = "float"
     INT = "int"
     CATEGORICAL = "categorical"
@@ -50,97 +54,108 @@ class ParameterType(StrEnum):
 
 
 class Objective(SpecModel):
-    """The number that the search improves, as the trial prints it."""
+    """The number that the search optimizes, as the trial prints it."""
 
-    metric: str = Field(min_length=1, max_length=128, description="its name in the trial's output")
-    direction: Direction = Field(description="which way is better")
-    target: float | None = Field(None, description="the job succeeds as soon as a trial reports a value this good")
+    metric: str = Field(min_length=1, max_length=128, description="Name of the metric in the output of the trial.")
+    direction: Direction = Field(description="Whether the search maximizes or minimizes the metric.")
+    target: float | None = Field(
+        None,
+        description="Value at which the search ends: the job succeeds as soon as a trial reports a value this good.",
+    )
     additional_metrics: list[MetricName] = Field(
         default_factory=list,
         max_length=MAX_ADDITIONAL_METRICS,
-        description="further metrics to read from the same output; each trial's status.additionalMetrics shows them; "
-        "trials are ranked by the objective alone",
+        description="Further metrics to read from the same output. They are shown in status.additionalMetrics of "
+        "each trial. They do not affect the ranking.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
 
 
 class Parameter(SpecModel):
-    """One axis of the search space: a range (min, max) or a list of values."""
+    """One dimension of the search space: a range (min, max) or a list of values."""
 
     name: str = Field(
         min_length=1,
         max_length=63,
         pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$",
-        description="reaches the trial as `--name=...` in `$(podium.args)`, as `$(podium.params.name)`, and as the "
-        "variable `PODIUM_PARAM_NAME`",
-        json_schema_extra={"x-says": "start with a letter or _, go on with letters, digits, and _ . -, such as lr"},
+        description="Name of the parameter. The trial gets its value as `--name=...` in `$(podium.args)`, as "
+        "`$(podium.params.name)` and in the environment variable `PODIUM_PARAM_NAME`.",
+        json_schema_extra={"x-says": "start with a letter or _, then use letters, digits, _, . and -, such as lr"},
     )
-    type: ParameterType | None = Field(None, description="float unless given; values imply categorical")
-    min: float | None = Field(None, description="lower end of the range, included")
-    max: float | None = Field(None, description="upper end of the range, included")
-    step: float | None = Field(None, gt=0, description="distance of the points in the range (linear scale only)")
-    scale: Literal["linear", "log"] = Field("linear", description="log: each power of ten is as likely as the next")
+    type: ParameterType | None = Field(
+        None, description="Type of the parameter. Default: float, or categorical if values are given."
+    )
+    min: float | None = Field(None, description="Lower end of the range, included.")
+    max: float | None = Field(None, description="Upper end of the range, included.")
+    step: float | None = Field(None, gt=0, description="Distance between the points of the range (linear scale only).")
+    scale: Literal["linear", "log"] = Field(
+        "linear", description="Scale of the range. log: each power of ten is equally likely."
+    )
     values: list[Scalar] | None = Field(
-        None, min_length=1, max_length=256, description="the choices, instead of a range: texts, numbers, true, false"
+        None, min_length=1, max_length=256, description="Choices instead of a range: strings, numbers or booleans."
     )
 
     @property
     def kind(self) -> ParameterType:
-        """What a searcher has to choose from: values are always a choice, whatever type their text is read as."""
+        """Return the type to choose from: with `values` the parameter is always categorical."""
         if self.values is not None:
             return ParameterType.CATEGORICAL
         return self.type if self.type is not None else ParameterType.FLOAT
 
 
 class Search(SpecModel):
-    """Who proposes parameters."""
+    """How the parameters of the trials are proposed."""
 
     algorithm: Literal["random", "grid", "tpe"] = Field(
         "random",
-        description="how the next trial's parameters are chosen; tpe goes by what the trials before have shown, and so "
-        "makes each as late as it can",
+        description="Algorithm that proposes the parameters of the next trial. tpe learns from the results of "
+        "earlier trials, so it creates each trial as late as possible.",
     )
     seed: int = Field(
         0,
         ge=0,
         le=2**32 - 1,
-        description="the same seed proposes the same parameters; with tpe, where trials show the same at the same time",
+        description="Seed of the random numbers. The same seed proposes the same parameters; with tpe, if the trials "
+        "also report the same values at the same times.",
     )
     settings: dict[str, Scalar] = Field(
         default_factory=dict,
-        description="of the algorithm. tpe: startupTrials, how many must have shown a value before it chooses by "
-        "values, at random until then (default 10); random and grid have none",
+        description="Settings of the algorithm. tpe: startupTrials, the number of trials that are proposed at random "
+        "before tpe chooses by their values (default 10). random and grid have no settings.",
     )
 
 
 class Trials(SpecModel):
-    """How many trials, how many at a time, and how long one is."""
+    """How many trials there are, how many run at a time, and how long each one trains."""
 
-    max: int = Field(ge=1, le=10_000, description="number of trials of the whole search")
+    max: int = Field(ge=1, le=10_000, description="Number of trials of the whole search.")
     parallel: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = Field(
         "auto",
-        description="started and unfinished at a time; may exceed the GPUs; auto = as many as there is room for, and "
-        "where trials that save for any node give places to each other, as many again as there are places",
+        description="Number of trials that are started and not finished at a time; it may exceed the number of GPUs. "
+        "auto: as many as there are slots, or twice as many if the trials can checkpoint for any node "
+        "and so can give up their slots to each other.",
     )
     max_steps: float | None = Field(
         None,
         gt=0,
-        description="the step at which a trial is complete (stepKey's unit); required unless the policy is fifo, "
-        "round_robin or slaq, or the trials take no GPU",
+        description="Step at which a trial is complete, in the unit of metrics.stepKey. Required unless the policy "
+        "is fifo, round_robin or slaq, or the trials use no GPU.",
     )
-    max_failed: int = Field(3, ge=0, le=10_000, description="the job fails when more trials than this have failed")
-    retries: int = Field(2, ge=0, le=20, description="new attempts of a trial whose own process failed")
+    max_failed: int = Field(
+        3, ge=0, le=10_000, description="Number of failed trials that the job tolerates. With more, the job fails."
+    )
+    retries: int = Field(2, ge=0, le=20, description="Number of new attempts for a trial whose own process failed.")
 
 
 class Budget(SpecModel):
-    """When to stop, whatever is left to try."""
+    """Limits at which the search stops, even if trials are left."""
 
-    gpu_seconds: float | None = Field(None, gt=0, description="GPU-seconds of all trials together")
-    deadline: AwareDatetime | None = Field(None, description="no trial runs after this moment")
+    gpu_seconds: float | None = Field(None, gt=0, description="GPU-seconds that all trials may use together.")
+    deadline: AwareDatetime | None = Field(None, description="Time after which no trial runs.")
 
 
 class Policy(SpecModel):
-    """How trials are ranked."""
+    """How the trials are ranked."""
 
     name: Literal[
         "asha",
@@ -153,189 +168,220 @@ class Policy(SpecModel):
         "pop",
         "round_robin",
         "slaq",
-    ] = Field("envelope", description="who gets the GPUs first")
+    ] = Field("envelope", description="Name of the ranking policy. The best-ranked trials get the GPUs first.")
     settings: dict[str, Scalar] = Field(
         default_factory=dict,
-        description="of the policy; docs/reference/policies.md lists them. envelope: minShare (default 0.03, at most "
-        "0.5) is the largest share of the job's GPU time for the trials that have waited longest for their next value; "
-        "docs/explanation/envelope.md has the bound on their wait",
+        description="Settings of the policy; see the documentation of the policies. envelope: minShare (default "
+        "0.03, at most 0.5) is the largest part of the job's GPU time that trials get which have waited "
+        "longest for their next value.",
     )
 
 
 class Gpus(SpecModel):
-    """What one trial needs of GPUs."""
+    """GPUs that one trial needs."""
 
-    per_trial: int = Field(1, ge=0, le=64, description="GPUs of one trial; 0 = it runs on the CPU only")
-    memory: Quantity | None = Field(None, description="GPU memory that one trial uses on each of its GPUs")
+    per_trial: int = Field(1, ge=0, le=64, description="Number of GPUs of one trial; 0: the trial uses only CPUs.")
+    memory: Quantity | None = Field(None, description="GPU memory that one trial uses on each of its GPUs.")
     products: list[Annotated[str, Field(min_length=1, max_length=128)]] = Field(
-        default_factory=list, max_length=32, description="products that will do; empty = any"
+        default_factory=list, max_length=32, description="Names of acceptable GPU products; empty: any."
     )
 
 
 class Metrics(SpecModel):
-    """Where the curve comes from."""
+    """Where the learning curve comes from."""
 
     source: Literal["stdout", "file", "tensorboard", "prometheus", "push"] = Field(
-        "stdout", description="where the values are read; this version reads stdout"
+        "stdout", description="Where the values are read. This version supports stdout."
     )
     format: Literal["json", "text", "huggingface"] = Field(
-        "json", description="json: one object a line; text: name=value; huggingface: the dict that Trainer prints"
+        "json",
+        description="Format of the output. json: one object per line; text: name=value; huggingface: the dictionary "
+        "that Trainer prints.",
     )
     filter: str | None = Field(
-        None, min_length=1, max_length=512, description="regular expression with groups name and value (text)"
+        None,
+        min_length=1,
+        max_length=512,
+        description="Regular expression with the groups name and value (format text only).",
     )
-    step_key: str = Field("step", min_length=1, max_length=128, description="the step's name in the trial's output")
+    step_key: str = Field(
+        "step", min_length=1, max_length=128, description="Name of the step in the output of the trial."
+    )
 
 
 class Suspension(SpecModel):
-    """How a trial makes room for another without losing a step."""
+    """How a trial gives up its GPU for another one without losing a step."""
 
     methods: list[Method] = Field(
         default_factory=lambda: list[Method](["freeze"]),
         min_length=1,
         max_length=4,
-        description="tried in this order; container-checkpoint, experimental: off draining nodes, with cuda-checkpoint",
+        description="Suspension methods, tried in this order. container-checkpoint (experimental) moves running "
+        "trials off draining nodes and requires cuda-checkpoint.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
-    grace_period_seconds: int = Field(30, ge=1, le=3600, description="how long a trial may take to save its state")
+    grace_period_seconds: int = Field(30, ge=1, le=3600, description="Seconds that a trial may take to checkpoint.")
     downsize_cpu: bool = Field(
         False,
-        description="request a trial's CPUs only while it is at work: more trials fit on a node than its CPUs hold",
+        description="If true, a trial requests its CPUs only while it runs. More trials then fit on a node than its "
+        "CPUs would allow.",
     )
 
 
 class HostPath(SpecModel):
     """A folder of the node."""
 
-    path: str = Field(max_length=1024, pattern="^/.+", description="of the folder", json_schema_extra=_PATH_SAYS)
+    path: str = Field(
+        max_length=1024,
+        pattern="^/.+",
+        description="Absolute path of the folder on the node.",
+        json_schema_extra=_PATH_SAYS,
+    )
 
 
 class CheckpointVolume(SpecModel):
-    """Exactly one of: an existing claim, a folder of the node (the trial must stay on it), a scratch folder."""
+    """Volume of the checkpoints.
 
-    claim_name: str | None = Field(None, min_length=1, max_length=253, description="name of a PersistentVolumeClaim")
-    host_path: HostPath | None = Field(None, description="a folder of the node: the trial has to stay on it")
-    empty_dir: dict[str, str] | None = Field(None, description="a scratch folder that goes with the pod; {} will do")
+    Exactly one of an existing claim, a folder of the node and a temporary folder.
+    """
+
+    claim_name: str | None = Field(None, min_length=1, max_length=253, description="Name of a PersistentVolumeClaim.")
+    host_path: HostPath | None = Field(None, description="Folder of the node. The trial cannot change to another node.")
+    empty_dir: dict[str, str] | None = Field(
+        None, description="Temporary folder that is deleted together with the pod; write {}."
+    )
 
 
 class Checkpoint(SpecModel):
-    """Where the trial itself saves; mounted with a subPath of its own. Removed with the job unless `retain`."""
+    """Where the trials write their checkpoints.
+
+    Each trial has a folder of its own (subPath). The folders are removed together with the job unless `retain` is set.
+    """
 
     path: str = Field(
         max_length=1024,
         pattern="^/.+",
-        description="where the volume appears in the trial",
+        description="Path at which the volume is mounted in the trial.",
         json_schema_extra=_PATH_SAYS,
     )
-    volume: CheckpointVolume = Field(description="where the state is kept: exactly one kind")
+    volume: CheckpointVolume = Field(description="Volume that holds the checkpoints: exactly one kind.")
     keep: int = Field(
         1,
         ge=1,
         le=100,
-        description="how many saves of a trial are kept, by whoever saves; reaches it as `PODIUM_CHECKPOINT_KEEP`",
+        description="Number of checkpoints that a trial keeps. The trial gets it in `PODIUM_CHECKPOINT_KEEP`.",
     )
-    retain: bool = Field(False, description="keep the folders when the job is deleted")
+    retain: bool = Field(False, description="If true, the folders remain when the job is deleted.")
     resume_args: list[Annotated[str, Field(max_length=4096)]] = Field(
         default_factory=list,
         max_length=32,
-        description="added to the command when a trial goes on from a save, whose path is `$(podium.checkpoint)` here",
+        description="Arguments added to the command when a trial continues from a checkpoint. `$(podium.checkpoint)` "
+        "stands for the path of the checkpoint.",
     )
 
 
 class JobSpec(SpecModel):
-    """A search: what to improve, over which parameters, by running what."""
+    """A search: what to optimize, over which parameters, and what each trial runs."""
 
-    objective: Objective = Field(description="the number that the search improves; cannot change")
+    objective: Objective = Field(description="Number that the search optimizes; immutable.")
     parameters: list[Parameter] = Field(
         min_length=1,
         max_length=64,
-        description="the axes of the search space; cannot change",
+        description="Dimensions of the search space; immutable.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
-    trials: Trials = Field(description="how many trials, how many at a time, and how long one is")
-    template: dict[str, Any] = Field(description="a pod template: {metadata?, spec}; cannot change")
-    search: Search = Field(default_factory=Search, description="who proposes parameters; cannot change")
-    budget: Budget | None = Field(None, description="when to stop, whatever is left to try")
-    policy: Policy = Field(default_factory=Policy, description="how trials are ranked")
-    queue: str | None = Field(None, min_length=1, max_length=63, description="not available in this version")
-    gpus: Gpus = Field(default_factory=Gpus, description="what one trial needs of GPUs; cannot change")
-    metrics: Metrics = Field(default_factory=Metrics, description="where the curve comes from; cannot change")
+    trials: Trials = Field(
+        description="How many trials there are, how many run at a time, and how long each one trains."
+    )
+    template: dict[str, Any] = Field(description="Pod template of the trials: {metadata?, spec}; immutable.")
+    search: Search = Field(
+        default_factory=Search, description="How the parameters of the trials are proposed; immutable."
+    )
+    budget: Budget | None = Field(None, description="Limits at which the search stops, even if trials are left.")
+    policy: Policy = Field(default_factory=Policy, description="How the trials are ranked.")
+    queue: str | None = Field(
+        None, min_length=1, max_length=63, description="Reserved for queues, which this version does not have."
+    )
+    gpus: Gpus = Field(default_factory=Gpus, description="GPUs that one trial needs; immutable.")
+    metrics: Metrics = Field(default_factory=Metrics, description="Where the learning curve comes from; immutable.")
     suspension: Suspension = Field(
         default_factory=Suspension,
-        description="how a trial makes room for another; `methods: [freeze]` unless given",
-        # so that CEL can tell a user's wish from the default: trials without GPUs are never suspended
+        description="How a trial gives up its GPU for another one. Default: `methods: [freeze]`.",
+        # CEL must distinguish a user's value from the default, since trials without GPUs are never suspended.
         json_schema_extra={"x-no-default": True},
     )
-    checkpoint: Checkpoint | None = Field(None, description="where the trial itself saves; cannot change")
-    suspend: bool = Field(False, description="true: all trials of this job give their GPUs back until it is false")
+    checkpoint: Checkpoint | None = Field(None, description="Where the trials write their checkpoints; immutable.")
+    suspend: bool = Field(
+        False, description="If true, all trials of the job give up their GPUs until this is false again."
+    )
 
 
 class BestTrial(StatusModel):
-    """The best value so far."""
+    """The trial with the best value so far."""
 
-    trial: str = Field(description="name of the trial")
-    value: float = Field(description="of the objective")
-    step: float = Field(description="at which it was reached")
-    parameters: dict[str, Scalar] = Field(default_factory=dict, description="of the trial")
+    trial: str = Field(description="Name of the trial.")
+    value: float = Field(description="Best value of the objective.")
+    step: float = Field(description="Step of the best value.")
+    parameters: dict[str, Scalar] = Field(default_factory=dict, description="Parameters of the trial.")
 
 
 class TrialCounts(StatusModel):
-    """How many trials are where."""
+    """Number of trials by state."""
 
-    created: int = Field(0, description="trials that exist")
-    pending: int = Field(0, description="waiting for a pod, a node or a GPU")
-    running: int = Field(0, description="at work")
-    suspended: int = Field(0, description="frozen, to go on later")
-    succeeded: int = Field(0, description="complete")
-    failed: int = Field(0, description="failed after all retries")
+    created: int = Field(0, description="Number of trials that exist.")
+    pending: int = Field(0, description="Number of trials that wait for a pod, a node or a GPU.")
+    running: int = Field(0, description="Number of trials that run.")
+    suspended: int = Field(0, description="Number of suspended trials.")
+    succeeded: int = Field(0, description="Number of completed trials.")
+    failed: int = Field(0, description="Number of trials that failed after all retries.")
 
 
 class GpuUse(StatusModel):
-    """GPU-seconds by use, over all trials of the job."""
+    """GPU-seconds of all trials of the job by use."""
 
-    training: float = Field(0.0, description="seconds that trials held a GPU")
-    switching: float = Field(0.0, description="seconds that suspensions and resumptions took")
+    training: float = Field(0.0, description="GPU-seconds for which trials held GPUs.")
+    switching: float = Field(0.0, description="GPU-seconds that suspensions and resumptions took.")
 
 
 class JobLostWork(StatusModel):
-    """What ended pods lost, over all trials of the job."""
+    """Work of all trials of the job that had to be repeated because pods ended before a checkpoint."""
 
-    steps: float = Field(0.0, description="that trials had to do again, in stepKey's unit")
-    gpu_seconds: float = Field(0.0, description="spent in vain")
+    steps: float = Field(0.0, description="Number of steps that had to be repeated, in the unit of metrics.stepKey.")
+    gpu_seconds: float = Field(0.0, description="Number of GPU-seconds that had to be repeated.")
 
 
 class JobStatus(StatusModel):
-    """What became of it; written by the operator."""
+    """Progress of the job; written by the operator."""
 
     phase: Literal["Pending", "Running", "Suspended", "Succeeded", "Failed", "Refused"] = Field(
-        "Pending", description="Refused: see the condition Accepted"
+        "Pending", description="Phase of the job. Refused: see the condition Accepted."
     )
-    reason: str = Field("", description="CamelCase word: why it is in this phase")
-    message: str = Field("", description="the same as a sentence")
-    observed_generation: int = Field(0, description="the generation of the spec that this speaks of")
-    trials: TrialCounts = Field(default_factory=TrialCounts, description="how many trials are where")
-    done: str = Field("", description="finished/max, for kubectl get")
-    best: BestTrial | None = Field(None, description="the best trial so far")
-    gpu_seconds: GpuUse = Field(default_factory=GpuUse, description="GPU-seconds by use")
-    gpu_hours: float = Field(0.0, description="all GPU-seconds, in hours")
-    suspensions: int = Field(0, description="of all trials together")
+    reason: str = Field("", description="Reason of the phase, in CamelCase.")
+    message: str = Field("", description="Reason of the phase, as a sentence.")
+    observed_generation: int = Field(0, description="Generation of the spec to which this status refers.")
+    trials: TrialCounts = Field(default_factory=TrialCounts, description="Number of trials by state.")
+    done: str = Field("", description="Finished trials and trials.max, for `kubectl get`.")
+    best: BestTrial | None = Field(None, description="Trial with the best value so far.")
+    gpu_seconds: GpuUse = Field(default_factory=GpuUse, description="GPU-seconds by use.")
+    gpu_hours: float = Field(0.0, description="Sum of all GPU-seconds, in hours.")
+    suspensions: int = Field(0, description="Number of suspensions of all trials.")
     lost_work: JobLostWork = Field(
-        default_factory=JobLostWork, description="steps and GPU-seconds that ended pods lost"
+        default_factory=JobLostWork, description="Work that had to be repeated because pods ended before a checkpoint."
     )
-    eta: datetime | None = Field(None, description="when the search will be over, if all goes on as now")
-    started_at: datetime | None = Field(None, description="when the job was accepted")
-    finished_at: datetime | None = Field(None, description="when the last trial ended")
+    eta: datetime | None = Field(None, description="Estimated time at which the search ends.")
+    started_at: datetime | None = Field(None, description="Time at which the job was accepted.")
+    finished_at: datetime | None = Field(None, description="Time at which the last trial ended.")
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=32,
-        description="Accepted and others, as in Kubernetes",
+        description="Conditions of the job, such as Accepted.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
 
 
 class HyperParamJob(StatusModel):
-    """A hyper-parameter search whose trials share the cluster's GPUs."""
+    """A hyper-parameter search whose trials share the GPUs of the cluster."""
 
     metadata: ObjectMeta
-    spec: JobSpec = Field(description="what to search")
-    status: JobStatus = Field(default_factory=JobStatus, description="what became of it")
+    spec: JobSpec = Field(description="The search.")
+    status: JobStatus = Field(default_factory=JobStatus, description="Progress of the search.")

@@ -6,13 +6,12 @@ from typing import Any
 
 from podium_core.schema.base import OpenModel
 from podium_core.schema.job import Gpus, JobSpec, Parameter, ParameterType
-from podium_core.schema.metric_rules import METRIC_RULES
 from podium_core.schema.rules import Rule
 from podium_core.schema.template import GATE_CONTAINER, Container, PodSpec
 
-POLICIES_WITHOUT_MAX_STEPS = ("fifo", "round_robin", "slaq")  # nothing in their rank depends on how long a trial is
-NAME_LIMIT = 52  # <job>-<number>-<attempt> must fit in a label of 63 characters
-MIN_STEPS = 1e-9  # what a policy divides by a trial's length stays a number
+POLICIES_WITHOUT_MAX_STEPS = ("fifo", "round_robin", "slaq")  # their ranking does not depend on the length of a trial
+NAME_LIMIT = 52  # <job>-<number>-<attempt> must fit into a label of 63 characters
+MIN_STEPS = 1e-9  # a policy divides by the length of a trial; the quotient remains finite
 _PARAMETER = "spec.parameters[]"
 _POD = "spec.template.spec"
 
@@ -31,12 +30,12 @@ def _whole(*numbers: float | None) -> bool:
 
 def _step_fits(p: Parameter) -> bool:
     if p.step is None or p.min is None or p.max is None or p.min >= p.max:
-        return True  # nothing to compare, or refused already
+        return True  # nothing to compare, or another rule refuses it
     return p.step <= p.max - p.min
 
 
 def _has_points(p: Parameter) -> bool:
-    """Can a grid search enumerate it?"""
+    """Return whether a grid search can enumerate the parameter."""
     return p.min is None or (p.scale == "linear" and (p.step is not None or _type(p, ParameterType.INT)))
 
 
@@ -80,7 +79,7 @@ PARAMETER_RULES: tuple[Rule, ...] = (
         "EmptyRange",
         _PARAMETER,
         "!has(self.min) || !has(self.max) || self.min < self.max",
-        "parameter {name}: min must be below max",
+        "parameter {name}: min must be less than max",
         lambda p: p.min is None or p.max is None or p.min < p.max,
         at="min",
         shows=("min", "max"),
@@ -89,7 +88,7 @@ PARAMETER_RULES: tuple[Rule, ...] = (
         "LogOfNonPositive",
         _PARAMETER,
         "self.scale != 'log' || !has(self.min) || self.min > 0.0",
-        "parameter {name}: a log scale needs min above 0: raise min, or use scale linear",
+        "parameter {name}: a log scale needs min greater than 0; raise min, or use scale linear",
         lambda p: p.scale != "log" or p.min is None or p.min > 0,
         at="min",
         shows=("min",),
@@ -118,7 +117,7 @@ PARAMETER_RULES: tuple[Rule, ...] = (
         _PARAMETER,
         "!has(self.step) || !has(self.min) || !has(self.max) || self.min >= self.max || "
         "self.step <= self.max - self.min",
-        "parameter {name}: step is larger than the range from min to max: make it smaller",
+        "parameter {name}: step must not be larger than the range from min to max; reduce step",
         _step_fits,
         at="step",
         shows=("step", "min", "max"),
@@ -130,7 +129,7 @@ PARAMETER_RULES: tuple[Rule, ...] = (
         "((!has(self.min) || self.min == double(int(self.min))) && "
         "(!has(self.max) || self.max == double(int(self.max))) && "
         "(!has(self.step) || self.step == double(int(self.step))))",
-        "parameter {name} is of type int: min, max and step must be whole numbers; or use type float",
+        "parameter {name} is of type int: min, max and step must be integers; or use type float",
         lambda p: not _type(p, ParameterType.INT) or _whole(p.min, p.max, p.step),
     ),
 )
@@ -142,9 +141,45 @@ def _max_steps(spec: JobSpec) -> bool:
     )
 
 
-def _gpu_wishes(gpus: Gpus) -> bool:
+def _no_gpu_requirements(gpus: Gpus) -> bool:
     return gpus.per_trial > 0 or (gpus.memory is None and not gpus.products)
 
+
+METRIC_RULES: tuple[Rule, ...] = (
+    Rule(
+        "StepKeyIsMetric",
+        "spec",
+        "self.objective.metric != self.metrics.stepKey",
+        "metrics.stepKey and objective.metric are both {metrics.stepKey}: name the value that counts the steps, "
+        "such as epoch",
+        lambda spec: spec.objective.metric != spec.metrics.step_key,
+        at="metrics.stepKey",
+    ),
+    Rule(
+        "FilterRequiresText",
+        "spec.metrics",
+        "!has(self.filter) || self.format == 'text'",
+        "filter is read with format text only, not with {format}: write format: text, or remove filter",
+        lambda metrics: metrics.filter is None or metrics.format == "text",
+        at="filter",
+    ),
+    Rule(
+        "MetricIsObjective",
+        "spec.objective",
+        "!(self.metric in self.additionalMetrics)",
+        "{metric} is the metric of the objective, which is always read: remove it from additionalMetrics",
+        lambda objective: objective.metric not in objective.additional_metrics,
+        at="additionalMetrics",
+    ),
+    Rule(
+        "MetricIsStepKey",
+        "spec",
+        "!(self.metrics.stepKey in self.objective.additionalMetrics)",
+        "{metrics.stepKey} counts the steps (metrics.stepKey): remove it from additionalMetrics",
+        lambda spec: spec.metrics.step_key not in spec.objective.additional_metrics,
+        at="objective.additionalMetrics",
+    ),
+)
 
 SPEC_RULES: tuple[Rule, ...] = (
     Rule(
@@ -161,7 +196,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         "MaxStepsTooSmall",
         "spec.trials",
         f"!has(self.maxSteps) || self.maxSteps >= {MIN_STEPS:.9f}",
-        f"maxSteps is no length of a trial: give {MIN_STEPS:.9f} or more, in the unit of metrics.stepKey",
+        f"maxSteps must be at least {MIN_STEPS:.9f}; set it to the step at which a trial is complete",
         lambda trials: trials.max_steps is None or trials.max_steps >= MIN_STEPS,
         at="maxSteps",
         shows=("maxSteps",),
@@ -179,15 +214,15 @@ SPEC_RULES: tuple[Rule, ...] = (
         "GPURequirementsWithoutGPUs",
         "spec.gpus",
         "self.perTrial > 0 || !(has(self.memory) || size(self.products) > 0)",
-        "memory and products say what a GPU must have, but perTrial is 0: remove them, or set perTrial",
-        _gpu_wishes,
+        "memory and products are requirements for GPUs, but perTrial is 0: remove them, or set perTrial",
+        _no_gpu_requirements,
         at="perTrial",
     ),
     Rule(
         "CUDACheckpointWithoutMemory",
         "spec",
         "!has(self.suspension) || !('cuda-checkpoint' in self.suspension.methods) || has(self.gpus.memory)",
-        "cuda-checkpoint moves a trial's GPU memory into the memory of its pod, which must have room for it: "
+        "cuda-checkpoint moves a trial's GPU memory into the memory of its pod, so its size must be known: "
         "give gpus.memory, or remove cuda-checkpoint",
         lambda spec: "cuda-checkpoint" not in spec.suspension.methods or spec.gpus.memory is not None,
         at="gpus.memory",
@@ -197,7 +232,8 @@ SPEC_RULES: tuple[Rule, ...] = (
         "spec",
         "!has(self.suspension) || !('container-checkpoint' in self.suspension.methods) || "
         "'cuda-checkpoint' in self.suspension.methods",
-        "container-checkpoint carries what cuda-checkpoint has taken off its GPU: add cuda-checkpoint, or remove it",
+        "container-checkpoint requires cuda-checkpoint, which moves the trial off its GPU: add cuda-checkpoint, "
+        "or remove container-checkpoint",
         lambda spec: (
             {"container-checkpoint", "cuda-checkpoint"} & {*spec.suspension.methods} != {"container-checkpoint"}
         ),
@@ -207,7 +243,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         "AppCheckpointWithoutPath",
         "spec",
         "!has(self.suspension) || !('app-checkpoint' in self.suspension.methods) || has(self.checkpoint)",
-        "app-checkpoint lets the trial save its own state: give checkpoint.path and checkpoint.volume, "
+        "app-checkpoint lets the trial write checkpoints: give checkpoint.path and checkpoint.volume, "
         "or remove app-checkpoint",
         lambda spec: "app-checkpoint" not in spec.suspension.methods or spec.checkpoint is not None,
         at="suspension.methods",
@@ -217,7 +253,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         "spec",
         "!has(self.suspension) || !('app-checkpoint' in self.suspension.methods) || !has(self.checkpoint) || "
         "!has(self.checkpoint.volume.emptyDir)",
-        "app-checkpoint lets another pod go on from a save, but an emptyDir goes with its pod: use claimName or "
+        "app-checkpoint continues a trial in another pod, but an emptyDir is deleted with its pod: use claimName or "
         "hostPath, or remove app-checkpoint",
         lambda spec: (
             "app-checkpoint" not in spec.suspension.methods
@@ -269,7 +305,7 @@ def _gate(path: str) -> Rule:
         "NameReserved",
         path,
         f"self.name != '{GATE_CONTAINER}'",
-        "the name {name} is Podium's own: choose another",
+        "the name {name} is reserved for Podium: choose another",
         lambda container: container.name != GATE_CONTAINER,
         at="name",
     )
@@ -288,8 +324,8 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
         "RestartPolicy",
         _POD,
         "!has(self.restartPolicy) || self.restartPolicy == 'Never'",
-        "restartPolicy is {restartPolicy}, but a restart would lose steps unseen: write Never or remove it; "
-        "trials.retries says how often a failed trial is tried again",
+        "restartPolicy is {restartPolicy}, but a restart would lose steps unnoticed: write Never or remove it; "
+        "trials.retries sets how often a failed trial is retried",
         lambda pod: pod.restart_policy in (None, "Never"),
         at="restartPolicy",
     ),
@@ -297,7 +333,7 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
         "ActiveDeadline",
         _POD,
         "!has(self.activeDeadlineSeconds)",
-        "remove activeDeadlineSeconds: it goes on counting while a trial is suspended; trials.maxSteps, "
+        "remove activeDeadlineSeconds: it also counts while a trial is suspended; trials.maxSteps, "
         "budget.gpuSeconds and budget.deadline end trials",
         lambda pod: pod.active_deadline_seconds is None,
         at="activeDeadlineSeconds",
@@ -306,7 +342,7 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
         "SchedulerName",
         _POD,
         "!has(self.schedulerName) || self.schedulerName == 'podium'",
-        "remove schedulerName {schedulerName}: Podium's own scheduler places trials",
+        "remove schedulerName {schedulerName}: Podium's scheduler places trials",
         lambda pod: pod.scheduler_name in (None, "podium"),
         at="schedulerName",
     ),
@@ -314,7 +350,7 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
         "HostPID",
         _POD,
         "!has(self.hostPID) || !self.hostPID",
-        "remove hostPID: a trial may see its own processes only",
+        "remove hostPID: a trial may only see its own processes",
         _pid,
         at="hostPID",
     ),
@@ -322,7 +358,7 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
         "RestartPolicy",
         f"{_POD}.containers[]",
         "!has(self.restartPolicy) || self.restartPolicy == 'Never'",
-        "restartPolicy of container {name} is {restartPolicy}, but a restart would lose steps unseen: "
+        "restartPolicy of container {name} is {restartPolicy}, but a restart would lose steps unnoticed: "
         "write Never or remove it",
         lambda container: container.restart_policy in (None, "Never"),
         at="restartPolicy",
@@ -331,7 +367,7 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
         "RestartPolicy",
         f"{_POD}.containers[]",
         "!has(dyn(self).restartPolicyRules)",
-        "remove restartPolicyRules of container {name}: a restart would lose steps unseen",
+        "remove restartPolicyRules of container {name}: a restart would lose steps unnoticed",
         lambda container: _other(container, "restartPolicyRules") is None,
         at="restartPolicyRules",
     ),
@@ -339,7 +375,7 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
         "NodeName",
         _POD,
         "!has(dyn(self).nodeName)",
-        "remove nodeName: Podium's scheduler places trials; nodeSelector says where they may go",
+        "remove nodeName: Podium's scheduler places trials; use nodeSelector to restrict the nodes",
         lambda pod: _other(pod, "nodeName") is None,
         at="nodeName",
     ),
@@ -351,13 +387,13 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
 
 
 def _fixed(field: str) -> Rule:
-    message = f"{field} cannot change once the job exists: make a new job"
+    message = f"{field} is immutable: create a new job"
     return Rule("Immutable", f"spec.{field}", "self == oldSelf", message)
 
 
 def _fixed_optional(owner: str, field: str) -> Rule:
     cel = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
-    return Rule("Immutable", owner, cel, f"{field} cannot change once the job exists: make a new job", at=field)
+    return Rule("Immutable", owner, cel, f"{field} is immutable: create a new job", at=field)
 
 
 JOB_RULES: tuple[Rule, ...] = (
@@ -365,7 +401,7 @@ JOB_RULES: tuple[Rule, ...] = (
         "NameTooLong",
         "",
         f"size(self.metadata.name) <= {NAME_LIMIT}",
-        f"the name is too long: trials and pods add a number to it, so use at most {NAME_LIMIT} characters",
+        f"the name must have at most {NAME_LIMIT} characters, since trials and pods add numbers to it",
         lambda job: len(job.metadata.name) <= NAME_LIMIT,
         at="metadata.name",
     ),
@@ -373,7 +409,7 @@ JOB_RULES: tuple[Rule, ...] = (
         "Parallel",
         "spec.trials.parallel",
         "type(self) == string ? self == 'auto' : (self >= 1 && self <= 10000)",
-        "parallel must be a whole number from 1 to 10000, or auto",
+        "parallel must be an integer from 1 to 10000, or auto",
     ),
     *PARAMETER_RULES,
     *SPEC_RULES,
@@ -387,16 +423,16 @@ TRIAL_RULES: tuple[Rule, ...] = (
         "Immutable",
         "spec",
         "dyn(self).parameters == dyn(oldSelf).parameters",
-        "parameters cannot change: a trial with other parameters is another trial",
+        "parameters is immutable: create a new trial for other parameters",
     ),
-    Rule("Immutable", "spec.job", "self == oldSelf", "job cannot change: a trial belongs to one job"),
-    Rule("Immutable", "spec.number", "self == oldSelf", "number cannot change: it names the trial in its job"),
+    Rule("Immutable", "spec.job", "self == oldSelf", "job is immutable: a trial belongs to one job"),
+    Rule("Immutable", "spec.number", "self == oldSelf", "number is immutable: it identifies the trial in its job"),
 )
 NODE_RULES: tuple[Rule, ...] = (
     Rule(
         "EpochDecreased",
         "spec.epoch",
         "self >= oldSelf",
-        "epoch only grows: read the object again and count from there",
+        "epoch must not decrease: read the object again and increase its epoch",
     ),
 )

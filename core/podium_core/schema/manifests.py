@@ -1,9 +1,11 @@
-"""Reads manifests as kubectl reads them. PyYAML would not: it takes `1e-4` for text, and a min of "1e-4" for a mistake.
+"""Reader of manifests that reads YAML as kubectl does.
 
-kubectl's YAML is neither 1.1 nor 1.2: numbers as in 1.2 and then some (1e-4, 0o17, 017, 1_000), yes and on are true as
-in 1.1, a moment in time stays text. Then it goes through JSON, where 1.0 is 1. An integration test holds this reader
-against kubectl. What is JSON is read as JSON: objects saved from a cluster are megabytes, for which the YAML reader
-takes hundreds of times as long, and it knows no characters written as two. Used by the CLI and by the tests.
+PyYAML reads `1e-4` as text and so does not notice that a min of "1e-4" is a mistake. kubectl's YAML is neither 1.1 nor
+1.2: numbers are those of 1.2 and more (1e-4, 0o17, 017, 1_000), `yes` and `on` are true as in 1.1, and timestamps
+remain text. The result passes through JSON, where 1.0 is 1. An integration test compares this reader with kubectl.
+
+JSON is read as JSON: objects saved from a cluster can have megabytes, for which the YAML reader takes hundreds of times
+as long, and it does not know surrogate pairs. Used by the CLI and by the tests.
 """
 
 from __future__ import annotations
@@ -23,24 +25,24 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
 
 Manifest = dict[str, Any]
-MAX_VALUES = 10_000_000  # of a document, once its aliases are written out: one of a few lines can ask for any number
+MAX_VALUES = 10_000_000  # values of a document after its aliases are expanded: a few lines can expand to any number
 _TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"}
 _FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"}
 
 
 class ManifestError(ValueError):
-    """A file that is no YAML, or holds something else than objects."""
+    """A file that is not YAML, or that holds something other than objects."""
 
     code = "InvalidManifest"
 
 
 def read_manifests(paths: Iterable[Path]) -> list[Manifest]:
-    """All objects in these files, in order; JSON is YAML. Raises ManifestError, which names the file and the line."""
+    """Return all objects of these files, in order. Raises ManifestError with the file and the line."""
     return [manifest for path in paths for manifest in parse_manifests(path.read_text(encoding="utf-8"), str(path))]
 
 
 def parse_manifests(text: str, name: str = "manifest") -> list[Manifest]:
-    """All objects in one text; empty documents are skipped."""
+    """Return all objects of one text; empty documents are skipped."""
     if text.lstrip()[:1] == "{" and isinstance(found := _read_json(text), dict):
         return [found]
     reader = YAML(typ="safe", pure=True)
@@ -59,7 +61,7 @@ def parse_manifests(text: str, name: str = "manifest") -> list[Manifest]:
 
 
 def _read_json(text: str) -> Any:
-    """None where it is none: a mapping of YAML may begin with a brace as well."""
+    """Return the parsed JSON; None if it is not JSON: a YAML mapping may start with a brace too."""
     try:
         return json.loads(text, parse_float=_number, parse_constant=_no_json, object_pairs_hook=_once)
     except (ValueError, RecursionError):
@@ -67,21 +69,24 @@ def _read_json(text: str) -> Any:
 
 
 def _no_json(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> Manifest:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("duplicate key")  # the YAML reader will say which and where
+        raise ValueError("duplicate key")  # the YAML reader reports which one and where
     return found
 
 
 def _json(value: Any, seen: Iterator[int]) -> Any:
-    """Keys as JSON has them: kubectl makes a key `on` the text "true". `seen` counts the values. Raises ValueError."""
+    """Convert keys to JSON's: kubectl turns a key `on` into "true".
+
+    `seen` counts the values. Raises ValueError.
+    """
     if next(seen) > MAX_VALUES:
         text = f"more than {MAX_VALUES} values once its aliases (*name) are written out"
-        raise ValueError(f"{text}; name fewer, and none inside of another")
+        raise ValueError(f"{text}; use fewer aliases, and do not nest them")
     if isinstance(value, dict):
         return {key if isinstance(key, str) else json.dumps(key): _json(one, seen) for key, one in value.items()}
     return [_json(one, seen) for one in value] if isinstance(value, list) else value
@@ -125,7 +130,7 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (  # in this order: 017 is an 
 
 
 class _Resolver(VersionedResolver):
-    """Which plain words are not text."""
+    """Resolver that decides which plain words are not text."""
 
     @property
     def versioned_resolver(self) -> Mapping[str | None, list[tuple[str, re.Pattern[str]]]]:
@@ -137,7 +142,7 @@ _FIRST = ("", *"-+.0123456789tTfFyYnNoO~<")
 
 
 class _Constructor(SafeConstructor):
-    """What they are then."""
+    """Constructor of the values of these words."""
 
 
 for _kind, _make in (("bool", _bool), ("int", _int), ("float", _float), ("null", _null)):

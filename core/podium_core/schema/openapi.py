@@ -1,7 +1,7 @@
-"""From a pydantic model to the structural OpenAPI v3 schema that a CustomResourceDefinition may hold.
+"""Structural OpenAPI v3 schemas of CustomResourceDefinitions, generated from pydantic models.
 
-Structural means: no references, no `anyOf`, one type a node, `nullable` nowhere. What JSON Schema says otherwise is
-translated here; what fields may be together is added by `crd` from the rule tables. Called by `crd` only.
+A structural schema has no references, no `anyOf`, one type for each node, and no `nullable`. This module translates
+what JSON Schema writes differently. `crd` adds the rules about several fields. Called by `crd` only.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ Schema = dict[str, Any]
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 VALIDATIONS = "x-kubernetes-validations"
-# what users of the API never see: our own hints and what JSON Schema says for generators of forms
+# Keys that users of the API never see: Podium's hints, and JSON Schema's hints for form generators.
 _DROPPED = {"title", "readOnly", "x-says", "x-no-default", "x-others", "$defs"}
 
 
 class _WithFactories(GenerateJsonSchema):
-    """Pydantic leaves out what a default_factory makes; a CRD's default needs it."""
+    """Generator that includes the values of default factories, which a CRD's defaults need."""
 
     def get_default_value(self, schema: core_schema.WithDefaultSchema) -> Any:
         factory = schema.get("default_factory")
         if factory is None:
             return super().get_default_value(schema)
         made = factory()  # type: ignore[call-arg]
-        # in full, since the API server holds the rules against a default before it fills in the fields' own defaults
+        # In full: the API server checks the rules on a default before it fills in the defaults of its fields.
         return made.model_dump(mode="json", by_alias=True, exclude_none=True) if isinstance(made, BaseModel) else made
 
 
 def schema_of(model: type[BaseModel], *, defaults: bool) -> Schema:
-    """The structural schema of `model`. Without `defaults`: for a status, where a default would look like a report."""
+    """Return the structural schema of `model`.
+
+    Pass `defaults=False` for a status, where a default would look like a reported value.
+    """
     made = _json_schema(model, "validation")
-    written = _json_schema(model, "serialization")  # has the computed fields, and all fields as required
+    written = _json_schema(model, "serialization")  # includes computed fields; all fields are required
     definitions = {**made.get("$defs", {})}
     for name, definition in written.get("$defs", {}).items():
         definitions.setdefault(name, definition)
@@ -71,7 +74,7 @@ def _structural(node: Mapping[str, Any], definitions: Mapping[str, Schema], defa
             out[key.removeprefix("exclusive").lower()] = value
             out[key] = True
         elif key == "pattern" and "x-says" in node:
-            # RE2 and Python agree on these patterns; a sentence is worth more than "should match"
+            # RE2 and Python agree on these patterns, and a sentence helps more than "should match".
             out[VALIDATIONS] = [{"rule": f"self.matches(r'{value}')", "message": node["x-says"]}]
         elif key not in _DROPPED and key != "description":
             out[key] = value
@@ -81,7 +84,7 @@ def _structural(node: Mapping[str, Any], definitions: Mapping[str, Schema], defa
 
 
 def _one_type(node: Mapping[str, Any], definitions: Mapping[str, Schema]) -> dict[str, Any]:
-    """`$ref`, `anyOf` and `const` resolved; what stands beside them wins over what they bring."""
+    """Resolve `$ref`, `anyOf` and `const`; keys beside them take precedence over the resolved ones."""
     merged = dict(node)
     if "$ref" in merged:
         target = definitions[merged.pop("$ref").rsplit("/", 1)[-1]]
@@ -103,6 +106,6 @@ def _mixed(choices: list[Schema]) -> Literal["x-kubernetes-int-or-string", "x-ku
 
 def _additional(out: Schema, value: Any, definitions: Mapping[str, Schema], defaults: bool) -> None:
     if value is True:
-        out[PRESERVE] = True  # beside named properties; alone it is a free object just as well
+        out[PRESERVE] = True  # with or without named properties
     elif value:
         out["additionalProperties"] = _structural(value, definitions, defaults)

@@ -24,7 +24,10 @@ def to_bytes(quantity: str) -> int:
 
 @lru_cache(maxsize=4096)  # the pods of a cluster request the same few amounts
 def to_thousandths(quantity: str) -> int:
-    """Return a quantity in thousandths of its unit (CPUs too), rounded up. Raises ValueError as `to_bytes` does."""
+    """Return a quantity in thousandths of its unit (CPUs too), rounded up.
+
+    Raises ValueError as `to_bytes` does.
+    """
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(f"{quantity!r} is not a quantity: write bytes with a suffix, such as 12Gi or 500M")

@@ -1,4 +1,4 @@
-"""A reference page of one kind in Markdown: every field with its type, its default and its meaning. Called by `crd`."""
+"""Reference page of one kind in Markdown: every field with its type, default and description. Called by `crd`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from podium_core.schema.base import API_VERSION
 
 _LIMITS = (
-    ("minimum", "≥ {}"),
-    ("maximum", "≤ {}"),
-    ("minLength", "at least {} characters"),
-    ("maxLength", "at most {} characters"),
-    ("minItems", "at least {}"),
-    ("maxItems", "at most {}"),
+    ("minimum", "must be greater than or equal to {}"),
+    ("maximum", "must be less than or equal to {}"),
+    ("minLength", "must have at least {} characters"),
+    ("maxLength", "must have at most {} characters"),
+    ("minItems", "must have at least {} items"),
+    ("maxItems", "must have at most {} items"),
 )
 
 
 def page(kind: str, schema: Mapping[str, Any], *, shorts: tuple[str, ...], namespaced: bool) -> str:
-    """The page as it lies in docs/reference."""
+    """Return the page for docs/reference."""
     scope = "namespaced" if namespaced else "cluster-scoped"
     lines = [
         "<!-- Generated from the models in core/podium_core/schema by `make generate`: do not edit. -->",
@@ -27,16 +27,23 @@ def page(kind: str, schema: Mapping[str, Any], *, shorts: tuple[str, ...], names
         "",
         str(schema["description"]),
         "",
-        f"`apiVersion: {API_VERSION}`, `kind: {kind}`, {scope}; `kubectl get {shorts[0]}`. **Bold** = required.",
+        f"`apiVersion: {API_VERSION}`, `kind: {kind}`, {scope}, `kubectl get {shorts[0]}`. **Bold**: required.",
     ]
     for part in ("spec", "status"):
         node = schema["properties"][part]
         lines += ["", f"## {part}", "", str(node["description"]), ""]
-        lines += ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+        lines += ["| Field | Type | Default | Description |", "| --- | --- | --- | --- |"]
         lines += [f"| {' | '.join(row)} |" for row in _rows(node, "")]
     rules = list(_rules(schema, ""))
     if rules:
-        lines += ["", "## Refused at `kubectl apply`", "", "| where | unless | message |", "| --- | --- | --- |"]
+        lines += [
+            "",
+            "## Validation rules",
+            "",
+            "`kubectl apply` refuses an object that breaks one of these rules.",
+            "",
+        ]
+        lines += ["| Field | Rule (CEL) | Message |", "| --- | --- | --- |"]
         lines += [f"| {' | '.join(row)} |" for row in rules]
     return "\n".join(lines) + "\n"
 
@@ -45,7 +52,7 @@ def _rows(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, str, s
     required = set(node.get("required", []))
     for name, field in node.get("properties", {}).items():
         if "description" not in field:
-            continue  # passes unread
+            continue  # a field that passes unread
         here = f"{path}{name}"
         default = f"`{json.dumps(field['default'])}`" if field.get("default") not in (None, {}) else ""
         shown = f"**`{here}`**" if name in required else f"`{here}`"
@@ -59,20 +66,27 @@ def _type(field: Mapping[str, Any]) -> str:
     if "enum" in field:
         return " \\| ".join(f"`{value}`" for value in field["enum"])
     if field.get("x-kubernetes-int-or-string"):
-        return "whole number or text"
+        return "integer or string"
     if "type" not in field:
-        return "text, number, true or false"
-    kind = {"integer": "whole number", "boolean": "true or false", "string": "text"}.get(field["type"], field["type"])
-    if field.get("format") == "date-time":
-        kind = "time"
+        return "string, number or boolean"
+    kind = "time (RFC 3339)" if field.get("format") == "date-time" else str(field["type"])
     if field["type"] == "array":
-        kind = f"list of {_type(field['items'])}"
+        kind = f"array of {_plural(_type(field['items']))}"
     if field["type"] == "object" and "additionalProperties" in field:
-        kind = f"map to {_type(field['additionalProperties'])}"
-    limits = [text.format(field[key]) for key, text in _LIMITS if key in field]
-    if field.get("exclusiveMinimum"):
-        limits[0] = limits[0].replace("≥", ">")
-    return f"{kind} ({', '.join(limits)})" if limits else kind
+        kind = f"object with values of type {_type(field['additionalProperties'])}"
+    return "; ".join((kind, *_limits(field)))
+
+
+def _plural(kind: str) -> str:
+    name, *limits = kind.split("; ")
+    return "; each ".join((f"{name}s" if name.isalpha() else name, *limits))
+
+
+def _limits(field: Mapping[str, Any]) -> Iterator[str]:
+    for key, text in _LIMITS:
+        if key in field:
+            strict = key == "minimum" and field.get("exclusiveMinimum")
+            yield (text.replace(" or equal to", "") if strict else text).format(field[key])
 
 
 def _rules(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, str]]:

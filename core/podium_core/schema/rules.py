@@ -1,8 +1,8 @@
-"""What a rule is: one sentence about several fields, said twice, in CEL for the API server and in Python for everybody.
+"""Rules about several fields of an object, each written twice: in CEL for the API server and in Python.
 
-`crd` puts the CEL into the CRDs, so `kubectl apply` refuses; `validation` asks the Python, so `podium validate` says
-the same without a cluster and the operator refuses what an API server with an older CRD let through. A test holds
-every wrong job against both.
+`crd` writes the CEL into the CRDs, so that `kubectl apply` refuses the object. `validation` evaluates the Python, so
+that `podium validate` gives the same answer without a cluster, and the operator refuses what an API server with an
+older CRD accepted. A test checks every wrong job against both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _FIELD = re.compile(r"\{([a-zA-Z.]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A "no": a CamelCase code for programs, the field as the user wrote it, a sentence with the cure."""
+    """A refused field.
+
+    It has a CamelCase code for programs, the field as the user wrote it, and a sentence with the cure.
+    """
 
     code: str
     field: str
@@ -29,11 +32,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`path` names the object that the rule is about ("spec.parameters[]": each of them), `at` the field to blame.
+    """A rule about an object and the field that it blames.
 
-    `message` may hold {field}: that text of the object, which must be there whenever the rule fails and be limited in
-    length (CEL has a budget; it has none for numbers as text, so those are in `shows` and only Python says them).
-    `holds` is missing for rules about a change (CEL's oldSelf), which only the API server can judge.
+    `path` names the objects that the rule is about ("spec.parameters[]": each of them), `at` the field to blame.
+    `message` may contain {field}: the text of that field. It must be present whenever the rule fails, and limited in
+    length, since CEL has a cost budget. CEL cannot format numbers, so only Python shows the fields in `shows`. `holds`
+    is None for rules about a change (CEL's oldSelf), which only the API server can evaluate.
     """
 
     code: str
@@ -45,8 +49,8 @@ class Rule:
     shows: tuple[str, ...] = ()
 
     def validation(self) -> dict[str, str]:
-        """The entry in x-kubernetes-validations."""
-        entry = {"rule": self.cel, "message": self.message}  # shown as it is only where the expression fails
+        """Return the entry of the rule in x-kubernetes-validations."""
+        entry = {"rule": self.cel, "message": self.message}  # used only if the expression fails
         if _FIELD.search(self.message):
             entry["messageExpression"] = _expression(self.message)
         if self.at:
@@ -54,14 +58,15 @@ class Rule:
         return entry
 
     def refusal(self, thing: Any, where: str) -> Refusal:
-        message = _FIELD.sub(lambda found: str(pick(thing, found.group(1))), self.message)
+        """Return the refusal of `thing`, which is at `where` in the manifest."""
+        message = _FIELD.sub(lambda match: str(pick(thing, match.group(1))), self.message)
         shown = ", ".join(f"{field} = {pick(thing, field):g}" for field in self.shows)
         message = f"{message} ({shown})" if shown else message
         return Refusal(self.code, ".".join(part for part in (where, self.at) if part), message)
 
 
 def judge(rules: Iterable[Rule], manifest: Any) -> Iterator[Refusal]:
-    """Every rule that does not hold, in the order of the table."""
+    """Yield a refusal for every rule that does not hold, in the order of the table."""
     for rule in rules:
         if rule.holds is None:
             continue
@@ -71,7 +76,7 @@ def judge(rules: Iterable[Rule], manifest: Any) -> Iterator[Refusal]:
 
 
 def find(thing: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """All objects at `path`, each with the place where it is ("spec.parameters[2]")."""
+    """Yield all objects at `path`, each with its position ("spec.parameters[2]")."""
     found: list[tuple[str, Any]] = [("", thing)]
     for part in path.split(".") if path else []:
         name, each = part.removesuffix("[]"), part.endswith("[]")
@@ -83,7 +88,7 @@ def find(thing: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def pick(thing: Any, name: str) -> Any:
-    """The field of that name as it is spelled in YAML; None where it is missing."""
+    """Return the field with the name that it has in YAML; None if it is missing."""
     for part in name.split("."):
         if isinstance(thing, Mapping):
             thing = thing.get(part)
@@ -94,7 +99,10 @@ def pick(thing: Any, name: str) -> Any:
 
 
 def _expression(message: str) -> str:
-    """`parameter {name} is` becomes `'parameter ' + self.name + ' is'`."""
+    """Return a message as a CEL expression.
+
+    `parameter {name} is` becomes `'parameter ' + self.name + ' is'`.
+    """
     parts = _FIELD.split(message)
-    said = [repr(text) if number % 2 == 0 else f"self.{text}" for number, text in enumerate(parts) if text]
-    return " + ".join(said)
+    terms = [repr(text) if number % 2 == 0 else f"self.{text}" for number, text in enumerate(parts) if text]
+    return " + ".join(terms)

@@ -13,7 +13,10 @@ LEARNING = frozenset({"tpe"})
 
 
 def learns(spec: JobSpec) -> bool:
-    """Return whether proposals depend on the results of earlier trials; then a trial is better created late."""
+    """Return whether proposals depend on the results of earlier trials.
+
+    Then a trial is better created late.
+    """
     return spec.search.algorithm in LEARNING
 
 

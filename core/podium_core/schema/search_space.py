@@ -1,6 +1,6 @@
-"""The search space as a whole: names that would meet in one variable, values that are no values, grids without end.
+"""Checks of the search space as a whole: colliding names, values of the wrong type, and grids that are too large.
 
-Called by `validation`; `env_name` also by whoever sets the variables.
+Called by `validation`; `env_name` also where the variables are set.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from podium_core.schema.rules import Refusal
 
 ENV_PREFIX = "PODIUM_PARAM_"
 MAX_GRID_POINTS = 10_000  # the largest trials.max
-MAX_COUNTED_POINTS = (
-    10**12
-)  # points of a grid; that there are more says nothing, and a quotient of floats may be infinite
+MAX_COUNTED_POINTS = 10**12  # A larger count says nothing more, and a quotient of floats may be infinite.
 
 
 def env_name(parameter: str) -> str:
-    """`learning-rate` reaches the trial as PODIUM_PARAM_LEARNING_RATE."""
+    """Return the environment variable of a parameter: `learning-rate` becomes PODIUM_PARAM_LEARNING_RATE."""
     return ENV_PREFIX + re.sub(r"[^A-Za-z0-9]", "_", parameter).upper()
 
 
 def space_refusals(spec: JobSpec) -> Iterator[Refusal]:
+    """Yield a refusal for each problem of the search space."""
     yield from _names(spec.parameters)
     for number, parameter in enumerate(spec.parameters):
         yield from _values(parameter, f"spec.parameters[{number}].values")
@@ -39,7 +38,10 @@ def space_refusals(spec: JobSpec) -> Iterator[Refusal]:
 
 
 def grid_points(spec: JobSpec) -> int | None:
-    """How many points a grid search would try, COUNTED at most; None where a range has no points to try."""
+    """Return the number of points of a grid search, at most MAX_COUNTED_POINTS.
+
+    None if a range has no points.
+    """
     sizes = [_points(parameter) for parameter in spec.parameters]
     return None if None in sizes else min(math.prod(size for size in sizes if size is not None), MAX_COUNTED_POINTS)
 
@@ -52,7 +54,7 @@ def _points(parameter: Parameter) -> int | None:
     step = parameter.step or (1.0 if parameter.type is ParameterType.INT else None)
     if parameter.min is None or parameter.max is None or step is None or parameter.scale == "log":
         return None
-    # 0.1 * 3 > 0.3 in binary: the end of the range counts although it is missed by a rounding
+    # 0.1 * 3 > 0.3 in binary: the end of the range counts although rounding misses it.
     steps = (parameter.max - parameter.min) / step * (1 + 1e-12) + 1e-9
     return math.floor(min(max(steps, 0.0), MAX_COUNTED_POINTS)) + 1
 
@@ -61,15 +63,15 @@ def _names(parameters: list[Parameter]) -> Iterator[Refusal]:
     seen: dict[str, str] = {}
     for number, parameter in enumerate(parameters):
         variable = env_name(parameter.name)
-        rival = seen.get(variable)
+        other = seen.get(variable)
         seen.setdefault(variable, parameter.name)
-        if rival is None:
+        if other is None:
             continue
         where = f"spec.parameters[{number}].name"
-        if rival == parameter.name:
-            yield Refusal("DuplicateParameter", where, f"there are two parameters {rival}: remove one or rename it")
+        if other == parameter.name:
+            yield Refusal("DuplicateParameter", where, f"there are two parameters {other}: remove one or rename it")
         else:
-            message = f"{parameter.name} and {rival} would both be {variable} in the trial: rename one"
+            message = f"{parameter.name} and {other} would both be {variable} in the trial: rename one"
             yield Refusal("ParameterNamesCollide", where, message)
 
 

@@ -1,7 +1,7 @@
-"""The part of a trial's pod template that Podium has rules for; every other field of a pod passes untouched.
+"""The parts of a trial's pod template for which Podium has rules; every other field of a pod passes unchanged.
 
-`crd` makes the typed skeleton of `spec.template` from these models, so that CEL can see the fields that Podium refuses
-by name; `validation` reads a template through them for the same reason. `JobSpec.template` itself stays as typed.
+`crd` generates the typed skeleton of `spec.template` from these models, so that CEL can see the fields that Podium
+refuses. `validation` reads a template through them for the same reason. `JobSpec.template` itself remains as written.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 
 def _others(names: str) -> ConfigDict:
-    """Fields that pass unread, by name: CEL's `self == oldSelf` overlooks that one unknown field took another's place,
-    so a template could be changed under a running search.
+    """Declare, by name, fields that pass unread.
+
+    CEL's `self == oldSelf` does not see that one unknown field replaced another one, so without the declaration a
+    template could be changed during a search.
     """
     return ConfigDict(json_schema_extra={"x-others": names.split()})  # type: ignore[dict-item]
 
@@ -28,15 +30,15 @@ class EnvVar(OpenModel):
 
     model_config = _others("value valueFrom")
 
-    name: str = Field(min_length=1, max_length=253, description="of the variable")
+    name: str = Field(min_length=1, max_length=253, description="Name of the environment variable.")
 
 
 class VolumeMount(OpenModel):
-    """Where a volume appears; see Kubernetes' VolumeMount."""
+    """A mounted volume; see Kubernetes' VolumeMount."""
 
     model_config = _others("name mountPropagation readOnly recursiveReadOnly subPath subPathExpr")
 
-    mount_path: str = Field(min_length=1, max_length=1024, description="path in the container")
+    mount_path: str = Field(min_length=1, max_length=1024, description="Path of the volume in the container.")
 
 
 class Container(OpenModel):
@@ -50,23 +52,33 @@ class Container(OpenModel):
         min_length=1,
         max_length=63,
         pattern=NAME_PATTERN,
-        description="of the container",
+        description="Name of the container.",
         json_schema_extra={"x-says": "use lower-case letters, digits and -, such as train"},
     )
-    image: str = Field(min_length=1, max_length=1024, description="what to run")
-    command: list[str] | None = Field(None, max_length=256, description="may hold `$(podium.args)` and the like")
-    args: list[str] | None = Field(None, max_length=256, description="may hold `$(podium.args)` and the like")
-    env: list[EnvVar] | None = Field(None, max_length=256, description="PODIUM_... variables are set by Podium")
-    volume_mounts: list[VolumeMount] | None = Field(None, max_length=64, description="see Kubernetes' Container")
-    restart_policy: str | None = Field(None, max_length=32, description="Never, or left out")
-    liveness_probe: dict[str, Any] | None = Field(None, description="refused: it would kill a suspended trial")
-    startup_probe: dict[str, Any] | None = Field(None, description="refused: it would kill a suspended trial")
+    image: str = Field(min_length=1, max_length=1024, description="Container image.")
+    command: list[str] | None = Field(
+        None, max_length=256, description="Command. May contain placeholders such as `$(podium.args)`."
+    )
+    args: list[str] | None = Field(
+        None, max_length=256, description="Arguments. May contain placeholders such as `$(podium.args)`."
+    )
+    env: list[EnvVar] | None = Field(
+        None, max_length=256, description="Environment variables. Podium sets variables that start with PODIUM_."
+    )
+    volume_mounts: list[VolumeMount] | None = Field(
+        None, max_length=64, description="Mounted volumes; see Kubernetes' Container."
+    )
+    restart_policy: str | None = Field(None, max_length=32, description="Restart policy: Never, or omitted.")
+    liveness_probe: dict[str, Any] | None = Field(None, description="Refused: the probe would kill a suspended trial.")
+    startup_probe: dict[str, Any] | None = Field(None, description="Refused: the probe would kill a suspended trial.")
 
 
 class InitContainer(Container):
-    """A container that runs before the others, and before the trial waits for its GPU."""
+    """A container that runs before the others and before the trial waits at its gate."""
 
-    restart_policy: str | None = Field(None, max_length=32, description="Always makes it a sidecar")
+    restart_policy: str | None = Field(
+        None, max_length=32, description="Restart policy. Always makes the container a sidecar."
+    )
 
 
 class PodSpec(OpenModel):
@@ -83,33 +95,42 @@ class PodSpec(OpenModel):
     containers: list[Container] = Field(
         min_length=1,
         max_length=16,
-        description="the first one is the trial: it gets the GPUs and its log is read",
+        description="Containers of the pod. The first one is the trial: it gets the GPUs, and its log is read.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     init_containers: list[InitContainer] | None = Field(
         None,
         max_length=16,
-        description="`podium-gate` is added by Podium",
+        description="Init containers. Podium adds `podium-gate`.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
-    restart_policy: str | None = Field(None, max_length=32, description="Never, or left out")
-    active_deadline_seconds: int | None = Field(None, description="refused: it would count suspended time")
-    termination_grace_period_seconds: int | None = Field(
-        None, ge=0, le=3600, description="in which a deleted pod saves and ends; default: suspension.gracePeriodSeconds"
+    restart_policy: str | None = Field(None, max_length=32, description="Restart policy: Never, or omitted.")
+    active_deadline_seconds: int | None = Field(
+        None, description="Refused: it would also count the time in which the trial is suspended."
     )
-    scheduler_name: str | None = Field(None, max_length=253, description="set by Podium")
-    host_pid: bool | None = Field(None, alias="hostPID", description="refused: a trial sees its own processes only")
+    termination_grace_period_seconds: int | None = Field(
+        None,
+        ge=0,
+        le=3600,
+        description="Seconds in which a deleted pod checkpoints and ends. Default: suspension.gracePeriodSeconds.",
+    )
+    scheduler_name: str | None = Field(None, max_length=253, description="Set by Podium.")
+    host_pid: bool | None = Field(None, alias="hostPID", description="Refused: a trial may only see its own processes.")
 
 
 class TemplateMeta(OpenModel):
     """Labels and annotations of the trials' pods."""
 
-    labels: dict[str, str] | None = Field(None, description="`podium.dev/...` are set by Podium")
-    annotations: dict[str, str] | None = Field(None, description="`podium.dev/...` are set by Podium")
+    labels: dict[str, str] | None = Field(
+        None, description="Labels of the pods. Podium sets labels with the prefix `podium.dev/`."
+    )
+    annotations: dict[str, str] | None = Field(
+        None, description="Annotations of the pods. Podium sets annotations with the prefix `podium.dev/`."
+    )
 
 
 class PodTemplate(OpenModel):
-    """What a trial runs."""
+    """Pod template of the trials."""
 
-    metadata: TemplateMeta | None = Field(None, description="labels and annotations of the trials' pods")
-    spec: PodSpec = Field(description="a pod's spec")
+    metadata: TemplateMeta | None = Field(None, description="Labels and annotations of the pods.")
+    spec: PodSpec = Field(description="Spec of the pods.")

@@ -1,6 +1,6 @@
-"""What a trial's template may not take, because Podium sets it, and what it may ask Podium to fill in.
+"""Checks of a pod template: names that Podium reserves, and placeholders that Podium fills in.
 
-Called by `validation`. What CEL can say of a template is in `job_rules.TEMPLATE_RULES`.
+Called by `validation`. The rules that CEL can express are in `job_rules.TEMPLATE_RULES`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ RESERVED_ENV = frozenset(
     )
 )
 CHECKPOINT_VOLUME = "podium-checkpoint"
-SHARE_MOUNT = PurePosixPath("/podium")
+PODIUM_MOUNT = PurePosixPath("/podium")
 _PLACEHOLDER = re.compile(r"\$\(podium\.([^)]*)\)")
-# where the operator fills placeholders in; anywhere else the trial would see them as they are
+# Where the operator fills placeholders in; anywhere else the trial would see them unchanged.
 _FILLED = re.compile(
     r"spec\.(template\.spec\.containers\[\d+]\.((command|args)\[\d+]|env\[\d+]\.value)|checkpoint\.).*"
 )
 
 
 def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]:
+    """Yield a refusal for each reserved name, path or resource that the template uses."""
     for kind in ("labels", "annotations"):
         for key in getattr(template.metadata, kind, None) or {}:
             if key.split("/")[0] == GROUP:
-                message = f"{key} is set by Podium: remove it, or use a prefix of your own"
+                message = f"{key} is set by Podium: remove it, or use another prefix"
                 yield Refusal("Reserved", f"spec.template.metadata.{kind}", message)
     for field, containers in (
         ("containers", template.spec.containers),
@@ -48,15 +49,15 @@ def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]
     yield from _twice(template)
     for volume in (template.spec.model_extra or {}).get("volumes") or []:
         if isinstance(volume, Mapping) and volume.get("name") == CHECKPOINT_VOLUME:
-            message = f"the volume {CHECKPOINT_VOLUME} is Podium's own: use another name"
+            message = f"the volume name {CHECKPOINT_VOLUME} is reserved for Podium: use another name"
             yield Refusal("NameReserved", "spec.template.spec.volumes", message)
     if spec.checkpoint is not None:
         yield from _mount(spec.checkpoint.path, "spec.checkpoint.path")
         main = template.spec.containers[0]
         if spec.checkpoint.resume_args and not (main.command or main.args):
             message = (
-                f"resumeArgs are added to the command of container {main.name}, which has none (adding them would "
-                "replace the image's own arguments): write its command or args, or remove resumeArgs"
+                f"resumeArgs are added to the command of container {main.name}, which has none (they would "
+                "replace the arguments of the image): write its command or args, or remove resumeArgs"
             )
             yield Refusal("ResumeArgsWithoutCommand", "spec.checkpoint.resumeArgs", message)
 
@@ -78,7 +79,9 @@ def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Refu
         asked = resources.get(part)
         for name in GPU_RESOURCES:
             if isinstance(asked, Mapping) and name in asked:
-                message = f"remove {name} of container {container.name}: gpus.perTrial says how many GPUs a trial gets"
+                message = (
+                    f"remove {name} of container {container.name}: gpus.perTrial sets the number of GPUs of a trial"
+                )
                 yield Refusal("Reserved", f"{where}.resources.{part}", message)
 
 
@@ -92,8 +95,8 @@ def _twice(template: PodTemplate) -> Iterator[Refusal]:
 
 
 def _mount(path: str, where: str) -> Iterator[Refusal]:
-    if PurePosixPath(path).is_relative_to(SHARE_MOUNT):
-        message = f"{path} is where Podium mounts its own folder: use a path outside {SHARE_MOUNT}"
+    if PurePosixPath(path).is_relative_to(PODIUM_MOUNT):
+        message = f"{path} is reserved for Podium: use a path outside {PODIUM_MOUNT}"
         yield Refusal("PathReserved", where, message)
 
 
@@ -102,7 +105,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def placeholder_refusals(spec: JobSpec) -> Iterator[Refusal]:
-    """$(podium...) that Podium would not know how to fill in."""
+    """Yield a refusal for each `$(podium...)` that Podium cannot fill in."""
     names = [parameter.name for parameter in spec.parameters]
     arguments = spec.checkpoint.resume_args if spec.checkpoint is not None else []
     texts = [*_strings(spec.template, "spec.template"), *_strings(arguments, "spec.checkpoint.resumeArgs")]
@@ -116,13 +119,13 @@ def placeholder_refusals(spec: JobSpec) -> Iterator[Refusal]:
             if asked == "params" and parameter in names:
                 continue
             if asked == "params":
-                message = f"{match.group()} asks for a parameter that is not there; there are: {', '.join(names)}"
+                message = f"{match.group()} names an unknown parameter; known parameters: {', '.join(names)}"
                 yield Refusal("UnknownParameter", where, message)
             elif match.group(1) == "checkpoint" and spec.checkpoint is None:
                 yield Refusal("CheckpointRequired", where, f"{match.group()} needs checkpoint.path: add checkpoint")
             elif match.group(1) not in ("args", "checkpoint"):
                 known = "$(podium.args), $(podium.params.NAME), $(podium.checkpoint)"
-                yield Refusal("UnknownPlaceholder", where, f"{match.group()} is not known; there are: {known}")
+                yield Refusal("UnknownPlaceholder", where, f"{match.group()} is not known; known placeholders: {known}")
 
 
 def _strings(value: Any, where: str) -> Iterator[tuple[str, str]]:

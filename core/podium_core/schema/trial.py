@@ -110,7 +110,10 @@ class Suspensions(StatusModel):
 
 
 class CheckpointStatus(StatusModel):
-    """The newest complete checkpoint: its completion marker (`podium-checkpoint.json`, written last) was observed."""
+    """The newest complete checkpoint.
+
+    Its completion marker (`podium-checkpoint.json`, written last) was observed.
+    """
 
     step: float = Field(description="Step of the checkpoint, in the unit of metrics.stepKey.")
     at: datetime = Field(description="Time at which the completion marker was observed.")

@@ -1,8 +1,8 @@
-"""Says no to a job before anything starts: what CEL cannot say, and once more what it can.
+"""Validation of a job before anything starts: the rules of the CRDs again, and those that CEL cannot express.
 
-`parse_job` and `check` are called by the operator, which turns refusals into Accepted=False; `problems` by
-`podium validate`, which gives the same answers without a cluster. `notes` are things worth knowing about an accepted
-job. All pure. Settings of a policy are the policies' own to judge (`policies.registry.create`).
+`parse_job` and `check` are called by the operator, which sets Accepted=False for a refusal. `problems` is called by
+`podium validate`, which gives the same answers without a cluster. `notes` are hints about an accepted job. All
+functions are pure. The settings of a policy are checked by the policies (`policies.registry.create`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[
 
 
 def parse_job(manifest: Mapping[str, Any]) -> HyperParamJob | Refusal:
-    """The job, or the first thing that is wrong with its shape (`problems` has them all)."""
+    """Return the job, or the first error in its structure (`problems` returns all of them)."""
     parsed = _parse(manifest)
     return parsed if isinstance(parsed, HyperParamJob) else parsed[0]
 
 
 def problems(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """Everything that the API server or the operator would refuse; empty means that the job will be accepted."""
+    """Return everything that the API server or the operator would refuse.
+
+    Empty if the job will be accepted.
+    """
     parsed = _parse(manifest)
     if not isinstance(parsed, HyperParamJob):
         return parsed
@@ -47,7 +50,7 @@ def problems(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
 
 
 def check(spec: JobSpec) -> tuple[Refusal, ...]:
-    """Why this job cannot be run; empty means that it can."""
+    """Return the reasons for which this job cannot run; empty if it can."""
     found = [
         *judge([*PARAMETER_RULES, *SPEC_RULES], {"spec": spec}),
         *space_refusals(spec),
@@ -65,29 +68,37 @@ def check(spec: JobSpec) -> tuple[Refusal, ...]:
 
 
 def notes(spec: JobSpec) -> tuple[str, ...]:
-    """Sentences for the message of Accepted=True: what a user might not expect of this job."""
+    """Return hints for the message of Accepted=True: properties of the job that a user might not expect."""
     said: list[str] = []
     if "container-checkpoint" in spec.suspension.methods:
         said.append(
-            "suspension.methods: container-checkpoint is experimental; by it a trial leaves a node that drains where "
-            "both nodes' GPUNodes list it."
+            "suspension.methods: container-checkpoint is experimental; it moves a trial off a draining node if "
+            "the GPUNodes of both nodes list it."
         )
     if "cuda-checkpoint" in spec.suspension.methods and "freeze" not in spec.suspension.methods:
-        said.append("suspension.methods: a node whose GPUNode lists no cuda-checkpoint suspends no trial: add freeze.")
+        said.append(
+            "suspension.methods: a node whose GPUNode does not list cuda-checkpoint cannot suspend trials: add freeze."
+        )
     points = grid_points(spec) if spec.search.algorithm == "grid" else None
     if points is not None and points < spec.trials.max:
-        said.append(f"trials.max is {spec.trials.max}, but the grid has {points} points: {points} trials will be made.")
+        said.append(
+            f"trials.max is {spec.trials.max}, but the grid has {points} points: {points} trials will be created."
+        )
     if points is not None and points > spec.trials.max:
-        said.append(f"the grid has {points} points, but trials.max is {spec.trials.max}: the others are not tried.")
+        said.append(
+            f"the grid has {points} points, but trials.max is {spec.trials.max}: the other points are not tried."
+        )
     if spec.checkpoint is not None and spec.checkpoint.volume.empty_dir is not None:
-        said.append("checkpoint.volume is an emptyDir: it goes with its pod, so a new attempt begins afresh.")
+        said.append(
+            "checkpoint.volume is an emptyDir, which is deleted with its pod: a new attempt starts from step 0."
+        )
     if spec.gpus.per_trial == 0:
         said.append("gpus.perTrial is 0: trials are not ranked and never suspended.")
     return tuple(said)
 
 
 def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
-    """Types are taken strictly, as the API server takes them: "3" is no number."""
+    """Parse with strict types, as the API server does: the string "3" is not a number."""
     kind, version = manifest.get("kind", _KIND), manifest.get("apiVersion", API_VERSION)
     if kind != _KIND or version != API_VERSION:
         message = f"this is {version} {kind}: write apiVersion: {API_VERSION} and kind: {_KIND}"
@@ -113,11 +124,10 @@ def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
 
 
 def _name(name: str) -> Iterator[Refusal]:
-    """The API server's own rule for names, which is in no schema."""
+    """Check the name by the API server's rule, which is not part of a schema."""
     if not _OBJECT_NAME.fullmatch(name):
-        message = (
-            f"{json.dumps(name, ensure_ascii=False)} will not do: lower-case letters, digits, - and ., such as vit-3"
-        )
+        shown = json.dumps(name, ensure_ascii=False)
+        message = f"{shown} is not a valid name: use lower-case letters, digits, - and ., such as vit-3"
         yield Refusal("InvalidValue", "metadata.name", message)
 
 
@@ -136,11 +146,11 @@ def _metrics(spec: JobSpec) -> Iterator[Refusal]:
 
 
 def filter_error(pattern: str) -> str | None:
-    """What is wrong with a filter for text logs; None where it will do."""
+    """Return what is wrong with a filter for text logs; None if it is valid."""
     try:
         groups = re.compile(pattern).groupindex
     except re.error as error:
-        return f"{pattern!r} is no regular expression: {error}; mend it, or remove filter"
+        return f"{pattern!r} is not a regular expression: {error}; correct it, or remove filter"
     missing = [name for name in ("name", "value") if name not in groups]
     if missing:
         return f"{pattern!r} has no group {' and '.join(missing)}: write (?P<name>...) and (?P<value>...)"
@@ -149,9 +159,9 @@ def filter_error(pattern: str) -> str | None:
 
 def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
     if spec.metrics.source not in AVAILABLE_SOURCES:
-        message = f"{spec.metrics.source} cannot be read yet: let the trial print its values and write source: stdout"
+        message = f"{spec.metrics.source} is not supported yet: let the trial print its values and write source: stdout"
         yield Refusal("NotYetSupported", "spec.metrics.source", message)
     if spec.queue is not None:
-        message = f"there are no queues yet, so {spec.queue!r} cannot be honoured: remove queue"
+        message = f"queues are not supported yet: remove queue (got {spec.queue!r})"
         yield Refusal("NotYetSupported", "spec.queue", message)
     yield from setting_refusals(spec)

@@ -25,7 +25,7 @@ class OnNode(Protocol):
     def node(self) -> str: ...
 
     @property
-    def terms(self) -> tuple[AffinityTerm, ...]: ...
+    def affinity_terms(self) -> tuple[AffinityTerm, ...]: ...
 
 
 class Preferences:
@@ -65,8 +65,8 @@ class Preferences:
             self._shunned.discard(key[1])
 
     def _pod_changed(self, key: Key, before: OnNode | None, after: OnNode | None) -> None:
-        gone = before.terms if before is not None and before.node else ()
-        come = after.terms if after is not None and after.node else ()
+        gone = before.affinity_terms if before is not None and before.node else ()
+        come = after.affinity_terms if after is not None and after.node else ()
         if gone == come:
             return
         for term in come:

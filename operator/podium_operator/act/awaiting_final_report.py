@@ -9,32 +9,32 @@ open allocation means that the report is outstanding. The actuator waits for at 
 from __future__ import annotations
 
 from podium_core.domain.observe import FINAL_REPORT_SECONDS
-from podium_operator.observe.cluster_state import World
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.trial_state import TrialState
 
 
-class Settling:
+class FinalReportWait:
     """Waits for final reports. It remembers only since when; a new operator starts to wait again."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
-    def settled(self, world: World, trial: SeenTrial, now: float) -> bool:
+    def may_continue(self, cluster: ClusterState, trial: TrialState, now: float) -> bool:
         """Return True if the next attempt may start. `now`: seconds of a monotonic clock."""
         uid = trial.metadata.uid
-        if not self._more_to_come(world, trial):
+        if not self._is_outstanding(cluster, trial):
             self._since.pop(uid, None)
             return True
         return now - self._since.setdefault(uid, now) >= FINAL_REPORT_SECONDS
 
-    def forget(self, world: World) -> None:
+    def forget(self, cluster: ClusterState) -> None:
         """Forget trials that do not exist any more."""
-        there = {trial.metadata.uid for trial in world.trials}
+        there = {trial.metadata.uid for trial in cluster.trials}
         self._since = {uid: since for uid, since in self._since.items() if uid in there}
 
-    def _more_to_come(self, world: World, trial: SeenTrial) -> bool:
+    def _is_outstanding(self, cluster: ClusterState, trial: TrialState) -> bool:
         """Return True if an agent that responds has not closed the trial's last GPU allocation."""
         if not trial.status.allocations or trial.status.allocations[-1].end is not None:
             return False
         node = trial.status.allocations[-1].node
-        return node not in world.silent and any(there.metadata.name == node for there in world.nodes)
+        return node not in cluster.unresponsive and any(there.metadata.name == node for there in cluster.nodes)

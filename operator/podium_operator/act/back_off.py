@@ -9,25 +9,25 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 
 
-class HeldBackError(Exception):
+class BackOffError(Exception):
     """An action is not tried in this reconcile: it counts neither as carried out nor as refused."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class BackOff:
     """Refusal by the API server (a quota, Pod Security, a webhook) and the pause before a retry."""
 
     message: str
     pause: float
-    again_at: float
+    retry_at: float
 
     @property
-    def lasts(self) -> bool:
+    def active(self) -> bool:
         """Whether the pause has not ended."""
-        return time.monotonic() < self.again_at
+        return time.monotonic() < self.retry_at
 
 
-def refused(before: Refusal | None, message: str) -> Refusal:
+def next_back_off(before: BackOff | None, message: str) -> BackOff:
     """Return the refusal after `before`, with twice its pause."""
     pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
-    return Refusal(message, pause, time.monotonic() + pause)
+    return BackOff(message, pause, time.monotonic() + pause)

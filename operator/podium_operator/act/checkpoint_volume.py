@@ -25,25 +25,29 @@ HOOK_COMMAND = ["/podium/podium-gate", "hook"]
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumePoint:
     """Checkpoint that an attempt continues from. `node`: where it can be read; None: anywhere."""
 
     path: str
     node: str | None
 
 
-def resume_of(job: HyperParamJob, trial: HyperParamTrial, attempt: int, nodes: Collection[str]) -> Resume | None:
+def resume_point(
+    job: HyperParamJob, trial: HyperParamTrial, attempt: int, nodes: Collection[str]
+) -> ResumePoint | None:
     """Return the checkpoint that this attempt continues from, or None if it starts from scratch.
 
     `nodes` holds the nodes that have a GPUNode. A checkpoint in a folder of a node that is gone is lost.
     """
-    saved, checkpoint = trial.status.checkpoint, job.spec.checkpoint
-    if attempt == 0 or saved is None or checkpoint is None or not checkpoint_outlives_pod(job.spec):
+    checkpoint_status, checkpoint = trial.status.checkpoint, job.spec.checkpoint
+    if attempt == 0 or checkpoint_status is None or checkpoint is None or not checkpoint_outlives_pod(job.spec):
         return None
     pinned = checkpoint.volume.host_path is not None
-    if pinned and saved.node not in nodes:
+    if pinned and checkpoint_status.node not in nodes:
         return None
-    return Resume(str(PurePosixPath(checkpoint.path) / saved.path), saved.node if pinned else None)
+    return ResumePoint(
+        str(PurePosixPath(checkpoint.path) / checkpoint_status.path), checkpoint_status.node if pinned else None
+    )
 
 
 def folder_of_job(meta: ObjectMeta) -> str:
@@ -91,9 +95,9 @@ def prefer(pod: Manifest, node: str) -> None:
     """Add a preferred affinity to one node: the scheduler may still choose another node."""
     affinity = pod.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    ours = {"weight": 100, "preference": there}
+    preferred = {"weight": 100, "preference": there}
     field = "preferredDuringSchedulingIgnoredDuringExecution"
-    affinity[field] = [*(affinity.get(field) or []), ours]
+    affinity[field] = [*(affinity.get(field) or []), preferred]
 
 
 def stay_on(pod: Manifest, node: str) -> None:

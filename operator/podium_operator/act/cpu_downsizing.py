@@ -13,7 +13,7 @@ from podium_core.schema.cpu_downsizing import DOWNSIZED_MILLICPUS
 from podium_core.schema.quantity import to_thousandths
 
 
-def park(containers: Iterable[dict[str, Any]]) -> dict[str, int]:
+def downsize(containers: Iterable[dict[str, Any]]) -> dict[str, int]:
     """Downsize the CPU requests. Return, by container, the millicpus that were taken from it."""
     taken: dict[str, int] = {}
     for container in containers:

@@ -21,7 +21,7 @@ def moved_bytes(spec: JobSpec) -> int:
     return to_bytes(spec.gpus.memory) * spec.gpus.per_trial
 
 
-def make_room(container: dict[str, Any], more: int) -> None:
+def add_memory(container: dict[str, Any], more: int) -> None:
     """Add `more` bytes to the container's memory request and limit.
 
     A missing limit stays missing; where only a limit is given, Kubernetes uses it as the request. Raises ValueError

@@ -16,12 +16,12 @@ from podium_core.schema.job import Gpus
 from podium_core.schema.quantity import to_bytes
 from podium_core.schema.trial import HyperParamTrial
 from podium_operator.act.pod_manifest import WholeGpu
-from podium_operator.observe.pod_state import SeenPod
+from podium_operator.observe.pod_state import PodState
 
-SAME_SIZE = 1.05  # GPUs of one product differ by a few pages that are retired or reserved by the driver
+SIZE_TOLERANCE = 1.05  # GPUs of one product differ by a few pages that are retired or reserved by the driver
 
 
-def exceeded(trial: HyperParamTrial, latest: SeenPod | None) -> bool:
+def ran_out_of_gpu_memory(trial: HyperParamTrial, latest: PodState | None) -> bool:
     """Return True if the trial ever ran out of GPU memory.
 
     Its status says so, or its ended pod does and that is not stored yet: an operator that was away may observe the
@@ -32,7 +32,7 @@ def exceeded(trial: HyperParamTrial, latest: SeenPod | None) -> bool:
     return latest is not None and classify_end(latest.facts).reason == GPU_MEMORY_EXCEEDED
 
 
-def whole_gpu(gpus: Gpus, nodes: Iterable[GPUNode]) -> WholeGpu | None:
+def smallest_whole_gpu(gpus: Gpus, nodes: Iterable[GPUNode]) -> WholeGpu | None:
     """Return the smallest GPU that fits on a node that accepts pods; None if no such GPU is known."""
     declared = to_bytes(gpus.memory) if gpus.memory is not None else 1
     there = [gpu for node in nodes if not node.spec.draining for gpu in node.status.gpus if gpu.health != "Unhealthy"]
@@ -40,5 +40,5 @@ def whole_gpu(gpus: Gpus, nodes: Iterable[GPUNode]) -> WholeGpu | None:
     if not fitting:
         return None
     memory = min(gpu.memory_total for gpu in fitting)
-    products = {gpu.product for gpu in fitting if gpu.memory_total <= memory * SAME_SIZE}
+    products = {gpu.product for gpu in fitting if gpu.memory_total <= memory * SIZE_TOLERANCE}
     return WholeGpu(memory, () if "" in products else tuple(sorted(products)))

@@ -27,84 +27,86 @@ from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import REBALANCING
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.trial import ContainerCheckpoint, Migration
-from podium_operator.observe.cluster_state import World, trial_key
-from podium_operator.observe.observation import Sight
-from podium_operator.observe.pod_state import SeenPod
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.cluster_state import ClusterState, trial_key
+from podium_operator.observe.observation import Observation
+from podium_operator.observe.pod_state import PodState
+from podium_operator.observe.trial_state import TrialState
 
 ENDED = ("Succeeded", "Failed")
 TRANSIENT_REASONS = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows if that does not help
 
 
-def carryings(
-    world: World,
-    sights: Mapping[TrialKey, Sight],
-    asked: Mapping[TrialKey, Migrate],
+def migrations_to_store(
+    cluster: ClusterState,
+    observations: Mapping[TrialKey, Observation],
+    requested: Mapping[TrialKey, Migrate],
     refused: Mapping[TrialKey, str],
     sent: Collection[TrialKey] = (),
-    crowded_out: Collection[TrialKey] = (),
+    slots_taken: Collection[TrialKey] = (),
 ) -> Mapping[TrialKey, Migration]:
     """Return the migrations to store now.
 
-    `asked`: as the planner decided; `refused`: new pods that the API server refused, with its message; `sent`: trials
-    whose new pod was sent recently, so it may exist before `world` shows it; `crowded_out`: trials whose promised slots
-    are used by other pods now.
+    `requested`: as the planner decided; `refused`: new pods that the API server refused, with its message; `sent`:
+    trials whose new pod was sent recently, so it may exist before `cluster` shows it; `slots_taken`: trials whose
+    promised slots are used by other pods now.
     """
-    found: dict[TrialKey, Migration] = {}
-    for trial in world.trials:
+    migrations: dict[TrialKey, Migration] = {}
+    for trial in cluster.trials:
         key = trial_key(trial)
         stored = trial.status.migration
         if (
             stored is not None
             and stored.phase is MigrationPhase.IMAGE_PUSHED
             and key in sent
-            and _new(world, trial) is None
+            and _new_pod(cluster, trial) is None
         ):
             after: Migration | None = stored  # a failure now would delete both pods
         else:
-            room = key not in crowded_out
-            after = _after(world, trial, sights[key], asked.get(key), refused.get(key), room=room)
+            slots_free = key not in slots_taken
+            after = _next_migration(
+                cluster, trial, observations[key], requested.get(key), refused.get(key), slots_free=slots_free
+            )
         if after is not None:
-            found[key] = after
-    return found
+            migrations[key] = after
+    return migrations
 
 
-def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
+def annotation_changes(cluster: ClusterState) -> Iterator[tuple[PodState, str]]:
     """Yield the pods whose annotation has to change, with its new value; empty: remove it.
 
     The annotation is removed only where the migration failed: the agent then removes the image.
     """
-    for trial in world.trials:
+    for trial in cluster.trials:
         stored = trial.status.migration
-        for pod in world.pods_of.get(trial.metadata.uid, ()):
-            leaves = stored is not None and stored.pod_uid == pod.uid and stored.phase is not MigrationPhase.FAILED
-            wanted = stored.target_node if stored is not None and leaves else ""
-            if pod.carry != wanted and (_lives(pod) or (not wanted and pod.facts.phase not in ENDED)):
+        for pod in cluster.pods_by_trial.get(trial.metadata.uid, ()):
+            leaving = stored is not None and stored.pod_uid == pod.uid and stored.phase is not MigrationPhase.FAILED
+            wanted = stored.target_node if stored is not None and leaving else ""
+            if pod.migrate_to != wanted and (_is_live(pod) or (not wanted and pod.facts.phase not in ENDED)):
                 yield pod, wanted
 
 
-def arrival(world: World, trial: SeenTrial, attempt: int) -> Migration | None:
+def migration_of_attempt(cluster: ClusterState, trial: TrialState, attempt: int) -> Migration | None:
     """Return the migration whose image this attempt continues from, or None."""
     stored = trial.status.migration
     if stored is None or stored.phase not in IN_PROGRESS:
         return None
-    new = _new(world, trial)
+    new = _new_pod(cluster, trial)
     if attempt == stored.attempt + 1 and new is not None and _rejected(new):
         return stored.model_copy(update={"attempt": attempt})
     if attempt != stored.attempt:
         return None
-    answer = _answer(trial, stored)
+    answer = _agent_answer(trial, stored)
     if stored.phase is MigrationPhase.REQUESTED and answer is not None and answer.image:  # and the old pod is gone
         return stored.model_copy(update={"image": answer.image, "gpu_state": answer.gpu_state})
     return stored if stored.phase is MigrationPhase.IMAGE_PUSHED else None
 
 
-def takes(world: World, node: str) -> bool:
+def accepts_trials(cluster: ClusterState, node: str) -> bool:
     """Return True if the node accepts trials."""
-    return any(one.metadata.name == node and not one.spec.draining for one in world.nodes)
+    return any(one.metadata.name == node and not one.spec.draining for one in cluster.nodes)
 
 
-def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[MigrationPhase | None, bool]:
+def migration_of_pod(trial: TrialState, pod: PodState | None) -> tuple[MigrationPhase | None, bool]:
     """Return the migration phase of the trial's present pod, and whether the pod is the new one."""
     stored = trial.status.migration
     if stored is None or pod is None:
@@ -112,141 +114,154 @@ def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[MigrationPhase | No
     if pod.uid == stored.pod_uid:
         return stored.phase, False
     # the attempt may be later by one: the first new pod was rejected, which is not stored yet
-    if pod.carried and pod.attempt >= stored.attempt and stored.phase is not MigrationPhase.RESTORED:
+    if pod.migrated and pod.attempt >= stored.attempt and stored.phase is not MigrationPhase.RESTORED:
         return stored.phase, True
     return None, False
 
 
-def _after(
-    world: World, trial: SeenTrial, sight: Sight, asked: Migrate | None, refused: str | None, *, room: bool
+def _next_migration(
+    cluster: ClusterState,
+    trial: TrialState,
+    observation: Observation,
+    requested: Migrate | None,
+    refused: str | None,
+    *,
+    slots_free: bool,
 ) -> Migration | None:
     """Return the migration to store for one trial, or None."""
-    stored, pod = trial.status.migration, sight.pod
-    if asked is not None and pod is not None:
+    stored, pod = trial.status.migration, observation.pod
+    if requested is not None and pod is not None:
         return Migration(
             phase=MigrationPhase.REQUESTED,
-            since=_moment(world.now),
+            since=_to_datetime(cluster.now),
             pod_uid=pod.uid,
-            attempt=sight.attempt + 1,
-            source_node=sight.node or "",
-            target_node=asked.target,
-            reason=asked.reason,
+            attempt=observation.attempt + 1,
+            source_node=observation.node or "",
+            target_node=requested.target,
+            reason=requested.reason,
         )
     if stored is None:
         return None
-    draining = _wanted(world, stored)
+    draining = _must_leave(cluster, stored)
     if stored.phase not in IN_PROGRESS:
         if stored.phase is not MigrationPhase.FAILED or pod is None or pod.uid != stored.pod_uid:
             return stored
-        drained = stored.reason != REBALANCING
-        rested = world.now - stored.since.timestamp() >= RETRY_SECONDS
-        anew = not draining or (drained and stored.code in RETRIABLE_CODES and rested)
+        for_drain = stored.reason != REBALANCING
+        rested = cluster.now - stored.since.timestamp() >= RETRY_SECONDS
+        retry = not draining or (for_drain and stored.code in RETRIABLE_CODES and rested)
         # try again only after nothing is left of the failed migration: the agent's answer may name an image of an
         # earlier state of the trial
-        if anew and not pod.carry and _answer(trial, stored) is None:
+        if retry and not pod.migrate_to and _agent_answer(trial, stored) is None:
             return None
-        undone = drained and not draining and stored.code not in RETRIABLE_CODES
+        cancelled = for_drain and not draining and stored.code not in RETRIABLE_CODES
         # stored, because the node may drain again before everything is cleared away: then the trial is tried again
         return (
             stored.model_copy(update={"code": "DrainCancelled", "message": DRAIN_CANCELLED_MESSAGE})
-            if undone
+            if cancelled
             else stored
         )
-    facts = _facts(world, trial, sight, stored, draining=draining, refused=refused, room=room)
-    moved = next_step(stored.phase, facts)
-    if moved is None:
+    facts = _facts(cluster, trial, observation, stored, draining=draining, refused=refused, slots_free=slots_free)
+    step = next_step(stored.phase, facts)
+    if step is None:
         return stored
-    departure = trial.status.container_checkpoint
-    said = {"code": moved.code, "message": moved.message}
-    if (
-        stored.phase is MigrationPhase.REQUESTED
-        and moved.phase is MigrationPhase.IMAGE_PUSHED
-        and departure is not None
-    ):
-        said |= {"image": departure.image, "gpu_state": departure.gpu_state}
-    again = stored.phase is MigrationPhase.POD_CREATED and moved.phase is MigrationPhase.IMAGE_PUSHED
+    answer = trial.status.container_checkpoint
+    changes = {"code": step.code, "message": step.message}
+    if stored.phase is MigrationPhase.REQUESTED and step.phase is MigrationPhase.IMAGE_PUSHED and answer is not None:
+        changes |= {"image": answer.image, "gpu_state": answer.gpu_state}
+    again = stored.phase is MigrationPhase.POD_CREATED and step.phase is MigrationPhase.IMAGE_PUSHED
     attempt = stored.attempt + 1 if again else stored.attempt
-    return stored.model_copy(update={"phase": moved.phase, "since": _moment(world.now), "attempt": attempt, **said})
+    return stored.model_copy(
+        update={"phase": step.phase, "since": _to_datetime(cluster.now), "attempt": attempt, **changes}
+    )
 
 
 def _facts(
-    world: World, trial: SeenTrial, sight: Sight, stored: Migration, *, draining: bool, refused: str | None, room: bool
+    cluster: ClusterState,
+    trial: TrialState,
+    observation: Observation,
+    stored: Migration,
+    *,
+    draining: bool,
+    refused: str | None,
+    slots_free: bool,
 ) -> MigrationFacts:
     """Return the facts that decide the next phase of a migration in progress."""
-    pods = world.pods_of.get(trial.metadata.uid, ())
+    pods = cluster.pods_by_trial.get(trial.metadata.uid, ())
     old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
-    new = _new(world, trial)
-    answer, reader = _answer(trial, stored), trial.status.log_cursor
+    new = _new_pod(cluster, trial)
+    answer, cursor = _agent_answer(trial, stored), trial.status.log_cursor
     refusal = None if refused is None else ("PodRefused", refused)
     if answer is not None and answer.code:
         refusal = (answer.code, answer.message)
-    broken = ""
+    start_problem = ""
     if new is not None and new.facts.waiting_reason not in TRANSIENT_REASONS:
-        broken = f"{new.facts.waiting_reason}: {new.facts.message}"
+        start_problem = f"{new.facts.waiting_reason}: {new.facts.message}"
     return MigrationFacts(
-        age=world.now - stored.since.timestamp(),
-        trial_ended=sight.phase in FINAL,
+        age=cluster.now - stored.since.timestamp(),
+        trial_ended=observation.phase in FINAL,
         draining=draining,
-        old_pod=old is not None and _lives(old),
+        old_pod=old is not None and _is_live(old),
         pod_created=new is not None,
         new_pod=new is not None and new.facts.phase != "Failed" and not new.facts.deleting,
         rejected=new is not None and _rejected(new),
         refusal=refusal,
         image_pushed=answer is not None and bool(answer.image),
         value_printed=new is not None
-        and reader is not None
-        and reader.pod_uid == new.uid
-        and not reader.awaiting_first_value,
-        start_problem=broken,
-        starting_seconds=world.now - max(stored.since.timestamp(), new.tries_since if new is not None else 0.0),
-        target_exists=any(one.metadata.name == stored.target_node for one in world.nodes),
-        target_accepts=takes(world, stored.target_node),
+        and cursor is not None
+        and cursor.pod_uid == new.uid
+        and not cursor.awaiting_first_value,
+        start_problem=start_problem,
+        starting_seconds=cluster.now - max(stored.since.timestamp(), new.startable_since if new is not None else 0.0),
+        target_exists=any(one.metadata.name == stored.target_node for one in cluster.nodes),
+        target_accepts=accepts_trials(cluster, stored.target_node),
         waiting_for_drain=stored.code == TARGET_DRAINING,
-        slots_free=room,
+        slots_free=slots_free,
         pod_bound=new is not None and new.facts.node is not None,
     )
 
 
-def _new(world: World, trial: SeenTrial) -> SeenPod | None:
+def _new_pod(cluster: ClusterState, trial: TrialState) -> PodState | None:
     """Return the new pod of the migration, or None."""
     stored = trial.status.migration
     if stored is None:
         return None
-    return next((pod for pod in world.pods_of.get(trial.metadata.uid, ()) if pod.attempt == stored.attempt), None)
+    return next(
+        (pod for pod in cluster.pods_by_trial.get(trial.metadata.uid, ()) if pod.attempt == stored.attempt), None
+    )
 
 
-def _rejected(pod: SeenPod) -> bool:
+def _rejected(pod: PodState) -> bool:
     """Return True if the kubelet rejected the pod: not even its gate ran."""
     return pod.facts.phase == "Failed" and pod.facts.gate == "Waiting"
 
 
-def _answer(trial: SeenTrial, stored: Migration) -> ContainerCheckpoint | None:
+def _agent_answer(trial: TrialState, stored: Migration) -> ContainerCheckpoint | None:
     """Return the agent's answer to this migration, or None."""
-    departure = trial.status.container_checkpoint
-    return departure if departure is not None and departure.pod_uid == stored.pod_uid else None
+    answer = trial.status.container_checkpoint
+    return answer if answer is not None and answer.pod_uid == stored.pod_uid else None
 
 
-def _lives(pod: SeenPod) -> bool:
+def _is_live(pod: PodState) -> bool:
     """Return True if the pod has not ended and is not being deleted."""
     return pod.facts.phase not in ENDED and not pod.facts.deleting
 
 
-def _wanted(world: World, stored: Migration) -> bool:
+def _must_leave(cluster: ClusterState, stored: Migration) -> bool:
     """Return True if the trial still has to leave its node.
 
     A failed rebalancing is not tried again at once; a node that drains meanwhile takes precedence.
     """
-    drains = _drains(world, stored.source_node)
+    drains = _is_draining(cluster, stored.source_node)
     if stored.reason != REBALANCING:
         return drains
     if stored.phase in IN_PROGRESS:
         return True
-    return not drains and world.now - stored.since.timestamp() < REBALANCING_RETRY_SECONDS
+    return not drains and cluster.now - stored.since.timestamp() < REBALANCING_RETRY_SECONDS
 
 
-def _drains(world: World, node: str) -> bool:
-    return any(one.metadata.name == node and one.spec.draining for one in world.nodes)
+def _is_draining(cluster: ClusterState, node: str) -> bool:
+    return any(one.metadata.name == node and one.spec.draining for one in cluster.nodes)
 
 
-def _moment(seconds: float) -> datetime:
+def _to_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(int(seconds), UTC)

@@ -23,11 +23,10 @@ from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_bytes
 from podium_core.schema.template import GATE_CONTAINER
 from podium_core.schema.trial import HyperParamTrial, Migration
-from podium_operator.act import checkpoint_volume as checkpoints
-from podium_operator.act import cpu_downsizing as parking
+from podium_operator.act import checkpoint_volume, cpu_downsizing
 from podium_operator.act.environment import environment
-from podium_operator.act.host_memory import METHOD as MOVES_MEMORY
-from podium_operator.act.host_memory import make_room, moved_bytes
+from podium_operator.act.host_memory import METHOD as CUDA_CHECKPOINT
+from podium_operator.act.host_memory import add_memory, moved_bytes
 from podium_operator.act.substitution import Substitution
 
 Manifest = dict[str, Any]
@@ -40,10 +39,10 @@ MEMORY_ANNOTATION = "podium.dev/gpu-memory"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 METHODS_ANNOTATION = "podium.dev/methods"
 REQUEUE_ANNOTATION = "podium.dev/requeue"
-ALONE_ANNOTATION = "podium.dev/whole-gpu"
-CARRY_ANNOTATION = "podium.dev/migrate"  # asks the agent to make an image of the trial; the target node
-CARRIED_ANNOTATION = "podium.dev/migrated"  # the trial continues from such an image; the source node
-ARRIVES_ANNOTATION = "podium.dev/gpu-state"
+WHOLE_GPU_ANNOTATION = "podium.dev/whole-gpu"
+MIGRATE_ANNOTATION = "podium.dev/migrate"  # asks the agent to make an image of the trial; the target node
+MIGRATED_ANNOTATION = "podium.dev/migrated"  # the trial continues from such an image; the source node
+GPU_STATE_ANNOTATION = "podium.dev/gpu-state"
 HOLDS_GPU = "podium.dev/holds-gpu"
 GATE_COMMAND = ["/podium/podium-gate", "gate"]
 
@@ -76,75 +75,76 @@ def make_pod(
     attempt: int,
     rules: PodRules,
     nodes: Collection[str] = (),
-    alone: WholeGpu | None = None,
-    arrival: Migration | None = None,
+    whole_gpu: WholeGpu | None = None,
+    migration: Migration | None = None,
 ) -> Manifest:
     """Return the manifest of an attempt's pod.
 
-    `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `alone`: the whole GPU
-    that the trial gets; its memory is not moved then. `arrival`: the migration whose image the pod continues from.
+    `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `whole_gpu`: the whole
+    GPU that the trial gets; its memory is not moved then. `migration`: the migration whose image the pod continues
+    from.
     """
     spec = job.spec
     template = copy.deepcopy(spec.template)
     pod: Manifest = template["spec"]
     main = pod["containers"][0]
-    resume = checkpoints.resume_of(job, trial, attempt, nodes)
-    parked: dict[str, int] = {}
+    resume = checkpoint_volume.resume_point(job, trial, attempt, nodes)
+    downsized: dict[str, int] = {}
     pod["restartPolicy"] = "Never"
     grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
-    memory = _declared(job, alone)
+    memory = _declared(job, whole_gpu)
     path = resume.path if resume else None
-    told = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
+    variables = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
     words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None)
     for container in pod["containers"]:
-        _fill(container, words, told)
+        _fill(container, words, variables)
     if spec.checkpoint:
         if resume is not None and spec.checkpoint.resume_args:
-            again = Substitution(trial.spec.parameters, resume.path)
-            checkpoints.add_arguments(main, again, spec.checkpoint.resume_args)
-        checkpoints.mount(pod, main, spec.checkpoint, checkpoints.folder_of_trial(job, trial))
+            resumed = Substitution(trial.spec.parameters, resume.path)
+            checkpoint_volume.add_arguments(main, resumed, spec.checkpoint.resume_args)
+        checkpoint_volume.mount(pod, main, spec.checkpoint, checkpoint_volume.folder_of_trial(job, trial))
     if resume is not None and resume.node is not None:
-        checkpoints.stay_on(pod, resume.node)
-    levelled = trial.status.rebalanced
-    if levelled is not None and levelled.attempt == attempt:
-        checkpoints.prefer(pod, levelled.target_node)
+        checkpoint_volume.stay_on(pod, resume.node)
+    rebalanced = trial.status.rebalanced
+    if rebalanced is not None and rebalanced.attempt == attempt:
+        checkpoint_volume.prefer(pod, rebalanced.target_node)
     if rules.priority_class is not None:
         pod.setdefault("priorityClassName", rules.priority_class)
     if spec.gpus.per_trial:
         pod["schedulerName"] = rules.scheduler_name
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
-        _add_share(main, rules.resource, spec.gpus.per_trial)
+        _add_slots(main, rules.resource, spec.gpus.per_trial)
         main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # shows whether GPU memory ran out
-        moved = 0 if alone else moved_bytes(spec)
+        moved = 0 if whole_gpu else moved_bytes(spec)
         if moved:
-            make_room(main, moved)
+            add_memory(main, moved)
         if spec.suspension.downsize_cpu:
-            parked = parking.park(pod["containers"])
+            downsized = cpu_downsizing.downsize(pod["containers"])
         # last, so that the user's own preparation (downloads, say) is done before the trial waits for its time slice
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
         if checkpoint_outlives_pod(spec):
-            checkpoints.add_hook(main)
-    metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, alone)
-    if arrival is not None:
-        _goes_on(pod, main, metadata, arrival)
-    if parked:
-        metadata["annotations"][CPU_ANNOTATION] = to_annotation(parked)
+            checkpoint_volume.add_hook(main)
+    metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, whole_gpu)
+    if migration is not None:
+        _continue_from_image(pod, main, metadata, migration)
+    if downsized:
+        metadata["annotations"][CPU_ANNOTATION] = to_annotation(downsized)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
 
 
-def _goes_on(pod: Manifest, main: Manifest, metadata: Manifest, arrival: Migration) -> None:
+def _continue_from_image(pod: Manifest, main: Manifest, metadata: Manifest, migration: Migration) -> None:
     """Let the pod continue from a migrated image, on the node that the image was made for.
 
     Only the first container's image changes: the gate uses the trial's own.
     """
-    main["image"], main["imagePullPolicy"] = arrival.image, "IfNotPresent"
-    checkpoints.stay_on(pod, arrival.target_node)
-    metadata["annotations"][CARRIED_ANNOTATION] = arrival.source_node
-    if arrival.gpu_state:
-        metadata["annotations"][ARRIVES_ANNOTATION] = arrival.gpu_state
+    main["image"], main["imagePullPolicy"] = migration.image, "IfNotPresent"
+    checkpoint_volume.stay_on(pod, migration.target_node)
+    metadata["annotations"][MIGRATED_ANNOTATION] = migration.source_node
+    if migration.gpu_state:
+        metadata["annotations"][GPU_STATE_ANNOTATION] = migration.gpu_state
 
 
-def reading_of(job: HyperParamJob) -> MetricsConfig:
+def metrics_config_of(job: HyperParamJob) -> MetricsConfig:
     """Return how to read a trial's log; the log is that of the template's first container."""
     spec = job.spec
     return MetricsConfig(
@@ -158,31 +158,31 @@ def reading_of(job: HyperParamJob) -> MetricsConfig:
     )
 
 
-def _declared(job: HyperParamJob, alone: WholeGpu | None) -> int | None:
+def _declared(job: HyperParamJob, whole_gpu: WholeGpu | None) -> int | None:
     """Return the bytes that the trial declares on each of its GPUs, or None."""
-    if alone is not None:
-        return alone.memory
+    if whole_gpu is not None:
+        return whole_gpu.memory
     memory = job.spec.gpus.memory
     return None if memory is None else to_bytes(memory)
 
 
 def _metadata(
-    job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, alone: WholeGpu | None
+    job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, whole_gpu: WholeGpu | None
 ) -> Manifest:
     spec = job.spec
-    reading = reading_of(job)
-    annotations = {**(given.get("annotations") or {}), METRICS_ANNOTATION: reading.model_dump_json(by_alias=True)}
-    memory = _declared(job, alone)
+    config = metrics_config_of(job)
+    annotations = {**(given.get("annotations") or {}), METRICS_ANNOTATION: config.model_dump_json(by_alias=True)}
+    memory = _declared(job, whole_gpu)
     if memory is not None:
         annotations[MEMORY_ANNOTATION] = str(memory)
-    if alone is not None:
-        annotations[ALONE_ANNOTATION] = "true"
+    if whole_gpu is not None:
+        annotations[WHOLE_GPU_ANNOTATION] = "true"
     if spec.gpus.per_trial:
-        methods = [one for one in spec.suspension.methods if alone is None or one != MOVES_MEMORY]
+        methods = [one for one in spec.suspension.methods if whole_gpu is None or one != CUDA_CHECKPOINT]
         annotations[METHODS_ANNOTATION] = ",".join(methods)
     if spec.checkpoint:
-        annotations[checkpoints.PATH_ANNOTATION] = spec.checkpoint.path
-    products = spec.gpus.products if alone is None or not alone.products else alone.products
+        annotations[checkpoint_volume.PATH_ANNOTATION] = spec.checkpoint.path
+    products = spec.gpus.products if whole_gpu is None or not whole_gpu.products else whole_gpu.products
     if products:
         annotations[PRODUCTS_ANNOTATION] = ",".join(products)
     labels = {
@@ -218,11 +218,11 @@ def _fill(container: Manifest, words: Substitution, environment: Mapping[str, st
             container[field] = words.command(container[field])
     own = words.environment(container.get("env") or [])
     named = {variable["name"] for variable in own}
-    ours = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
-    container["env"] = own + ours
+    missing = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
+    container["env"] = own + missing
 
 
-def _add_share(container: Manifest, resource: str, count: int) -> None:
+def _add_slots(container: Manifest, resource: str, count: int) -> None:
     resources = container.setdefault("resources", {})
     for kind in ("requests", "limits"):
         resources[kind] = {**(resources.get(kind) or {}), resource: str(count)}

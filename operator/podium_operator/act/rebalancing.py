@@ -20,31 +20,35 @@ from podium_core.domain.rebalancing import REBALANCING, RebalancingRules
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.pod import Pod
 from podium_core.schema.trial import Rebalanced
-from podium_operator.observe.cluster_state import World, job_key, trial_key
-from podium_operator.observe.node_fit import Node, no_room
-from podium_operator.observe.observation import Sight
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
+from podium_operator.observe.node_fit import Node, why_rejected
+from podium_operator.observe.observation import Observation
+from podium_operator.observe.trial_state import TrialState
 from podium_operator.settings import OperatorSettings
 
-AGAIN_SECONDS = 10.0  # until a node without capacity is asked again
+RECHECK_SECONDS = 10.0  # until a node without capacity is asked again
 ECHO_SECONDS = 5.0  # time within which the cache shows a move: until then no other trial is moved in its place
 log = logging.getLogger(__name__)
 
 
-def bound_for(trial: SeenTrial, sight: Sight) -> str | None:
+def chosen_node(trial: TrialState, observation: Observation) -> str | None:
     """Return the node that Podium has chosen for the trial, until its pod is there; else None."""
-    carrying, levelled = trial.status.migration, trial.status.rebalanced
-    if carrying is not None and carrying.phase in IN_PROGRESS:
-        return carrying.target_node
-    if levelled is None:
+    migration, rebalanced = trial.status.migration, trial.status.rebalanced
+    if migration is not None and migration.phase in IN_PROGRESS:
+        return migration.target_node
+    if rebalanced is None:
         return None
-    goes = sight.leaving or sight.phase is TrialPhase.REQUEUED
-    comes = sight.phase is TrialPhase.PENDING and not sight.stuck
-    on_its_way = goes if levelled.attempt == sight.attempt + 1 else comes and levelled.attempt == sight.attempt
-    return levelled.target_node if on_its_way else None
+    leaves = observation.terminating or observation.phase is TrialPhase.REQUEUED
+    arrives = observation.phase is TrialPhase.PENDING and not observation.stuck
+    moving = (
+        leaves
+        if rebalanced.attempt == observation.attempt + 1
+        else arrives and rebalanced.attempt == observation.attempt
+    )
+    return rebalanced.target_node if moving else None
 
 
-class Leveller:
+class Rebalancer:
     """Checks and stores moves.
 
     It remembers full nodes and moves that no status shows yet; a new operator starts without them.
@@ -53,95 +57,97 @@ class Leveller:
     def __init__(self, api: Api, settings: OperatorSettings) -> None:
         self._api = api
         self.rules = RebalancingRules(settings.rebalancing_min_stay_seconds) if settings.rebalancing else None
-        self._full: dict[tuple[JobKey, str], float] = {}
-        self._noted: dict[TrialKey, Rebalanced] = {}
-        self._told: dict[TrialKey, float] = {}
+        self._full_nodes: dict[tuple[JobKey, str], float] = {}
+        self._unstored: dict[TrialKey, Rebalanced] = {}
+        self._admitted_at: dict[TrialKey, float] = {}
 
-    def no_room(self, now: float) -> Collection[tuple[JobKey, str]]:
+    def full_nodes(self, now: float) -> Collection[tuple[JobKey, str]]:
         """Return the nodes that recently had no capacity, by job."""
-        self._full = {place: until for place, until in self._full.items() if now < until}
-        return self._full.keys()
+        self._full_nodes = {place: until for place, until in self._full_nodes.items() if now < until}
+        return self._full_nodes.keys()
 
     async def admit(
         self,
-        world: World,
-        sights: Mapping[TrialKey, Sight],
+        cluster: ClusterState,
+        observations: Mapping[TrialKey, Observation],
         actions: Iterable[Action],
-        rests: Collection[str] = (),
+        backing_off: Collection[str] = (),
     ) -> tuple[Action, ...]:
         """Return the actions without moves to full nodes and moves planned before the last one was visible.
 
-        `rests`: uids of pods whose deletion backs off: capacity need not be checked for them.
+        `backing_off`: uids of pods whose deletion backs off: capacity need not be checked for them.
         """
         kept: list[Action] = []
-        self._told = {key: at for key, at in self._told.items() if at <= world.now < at + ECHO_SECONDS}
-        told = frozenset(self._told)
+        self._admitted_at = {key: at for key, at in self._admitted_at.items() if at <= cluster.now < at + ECHO_SECONDS}
+        admitted = frozenset(self._admitted_at)
         for action in actions:
             if not isinstance(action, Requeue | Migrate) or action.reason != REBALANCING or action.target is None:
                 kept.append(action)
                 continue
-            if told and action.trial not in told:
+            if admitted and action.trial not in admitted:
                 continue
-            trial, sight = world.trial_by_key[action.trial], sights[action.trial]
-            if isinstance(action, Requeue) and sight.pod is not None and sight.pod.uid in rests:
+            trial, observation = cluster.trial_by_key[action.trial], observations[action.trial]
+            if isinstance(action, Requeue) and observation.pod is not None and observation.pod.uid in backing_off:
                 kept.append(action)
                 continue
-            why = None if action.target == sight.node else await self._refusal(world, trial, action.target)
+            why = None if action.target == observation.node else await self._why_rejected(cluster, trial, action.target)
             if why is not None:
                 log.info("trial %s/%s is not moved: %s", action.trial.namespace, action.trial.name, why)
-                self._full[job_key(trial), action.target] = world.now + AGAIN_SECONDS
+                self._full_nodes[job_key(trial), action.target] = cluster.now + RECHECK_SECONDS
                 continue
             kept.append(action)
-            self._told.setdefault(action.trial, world.now)
+            self._admitted_at.setdefault(action.trial, cluster.now)
             if isinstance(action, Requeue):
-                self._noted[action.trial] = _next(trial, sight, action.target, world.now)
+                self._unstored[action.trial] = _next_move(trial, observation, action.target, cluster.now)
         return tuple(kept)
 
-    def levelled(self, world: World, stays: Iterable[TrialKey] = ()) -> Mapping[TrialKey, Rebalanced]:
+    def moves_to_store(
+        self, cluster: ClusterState, undeleted: Iterable[TrialKey] = ()
+    ) -> Mapping[TrialKey, Rebalanced]:
         """Return the moves to store: those of this reconcile, else those stored.
 
-        `stays`: trials whose pod could not be deleted: they were not moved and have no claim on their target.
+        `undeleted`: trials whose pod could not be deleted: they were not moved and have no claim on their target.
         """
-        for key in stays:
-            self._noted.pop(key, None)
-            self._told.pop(key, None)
-        self._noted = {key: one for key, one in self._noted.items() if key in world.trial_by_key}
+        for key in undeleted:
+            self._unstored.pop(key, None)
+            self._admitted_at.pop(key, None)
+        self._unstored = {key: one for key, one in self._unstored.items() if key in cluster.trial_by_key}
         found: dict[TrialKey, Rebalanced] = {}
-        for trial in world.trials:
+        for trial in cluster.trials:
             key, stored = trial_key(trial), trial.status.rebalanced
-            if self._noted.get(key) == stored:
-                self._noted.pop(key, None)
-            one = self._noted.get(key, stored)
+            if self._unstored.get(key) == stored:
+                self._unstored.pop(key, None)
+            one = self._unstored.get(key, stored)
             if one is not None:
                 found[key] = one
         return found
 
-    async def _refusal(self, world: World, trial: SeenTrial, target: str) -> str | None:
+    async def _why_rejected(self, cluster: ClusterState, trial: TrialState, target: str) -> str | None:
         """Return why the target node cannot accept the trial, or None."""
-        job, pod = world.job_by_key[job_key(trial)], world.latest_pod.get(trial.metadata.uid)
+        job, pod = cluster.job_by_key[job_key(trial)], cluster.latest_pod.get(trial.metadata.uid)
         if pod is None:
             return "its pod is gone"
         try:
             node = Node.model_validate(await self._api.get(NODES, target))
-            mine = Pod.model_validate(await self._api.get(PODS, pod.name, pod.namespace))
+            present = Pod.model_validate(await self._api.get(PODS, pod.name, pod.namespace))
             fields = f"spec.nodeName={target},status.phase!=Succeeded,status.phase!=Failed"
             there = [Pod.model_validate(one) for one in (await self._api.list(PODS, fields=fields))["items"]]
-            return no_room(node, there, mine, job.spec.template["spec"])
+            return why_rejected(node, there, present, job.spec.template["spec"])
         except ApiError as error:
             return f"the capacity of node {target} could not be read: {error}"
         except ValueError as error:  # an odd template or node must not end the reconcile
             return f"the capacity of node {target} could not be parsed: {error}"
 
 
-def _next(trial: SeenTrial, sight: Sight, target: str, now: float) -> Rebalanced:
+def _next_move(trial: TrialState, observation: Observation, target: str, now: float) -> Rebalanced:
     """Return the next move; a move that is repeated because it was not carried out counts once."""
     stored = trial.status.rebalanced
-    again = stored is not None and stored.attempt == sight.attempt + 1
+    again = stored is not None and stored.attempt == observation.attempt + 1
     before = stored.count if stored is not None else 0
     return Rebalanced(
         at=datetime.fromtimestamp(int(now), UTC),
-        source_node=sight.node or "",
+        source_node=observation.node or "",
         target_node=target,
-        attempt=sight.attempt + 1,
+        attempt=observation.attempt + 1,
         count=before if again else before + 1,
     )

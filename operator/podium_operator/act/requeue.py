@@ -10,11 +10,11 @@ from podium_cluster.resources import PODS, TRIALS
 from podium_core.domain.actions import Requeue
 from podium_core.domain.snapshot import TrialKey
 from podium_core.domain.unsaved_work import WILL_LOSE_WORK
-from podium_operator.act.back_off import HeldBackError, Refusal, refused
+from podium_operator.act.back_off import BackOff, BackOffError, next_back_off
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION
 from podium_operator.jobs.events import emit
-from podium_operator.observe.cluster_state import World
-from podium_operator.observe.pod_state import SeenPod, parse_pod
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.pod_state import PodState, parse_pod
 
 INVALID = 422
 
@@ -25,64 +25,64 @@ class Requeues:
     def __init__(self, api: Api, manager: str) -> None:
         self._api = api
         self._manager = manager
-        self._kept: dict[str, Refusal] = {}  # by uid: pods whose deletion was refused
-        self._resting: frozenset[str] = frozenset()  # as `rests` returned last
-        self._stays: dict[TrialKey, str] = {}
+        self._back_offs: dict[str, BackOff] = {}  # by uid: pods whose deletion was refused
+        self._backing_off: frozenset[str] = frozenset()  # as `backing_off` returned last
+        self._undeleted: dict[TrialKey, str] = {}
 
-    def begin(self, world: World) -> None:
+    def start(self, cluster: ClusterState) -> None:
         """Start a reconcile: forget the refusals that the last one reported."""
-        self._stays = {}
-        if self._kept:
-            there = {pod.uid for pod in world.pods}
-            self._kept = {uid: kept for uid, kept in self._kept.items() if uid in there}
+        self._undeleted = {}
+        if self._back_offs:
+            there = {pod.uid for pod in cluster.pods}
+            self._back_offs = {uid: back_off for uid, back_off in self._back_offs.items() if uid in there}
 
-    def stays(self) -> Mapping[TrialKey, str]:
+    def undeleted(self) -> Mapping[TrialKey, str]:
         """Return the trials whose requeue was refused in this reconcile, with the server's message."""
-        return self._stays
+        return self._undeleted
 
-    def rests(self) -> Collection[str]:
+    def backing_off(self) -> Collection[str]:
         """Return the uids of pods that the API server recently did not delete.
 
         They are not deleted in this reconcile, even if their pause ends before it does.
         """
-        self._resting = frozenset(uid for uid, kept in self._kept.items() if kept.lasts)
-        return self._resting
+        self._backing_off = frozenset(uid for uid, back_off in self._back_offs.items() if back_off.active)
+        return self._backing_off
 
-    async def carry_out(self, world: World, action: Requeue) -> None:
+    async def carry_out(self, cluster: ClusterState, action: Requeue) -> None:
         """Delete the pod of the trial.
 
         The reason is written first: with it on the pod, every observer of the deletion knows its purpose. Then an Event
         reports the work at risk.
         """
-        pod = world.latest_pod.get(action.trial.uid)
+        pod = cluster.latest_pod.get(action.trial.uid)
         if pod is None or pod.facts.deleting:
             return
-        before = self._kept.get(pod.uid)
-        if before is not None and (before.lasts or pod.uid in self._resting):
-            self._stays[action.trial] = before.message
-            raise HeldBackError  # writing and reverting the reason below would wake the next reconcile at once, forever
+        before = self._back_offs.get(pod.uid)
+        if before is not None and (before.active or pod.uid in self._backing_off):
+            self._undeleted[action.trial] = before.message
+            raise BackOffError  # writing and reverting the reason below would wake the next reconcile at once, forever
         try:
-            await self._note(pod, action.reason)
+            await self._write_reason(pod, action.reason)
         except ApiError as error:
             if error.not_found or error.conflict or error.status == INVALID:
                 return  # the pod is gone, or the name belongs to another pod: the next reconcile handles it
-            self._stays[action.trial] = error.message
+            self._undeleted[action.trial] = error.message
             if not error.transient:
-                self._kept[pod.uid] = refused(before, error.message)
+                self._back_offs[pod.uid] = next_back_off(before, error.message)
             raise
-        trial = world.trial_by_key[action.trial]
+        trial = cluster.trial_by_key[action.trial]
         await emit(self._api, TRIALS, trial.metadata, WILL_LOSE_WORK, f"{action.message} {trial.unsaved.sentence}")
         try:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         except ApiError as error:
-            if await self._is_kept(pod, error):
-                self._kept[pod.uid] = refused(before, error.message)
-                self._stays[action.trial] = error.message
+            if await self._remains(pod, error):
+                self._back_offs[pod.uid] = next_back_off(before, error.message)
+                self._undeleted[action.trial] = error.message
                 with suppress(ApiError):  # if it ends for another reason later, it must not report this one
-                    await self._note(pod, None)
+                    await self._write_reason(pod, None)
             raise
 
-    async def _is_kept(self, pod: SeenPod, error: ApiError) -> bool:
+    async def _remains(self, pod: PodState, error: ApiError) -> bool:
         """Return True if the pod surely remains after a deletion with this answer."""
         # a pod that is not found or has another uid was deleted by another client
         if not error.status or error.not_found or error.conflict:
@@ -95,7 +95,7 @@ class Requeues:
             return False
         return seen.uid == pod.uid and not seen.facts.deleting
 
-    async def _note(self, pod: SeenPod, reason: str | None) -> None:
+    async def _write_reason(self, pod: PodState, reason: str | None) -> None:
         """Write the reason of the requeue on the pod; None removes it."""
         about = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: reason}}
         await self._api.patch(PODS, pod.name, pod.namespace, {"metadata": about}, manager=self._manager)

@@ -20,7 +20,7 @@ Manifest = dict[str, Any]
 CLEANUP_LABEL = "podium.dev/cleanup"
 MOUNT = "/volume"
 SECONDS = 60
-_OURS = ("runAsUser", "runAsGroup")
+_USER_FIELDS = ("runAsUser", "runAsGroup")
 
 
 def make_cleanup_pod(job: HyperParamJob, image: str, number: int, node: str | None) -> Manifest:
@@ -77,7 +77,7 @@ def make_cleanup_pod(job: HyperParamJob, image: str, number: int, node: str | No
     }
 
 
-def _user(template: Manifest) -> Manifest:
+def _user_context(template: Manifest) -> Manifest:
     """Return the template's security context for the trial's user: the container's fields override the pod's."""
     of_pod = template.get("securityContext") or {}
     of_main = template["containers"][0].get("securityContext") or {}
@@ -85,8 +85,8 @@ def _user(template: Manifest) -> Manifest:
 
 
 def _is_root(template: Manifest) -> bool:
-    said = _user(template)
-    return not said.get("runAsNonRoot") and not said.get("runAsUser")
+    user = _user_context(template)
+    return not user.get("runAsNonRoot") and not user.get("runAsUser")
 
 
 def _of_pod(template: Manifest) -> Manifest:
@@ -105,5 +105,5 @@ def _of_container(template: Manifest) -> Manifest:
         # to read the folders of any user that the trial's image has, and to remove files from sticky folders
         bounds["capabilities"]["add"] = ["DAC_OVERRIDE", "FOWNER"]
         return bounds | {"runAsUser": 0}
-    said = _user(template)
-    return bounds | {field: said[field] for field in _OURS if field in said}
+    user = _user_context(template)
+    return bounds | {field: user[field] for field in _USER_FIELDS if field in user}

@@ -23,14 +23,14 @@ from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.act.pod_manifest import JOB_UID_LABEL
 from podium_operator.cleanup.removal import Removal
 from podium_operator.jobs.events import emit
-from podium_operator.jobs.finalizers import ORPHAN, release, waits
-from podium_operator.observe.cluster_state import World, job_key, of_its_job
-from podium_operator.observe.pod_state import SeenPod
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.jobs.finalizers import ORPHAN, awaits_cleanup, remove_finalizer
+from podium_operator.observe.cluster_state import ClusterState, belongs_to_job, job_key
+from podium_operator.observe.pod_state import PodState
+from podium_operator.observe.trial_state import TrialState
 
-LONGEST = 60.0  # seconds for the complete clean-up
-ENDING = 20.0  # of these, for the trials' pods: a pod on a dead node never ends
-LOOK = 0.5
+TIMEOUT_SECONDS = 60.0  # seconds for the complete clean-up
+PODS_TIMEOUT_SECONDS = 20.0  # of these, for the trials' pods: a pod on a dead node never ends
+POLL_SECONDS = 0.5
 PARALLEL_CALLS = 16
 log = logging.getLogger(__name__)
 
@@ -50,29 +50,31 @@ class _Child(StatusModel):
 class Cleanup:
     """Clean-up of deleted jobs.
 
-    `look` reads the present state; `image` is Podium's own, which can remove a folder.
+    `read_state` reads the present state; `image` is Podium's own, which can remove a folder.
     """
 
-    def __init__(self, api: Api, look: Callable[[], World], image: str | None, seconds: float = LONGEST) -> None:
+    def __init__(
+        self, api: Api, read_state: Callable[[], ClusterState], image: str | None, seconds: float = TIMEOUT_SECONDS
+    ) -> None:
         self._api = api
-        self._look = look
+        self._read_state = read_state
         self._image = image
         self._seconds = seconds
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
 
-    def begin(self, world: World) -> None:
+    def start(self, cluster: ClusterState) -> None:
         """Start to clean up every deleted job that waits for it; a clean-up that failed is started again."""
         for uid in [uid for uid, task in self._tasks.items() if task.done()]:
             error = self._tasks.pop(uid).exception()
             if error is not None:
                 log.error("clean-up of the job with uid %s failed", uid, exc_info=error)
-        for job in world.jobs:
-            if waits(job.metadata) and job.metadata.uid not in self._tasks:
-                nodes = _nodes(world, job)  # read from its trials, before they are deleted
-                self._tasks[job.metadata.uid] = asyncio.create_task(self._one(job, nodes))
+        for job in cluster.jobs:
+            if awaits_cleanup(job.metadata) and job.metadata.uid not in self._tasks:
+                nodes = _nodes(cluster, job)  # read from its trials, before they are deleted
+                self._tasks[job.metadata.uid] = asyncio.create_task(self._clean_up(job, nodes))
 
-    async def _one(self, job: HyperParamJob, nodes: tuple[str | None, ...]) -> None:
+    async def _clean_up(self, job: HyperParamJob, nodes: tuple[str | None, ...]) -> None:
         """Clean up one job."""
         meta = job.metadata
         left, removal = "", Removal(self._api, job, self._image, nodes)
@@ -110,7 +112,7 @@ class Cleanup:
                 if not error.transient:
                     raise
                 log.warning("trials of job %s/%s: %s", meta.namespace, meta.name, error)
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(POLL_SECONDS)
             else:
                 owners = [_Child.model_validate(item).metadata.owner_references for item in found]
                 return any(all(owner.uid != meta.uid for owner in of_trial) for of_trial in owners)
@@ -118,71 +120,73 @@ class Cleanup:
     async def _end_trials(self, job: HyperParamJob) -> bool:
         """Delete trials and pods until none is left: a reconcile may still create one. Return True if any existed."""
         loop = asyncio.get_running_loop()
-        begin = loop.time()
-        told: set[str] = set()
+        start = loop.time()
+        deleted: set[str] = set()
         any_seen = False
-        while loop.time() - begin < min(ENDING, self._seconds / 3):
-            world = self._look()
-            trials = _trials(world, job)
-            pods = _pods(world, trials, job)
+        while loop.time() - start < min(PODS_TIMEOUT_SECONDS, self._seconds / 3):
+            cluster = self._read_state()
+            trials = _trials(cluster, job)
+            pods = _pods(cluster, trials, job)
             if not trials and not pods:
                 break
             any_seen = True
-            calls = [self._delete_pod(pod) for pod in pods if pod.uid not in told]
-            calls += [self._delete_trial(trial) for trial in trials if trial.metadata.uid not in told]
+            calls = [self._delete_pod(pod) for pod in pods if pod.uid not in deleted]
+            calls += [self._delete_trial(trial) for trial in trials if trial.metadata.uid not in deleted]
             for error in await asyncio.gather(*calls, return_exceptions=True):
                 if isinstance(error, BaseException):
                     log.warning("job %s/%s: %s", job.metadata.namespace, job.metadata.name, error)
                     break
             else:
-                told |= {pod.uid for pod in pods} | {trial.metadata.uid for trial in trials}
-            await asyncio.sleep(LOOK)
+                deleted |= {pod.uid for pod in pods} | {trial.metadata.uid for trial in trials}
+            await asyncio.sleep(POLL_SECONDS)
         return any_seen
 
-    async def _delete_pod(self, pod: SeenPod) -> None:
+    async def _delete_pod(self, pod: PodState) -> None:
         async with self._slots:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace_seconds=1)
 
-    async def _delete_trial(self, trial: SeenTrial) -> None:
+    async def _delete_trial(self, trial: TrialState) -> None:
         meta = trial.metadata
         async with self._slots:
             await self._api.delete(TRIALS, meta.name, meta.namespace, uid=meta.uid)
 
     async def _release(self, job: HyperParamJob) -> None:
         """Remove the finalizer, again until the job is gone: the API server may be unreachable."""
-        meta, pause = job.metadata, LOOK
-        while any(there.metadata.uid == meta.uid and waits(there.metadata) for there in self._look().jobs):
+        meta, pause = job.metadata, POLL_SECONDS
+        while any(
+            there.metadata.uid == meta.uid and awaits_cleanup(there.metadata) for there in self._read_state().jobs
+        ):
             try:
-                await release(self._api, meta.namespace, meta.name)
+                await remove_finalizer(self._api, meta.namespace, meta.name)
             except ApiError as error:
                 log.warning("finalizer of job %s/%s: %s", meta.namespace, meta.name, error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 30.0)
 
 
-def _trials(world: World, job: HyperParamJob) -> list[SeenTrial]:
+def _trials(cluster: ClusterState, job: HyperParamJob) -> list[TrialState]:
     """Return the job's trials."""
     key = JobKey(job.metadata.namespace, job.metadata.name)
-    return [trial for trial in world.trials if job_key(trial) == key and of_its_job(trial, {key: job})]
+    return [trial for trial in cluster.trials if job_key(trial) == key and belongs_to_job(trial, {key: job})]
 
 
-def _pods(world: World, trials: Iterable[SeenTrial], job: HyperParamJob) -> list[SeenPod]:
+def _pods(cluster: ClusterState, trials: Iterable[TrialState], job: HyperParamJob) -> list[PodState]:
     """Return the pods of the job's trials, and those whose trial is gone already."""
     mine = {trial.metadata.uid for trial in trials}
-    others = {trial.metadata.uid for trial in world.trials} - mine
-    there = [pod for pod in world.pods if pod.namespace == job.metadata.namespace and pod.job == job.metadata.name]
+    others = {trial.metadata.uid for trial in cluster.trials} - mine
+    there = [pod for pod in cluster.pods if pod.namespace == job.metadata.namespace and pod.job == job.metadata.name]
     return [pod for pod in there if pod.trial_uid not in others]
 
 
-def _nodes(world: World, job: HyperParamJob) -> tuple[str | None, ...]:
-    """Return the nodes that hold the job's folders; (None,) for a volume that every node can mount."""
+def _nodes(cluster: ClusterState, job: HyperParamJob) -> tuple[str | None, ...]:
+    """Return the nodes that allocation the job's folders; (None,) for a volume that every node can mount."""
     if checkpoint_scope(job.spec) != "node":
         return (None,)
     found: set[str] = set()
-    for trial in _trials(world, job):
-        found |= {hold.node for hold in trial.status.allocations}
+    for trial in _trials(cluster, job):
+        found |= {allocation.node for allocation in trial.status.allocations}
         found |= {
             node for node in (trial.status.node, trial.status.checkpoint and trial.status.checkpoint.node) if node
         }
     # an operator that starts after the trials are gone knows none of the nodes: then all nodes are cleaned
-    return tuple(sorted(found or {node.metadata.name for node in world.nodes}))
+    return tuple(sorted(found or {node.metadata.name for node in cluster.nodes}))

@@ -19,30 +19,30 @@ from podium_core.schema.job import HyperParamJob
 from podium_operator.cleanup.cleanup_pod import CLEANUP_LABEL, make_cleanup_pod
 
 MANAGER = "podium-operator"
-LOOK = 0.5  # seconds
-LONGEST_WORDS = 400  # characters of a pod's own explanation: an Event has 1024
+POLL_SECONDS = 0.5  # seconds
+MAX_EXPLANATION = 400  # characters of a pod's own explanation: an Event has 1024
 log = logging.getLogger(__name__)
 
 
-class _Words(StatusModel):
+class _Explanation(StatusModel):
     reason: str = ""
     message: str = ""
 
 
 class _State(StatusModel):
-    waiting: _Words | None = None
-    terminated: _Words | None = None
+    waiting: _Explanation | None = None
+    terminated: _Explanation | None = None
 
 
 class _Container(StatusModel):
     state: _State = Field(default_factory=_State)
 
 
-class _Condition(_Words):
+class _Condition(_Explanation):
     status: str
 
 
-class _PodStatus(_Words):
+class _PodStatus(_Explanation):
     phase: str = ""
     container_statuses: list[_Container] = Field(default_factory=list)
     conditions: list[_Condition] = Field(default_factory=list)
@@ -82,7 +82,7 @@ class Removal:
             else:
                 if refused or not left:
                     return refused
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _step(self, left: dict[str, dict[str, Any]]) -> str:
         """Drop succeeded pods from `left` and create missing ones. Return which pod failed, or an empty string."""
@@ -117,9 +117,9 @@ class Removal:
 def _why(status: _PodStatus) -> str:
     """Return the explanation of the kubelet, the scheduler or the program in the pod."""
     states = [container.state for container in status.container_statuses]
-    said: list[_Words] = [status]
-    said += [words for state in states for words in (state.terminated, state.waiting) if words is not None]
-    said += [condition for condition in status.conditions if condition.status == "False"]
-    first = next((words for words in said if words.reason or words.message), _Words())
+    explanations: list[_Explanation] = [status]
+    explanations += [one for state in states for one in (state.terminated, state.waiting) if one is not None]
+    explanations += [condition for condition in status.conditions if condition.status == "False"]
+    first = next((one for one in explanations if one.reason or one.message), _Explanation())
     text = ": ".join(part.strip() for part in (first.reason, first.message) if part)
-    return f" ({text[:LONGEST_WORDS]})" if text else ""
+    return f" ({text[:MAX_EXPLANATION]})" if text else ""

@@ -17,18 +17,18 @@ from podium_core.schema.validation import Refusal, check, notes, parse_job
 ACCEPTED_MESSAGE = "The search can be run."
 CLAIM_FIELD = "spec.checkpoint.volume.claimName"
 SHARED = "ReadWriteMany"
-MOVES = "cuda-checkpoint"
+CUDA_CHECKPOINT = "cuda-checkpoint"
 
 
-class _Modes(StatusModel):
+class _AccessModes(StatusModel):
     access_modes: list[str] = Field(default_factory=list)
 
 
 class ClaimModes(StatusModel):
     """PersistentVolumeClaim: the access modes that were requested and, once it is bound, those it has."""
 
-    spec: _Modes = Field(default_factory=_Modes)
-    status: _Modes = Field(default_factory=_Modes)
+    spec: _AccessModes = Field(default_factory=_AccessModes)
+    status: _AccessModes = Field(default_factory=_AccessModes)
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -44,15 +44,15 @@ class Claim:
     modes: tuple[str, ...] | None
 
 
-def refusals(manifest: Mapping[str, Any], *, leases: bool = False) -> tuple[Refusal, ...]:
+def refusals(manifest: Mapping[str, Any], *, reserved_gpus: bool = False) -> tuple[Refusal, ...]:
     """Return everything that is wrong with the job itself.
 
-    If the result is empty, the job is accepted once its volume is suitable. `leases`: Podium reserves the GPUs.
+    If the result is empty, the job is accepted once its volume is suitable. `reserved_gpus`: Podium reserves the GPUs.
     """
     parsed = parse_job(manifest)
     if isinstance(parsed, Refusal):
         return (parsed,)
-    return (*check(parsed.spec), *_policy(parsed), *(_leaves(parsed) if leases else ()))
+    return (*check(parsed.spec), *_policy(parsed), *(_memory_not_movable(parsed) if reserved_gpus else ()))
 
 
 def claim_name(manifest: Mapping[str, Any]) -> str | None:
@@ -64,13 +64,13 @@ def claim_name(manifest: Mapping[str, Any]) -> str | None:
 
 
 def condition(
-    manifest: Mapping[str, Any], now: str, claim: Claim | None = None, *, leases: bool = False
+    manifest: Mapping[str, Any], now: str, claim: Claim | None = None, *, reserved_gpus: bool = False
 ) -> Mapping[str, Any]:
     """Return the condition Accepted of a job; an unchanged status keeps the time of its last transition.
 
     The status is Unknown while the claim does not exist: then nothing can be decided.
     """
-    wrong = refusals(manifest, leases=leases)
+    wrong = refusals(manifest, reserved_gpus=reserved_gpus)
     status: Literal["True", "False", "Unknown"] = "True"
     if not wrong and claim is not None:
         if claim.modes is None:
@@ -82,9 +82,9 @@ def condition(
         reason, message = wrong[0].code, "; ".join(map(str, wrong))
     else:
         parsed = parse_job(manifest)
-        said = notes(parsed.spec) if isinstance(parsed, HyperParamJob) else ()
-        reason, message = "Valid", " ".join((ACCEPTED_MESSAGE, *said))
-    before = _before(manifest)
+        texts = notes(parsed.spec) if isinstance(parsed, HyperParamJob) else ()
+        reason, message = "Valid", " ".join((ACCEPTED_MESSAGE, *texts))
+    before = _present_condition(manifest)
     unchanged = before is not None and before.get("status") == status
     return {
         "type": "Accepted",
@@ -117,20 +117,20 @@ def _policy(job: HyperParamJob) -> tuple[Refusal, ...]:
     return ()
 
 
-def _leaves(job: HyperParamJob) -> tuple[Refusal, ...]:
+def _memory_not_movable(job: HyperParamJob) -> tuple[Refusal, ...]:
     """Refuse methods that leave a trial's memory on the GPU: another pod uses the GPU after a reservation has ended."""
     spec = job.spec
-    if spec.gpus.per_trial == 0 or MOVES in spec.suspension.methods or can_checkpoint(spec):
+    if spec.gpus.per_trial == 0 or CUDA_CHECKPOINT in spec.suspension.methods or can_checkpoint(spec):
         return ()
     methods = ", ".join(spec.suspension.methods)
     message = (
         f"{methods}: Podium reserves its GPUs here, and none of these methods frees a trial's GPU memory when a "
-        f"reservation ends. Name {MOVES}, or {APP_CHECKPOINT} together with a checkpoint volume that outlives the "
-        "pod"
+        f"reservation ends. Name {CUDA_CHECKPOINT}, or {APP_CHECKPOINT} together with a checkpoint volume that "
+        "outlives the pod"
     )
     return (Refusal("GPUMemoryNotMovable", "spec.suspension.methods", message),)
 
 
-def _before(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _present_condition(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
     conditions = (manifest.get("status") or {}).get("conditions") or []
     return next((c for c in conditions if c["type"] == "Accepted"), None)

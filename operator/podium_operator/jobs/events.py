@@ -17,7 +17,7 @@ from podium_core.domain.phase import REQUEUES, TrialPhase
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import LostWork, LostWorkRecord
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.trial_state import TrialState
 
 COMPONENT = "podium-operator"
 _QUIET = frozenset(
@@ -40,15 +40,17 @@ async def emit(
     await events.emit(api, resource, about, reason=reason, message=message, component=COMPONENT, kind=kind)
 
 
-class Announcements:
+class EventRecorder:
     """Records Events, and remembers each job's leader and each trial's lost work."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._leader: dict[str, str] = {}
-        self._losses: dict[str, int] = {}
+        self._lost_work_counts: dict[str, int] = {}
 
-    async def phase(self, resource: Resource, item: SeenTrial | HyperParamJob, stored: str, status: Status) -> None:
+    async def phase_changed(
+        self, resource: Resource, item: TrialState | HyperParamJob, stored: str, status: Status
+    ) -> None:
         """Record that the phase changed from `stored`."""
         phase, reason, meta = status["phase"], status["reason"], item.metadata
         log.info("%s %s/%s: %s -> %s (%s)", resource.kind, meta.namespace, meta.name, stored, phase, reason)
@@ -64,29 +66,29 @@ class Announcements:
         bad: Literal["Normal", "Warning"] = "Warning" if phase == TrialPhase.FAILED else "Normal"
         await emit(self._api, TRIALS, meta, f"Trial{phase}", status["message"] or reason, bad)
 
-    async def requeued(self, trial: SeenTrial | HyperParamJob, reason: str, message: str) -> None:
+    async def requeued(self, trial: TrialState | HyperParamJob, reason: str, message: str) -> None:
         """Record that an attempt ended and another one continues: a warning unless Podium moves the trial."""
         kind: Literal["Normal", "Warning"] = "Normal" if reason in REQUEUES else "Warning"
         await emit(self._api, TRIALS, trial.metadata, "TrialRequeued", f"{reason}: {message}", kind)
 
-    async def carrying(self, trial: SeenTrial, status: Status) -> None:
+    async def migration_changed(self, trial: TrialState, status: Status) -> None:
         """Record that a live migration started, succeeded or failed."""
         before, now = trial.status.migration, status.get("migration")
         if now is None or (before is not None and before.phase == now["phase"]):
             return
-        way = f"from {now['sourceNode']} to {now['targetNode']}"
+        route = f"from {now['sourceNode']} to {now['targetNode']}"
         match MigrationPhase(now["phase"]):
             case MigrationPhase.REQUESTED:
-                text = f"{now['reason']}: the trial is migrated {way} while it runs."
+                text = f"{now['reason']}: the trial is migrated {route} while it runs."
                 await emit(self._api, TRIALS, trial.metadata, "MigrationStarted", text)
             case MigrationPhase.RESTORED:
-                await emit(self._api, TRIALS, trial.metadata, "Migrated", f"The trial was migrated {way}.")
+                await emit(self._api, TRIALS, trial.metadata, "Migrated", f"The trial was migrated {route}.")
             case MigrationPhase.FAILED:
-                text = f"The trial was not migrated {way}: {now['code']}: {now['message']}"
+                text = f"The trial was not migrated {route}: {now['code']}: {now['message']}"
                 kind: Literal["Normal", "Warning"] = "Normal" if now["code"] in CANCELLED_CODES else "Warning"
                 await emit(self._api, TRIALS, trial.metadata, "MigrationFailed", text, kind)
 
-    async def best(self, job: HyperParamJob, status: Status) -> None:
+    async def leader_changed(self, job: HyperParamJob, status: Status) -> None:
         """Record that another trial leads; an improvement of the leader is not recorded."""
         best, before = status.get("best"), self._leader.get(job.metadata.uid)
         if best is None or best["trial"] == before:
@@ -97,24 +99,26 @@ class Announcements:
         text = f"Trial {best['trial']} leads with {best['value']:.6g} at step {best['step']:g}."
         await emit(self._api, JOBS, job.metadata, "NewBest", text)
 
-    async def losses(self, trial: SeenTrial) -> None:
+    async def work_lost(self, trial: TrialState) -> None:
         """Record that a new attempt had to start further back than the last one had reached."""
-        losses, uid = trial.status.lost_work, trial.metadata.uid
-        before = self._losses.setdefault(uid, losses.count)  # losses before this operator started are recorded already
-        if losses.count > before:
-            self._losses[uid] = losses.count
-            await emit(self._api, TRIALS, trial.metadata, "WorkLost", _loss(losses), "Warning")
+        lost_work, uid = trial.status.lost_work, trial.metadata.uid
+        before = self._lost_work_counts.setdefault(
+            uid, lost_work.count
+        )  # lost_work before this operator started are recorded already
+        if lost_work.count > before:
+            self._lost_work_counts[uid] = lost_work.count
+            await emit(self._api, TRIALS, trial.metadata, "WorkLost", _lost_work_text(lost_work), "Warning")
 
     def forget(self, there: Collection[str]) -> None:
         """Keep only what concerns objects with these uids."""
         self._leader = {uid: name for uid, name in self._leader.items() if uid in there}
-        self._losses = {uid: count for uid, count in self._losses.items() if uid in there}
+        self._lost_work_counts = {uid: count for uid, count in self._lost_work_counts.items() if uid in there}
 
 
-def _loss(losses: LostWork) -> str:
-    if not losses.recent:
-        return f"{losses.steps:g} steps and {losses.gpu_seconds:.1f} GPU-seconds are lost so far."
-    last: LostWorkRecord = losses.recent[-1]
+def _lost_work_text(lost_work: LostWork) -> str:
+    if not lost_work.recent:
+        return f"{lost_work.steps:g} steps and {lost_work.gpu_seconds:.1f} GPU-seconds are lost so far."
+    last: LostWorkRecord = lost_work.recent[-1]
     return (
         f"Attempt {last.attempt} continues from step {last.resumed_from:g}, the one before reached step "
         f"{last.step:g}: {last.steps:g} steps and {last.gpu_seconds:.1f} GPU-seconds are lost."

@@ -25,22 +25,22 @@ MANAGER = "podium-operator-checkpoints"
 log = logging.getLogger(__name__)
 
 
-def wanted(spec: JobSpec) -> bool:
+def needs_finalizer(spec: JobSpec) -> bool:
     """Return True if the job leaves a checkpoint folder that has to be removed."""
     return checkpoint_outlives_pod(spec) and spec.checkpoint is not None and not spec.checkpoint.retain
 
 
-def waits(meta: ObjectMeta) -> bool:
+def awaits_cleanup(meta: ObjectMeta) -> bool:
     """Return True if the job is deleted and waits for Podium's clean-up."""
     return meta.deletion_timestamp is not None and FINALIZER in meta.finalizers
 
 
-async def hold(api: Api, namespace: str, name: str) -> None:
+async def add_finalizer(api: Api, namespace: str, name: str) -> None:
     """Add the finalizer by server-side apply, beside those of other owners. Raises ApiError."""
     await _apply(api, namespace, name, [FINALIZER])
 
 
-async def release(api: Api, namespace: str, name: str) -> None:
+async def remove_finalizer(api: Api, namespace: str, name: str) -> None:
     """Remove the finalizer. Raises ApiError."""
     await _apply(api, namespace, name, [])
 
@@ -55,7 +55,7 @@ async def _release_all(settings: ClusterSettings) -> None:
         for job in (await api.list(JOBS))["items"]:
             meta = job["metadata"]
             if FINALIZER in meta.get("finalizers", []):
-                await release(api, meta["namespace"], meta["name"])
+                await remove_finalizer(api, meta["namespace"], meta["name"])
                 log.info("job %s/%s can now be deleted without an operator", meta["namespace"], meta["name"])
 
 

@@ -27,28 +27,28 @@ from podium_operator.jobs.unreadable import release_unreadable
 
 MANAGER = "podium-operator-acceptance"
 PREFIX = "podium.dev"
-LOOK_AGAIN = 5.0  # seconds until a claim that did not exist is checked again
+CLAIM_RETRY_SECONDS = 5.0  # seconds until a claim that did not exist is checked again
 log = logging.getLogger(__name__)
 
 
-def register(api: Api, *, cleans: bool, leases: bool) -> kopf.OperatorRegistry:
+def register(api: Api, *, removes_folders: bool, reserved_gpus: bool) -> kopf.OperatorRegistry:
     """Return the handlers, bound to `api`.
 
-    `cleans`: the operator has an image that can remove folders; `leases`: Podium reserves its GPUs.
+    `removes_folders`: the operator has an image that can remove folders; `reserved_gpus`: Podium reserves its GPUs.
     """
     registry = kopf.OperatorRegistry()
 
     async def accept(body: kopf.Body, **_: Any) -> None:
-        await _accept(api, dict(body), cleans=cleans, leases=leases)
+        await _accept(api, dict(body), removes_folders=removes_folders, reserved_gpus=reserved_gpus)
 
-    async def look(body: kopf.Body, **_: Any) -> None:
+    async def release(body: kopf.Body, **_: Any) -> None:
         await release_unreadable(api, dict(body))
 
     about = (JOBS.group, JOBS.version, JOBS.plural)
     kopf.on.resume(*about, registry=registry, id="accept")(accept)
     kopf.on.create(*about, registry=registry, id="accept")(accept)
     kopf.on.update(*about, registry=registry, id="accept", field="spec")(accept)
-    kopf.on.event(*about, registry=registry, id="release-unreadable")(look)
+    kopf.on.event(*about, registry=registry, id="release-unreadable")(release)
     kopf.on.login(registry=registry, id="login")(_login)
     return registry
 
@@ -84,18 +84,18 @@ def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
     )
 
 
-async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool, leases: bool) -> None:
+async def _accept(api: Api, manifest: dict[str, Any], *, removes_folders: bool, reserved_gpus: bool) -> None:
     meta = manifest["metadata"]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     claim = await _claim(api, meta["namespace"], claim_name(manifest))
-    wanted = condition(manifest, now, claim, leases=leases)
+    wanted = condition(manifest, now, claim, reserved_gpus=reserved_gpus)
     status = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}, "status": {"conditions": [wanted]}}
     job = parse_job(manifest)
     try:
-        wants = cleans and isinstance(job, HyperParamJob) and finalizers.wanted(job.spec)
-        if wants and wanted["status"] == "True":
+        adds = removes_folders and isinstance(job, HyperParamJob) and finalizers.needs_finalizer(job.spec)
+        if adds and wanted["status"] == "True":
             # first: once the job is accepted, its trials may write; a job that is not accepted has no trials
-            await finalizers.hold(api, meta["namespace"], meta["name"])
+            await finalizers.add_finalizer(api, meta["namespace"], meta["name"])
         await api.apply_status(JOBS, status, manager=MANAGER)
     except ApiError as error:
         if error.not_found:
@@ -103,10 +103,10 @@ async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool, leases: b
         raise kopf.TemporaryError(f"the condition Accepted was not written: {error}", delay=2) from error
     log.info("job %s/%s: Accepted=%s %s", meta["namespace"], meta["name"], wanted["status"], wanted["reason"])
     if wanted["status"] == "False":
-        said = {"reason": wanted["reason"], "message": wanted["message"]}
-        await events.emit(api, JOBS, meta, **said, component="podium-operator", kind="Warning")
+        event = {"reason": wanted["reason"], "message": wanted["message"]}
+        await events.emit(api, JOBS, meta, **event, component="podium-operator", kind="Warning")
     if wanted["status"] == "Unknown":
-        raise kopf.TemporaryError(wanted["message"], delay=LOOK_AGAIN)
+        raise kopf.TemporaryError(wanted["message"], delay=CLAIM_RETRY_SECONDS)
 
 
 async def _claim(api: Api, namespace: str, name: str | None) -> Claim | None:

@@ -17,7 +17,7 @@ from podium_core.schema.base import ObjectMeta
 from podium_core.schema.validation import Refusal, parse_job
 from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.jobs.events import emit
-from podium_operator.jobs.finalizers import ORPHAN, release, waits
+from podium_operator.jobs.finalizers import ORPHAN, awaits_cleanup, remove_finalizer
 
 LONGEST_PAUSE = 30.0
 log = logging.getLogger(__name__)
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float = 0.5) -> None:
     """Remove the finalizer of a deleted job that cannot be parsed. `pause`: seconds until a retry."""
     meta = ObjectMeta.model_validate(manifest["metadata"])
-    if not waits(meta):
+    if not awaits_cleanup(meta):
         return
     wrong = parse_job(manifest)
     if not isinstance(wrong, Refusal):
         return  # `cleanup` handles it
     while True:
         try:
-            await release(api, meta.namespace, meta.name)
+            await remove_finalizer(api, meta.namespace, meta.name)
         except ApiError as error:
             log.warning("finalizer of job %s/%s: %s", meta.namespace, meta.name, error)
             if not error.transient:

@@ -10,32 +10,34 @@ from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.gpunode import GPUNode, TrialOnGpu
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.pod_manifest import JOB_UID_LABEL
-from podium_operator.observe.pod_state import SeenPod
-from podium_operator.observe.reservation_state import SeenLease
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.pod_state import PodState
+from podium_operator.observe.reservation_state import ReservationPodState
+from podium_operator.observe.trial_state import TrialState
 
 
 @dataclass(frozen=True)
-class World:
+class ClusterState:
     """State of the cluster at one moment, as the watch caches show it.
 
-    `silent`: nodes whose agent is unresponsive. `unread`: uids of ended pods whose log holds no value. `end_seen`: when
-    this operator first observed that a pod's containers had ended, by pod uid. `leases`: reservation pods. `gone`: the
-    last state of a trial's latest deleted pod, by trial uid. `turns`: when the holder got its GPU, by node and GPU, by
-    this operator's clock.
+    - `unresponsive`: nodes whose agent does not respond
+    - `logs_without_value`: uids of ended pods whose log holds no value
+    - `end_observed_at`: when this operator first observed that a pod's containers had ended, by pod uid
+    - `reservations`: reservation pods
+    - `deleted_pods`: the last state of a trial's latest deleted pod, by trial uid
+    - `holder_since`: when the holder got its GPU, by node and GPU, by this operator's clock
     """
 
     now: float
     jobs: tuple[HyperParamJob, ...]
-    trials: tuple[SeenTrial, ...]
-    pods: tuple[SeenPod, ...]
+    trials: tuple[TrialState, ...]
+    pods: tuple[PodState, ...]
     nodes: tuple[GPUNode, ...]
-    silent: frozenset[str] = frozenset()
-    unread: frozenset[str] = frozenset()
-    end_seen: Mapping[str, float] = field(default_factory=dict)
-    leases: tuple[SeenLease, ...] = ()
-    gone: Mapping[str, SeenPod] = field(default_factory=dict)
-    turns: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    unresponsive: frozenset[str] = frozenset()
+    logs_without_value: frozenset[str] = frozenset()
+    end_observed_at: Mapping[str, float] = field(default_factory=dict)
+    reservations: tuple[ReservationPodState, ...] = ()
+    deleted_pods: Mapping[str, PodState] = field(default_factory=dict)
+    holder_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @cached_property
     def job_by_key(self) -> Mapping[JobKey, HyperParamJob]:
@@ -43,45 +45,45 @@ class World:
         return {JobKey(job.metadata.namespace, job.metadata.name): job for job in self.jobs}
 
     @cached_property
-    def trial_by_key(self) -> Mapping[TrialKey, SeenTrial]:
+    def trial_by_key(self) -> Mapping[TrialKey, TrialState]:
         """Trials by namespace, name and uid."""
         return {trial_key(trial): trial for trial in self.trials}
 
     @cached_property
-    def pods_of(self) -> Mapping[str, tuple[SeenPod, ...]]:
+    def pods_by_trial(self) -> Mapping[str, tuple[PodState, ...]]:
         """Pods that exist, by the trial's uid, the latest attempt first."""
-        found: dict[str, list[SeenPod]] = {}
+        grouped: dict[str, list[PodState]] = {}
         for pod in self.pods:
-            found.setdefault(pod.trial_uid, []).append(pod)
-        return {uid: tuple(sorted(pods, key=lambda pod: -pod.attempt)) for uid, pods in found.items()}
+            grouped.setdefault(pod.trial_uid, []).append(pod)
+        return {uid: tuple(sorted(pods, key=lambda pod: -pod.attempt)) for uid, pods in grouped.items()}
 
     @cached_property
-    def latest_pod(self) -> Mapping[str, SeenPod]:
+    def latest_pod(self) -> Mapping[str, PodState]:
         """Pod of the latest attempt, by the trial's uid."""
-        return {uid: pods[0] for uid, pods in self.pods_of.items()}
+        return {uid: pods[0] for uid, pods in self.pods_by_trial.items()}
 
     @cached_property
-    def on_gpus(self) -> Mapping[str, tuple[tuple[str, str, TrialOnGpu], ...]]:
+    def gpus_by_pod(self) -> Mapping[str, tuple[tuple[str, str, TrialOnGpu], ...]]:
         """GPUs of each pod, by its uid: sorted tuples (node, GPU, report of the agent)."""
-        found: dict[str, list[tuple[str, str, TrialOnGpu]]] = {}
+        grouped: dict[str, list[tuple[str, str, TrialOnGpu]]] = {}
         for node in self.nodes:
             for gpu in node.status.gpus:
-                for there in gpu.trials:
-                    found.setdefault(there.pod_uid, []).append((node.metadata.name, gpu.uuid, there))
-        return {uid: tuple(sorted(places, key=lambda p: p[:2])) for uid, places in found.items()}
+                for trial in gpu.trials:
+                    grouped.setdefault(trial.pod_uid, []).append((node.metadata.name, gpu.uuid, trial))
+        return {uid: tuple(sorted(rankings, key=lambda p: p[:2])) for uid, rankings in grouped.items()}
 
 
-def of_its_job(trial: SeenTrial, jobs: Mapping[JobKey, HyperParamJob]) -> bool:
+def belongs_to_job(trial: TrialState, jobs: Mapping[JobKey, HyperParamJob]) -> bool:
     """Return True if the trial belongs to the present job, not to a deleted job of the same name."""
     job = jobs.get(job_key(trial))
     return job is None or trial.metadata.labels.get(JOB_UID_LABEL, job.metadata.uid) == job.metadata.uid
 
 
-def trial_key(trial: SeenTrial) -> TrialKey:
+def trial_key(trial: TrialState) -> TrialKey:
     """Return the key of a trial."""
     return TrialKey(trial.metadata.namespace, trial.metadata.name, trial.metadata.uid)
 
 
-def job_key(trial: SeenTrial) -> JobKey:
+def job_key(trial: TrialState) -> JobKey:
     """Return the key of a trial's job."""
     return JobKey(trial.metadata.namespace, trial.spec.job)

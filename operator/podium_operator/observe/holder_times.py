@@ -16,28 +16,28 @@ from datetime import datetime
 
 from podium_core.schema.gpunode import GPUNode
 
-Place = tuple[str, str]  # node, GPU
+NodeGpu = tuple[str, str]  # node, GPU
 
 
 @dataclass(slots=True)
-class Turns:
+class HolderTimes:
     """Time slice of each GPU's holder: trial uid, start by the agent's clock and by the operator's."""
 
-    _known: dict[Place, tuple[str, datetime, float]] = field(default_factory=dict)
+    _known: dict[NodeGpu, tuple[str, datetime, float]] = field(default_factory=dict)
 
-    def look(self, nodes: Iterable[GPUNode], now: float) -> Mapping[Place, float]:
+    def update(self, nodes: Iterable[GPUNode], now: float) -> Mapping[NodeGpu, float]:
         """Return, by node and GPU, when the holder's time slice started (the operator's clock)."""
-        found: dict[Place, tuple[str, datetime, float]] = {}
+        current: dict[NodeGpu, tuple[str, datetime, float]] = {}
         for node in nodes:
             written = node.status.updated_at
             for gpu in node.status.gpus:
                 if gpu.holder is None:
                     continue
-                place, uid, since = (node.metadata.name, gpu.uuid), gpu.holder.uid, gpu.holder.since
+                node_gpu, uid, since = (node.metadata.name, gpu.uuid), gpu.holder.uid, gpu.holder.since
                 began = now - (max(0.0, (written - since).total_seconds()) if written else 0.0)
-                before = self._known.get(place)
+                before = self._known.get(node_gpu)
                 if before is not None and before[:2] == (uid, since):
                     began = min(began, before[2])
-                found[place] = uid, since, began
-        self._known = found
-        return {place: began for place, (_, _, began) in found.items()}
+                current[node_gpu] = uid, since, began
+        self._known = current
+        return {node_gpu: began for node_gpu, (_, _, began) in current.items()}

@@ -66,12 +66,12 @@ class Node(StatusModel):
     status: _NodeStatus = Field(default_factory=_NodeStatus)
 
 
-def wants_room(pod: PodFacts) -> bool:
+def lacks_capacity(pod: PodFacts) -> bool:
     """Return True if the pod has no node because some nodes lack the capacity for it."""
     return pod.node is None and any(message in pod.unschedulable for message in _CAPACITY_MESSAGES)
 
 
-def no_room(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, Any]) -> str | None:
+def why_rejected(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, Any]) -> str | None:
     """Return why the node would not accept another pod like `pod`, or None if it would accept it.
 
     `there` holds the pods on the node that have not ended. `template` is the spec that the user wrote: the pod itself
@@ -92,10 +92,10 @@ def no_room(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, A
     for taint in node.spec.taints:
         if taint.effect in _REPELLING_EFFECTS and not any(one.tolerates(taint) for one in tolerations):
             return f"node {name} has the taint {taint.key}, which the template does not tolerate"
-    return _short(node, there, pod)
+    return _missing_resource(node, there, pod)
 
 
-def _short(node: Node, there: Iterable[Pod], pod: Pod) -> str | None:
+def _missing_resource(node: Node, there: Iterable[Pod], pod: Pod) -> str | None:
     """Return which resource the node lacks for another pod like `pod`, or None."""
     try:
         needs = requests_of(pod.spec)

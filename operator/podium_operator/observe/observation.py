@@ -16,19 +16,19 @@ from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Disruptions
-from podium_operator.observe.cluster_state import World, job_key, trial_key
-from podium_operator.observe.pod_state import SeenPod
-from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.observe.unreported_ends import unwritten
+from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
+from podium_operator.observe.pod_state import PodState
+from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.unreported_ends import unreported_ends
 
 SAME_MOMENT_SECONDS = 2.0  # the kubelet and the agent may report the end of a container this far apart
-LOG_SECONDS = 30.0  # time after which the operator gives up reading a log through the API server
+LOG_READ_TIMEOUT_SECONDS = 30.0  # time after which the operator gives up reading a log through the API server
 STUCK_SECONDS = 60.0  # a pod without a node or a started container for this long needs a person's attention
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """State of one trial now; `pod` is that of the present attempt, None if it has to be created."""
 
     phase: TrialPhase
@@ -37,41 +37,41 @@ class Sight:
     attempt: int
     failures: int
     retry_at: float
-    pod: SeenPod | None
+    pod: PodState | None
     node: str | None
     gpus: tuple[str, ...]
     started: bool
     ended_at: float | None
-    trouble: bool = False  # the pod does not start or is terminating: reported in place of the trial's rank
+    problem: bool = False  # the pod does not start or is terminating: reported in place of the trial's rank
     stuck: bool = False  # the pod has not started for STUCK_SECONDS
-    leaving: bool = False  # the pod is being deleted
-    overdue: bool = False  # the pod should have been gone for STUCK_SECONDS: its kubelet does not end it
+    terminating: bool = False  # the pod is being deleted
+    termination_overdue: bool = False  # the pod should have been gone for STUCK_SECONDS: its kubelet does not end it
     disruptions: Disruptions | None = None
-    unwritten: tuple[PodEnd, ...] = ()  # ends of earlier attempts that no status has reported yet
+    unreported_ends: tuple[PodEnd, ...] = ()  # ends of earlier attempts that no status has reported yet
 
 
-def observe(world: World) -> Mapping[TrialKey, Sight]:
+def observe(cluster: ClusterState) -> Mapping[TrialKey, Observation]:
     """Return the observation of every trial.
 
     A trial whose objects contradict each other keeps its stored phase and does not affect the other trials.
     """
-    sights: dict[TrialKey, Sight] = {}
-    for trial in world.trials:
+    observations: dict[TrialKey, Observation] = {}
+    for trial in cluster.trials:
         try:
-            sights[trial_key(trial)] = _sight(world, trial)
+            observations[trial_key(trial)] = _observe(cluster, trial)
         except ValueError as error:
             log.error("trial %s/%s is left unchanged: %s", trial.metadata.namespace, trial.metadata.name, error)
-            sights[trial_key(trial)] = _unchanged(world, trial, str(error))
-    return sights
+            observations[trial_key(trial)] = _unchanged(cluster, trial, str(error))
+    return observations
 
 
-def _unchanged(world: World, trial: SeenTrial, trouble: str) -> Sight:
+def _unchanged(cluster: ClusterState, trial: TrialState, problem: str) -> Observation:
     stored = trial.status
-    pod = world.latest_pod.get(trial.metadata.uid)
-    return Sight(
+    pod = cluster.latest_pod.get(trial.metadata.uid)
+    return Observation(
         phase=stored.phase,
         reason="Inconsistent",
-        message=trouble,
+        message=problem,
         attempt=stored.attempt,
         failures=stored.failures,
         retry_at=0.0,
@@ -83,80 +83,83 @@ def _unchanged(world: World, trial: SeenTrial, trouble: str) -> Sight:
     )
 
 
-def _sight(world: World, trial: SeenTrial) -> Sight:
+def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
     status = trial.status
-    pod = world.latest_pod.get(trial.metadata.uid)
+    pod = cluster.latest_pod.get(trial.metadata.uid)
     # the pod may be of a later attempt than the stored one: the operator ended between creating it and storing that
     attempt = status.attempt if pod is None else max(status.attempt, pod.attempt)
     # a new attempt starts as Pending: the stored phase describes the attempt before
     current = TrialPhase.PENDING if attempt > status.attempt and status.phase not in FINAL else status.phase
     current_pod = pod if pod is not None and pod.attempt == attempt else None
-    job = world.job_by_key.get(job_key(trial))
-    untold = unwritten(world, trial, attempt)
-    before = status.failures + sum(end.kind == "TrialFailure" for end in untold)
-    places = world.on_gpus.get(current_pod.uid, ()) if current_pod else ()
+    job = cluster.job_by_key.get(job_key(trial))
+    unreported = unreported_ends(cluster, trial, attempt)
+    before = status.failures + sum(end.kind == "TrialFailure" for end in unreported)
+    gpus_of_pod = cluster.gpus_by_pod.get(current_pod.uid, ()) if current_pod else ()
     node = current_pod.facts.node if current_pod else None
-    last = world.gone.get(trial.metadata.uid)
+    last = cluster.deleted_pods.get(trial.metadata.uid)
     facts = TrialFacts(
         current=current,
         pod=current_pod.facts if current_pod else None,
         had_pod=status.pod is not None,
-        agent_state=places[0][2].state.value if places else None,
+        agent_state=gpus_of_pod[0][2].state.value if gpus_of_pod else None,
         failures=before,
         retries=job.spec.trials.retries if job else 0,
         stopped=trial.spec.stopped,
-        agent_fresh=node not in world.silent,
-        complete=_complete(trial, job, current_pod),
+        agent_fresh=node not in cluster.unresponsive,
+        complete=_is_complete(trial, job, current_pod),
         reason=status.reason,
         disruption=last.facts.disruption if last is not None and last.attempt == attempt else "",
     )
-    seen = derive_phase(facts)
-    phase = next_phase(current, seen)
-    counts = seen.own_failure and phase is not current
+    derived = derive_phase(facts)
+    phase = next_phase(current, derived)
+    counts = derived.own_failure and phase is not current
     failures = before + 1 if counts else before
     ended = current_pod.ended_at if current_pod else None
-    if phase is TrialPhase.SUCCEEDED and current not in FINAL and _has_more_to_say(world, trial, current_pod):
+    if phase is TrialPhase.SUCCEEDED and current not in FINAL and _awaits_final_log(cluster, trial, current_pod):
         phase = current if current is not TrialPhase.REQUEUED else TrialPhase.PENDING
-    if phase is TrialPhase.REQUEUED and current is not phase and _may_be_complete(world, trial, current_pod):
+    if phase is TrialPhase.REQUEUED and current is not phase and _may_be_complete(cluster, trial, current_pod):
         phase = current
     waits = phase is TrialPhase.REQUEUED
     disruptions = status.disruptions
-    if any(end.kind == "Disrupted" and end.reason not in REQUEUES for end in untold):
-        disruptions = _once_more(disruptions, status.last_step, world.now)
-    if waits and current is not phase and not seen.own_failure and seen.reason not in REQUEUES:
-        disruptions = _once_more(disruptions, status.last_step, world.now)
+    if any(end.kind == "Disrupted" and end.reason not in REQUEUES for end in unreported):
+        disruptions = _add_disruption(disruptions, status.last_step, cluster.now)
+    if waits and current is not phase and not derived.own_failure and derived.reason not in REQUEUES:
+        disruptions = _add_disruption(disruptions, status.last_step, cluster.now)
     deleting = current_pod is not None and current_pod.facts.deleting
-    stuck = phase is TrialPhase.PENDING and seen.problem and not deleting and seen.reason != "ContainerCreating"
-    return Sight(
+    stuck = phase is TrialPhase.PENDING and derived.problem and not deleting and derived.reason != "ContainerCreating"
+    return Observation(
         phase=phase,
-        reason=seen.reason,
-        message=seen.message,
+        reason=derived.reason,
+        message=derived.message,
         attempt=attempt,
         failures=failures,
-        retry_at=max(_retry_at(current_pod, failures, world.pods_of.get(trial.metadata.uid, ())), _pause(disruptions))
+        retry_at=max(
+            _retry_at(current_pod, failures, cluster.pods_by_trial.get(trial.metadata.uid, ())),
+            _disruption_retry_at(disruptions),
+        )
         if waits
         else 0.0,
         # the ended pod of a requeued trial is not used any more: the planner creates a new one
         pod=None if waits else current_pod,
         node=node,
-        gpus=tuple(gpu for _, gpu, _ in places),
+        gpus=tuple(gpu for _, gpu, _ in gpus_of_pod),
         started=phase not in (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED) and phase not in FINAL,
         ended_at=ended,
-        trouble=seen.problem,
-        stuck=stuck and current_pod is not None and world.now - current_pod.created > STUCK_SECONDS,
-        leaving=deleting and not waits,
-        overdue=deleting and not waits and _overdue(world, current_pod),
+        problem=derived.problem,
+        stuck=stuck and current_pod is not None and cluster.now - current_pod.created > STUCK_SECONDS,
+        terminating=deleting and not waits,
+        termination_overdue=deleting and not waits and _termination_overdue(cluster, current_pod),
         disruptions=disruptions,
-        unwritten=untold,
+        unreported_ends=unreported,
     )
 
 
-def _overdue(world: World, pod: SeenPod | None) -> bool:
+def _termination_overdue(cluster: ClusterState, pod: PodState | None) -> bool:
     """Return True if the pod should have been gone for STUCK_SECONDS."""
-    return pod is not None and pod.gone_by is not None and world.now - pod.gone_by > STUCK_SECONDS
+    return pod is not None and pod.deletion_deadline is not None and cluster.now - pod.deletion_deadline > STUCK_SECONDS
 
 
-def _once_more(before: Disruptions | None, step: float | None, now: float) -> Disruptions:
+def _add_disruption(before: Disruptions | None, step: float | None, now: float) -> Disruptions:
     """Return the disruptions after one more, which happened at `step`.
 
     Back off exponentially: kube-scheduler may give the GPU to another pod first, and an immediate retry would be
@@ -168,12 +171,12 @@ def _once_more(before: Disruptions | None, step: float | None, now: float) -> Di
     return Disruptions(consecutive=before.consecutive + 1, step=step, retry_at=again)
 
 
-def _pause(disruptions: Disruptions | None) -> float:
+def _disruption_retry_at(disruptions: Disruptions | None) -> float:
     """Return the time (seconds since the epoch) before which a disrupted trial gets no new pod; 0 for none."""
     return 0.0 if disruptions is None or disruptions.retry_at is None else disruptions.retry_at.timestamp()
 
 
-def _retry_at(pod: SeenPod | None, failures: int, pods: Sequence[SeenPod]) -> float:
+def _retry_at(pod: PodState | None, failures: int, pods: Sequence[PodState]) -> float:
     """Return the time before which no new pod is created, derived from the ended pods alone.
 
     The first pod that the cluster refuses costs no time. Several in sequence whose process never ran mean a lasting
@@ -187,53 +190,55 @@ def _retry_at(pod: SeenPod | None, failures: int, pods: Sequence[SeenPod]) -> fl
     return since + retry_delay(tries) if tries > 0 else 0.0
 
 
-def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:
+def _awaits_final_log(cluster: ClusterState, trial: TrialState, pod: PodState | None) -> bool:
     """Return True if the process has ended but the end of its log has not been read: the curve is not complete.
 
     The time counts from when the operator could observe the end. While the API server was unreachable, the agent could
     not report anything.
     """
-    job = world.job_by_key.get(job_key(trial))
+    job = cluster.job_by_key.get(job_key(trial))
     if job is None or pod is None or pod.ended_at is None:
         return False
-    age = world.now - world.end_seen.get(pod.uid, pod.ended_at)
+    age = cluster.now - cluster.end_observed_at.get(pod.uid, pod.ended_at)
     if job.spec.gpus.per_trial == 0:
-        return waits_for_log(world, trial, job, pod) and age < LOG_SECONDS
-    return not _complete(trial, job, pod) and not _was_read(trial, pod, pod.ended_at) and age < FINAL_REPORT_SECONDS
+        return needs_log_read(cluster, trial, job, pod) and age < LOG_READ_TIMEOUT_SECONDS
+    return (
+        not _is_complete(trial, job, pod) and not _log_was_read(trial, pod, pod.ended_at) and age < FINAL_REPORT_SECONDS
+    )
 
 
-def _was_read(trial: SeenTrial, pod: SeenPod, ended_at: float) -> bool:
+def _log_was_read(trial: TrialState, pod: PodState, ended_at: float) -> bool:
     """Return True if the agent has read the log to its end: it then closes the last GPU allocation."""
-    reader, holds = trial.status.log_cursor, trial.status.allocations
-    if reader is None or reader.pod_uid != pod.uid or not holds or holds[-1].end is None:
+    cursor, allocations = trial.status.log_cursor, trial.status.allocations
+    if cursor is None or cursor.pod_uid != pod.uid or not allocations or allocations[-1].end is None:
         return False
-    return holds[-1].end.timestamp() >= ended_at - SAME_MOMENT_SECONDS
+    return allocations[-1].end.timestamp() >= ended_at - SAME_MOMENT_SECONDS
 
 
-def _may_be_complete(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:
+def _may_be_complete(cluster: ClusterState, trial: TrialState, pod: PodState | None) -> bool:
     """Return True if the pod was deleted but its process ended well: the end of the log decides if it was complete."""
-    return pod is not None and pod.facts.phase == "Succeeded" and _has_more_to_say(world, trial, pod)
+    return pod is not None and pod.facts.phase == "Succeeded" and _awaits_final_log(cluster, trial, pod)
 
 
-def _complete(trial: SeenTrial, job: HyperParamJob | None, pod: SeenPod | None) -> bool:
+def _is_complete(trial: TrialState, job: HyperParamJob | None, pod: PodState | None) -> bool:
     """Return True if this pod has reached the last step.
 
     `lastStep` covers all attempts, and a later attempt may repeat steps.
     """
     last, wanted = trial.status.last_step, job.spec.trials.max_steps if job else None
-    reader = trial.status.log_cursor
-    if pod is not None and pod.attempt > 0 and reader is not None:
-        if reader.pod_uid != pod.uid:
+    cursor = trial.status.log_cursor
+    if pod is not None and pod.attempt > 0 and cursor is not None:
+        if cursor.pod_uid != pod.uid:
             return False  # no line of its log has been read yet
-        last = last if reader.step is None else reader.step
+        last = last if cursor.step is None else cursor.step
     return last is not None and wanted is not None and last >= wanted
 
 
-def waits_for_log(world: World, trial: SeenTrial, job: HyperParamJob, pod: SeenPod) -> bool:
+def needs_log_read(cluster: ClusterState, trial: TrialState, job: HyperParamJob, pod: PodState) -> bool:
     """Return True if the log of a trial without a GPU has to be read through the API server.
 
     Such a trial may run on a node without an agent. Its log is read when its pod has ended well.
     """
     if job.spec.gpus.per_trial or pod.facts.phase != "Succeeded" or trial.status.phase in FINAL:
         return False
-    return pod.uid not in world.unread and not trial.status.curve.points
+    return pod.uid not in cluster.logs_without_value and not trial.status.curve.points

@@ -14,14 +14,14 @@ from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 from podium_core.schema.template import GATE_CONTAINER
 from podium_operator.act.pod_manifest import (
-    ALONE_ANNOTATION,
     ATTEMPT_LABEL,
-    CARRIED_ANNOTATION,
-    CARRY_ANNOTATION,
     HOLDS_GPU,
     JOB_LABEL,
+    MIGRATE_ANNOTATION,
+    MIGRATED_ANNOTATION,
     REQUEUE_ANNOTATION,
     TRIAL_LABEL,
+    WHOLE_GPU_ANNOTATION,
 )
 
 
@@ -91,7 +91,7 @@ class _Pod(StatusModel):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPod:
+class PodState:
     """State of one pod; `trial_uid` is its owner, not a later trial of the same name."""
 
     namespace: str
@@ -104,13 +104,13 @@ class SeenPod:
     facts: PodFacts
     created: float
     ended_at: float | None
-    carry: str = ""  # the node that its agent is asked to migrate it to
-    carried: bool = False  # it continues from the image of a live trial
-    gone_by: float | None = None  # time at which a pod that is being deleted should be gone
-    tries_since: float = 0.0  # when its containers could start: scheduled, and past its gate; 0: not yet
+    migrate_to: str = ""  # the node that its agent is asked to migrate it to
+    migrated: bool = False  # it continues from the image of a live trial
+    deletion_deadline: float | None = None  # time at which a pod that is being deleted should be gone
+    startable_since: float = 0.0  # when its containers could start: scheduled, and past its gate; 0: not yet
 
 
-def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
+def parse_pod(payload: Mapping[str, Any]) -> PodState:
     """Return the state of a trial's pod.
 
     Raises ValueError (pydantic's) for a payload that does not describe the pod of a trial.
@@ -122,8 +122,8 @@ def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
         raise ValueError(f"pod {pod.metadata.name} has no label {TRIAL_LABEL} or no owner of kind HyperParamTrial")
     failed_init, ends = _ends(pod)
     finished = [end.finished_at.timestamp() for end in ends if end.finished_at is not None]
-    created, gone_by = pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp
-    return SeenPod(
+    created, deletion_deadline = pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp
+    return PodState(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
@@ -134,14 +134,14 @@ def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
         facts=_facts(pod, failed_init, ends),
         created=created.timestamp() if created else 0.0,
         ended_at=max(finished, default=None),
-        carry=pod.metadata.annotations.get(CARRY_ANNOTATION, ""),
-        carried=CARRIED_ANNOTATION in pod.metadata.annotations,
-        gone_by=gone_by.timestamp() if gone_by else None,
-        tries_since=_tries_since(pod.status),
+        migrate_to=pod.metadata.annotations.get(MIGRATE_ANNOTATION, ""),
+        migrated=MIGRATED_ANNOTATION in pod.metadata.annotations,
+        deletion_deadline=deletion_deadline.timestamp() if deletion_deadline else None,
+        startable_since=_startable_since(pod.status),
     )
 
 
-def _tries_since(status: _PodStatus) -> float:
+def _startable_since(status: _PodStatus) -> float:
     """Return the time since which the containers could start; 0 if they cannot start yet."""
     ends = (one.state.terminated for one in status.init_container_statuses)
     moments = (status.start_time, *(end.finished_at for end in ends if end is not None))
@@ -155,10 +155,10 @@ def _ends(pod: _Pod) -> tuple[str, list[_Terminated]]:
     restarted) decides nothing: the kubelet ends it after the others. The gate belongs to Podium, so its end is never
     the trial's fault.
     """
-    apart = {c.name for c in pod.spec.init_containers if c.restart_policy == "Always" or c.name == GATE_CONTAINER}
+    ignored = {c.name for c in pod.spec.init_containers if c.restart_policy == "Always" or c.name == GATE_CONTAINER}
     for container in pod.status.init_container_statuses:
         end = container.state.terminated
-        if end is not None and end.exit_code != 0 and container.name not in apart:
+        if end is not None and end.exit_code != 0 and container.name not in ignored:
             return container.name, [end]
     return "", [c.state.terminated for c in pod.status.container_statuses if c.state.terminated is not None]
 
@@ -170,7 +170,7 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
     containers = (*status.init_container_statuses, *status.container_statuses)
     waiting = [c.state.waiting for c in containers if c.state.waiting]
     # PodInitializing and ContainerCreating add nothing to the phase
-    telling = [w for w in waiting if w.reason not in ("PodInitializing", "ContainerCreating", "")]
+    reported = [w for w in waiting if w.reason not in ("PodInitializing", "ContainerCreating", "")]
     conditions = {condition.type: condition for condition in status.conditions}
     disrupted = conditions.get("DisruptionTarget")
     scheduled = conditions.get("PodScheduled")
@@ -178,20 +178,20 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
     return PodFacts(
         phase=status.phase,
         reason=status.reason,
-        message=status.message or (telling[0].message if telling else ""),
+        message=status.message or (reported[0].message if reported else ""),
         deleting=pod.metadata.deletion_timestamp is not None,
         node=pod.spec.node_name,
         gate=_gate(pod),
         exit_code=end.exit_code if end else None,
         exit_reason=end.reason if end else "",
         exit_message=end.message if end else "",
-        whole_gpus=pod.metadata.annotations.get(ALONE_ANNOTATION) == "true",
+        whole_gpus=pod.metadata.annotations.get(WHOLE_GPU_ANNOTATION) == "true",
         failed_init=failed_init,
         disruption=disrupted.reason if disrupted is not None and disrupted.status == "True" else "",
-        waiting_reason=telling[0].reason if telling else "",
+        waiting_reason=reported[0].reason if reported else "",
         waits_for_memory=holds.message if holds is not None and holds.reason == INSUFFICIENT_GPU_MEMORY else "",
         requeue=pod.metadata.annotations.get(REQUEUE_ANNOTATION, ""),
-        migrated=CARRIED_ANNOTATION in pod.metadata.annotations,
+        migrated=MIGRATED_ANNOTATION in pod.metadata.annotations,
         unschedulable=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )
 

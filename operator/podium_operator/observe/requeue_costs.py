@@ -13,21 +13,21 @@ from dataclasses import dataclass, replace
 
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import TrialKey
-from podium_operator.observe.cluster_state import World
-from podium_operator.observe.observation import Sight
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.observation import Observation
+from podium_operator.observe.trial_state import TrialState
 
 SAMPLES = 32
-LONGEST = 3600.0  # a requeue that takes longer met another problem: it is not counted
+MAX_SECONDS = 3600.0  # a requeue that takes longer met another problem: it is not counted
 
 
 @dataclass(frozen=True, slots=True)
-class _Journey:
+class _OngoingRequeue:
     """Requeue in progress. `spent`: busy seconds so far; `running`: when the new attempt started to train."""
 
     attempt: int  # the attempt whose pod was deleted
     since: float
-    seen: float  # time of the last update
+    updated: float  # time of the last update
     busy: bool = True  # whether the move kept a GPU or the trial busy at the last update
     spent: float = 0.0
     running: float | None = None
@@ -37,7 +37,7 @@ class RequeueCosts:
     """Samples of requeue costs, kept in memory: a new operator starts with the planner's default."""
 
     def __init__(self) -> None:
-        self._journeys: dict[TrialKey, _Journey] = {}
+        self._ongoing: dict[TrialKey, _OngoingRequeue] = {}
         self._samples: deque[float] = deque(maxlen=SAMPLES)
 
     @property
@@ -45,35 +45,37 @@ class RequeueCosts:
         """Mean cost in seconds; None until a requeue was measured."""
         return sum(self._samples) / len(self._samples) if self._samples else None
 
-    def look(self, world: World, sights: Mapping[TrialKey, Sight]) -> None:
+    def update(self, cluster: ClusterState, observations: Mapping[TrialKey, Observation]) -> None:
         """Follow every requeue in progress; called once in each reconcile. O(trials)."""
-        under_way: dict[TrialKey, _Journey] = {}
-        for key, sight in sights.items():
-            journey = self._journeys.get(key)
-            if journey is None and sight.leaving and sight.started:
-                journey = _Journey(sight.attempt, world.now, world.now)
-            if journey is None or sight.phase in FINAL or world.now - journey.since > LONGEST:
+        ongoing: dict[TrialKey, _OngoingRequeue] = {}
+        for key, observation in observations.items():
+            requeue = self._ongoing.get(key)
+            if requeue is None and observation.terminating and observation.started:
+                requeue = _OngoingRequeue(observation.attempt, cluster.now, cluster.now)
+            if requeue is None or observation.phase in FINAL or cluster.now - requeue.since > MAX_SECONDS:
                 continue
-            after = self._follow(journey, sight, world.trial_by_key[key], world.now)
+            after = self._advance(requeue, observation, cluster.trial_by_key[key], cluster.now)
             if after is not None:
-                under_way[key] = after
-        self._journeys = under_way
+                ongoing[key] = after
+        self._ongoing = ongoing
 
-    def _follow(self, journey: _Journey, sight: Sight, trial: SeenTrial, now: float) -> _Journey | None:
+    def _advance(
+        self, requeue: _OngoingRequeue, observation: Observation, trial: TrialState, now: float
+    ) -> _OngoingRequeue | None:
         """Return the requeue after this observation, or None once it is complete."""
-        busy = sight.leaving or (sight.phase is TrialPhase.PENDING and sight.node is not None)
-        spent = journey.spent + (now - journey.seen if journey.busy else 0.0)
-        if sight.attempt <= journey.attempt or sight.phase is not TrialPhase.RUNNING:
-            return replace(journey, seen=now, busy=busy, spent=spent)
-        running = now if journey.running is None else journey.running
+        busy = observation.terminating or (observation.phase is TrialPhase.PENDING and observation.node is not None)
+        spent = requeue.spent + (now - requeue.updated if requeue.busy else 0.0)
+        if observation.attempt <= requeue.attempt or observation.phase is not TrialPhase.RUNNING:
+            return replace(requeue, updated=now, busy=busy, spent=spent)
+        running = now if requeue.running is None else requeue.running
         last = trial.points[-1] if trial.points else None
         if last is None or last.time <= running:
-            return replace(journey, seen=now, busy=False, spent=spent, running=running)
+            return replace(requeue, updated=now, busy=False, spent=spent, running=running)
         # the first value comes after a step of training, which is not a cost of the requeue
         self._samples.append(spent + max(0.0, last.time - running - _step_seconds(trial)))
         return None
 
 
-def _step_seconds(trial: SeenTrial) -> float:
+def _step_seconds(trial: TrialState) -> float:
     steps = trial.points[-1].step if trial.points else 0.0
     return trial.status.gpu_seconds / steps if steps > 0.0 else 0.0

@@ -12,9 +12,9 @@ from pydantic import Field
 from podium_core.planning.gpu_reservations import Pool
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_operator.reservations.reservation_pod import (
-    LEASE_LABEL,
     PRODUCTS_ANNOTATION,
     QUEUE_LABEL,
+    RESERVATION_LABEL,
     UNNEEDED_ANNOTATION,
 )
 
@@ -42,11 +42,11 @@ class _Pod(StatusModel):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenLease:
+class ReservationPodState:
     """State of one reservation pod.
 
-    `taken`: why another pod or person ended it, as the cluster reports; `unscheduled`: why it has no node; `over`: it
-    has ended.
+    `preempted_by`: why another pod or person ended it, as the cluster reports; `unscheduled`: why it has no node;
+    `ended`: it has ended.
     """
 
     name: str
@@ -55,9 +55,9 @@ class SeenLease:
     created: float
     node: str = ""  # empty: none yet
     deleting: bool = False
-    over: bool = False
+    ended: bool = False
     unneeded_since: float | None = None
-    taken: str = ""
+    preempted_by: str = ""
     unscheduled: str = ""
 
     @property
@@ -71,28 +71,28 @@ class SeenLease:
         return f"{self.pool.namespace}/{self.name}"
 
 
-def parse_lease(payload: Mapping[str, Any]) -> SeenLease:
+def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPodState:
     """Return the state of a reservation pod.
 
     Raises ValueError for a pod that Podium did not create as a reservation, or whose annotation does not hold a time.
     """
     pod = _Pod.model_validate(payload)
     meta, status = pod.metadata, pod.status
-    if meta.labels.get(LEASE_LABEL) != meta.name:
-        raise ValueError(f"pod {meta.name}: the label {LEASE_LABEL} differs from the pod's name")
+    if meta.labels.get(RESERVATION_LABEL) != meta.name:
+        raise ValueError(f"pod {meta.name}: the label {RESERVATION_LABEL} differs from the pod's name")
     products = meta.annotations.get(PRODUCTS_ANNOTATION, "")
     unneeded = meta.annotations.get(UNNEEDED_ANNOTATION)
-    taken = next((c for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
+    disruption = next((c for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
     waits = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
-    return SeenLease(
+    return ReservationPodState(
         name=meta.name,
         uid=meta.uid,
         pool=Pool(meta.namespace, meta.labels.get(QUEUE_LABEL, ""), tuple(filter(None, products.split(",")))),
         created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
         node=pod.spec.node_name or "",
         deleting=meta.deletion_timestamp is not None,
-        over=status.phase in ("Succeeded", "Failed"),
+        ended=status.phase in ("Succeeded", "Failed"),
         unneeded_since=None if unneeded is None else datetime.fromisoformat(unneeded).timestamp(),
-        taken=f"{taken.reason}: {taken.message}" if taken is not None else "",
+        preempted_by=f"{disruption.reason}: {disruption.message}" if disruption is not None else "",
         unscheduled=waits.message if waits is not None else "",
     )

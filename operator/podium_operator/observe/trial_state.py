@@ -10,7 +10,7 @@ from podium_core.domain.unsaved_work import UnsavedWork, unsaved_work
 from podium_core.schema.trial import HyperParamTrial
 
 
-class SeenTrial(HyperParamTrial):
+class TrialState(HyperParamTrial):
     """A trial, created by the watch cache for each version of the object."""
 
     @cached_property

@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from podium_core.domain.observe import PodEnd, classify_end, classify_missing_pod
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_operator.observe.cluster_state import World
-from podium_operator.observe.pod_state import SeenPod
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.pod_state import PodState
+from podium_operator.observe.trial_state import TrialState
 
 
-def unwritten(world: World, trial: SeenTrial, attempt: int) -> tuple[PodEnd, ...]:
+def unreported_ends(cluster: ClusterState, trial: TrialState, attempt: int) -> tuple[PodEnd, ...]:
     """Return the unreported ends of the attempts before the present one, `attempt`; the oldest first."""
     status = trial.status
     if attempt <= status.attempt or status.phase in FINAL:
         return ()
-    pods = {pod.attempt: pod for pod in world.pods_of.get(trial.metadata.uid, ())}
+    pods = {pod.attempt: pod for pod in cluster.pods_by_trial.get(trial.metadata.uid, ())}
     if attempt in pods and pods[attempt].facts.migrated:
         return ()  # the attempt before continues in this pod
-    gone = world.gone.get(trial.metadata.uid)
+    deleted = cluster.deleted_pods.get(trial.metadata.uid)
     written = status.attempt + (status.phase is TrialPhase.REQUEUED)
-    found = []
+    ends = []
     for number in range(written, attempt):
         reason = status.reason if number == status.attempt else ""
-        last = gone if gone is not None and gone.attempt == number else None
-        found.append(classify_end(pods[number].facts) if number in pods else _gone(last, reason))
-    return tuple([end for end in found if end.kind in ("Disrupted", "TrialFailure")])
+        last = deleted if deleted is not None and deleted.attempt == number else None
+        ends.append(classify_end(pods[number].facts) if number in pods else _end_of_deleted_pod(last, reason))
+    return tuple([end for end in ends if end.kind in ("Disrupted", "TrialFailure")])
 
 
-def _gone(last: SeenPod | None, reason: str) -> PodEnd:
+def _end_of_deleted_pod(last: PodState | None, reason: str) -> PodEnd:
     """Return how a deleted pod ended.
 
     `last` is the pod's last observed state, None if it is unknown; `reason` is stored with the trial's phase.

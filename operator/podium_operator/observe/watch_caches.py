@@ -24,15 +24,15 @@ from podium_core.schema.gpunode import GPUNode, GpuNodeSpec
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, parse_job
 from podium_operator.act.pod_manifest import TRIAL_LABEL
-from podium_operator.observe.cluster_state import World, of_its_job
-from podium_operator.observe.holder_times import Turns
-from podium_operator.observe.pod_state import SeenPod, parse_pod
-from podium_operator.observe.reservation_state import SeenLease, parse_lease
-from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.reservations.reservation_pod import LEASE_LABEL
+from podium_operator.observe.cluster_state import ClusterState, belongs_to_job
+from podium_operator.observe.holder_times import HolderTimes
+from podium_operator.observe.pod_state import PodState, parse_pod
+from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod
+from podium_operator.observe.trial_state import TrialState
+from podium_operator.reservations.reservation_pod import RESERVATION_LABEL
 from podium_operator.settings import OperatorSettings
 
-LEASE_PREFIX = "podium-agent-"
+HEARTBEAT_PREFIX = "podium-agent-"
 # longer than the lag of a healthy watch. After this time the cached run queue is taken to be the one in force, and it
 # is written again if needed. Its epoch still follows the last one, because two run queues must never share an epoch
 REMEMBER_SECONDS = 10.0
@@ -56,33 +56,41 @@ class _Lease(StatusModel):
     spec: _LeaseSpec = _LeaseSpec()
 
 
-class Mirror:
+class WatchCaches:
     """All watch caches of the operator."""
 
     def __init__(self, api: Api, settings: OperatorSettings) -> None:
         self._settings = settings
         namespace = settings.watch_namespace
         self._jobs: WatchCache[HyperParamJob] = WatchCache(api, JOBS, _job, namespace=namespace)
-        self._trials: WatchCache[SeenTrial] = WatchCache(api, TRIALS, SeenTrial.model_validate, namespace=namespace)
-        self._pods: WatchCache[SeenPod] = WatchCache(api, PODS, parse_pod, namespace=namespace, labels=TRIAL_LABEL)
+        self._trials: WatchCache[TrialState] = WatchCache(api, TRIALS, TrialState.model_validate, namespace=namespace)
+        self._pods: WatchCache[PodState] = WatchCache(api, PODS, parse_pod, namespace=namespace, labels=TRIAL_LABEL)
         self._nodes: WatchCache[GPUNode] = WatchCache(api, GPUNODES, GPUNode.model_validate)
-        self._beats: WatchCache[_Lease] = WatchCache(api, LEASES, _Lease.model_validate, namespace=settings.namespace)
+        self._heartbeats: WatchCache[_Lease] = WatchCache(
+            api, LEASES, _Lease.model_validate, namespace=settings.namespace
+        )
         self._written: dict[str, _Written] = {}
         # Leases are renewed all the time without any news: they wake no reconcile
-        self._leases: WatchCache[SeenLease] = WatchCache(
-            api, PODS, parse_lease, namespace=namespace, labels=LEASE_LABEL
+        self._reservation_pods: WatchCache[ReservationPodState] = WatchCache(
+            api, PODS, parse_reservation_pod, namespace=namespace, labels=RESERVATION_LABEL
         )
-        self._waking: tuple[WatchCache[Any], ...] = (self._jobs, self._trials, self._pods, self._nodes, self._leases)
-        self._heard: dict[str, tuple[datetime | None, float]] = {}
-        self._end_seen: dict[str, float] = {}
-        self._gone: dict[str, SeenPod] = {}
-        self._turns = Turns()
+        self._waking: tuple[WatchCache[Any], ...] = (
+            self._jobs,
+            self._trials,
+            self._pods,
+            self._nodes,
+            self._reservation_pods,
+        )
+        self._last_heartbeats: dict[str, tuple[datetime | None, float]] = {}
+        self._end_observed_at: dict[str, float] = {}
+        self._deleted_pods: dict[str, PodState] = {}
+        self._holder_times = HolderTimes()
         self._pods.follow(self._pod_changed)
 
     @property
-    def caches(self) -> tuple[WatchCache[Any], ...]:
+    def all_caches(self) -> tuple[WatchCache[Any], ...]:
         """Every watch cache."""
-        return (*self._waking, self._beats)
+        return (*self._waking, self._heartbeats)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call `listener` for every change except a renewed heartbeat."""
@@ -95,24 +103,24 @@ class Mirror:
 
     async def wait_synced(self) -> None:
         """Wait until every cache has been filled."""
-        await wait_all_synced(self.caches)
+        await wait_all_synced(self.all_caches)
 
-    def cold(self) -> str | None:
+    def not_ready(self) -> str | None:
         """Return what is missing, for /readyz; None if everything is there."""
-        return None if all(cache.synced for cache in self.caches) else "the caches are not filled yet"
+        return None if all(cache.synced for cache in self.all_caches) else "the caches are not filled yet"
 
     async def run(self) -> None:
         """Watch until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
-            for cache in self.caches:
+            for cache in self.all_caches:
                 group.create_task(cache.run())
 
-    def ordered(self, node: str, spec: GpuNodeSpec) -> None:
+    def remember_written(self, node: str, spec: GpuNodeSpec) -> None:
         """Remember run queues that were just written, until the cache shows them."""
         found = self._nodes.get("", node)
         self._written[node] = _Written(spec, found.metadata.uid if found else "", time.monotonic())
 
-    def unanswered(self, node: str, epoch: int) -> None:
+    def remember_unconfirmed(self, node: str, epoch: int) -> None:
         """Remember run queues whose write was not confirmed: they may be written now or later.
 
         The cache will show whether they were. The next run queues get another epoch, so that a late write is refused
@@ -121,38 +129,40 @@ class Mirror:
         found = self._nodes.get("", node)
         self._written[node] = _Written(GpuNodeSpec(epoch=epoch), found.metadata.uid if found else "", -math.inf)
 
-    def world(self) -> World:
+    def cluster_state(self) -> ClusterState:
         """Return everything that the caches hold now."""
-        nodes = tuple(self._fresh(node) for node in self._nodes.values())
+        nodes = tuple(self._with_written(node) for node in self._nodes.values())
         jobs = tuple(self._jobs.values())
         by_key = {JobKey(job.metadata.namespace, job.metadata.name): job for job in jobs}
         now, pods = time.time(), tuple(self._pods.values())
-        self._end_seen = {pod.uid: self._end_seen.get(pod.uid, now) for pod in pods if pod.ended_at is not None}
+        self._end_observed_at = {
+            pod.uid: self._end_observed_at.get(pod.uid, now) for pod in pods if pod.ended_at is not None
+        }
         trials = self._trials.values()
         there = {trial.metadata.uid for trial in trials}
-        self._gone = {uid: pod for uid, pod in self._gone.items() if uid in there}
-        return World(
+        self._deleted_pods = {uid: pod for uid, pod in self._deleted_pods.items() if uid in there}
+        return ClusterState(
             now=now,
             jobs=jobs,
-            trials=tuple(trial for trial in trials if of_its_job(trial, by_key)),
+            trials=tuple(trial for trial in trials if belongs_to_job(trial, by_key)),
             pods=pods,
             nodes=nodes,
-            silent=frozenset(node.metadata.name for node in nodes if self._is_silent(node.metadata.name)),
-            end_seen=self._end_seen,
-            leases=tuple(self._leases.values()),
-            gone=dict(self._gone),
-            turns=self._turns.look(nodes, now),
+            unresponsive=frozenset(node.metadata.name for node in nodes if self._is_unresponsive(node.metadata.name)),
+            end_observed_at=self._end_observed_at,
+            reservations=tuple(self._reservation_pods.values()),
+            deleted_pods=dict(self._deleted_pods),
+            holder_since=self._holder_times.update(nodes, now),
         )
 
-    def _pod_changed(self, _: Key, before: SeenPod | None, after: SeenPod | None) -> None:
+    def _pod_changed(self, _: Key, before: PodState | None, after: PodState | None) -> None:
         """Keep the last state of a deleted pod: a pod may end and be deleted between two reconciles."""
         if before is None or (after is not None and after.uid == before.uid):
             return
-        known = self._gone.get(before.trial_uid)
+        known = self._deleted_pods.get(before.trial_uid)
         if known is None or known.attempt <= before.attempt:
-            self._gone[before.trial_uid] = before
+            self._deleted_pods[before.trial_uid] = before
 
-    def _fresh(self, node: GPUNode) -> GPUNode:
+    def _with_written(self, node: GPUNode) -> GPUNode:
         """Return the node with the run queues that were written last, until the cache shows them."""
         written = self._written.get(node.metadata.name)
         if written is None:
@@ -160,27 +170,27 @@ class Mirror:
         if written.uid != node.metadata.uid or node.spec.epoch >= written.spec.epoch:
             del self._written[node.metadata.name]
             return node
-        ours: dict[str, Any] = {"epoch": written.spec.epoch}  # fields that a person set meanwhile are kept
+        fields: dict[str, Any] = {"epoch": written.spec.epoch}  # fields that a person set meanwhile are kept
         if time.monotonic() - written.at <= REMEMBER_SECONDS:
-            ours["gpus"] = written.spec.gpus
-        return node.model_copy(update={"spec": node.spec.model_copy(update=ours)})
+            fields["gpus"] = written.spec.gpus
+        return node.model_copy(update={"spec": node.spec.model_copy(update=fields)})
 
-    def _is_silent(self, node: str) -> bool:
+    def _is_unresponsive(self, node: str) -> bool:
         """Return True if the agent's heartbeat is too old.
 
         A changed renewTime counts from when the operator observed it, because the clocks of nodes differ.
         """
-        lease = self._beats.get(self._settings.namespace, LEASE_PREFIX + node)
-        if lease is None:
+        reservation = self._heartbeats.get(self._settings.namespace, HEARTBEAT_PREFIX + node)
+        if reservation is None:
             return True
         now = time.monotonic()
-        renewed = lease.spec.renew_time
-        before = self._heard.get(node)
+        renewed = reservation.spec.renew_time
+        before = self._last_heartbeats.get(node)
         if before is None or before[0] != renewed:
             # a heartbeat that was old when it was first observed must not count as fresh
             age = 0.0 if before is not None or renewed is None else max(0.0, time.time() - renewed.timestamp())
-            self._heard[node] = (renewed, now - age)
-        return now - self._heard[node][1] > self._settings.agent_stale_seconds
+            self._last_heartbeats[node] = (renewed, now - age)
+        return now - self._last_heartbeats[node][1] > self._settings.agent_stale_seconds
 
 
 def _job(payload: Mapping[str, Any]) -> HyperParamJob:

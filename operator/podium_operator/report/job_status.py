@@ -14,36 +14,36 @@ from podium_core.domain.snapshot import Point, TrialKey
 from podium_core.planning.eta import Eta
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_operator.observe.cluster_state import trial_key
-from podium_operator.observe.observation import Sight
+from podium_operator.observe.observation import Observation
 from podium_operator.observe.snapshot import ACCEPTED, FINISHED, is_accepted, is_finished
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.trial_state import TrialState
 from podium_operator.report.trial_status import timestamp
-from podium_operator.reservations.condition import Leased
+from podium_operator.reservations.condition import ReservationCondition
 
 Manifest = dict[str, Any]
 END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python and RFC 3339 have four-digit years
 _WAITING = (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED)
-_AT_WORK = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
+_ON_GPU = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
 
 
 def job_status(
     job: HyperParamJob,
-    trials: Sequence[SeenTrial],
-    sights: Mapping[TrialKey, Sight],
+    trials: Sequence[TrialState],
+    observations: Mapping[TrialKey, Observation],
     *,
     now: float,
     size: int,
     eta: Eta | None = None,
     end: EndJob | None = None,
-    leased: Leased | None = None,
+    reservation_condition: ReservationCondition | None = None,
     left_out: str | None = None,
 ) -> Manifest:
     """Return the job's status.
 
-    `size`: the largest number of trials; `end`: the planner ended the job in this reconcile; `leased`: None where the
-    GPUs are dedicated to Podium; `left_out`: why nothing was planned for the job, if so.
+    `size`: the largest number of trials; `end`: the planner ended the job in this reconcile; `reservation_condition`:
+    None where the GPUs are dedicated to Podium; `left_out`: why nothing was planned for the job, if so.
     """
-    phases = Counter(sights[trial_key(trial)].phase for trial in trials)
+    phases = Counter(observations[trial_key(trial)].phase for trial in trials)
     done = sum(phases[phase] for phase in FINAL)
     phase, reason, message = _phase(job, phases, done, size, end)
     training = sum(trial.status.gpu_seconds for trial in trials)
@@ -56,7 +56,7 @@ def job_status(
         "trials": {
             "created": len(trials),
             "pending": sum(phases[p] for p in _WAITING),
-            "running": sum(phases[p] for p in _AT_WORK),
+            "running": sum(phases[p] for p in _ON_GPU),
             "suspended": phases[TrialPhase.SUSPENDED],
             "succeeded": phases[TrialPhase.SUCCEEDED],
             "failed": phases[TrialPhase.FAILED],
@@ -64,13 +64,20 @@ def job_status(
         "done": f"{done}/{size}",
         "gpuSeconds": {"training": round(training, 3), "switching": round(switching, 3)},
         "gpuHours": round(training / 3600, 3),
-        "lostWork": _lost(trials),
+        "lostWork": _lost_work(trials),
         "suspensions": sum(t.status.suspensions.count for t in trials),
         "conditions": [_condition(job, "Complete", phase in FINISHED, reason, message, now)],
     }
-    if leased is not None and phase not in FINISHED:
-        told = _condition(job, "GPUsReserved", leased.complete, leased.reason, leased.message, now)
-        status["conditions"].append(told)
+    if reservation_condition is not None and phase not in FINISHED:
+        condition = _condition(
+            job,
+            "GPUsReserved",
+            reservation_condition.complete,
+            reservation_condition.reason,
+            reservation_condition.message,
+            now,
+        )
+        status["conditions"].append(condition)
     if left_out is not None and phase not in FINISHED:
         text = f"{left_out}: the job is left unchanged and its pods stay. Set another spec.policy.name to continue."
         status["conditions"].append(_condition(job, "Ranked", False, "PolicyFailed", text, now))
@@ -91,10 +98,13 @@ def job_status(
     return status
 
 
-def _lost(trials: Sequence[SeenTrial]) -> Manifest:
+def _lost_work(trials: Sequence[TrialState]) -> Manifest:
     """Return the lost work of all trials."""
-    losses = [trial.status.lost_work for trial in trials]
-    return {"steps": sum(one.steps for one in losses), "gpuSeconds": round(sum(one.gpu_seconds for one in losses), 3)}
+    lost_work = [trial.status.lost_work for trial in trials]
+    return {
+        "steps": sum(one.steps for one in lost_work),
+        "gpuSeconds": round(sum(one.gpu_seconds for one in lost_work), 3),
+    }
 
 
 def _phase(
@@ -115,7 +125,7 @@ def _phase(
     if job.spec.suspend:
         return "Suspended", "SuspendedByUser", "spec.suspend is set: the trials hold no GPU and keep their progress."
     live = sum(phases.values()) - done
-    if done or sum(phases[p] for p in (*_AT_WORK, TrialPhase.SUSPENDED)):
+    if done or sum(phases[p] for p in (*_ON_GPU, TrialPhase.SUSPENDED)):
         return "Running", "TrialsRunning", f"{done} of {size} trials have ended, {live} are under way."
     waiting = "No trial has had a time slice on a GPU yet." if live else "No trial exists yet: no slot is free."
     return "Pending", "WaitingForGPU", waiting
@@ -136,10 +146,10 @@ def _condition(job: HyperParamJob, kind: str, holds: bool, reason: str, message:
     }
 
 
-def _best(job: HyperParamJob, trials: Sequence[SeenTrial]) -> Manifest | None:
+def _best(job: HyperParamJob, trials: Sequence[TrialState]) -> Manifest | None:
     """Return the best trial; of several that are equal the one with the lowest number."""
     maximize = job.spec.objective.direction is Direction.MAXIMIZE
-    found: tuple[Point, SeenTrial] | None = None
+    found: tuple[Point, TrialState] | None = None
     for trial in sorted(trials, key=lambda t: t.spec.number):
         point = trial.best(maximize)
         if point is not None and (found is None or better(point.value, found[0].value, maximize)):

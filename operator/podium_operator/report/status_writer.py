@@ -20,14 +20,14 @@ from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
 from podium_core.planning.eta import estimate
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Migration, Rebalanced
-from podium_operator.jobs.events import Announcements
+from podium_operator.jobs.events import EventRecorder
 from podium_operator.metrics import Metrics
-from podium_operator.observe.cluster_state import World, job_key, trial_key
-from podium_operator.observe.observation import Sight
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
+from podium_operator.observe.observation import Observation
+from podium_operator.observe.trial_state import TrialState
 from podium_operator.report.job_status import job_status
 from podium_operator.report.trial_status import trial_status
-from podium_operator.reservations.condition import Leased
+from podium_operator.reservations.condition import ReservationCondition
 
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 Manifest = dict[str, Any]
 
 
-class Statuses:
+class StatusWriter:
     """Writes statuses and the Events about them."""
 
     def __init__(self, api: Api, interval: float, metrics: Metrics) -> None:
@@ -45,68 +45,68 @@ class Statuses:
         self._interval = interval
         self._metrics = metrics
         self._written: dict[str, tuple[float, Manifest]] = {}
-        self._announcements = Announcements(api)
+        self._event_recorder = EventRecorder(api)
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
 
     async def write(
         self,
-        world: World,
-        sights: Mapping[TrialKey, Sight],
+        cluster: ClusterState,
+        observations: Mapping[TrialKey, Observation],
         snapshot: Snapshot,
-        places: Mapping[TrialKey, TrialRank],
+        rankings: Mapping[TrialKey, TrialRank],
         ends: Mapping[TrialKey, EndTrial],
         job_ends: Mapping[JobKey, EndJob],
         predicted: Mapping[TrialKey, Forecast],
-        leased: Mapping[JobKey, Leased],
-        carrying: Mapping[TrialKey, Migration],
-        levelled: Mapping[TrialKey, Rebalanced] | None = None,
+        reservation_conditions: Mapping[JobKey, ReservationCondition],
+        migration: Mapping[TrialKey, Migration],
+        rebalanced: Mapping[TrialKey, Rebalanced] | None = None,
         left_out: Mapping[JobKey, str] | None = None,
     ) -> None:
         """Write all statuses that changed, the jobs' last."""
-        calls, told = [], []
-        by_job: dict[JobKey, list[SeenTrial]] = {}
-        for trial in world.trials:
+        calls, events = [], []
+        by_job: dict[JobKey, list[TrialState]] = {}
+        for trial in cluster.trials:
             key = trial_key(trial)
             by_job.setdefault(job_key(trial), []).append(trial)
             status = trial_status(
                 trial,
-                world.job_by_key.get(job_key(trial)),
-                sights[key],
-                now=world.now,
-                place=places.get(key),
+                cluster.job_by_key.get(job_key(trial)),
+                observations[key],
+                now=cluster.now,
+                ranking=rankings.get(key),
                 end=ends.get(key),
                 predicted=predicted.get(key),
-                carrying=carrying.get(key),
-                levelled=(levelled or {}).get(key),
+                migration=migration.get(key),
+                rebalanced=(rebalanced or {}).get(key),
             )
-            calls.append(self._trial(trial, status, sights[key], world.now))
-            told.append(self._announcements.losses(trial))
-        await asyncio.gather(*calls, *told)
+            calls.append(self._trial(trial, status, observations[key], cluster.now))
+            events.append(self._event_recorder.work_lost(trial))
+        await asyncio.gather(*calls, *events)
         jobs = []  # last: when a job has ended, its trials have reported how they ended
         for view in snapshot.jobs:
-            job = world.job_by_key[view.key]
+            job = cluster.job_by_key[view.key]
             mine = by_job.get(view.key, [])
-            about = job_ends.get(view.key), leased.get(view.key), (left_out or {}).get(view.key)
-            jobs.append(self._job(world, job, view, mine, sights, snapshot, *about))
+            about = job_ends.get(view.key), reservation_conditions.get(view.key), (left_out or {}).get(view.key)
+            jobs.append(self._job(cluster, job, view, mine, observations, snapshot, *about))
         await asyncio.gather(*jobs)
-        self._forget(world)
-        self._count(world, sights)
+        self._forget(cluster)
+        self._count(cluster, observations)
 
-    async def _trial(self, trial: SeenTrial, status: Manifest, sight: Sight, now: float) -> None:
+    async def _trial(self, trial: TrialState, status: Manifest, observation: Observation, now: float) -> None:
         if await self._apply(TRIALS, trial, trial.status.phase.value, status, now):
-            for end in sight.unwritten:
-                await self._announcements.requeued(trial, end.reason, end.message)
+            for end in observation.unreported_ends:
+                await self._event_recorder.requeued(trial, end.reason, end.message)
 
     async def _job(
         self,
-        world: World,
+        cluster: ClusterState,
         job: HyperParamJob,
         view: JobView,
-        trials: list[SeenTrial],
-        sights: Mapping[TrialKey, Sight],
+        trials: list[TrialState],
+        observations: Mapping[TrialKey, Observation],
         snapshot: Snapshot,
         end: EndJob | None,
-        leased: Leased | None,
+        reservation_condition: ReservationCondition | None,
         left_out: str | None,
     ) -> bool:
         try:
@@ -114,24 +114,24 @@ class Statuses:
             status = job_status(
                 job,
                 trials,
-                sights,
-                now=world.now,
+                observations,
+                now=cluster.now,
                 size=view.max_trials,
                 eta=eta,
                 end=end,
-                leased=leased,
+                reservation_condition=reservation_condition,
                 left_out=left_out,
             )
         except Exception as error:  # an inconsistent job does not affect the others
             log.error("the status of job %s/%s was not written: %r", job.metadata.namespace, job.metadata.name, error)
             return False
-        written = await self._apply(JOBS, job, job.status.phase, status, world.now)
+        written = await self._apply(JOBS, job, job.status.phase, status, cluster.now)
         if written:
-            await self._announcements.best(job, status)
+            await self._event_recorder.leader_changed(job, status)
         return written
 
     async def _apply(
-        self, resource: Resource, item: SeenTrial | HyperParamJob, stored: str, status: Manifest, now: float
+        self, resource: Resource, item: TrialState | HyperParamJob, stored: str, status: Manifest, now: float
     ) -> bool:
         """Apply the status unless it is unchanged or can wait; return True if it was written."""
         meta = item.metadata
@@ -157,22 +157,22 @@ class Statuses:
             return False
         self._written[meta.uid] = (now, status)
         if stored != status["phase"]:
-            await self._announcements.phase(resource, item, stored, status)
-        if isinstance(item, SeenTrial):
-            await self._announcements.carrying(item, status)
+            await self._event_recorder.phase_changed(resource, item, stored, status)
+        if isinstance(item, TrialState):
+            await self._event_recorder.migration_changed(item, status)
         return True
 
-    def _forget(self, world: World) -> None:
-        there = {trial.metadata.uid for trial in world.trials} | {job.metadata.uid for job in world.jobs}
+    def _forget(self, cluster: ClusterState) -> None:
+        there = {trial.metadata.uid for trial in cluster.trials} | {job.metadata.uid for job in cluster.jobs}
         for uid in self._written.keys() - there:
             del self._written[uid]
-        self._announcements.forget(there)
+        self._event_recorder.forget(there)
 
-    def _count(self, world: World, sights: Mapping[TrialKey, Sight]) -> None:
-        phases = Counter(sight.phase for sight in sights.values())
+    def _count(self, cluster: ClusterState, observations: Mapping[TrialKey, Observation]) -> None:
+        phases = Counter(observation.phase for observation in observations.values())
         for phase in TrialPhase:
             self._metrics.trials.labels(phase.value).set(phases[phase])
-        jobs = Counter(job.status.phase for job in world.jobs)
+        jobs = Counter(job.status.phase for job in cluster.jobs)
         for name in ("Pending", "Running", "Suspended", "Succeeded", "Failed", "Refused"):
             self._metrics.jobs.labels(name).set(jobs[name])
 

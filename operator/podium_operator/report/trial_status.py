@@ -16,8 +16,8 @@ from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import Migration, Rebalanced
-from podium_operator.observe.observation import Sight
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.observation import Observation
+from podium_operator.observe.trial_state import TrialState
 
 Manifest = dict[str, Any]
 
@@ -28,55 +28,57 @@ def timestamp(seconds: float) -> str:
 
 
 def trial_status(
-    trial: SeenTrial,
+    trial: TrialState,
     job: HyperParamJob | None,
-    sight: Sight,
+    observation: Observation,
     *,
     now: float,
-    place: TrialRank | None = None,
+    ranking: TrialRank | None = None,
     end: EndTrial | None = None,
     predicted: Forecast | None = None,
-    carrying: Migration | None = None,
-    levelled: Rebalanced | None = None,
+    migration: Migration | None = None,
+    rebalanced: Rebalanced | None = None,
 ) -> Manifest:
     """Return the operator's part of the status.
 
-    `place`: rank and its reason; `end`: the planner ended the trial in this reconcile; `predicted`: forecast of the
-    final value while the trial runs; `carrying`: its live migration; `levelled`: its last move by rebalancing.
+    `ranking`: rank and its reason; `end`: the planner ended the trial in this reconcile; `predicted`: forecast of the
+    final value while the trial runs; `migration`: its live migration; `rebalanced`: its last move by rebalancing.
     """
     stored = trial.status
-    phase = end.phase if end else sight.phase
+    phase = end.phase if end else observation.phase
     if job is not None and job.spec.gpus.per_trial == 0:
-        place = _unranked(place)
-    reason, message = _why(trial, sight, place, end)
+        ranking = _unranked(ranking)
+    reason, message = _reason_and_message(trial, observation, ranking, end)
     status: Manifest = {
         "phase": phase.value,
         "reason": reason,
         "message": message,
-        "attempt": sight.attempt,
-        "failures": sight.failures,
+        "attempt": observation.attempt,
+        "failures": observation.failures,
     }
-    if sight.disruptions is not None:
-        status["disruptions"] = sight.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if carrying is not None:
-        status["migration"] = carrying.model_dump(mode="json", by_alias=True)
-    if levelled is not None:
-        status["rebalanced"] = levelled.model_dump(mode="json", by_alias=True)
+    if observation.disruptions is not None:
+        status["disruptions"] = observation.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if migration is not None:
+        status["migration"] = migration.model_dump(mode="json", by_alias=True)
+    if rebalanced is not None:
+        status["rebalanced"] = rebalanced.model_dump(mode="json", by_alias=True)
     if phase in FINAL:
         # a finished trial keeps its node, GPUs and last rank
-        status |= _kept(trial)
-        ended = sight.ended_at if sight.ended_at is not None and end is None else now
+        status |= _kept_fields(trial)
+        ended = observation.ended_at if observation.ended_at is not None and end is None else now
         status["finishedAt"] = _iso(stored.finished_at) or timestamp(ended)
-    elif place is not None and place.rank:
-        status["rank"] = place.rank
-    pod = sight.pod
+    elif ranking is not None and ranking.rank:
+        status["rank"] = ranking.rank
+    pod = observation.pod
     if pod is not None:
         status["pod"] = pod.name
-        if sight.node:
-            status["node"] = sight.node
-        if sight.gpus:
-            status["gpus"] = list(sight.gpus)
-    started = _iso(stored.started_at) or (timestamp(now) if sight.started or phase is TrialPhase.SUCCEEDED else None)
+        if observation.node:
+            status["node"] = observation.node
+        if observation.gpus:
+            status["gpus"] = list(observation.gpus)
+    started = _iso(stored.started_at) or (
+        timestamp(now) if observation.started or phase is TrialPhase.SUCCEEDED else None
+    )
     if started:
         status["startedAt"] = started
     best = _best(trial, job)
@@ -84,25 +86,25 @@ def trial_status(
         status["best"] = {"step": best.step, "value": best.value}
     if predicted is not None and phase not in FINAL:
         status["predicted"] = {"value": predicted.median, "low": predicted.low, "high": predicted.high}
-    conditions = _exceeded(trial, sight, now)
+    conditions = _memory_conditions(trial, observation, now)
     if phase is TrialPhase.SUCCEEDED and job is not None:
-        conditions += _unavailable(trial, job, status["finishedAt"])
+        conditions += _metrics_conditions(trial, job, status["finishedAt"])
     if conditions:
         status["conditions"] = conditions
     return status
 
 
-def _exceeded(trial: SeenTrial, sight: Sight, now: float) -> list[Manifest]:
+def _memory_conditions(trial: TrialState, observation: Observation, now: float) -> list[Manifest]:
     """Return the condition that the trial ran out of GPU memory once; it stays: the next attempt gets whole GPUs."""
     stored = [one for one in trial.status.conditions if one.type == GPU_MEMORY_EXCEEDED]
     if stored:
         return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in stored]
-    if sight.reason != GPU_MEMORY_EXCEEDED or sight.phase not in (TrialPhase.REQUEUED, TrialPhase.FAILED):
+    if observation.reason != GPU_MEMORY_EXCEEDED or observation.phase not in (TrialPhase.REQUEUED, TrialPhase.FAILED):
         return []
-    return [_condition(GPU_MEMORY_EXCEEDED, "OutOfMemory", sight.message, timestamp(now))]
+    return [_condition(GPU_MEMORY_EXCEEDED, "OutOfMemory", observation.message, timestamp(now))]
 
 
-def _unavailable(trial: SeenTrial, job: HyperParamJob, since: str) -> list[Manifest]:
+def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> list[Manifest]:
     """Return the condition of a trial that ended well without printing all of its metrics.
 
     Most often a metric's name is misspelled. Without the objective the trial is worthless.
@@ -127,28 +129,32 @@ def _condition(kind: str, reason: str, message: str, since: str) -> Manifest:
     return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}
 
 
-def _unranked(place: TrialRank | None) -> TrialRank | None:
+def _unranked(ranking: TrialRank | None) -> TrialRank | None:
     """Return the rank entry of a trial without a GPU: it is not ranked, but why it has no pod yet still counts."""
-    if place is None or place.reason != "NoGPUAssigned":
-        return None if place is None else replace(place, rank=0)
+    if ranking is None or ranking.reason != "NoGPUAssigned":
+        return None if ranking is None else replace(ranking, rank=0)
     message = "The trial takes no GPU, so it is not ranked and never suspended."
-    return replace(place, rank=0, reason="NotRanked", message=message)
+    return replace(ranking, rank=0, reason="NotRanked", message=message)
 
 
-def _why(trial: SeenTrial, sight: Sight, place: TrialRank | None, end: EndTrial | None) -> tuple[str, str]:
+def _reason_and_message(
+    trial: TrialState, observation: Observation, ranking: TrialRank | None, end: EndTrial | None
+) -> tuple[str, str]:
     if end is not None:
         return end.reason, end.message
     stored = trial.status
     if stored.phase in FINAL:
         return stored.reason, stored.message
-    if sight.phase in FINAL or (sight.phase is TrialPhase.REQUEUED and stored.phase is not TrialPhase.REQUEUED):
-        return sight.reason, sight.message
-    if place is None or sight.trouble:
-        return sight.reason, sight.message
-    return place.reason, place.message
+    if observation.phase in FINAL or (
+        observation.phase is TrialPhase.REQUEUED and stored.phase is not TrialPhase.REQUEUED
+    ):
+        return observation.reason, observation.message
+    if ranking is None or observation.problem:
+        return observation.reason, observation.message
+    return ranking.reason, ranking.message
 
 
-def _kept(trial: SeenTrial) -> Manifest:
+def _kept_fields(trial: TrialState) -> Manifest:
     stored = trial.status
     kept: Manifest = {}
     if stored.pod:
@@ -162,7 +168,7 @@ def _kept(trial: SeenTrial) -> Manifest:
     return kept
 
 
-def _best(trial: SeenTrial, job: HyperParamJob | None) -> Point | None:
+def _best(trial: TrialState, job: HyperParamJob | None) -> Point | None:
     if job is None:
         return None
     return trial.best(job.spec.objective.direction is Direction.MAXIMIZE)

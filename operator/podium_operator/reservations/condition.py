@@ -11,7 +11,7 @@ from podium_core.planning.gpu_reservations import Demand, Reservation
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class ReservationCondition:
     """Content of the condition. `complete`: as many GPUs are reserved as can be used and are allowed."""
 
     complete: bool
@@ -19,31 +19,37 @@ class Leased:
     message: str
 
 
-def leased(
-    demand: Demand, leases: Sequence[Reservation], refusal: str = "", evicted: str = "", unscheduled: str = ""
-) -> Leased:
+def reservation_condition(
+    demand: Demand,
+    reservations: Sequence[Reservation],
+    refusal: str = "",
+    preempted_by: str = "",
+    unscheduled: str = "",
+) -> ReservationCondition:
     """Return the condition of one pool.
 
-    `refusal`: the API server's message about the last reservation pod; `evicted`: what preempted the last reservation;
-    `unscheduled`: the scheduler's message about a pod that waits.
+    `refusal`: the API server's message about the last reservation pod; `preempted_by`: what preempted the last
+    reservation; `unscheduled`: the scheduler's message about a pod that waiting.
     """
-    states = Counter(lease.state for lease in leases)
+    states = Counter(reservation.state for reservation in reservations)
     wanted, held = min(demand.gpus, demand.max_gpus), states[ReservationState.HELD]
     text = f"{held} of {wanted} GPUs that the trials can use are reserved"
     if demand.gpus > demand.max_gpus:
         text += f" ({demand.gpus} could be used, {demand.max_gpus} are allowed)"
     if held >= wanted:
-        return Leased(True, "Held" if wanted else "NoDemand", f"{text}.")
+        return ReservationCondition(True, "Held" if wanted else "NoDemand", f"{text}.")
     more = f" The API server refuses another reservation pod for now: {refusal}" if refusal else ""
     if states[ReservationState.ASKED]:
-        waits = f"{text}, {states[ReservationState.ASKED]} requested. {unscheduled}".strip()
-        return Leased(False, "WaitingForGPU", f"{waits}{more}")
+        waiting = f"{text}, {states[ReservationState.ASKED]} requested. {unscheduled}".strip()
+        return ReservationCondition(False, "WaitingForGPU", f"{waiting}{more}")
     if states[ReservationState.STARTING]:
-        return Leased(False, "Starting", f"{text}, {states[ReservationState.STARTING]} starting.{more}")
+        return ReservationCondition(False, "Starting", f"{text}, {states[ReservationState.STARTING]} starting.{more}")
     if refusal:
-        return Leased(False, "QuotaExceeded" if "exceeded quota" in refusal else "ReservationRefused", f"{text}.{more}")
-    if evicted:
-        return Leased(
-            False, "ReservationPreempted", f"{text}. One was preempted ({evicted}); Podium requests another soon."
+        return ReservationCondition(
+            False, "QuotaExceeded" if "exceeded quota" in refusal else "ReservationRefused", f"{text}.{more}"
         )
-    return Leased(False, "Requesting", f"{text}.")
+    if preempted_by:
+        return ReservationCondition(
+            False, "ReservationPreempted", f"{text}. One was preempted ({preempted_by}); Podium requests another soon."
+        )
+    return ReservationCondition(False, "Requesting", f"{text}.")

@@ -29,11 +29,11 @@ from podium_core.planning.gpu_reservations import (
 )
 from podium_operator.jobs.events import emit
 from podium_operator.metrics import Metrics
-from podium_operator.observe.cluster_state import World
-from podium_operator.observe.reservation_state import SeenLease
-from podium_operator.reservations.condition import Leased, leased
-from podium_operator.reservations.demand import Wish, asks_for_gpus, leases_of, pool_of, wishes
-from podium_operator.reservations.reservation_pod import UNNEEDED_ANNOTATION, make_lease_pod
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.reservation_state import ReservationPodState
+from podium_operator.reservations.condition import ReservationCondition, reservation_condition
+from podium_operator.reservations.demand import PoolDemand, needs_gpus, pool_demands, pool_of, reservations_from
+from podium_operator.reservations.reservation_pod import UNNEEDED_ANNOTATION, make_reservation_pod
 from podium_operator.settings import OperatorSettings
 
 MANAGER = "podium-operator"
@@ -42,179 +42,191 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
+class _Refusal:
     """Refusal of a pool's reservation pod by the API server (a quota, a webhook); retries become less frequent."""
 
     message: str
     times: int
-    again_at: float
+    retry_at: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _Preemption:
     """Last preempted reservation of a pool. `steps`: all steps that the namespace's trials had done by then."""
 
-    evicted: PoolPreemptions
+    preemptions: PoolPreemptions
     steps: float
-    by: str
+    cause: str
 
     @property
-    def again_at(self) -> float:
+    def retry_at(self) -> float:
         """Time before which no reservation is requested."""
-        return self.evicted.last + retry_delay(self.evicted.consecutive)
+        return self.preemptions.last + retry_delay(self.preemptions.consecutive)
 
 
-class Leasing:
+class ReservationController:
     """Requests and releases reservations; with dedicated GPUs it releases those that exist."""
 
     def __init__(self, api: Api, settings: OperatorSettings, metrics: Metrics) -> None:
         self._api = api
         self._settings = settings
         self._metrics = metrics
-        self._refused: dict[Pool, _Refused] = {}
-        self._taken: dict[Pool, _Taken] = {}
+        self._refused: dict[Pool, _Refusal] = {}
+        self._preemptions: dict[Pool, _Preemption] = {}
         self._counted: set[str] = set()  # uids whose end was recorded
-        self._given_back: set[str] = set()
-        self._seen: Mapping[str, SeenLease] | None = None  # by uid, in the last reconcile; None: there was none yet
+        self._released: set[str] = set()
+        self._seen: Mapping[str, ReservationPodState] | None = (
+            None  # by uid, in the last reconcile; None: there was none yet
+        )
 
-    async def once(self, world: World, snapshot: Snapshot) -> tuple[Mapping[JobKey, Leased], float | None]:
+    async def reconcile(
+        self, cluster: ClusterState, snapshot: Snapshot
+    ) -> tuple[Mapping[JobKey, ReservationCondition], float | None]:
         """Reconcile. Return each job's condition, and when to reconcile again if nothing happens before."""
-        asks = self._settings.gpu_mode == "reservations"
-        wished = wishes(snapshot, self._settings.reservation_max) if asks else {}
-        demand = {pool: wish.demand for pool, wish in wished.items()}
-        leases = leases_of(world.leases, world.nodes, world.now, world.silent)
-        await self._look_at_ends(world)
+        requests = self._settings.gpu_mode == "reservations"
+        demand_by_pool = pool_demands(snapshot, self._settings.reservation_max) if requests else {}
+        demand = {pool: pool_demand.demand for pool, pool_demand in demand_by_pool.items()}
+        reservations = reservations_from(cluster.reservations, cluster.nodes, cluster.now, cluster.unresponsive)
+        await self._record_ends(cluster)
         # a namespace that requests nothing any more is forgotten once its pause is over
-        self._taken = {pool: one for pool, one in self._taken.items() if pool in demand or world.now < one.again_at}
-        evicted = {pool: taken.evicted for pool, taken in self._taken.items()}
-        planned = plan_reservations(demand, leases, evicted, world.now)
-        asked = {action.pool for action in planned.actions if isinstance(action, RequestReservation)}
-        self._refused = {pool: refused for pool, refused in self._refused.items() if pool in asked}
-        by_name = {(one.pool.namespace, one.name): one for one in world.leases}
+        self._preemptions = {
+            pool: one for pool, one in self._preemptions.items() if pool in demand or cluster.now < one.retry_at
+        }
+        preemptions = {pool: preemption.preemptions for pool, preemption in self._preemptions.items()}
+        planned = plan_reservations(demand, reservations, preemptions, cluster.now)
+        requested = {action.pool for action in planned.actions if isinstance(action, RequestReservation)}
+        self._refused = {pool: refused for pool, refused in self._refused.items() if pool in requested}
+        by_name = {(one.pool.namespace, one.name): one for one in cluster.reservations}
         for action in planned.actions:
             if isinstance(action, RequestReservation):
-                await self._ask(world, action, wished[action.pool])
+                await self._request(cluster, action, demand_by_pool[action.pool])
             else:
                 await self._change(by_name[action.lease.pool.namespace, action.lease.name], action)
-        wakes = [refused.again_at for refused in self._refused.values()]
-        wakes += [planned.wake_at] if planned.wake_at is not None else []
-        self._count(leases)
-        words = {
-            pool: leased(
+        wake_times = [refused.retry_at for refused in self._refused.values()]
+        wake_times += [planned.wake_at] if planned.wake_at is not None else []
+        self._count(reservations)
+        conditions = {
+            pool: reservation_condition(
                 wanted,
-                [lease for lease in leases if lease.pool == pool],
+                [reservation for reservation in reservations if reservation.pool == pool],
                 self._refused[pool].message if pool in self._refused else "",
-                taken.by if (taken := self._taken.get(pool)) is not None and world.now < taken.again_at else "",
-                next((one.unscheduled for one in world.leases if one.pool == pool and one.unscheduled), ""),
+                preemption.cause
+                if (preemption := self._preemptions.get(pool)) is not None and cluster.now < preemption.retry_at
+                else "",
+                next((one.unscheduled for one in cluster.reservations if one.pool == pool and one.unscheduled), ""),
             )
             for pool, wanted in demand.items()
         }
-        told = {job.key: words[pool] for job in snapshot.jobs if asks_for_gpus(job) and (pool := pool_of(job)) in words}
-        return told, min(wakes, default=None)
+        by_job = {
+            job.key: conditions[pool]
+            for job in snapshot.jobs
+            if needs_gpus(job) and (pool := pool_of(job)) in conditions
+        }
+        return by_job, min(wake_times, default=None)
 
-    async def _look_at_ends(self, world: World) -> None:
+    async def _record_ends(self, cluster: ClusterState) -> None:
         """Record each preemption once, and delete reservation pods that ended by themselves."""
-        there = {one.uid: one for one in world.leases}
+        there = {one.uid: one for one in cluster.reservations}
         if self._seen is None:
             # an earlier operator may have released these; the cluster marks preempted pods itself
-            self._given_back |= {one.uid for one in world.leases if one.deleting and not one.taken}
-        known = self._counted | self._given_back
-        between = [one for uid, one in (self._seen or {}).items() if uid not in there and uid not in known]
+            self._released |= {one.uid for one in cluster.reservations if one.deleting and not one.preempted_by}
+        known = self._counted | self._released
+        vanished = [one for uid, one in (self._seen or {}).items() if uid not in there and uid not in known]
         self._seen = there
         self._counted &= there.keys()
-        self._given_back &= there.keys()
-        for one in between:  # ended and gone since the last reconcile
-            await self._was_taken(world, one)
-        for one in world.leases:
-            if one.over and not one.deleting:
+        self._released &= there.keys()
+        for one in vanished:  # ended and gone since the last reconcile
+            await self._record_preemption(cluster, one)
+        for one in cluster.reservations:
+            if one.ended and not one.deleting:
                 await self._delete(one)
-            if one.uid in self._counted or not (one.deleting or one.over):
+            if one.uid in self._counted or not (one.deleting or one.ended):
                 continue
             self._counted.add(one.uid)
-            if one.uid not in self._given_back:
-                await self._was_taken(world, one)
+            if one.uid not in self._released:
+                await self._record_preemption(cluster, one)
 
-    async def _was_taken(self, world: World, one: SeenLease) -> None:
-        steps = sum(t.status.last_step or 0.0 for t in world.trials if t.metadata.namespace == one.pool.namespace)
-        before = self._taken.get(one.pool)
+    async def _record_preemption(self, cluster: ClusterState, one: ReservationPodState) -> None:
+        steps = sum(t.status.last_step or 0.0 for t in cluster.trials if t.metadata.namespace == one.pool.namespace)
+        before = self._preemptions.get(one.pool)
         consecutive = 1
         if before is not None and steps <= before.steps:
             # none was requested within the pause: this one was lost together with the last one, not after it
-            consecutive = before.evicted.consecutive + (world.now >= before.again_at)
-        by = one.taken or ("it has ended" if one.over else "it was deleted")
-        self._taken[one.pool] = _Taken(PoolPreemptions(consecutive, world.now), steps, by)
-        self._metrics.lease_events.labels("preempted").inc()
-        again = retry_delay(consecutive)
+            consecutive = before.preemptions.consecutive + (cluster.now >= before.retry_at)
+        cause = one.preempted_by or ("it has ended" if one.ended else "it was deleted")
+        self._preemptions[one.pool] = _Preemption(PoolPreemptions(consecutive, cluster.now), steps, cause)
+        self._metrics.reservation_events.labels("preempted").inc()
+        pause = retry_delay(consecutive)
         text = (
-            f"GPU reservation {one.name} was preempted ({by}). Its trials are suspended or requeued; Podium requests "
-            f"another one in {again:g} s."
+            f"GPU reservation {one.name} was preempted ({cause}). Its trials are suspended or requeued; Podium "
+            f"requests another one in {pause:g} s."
         )
         log.info("%s: %s", one.pool.namespace, text)
-        for job in world.jobs:
+        for job in cluster.jobs:
             if job.metadata.namespace == one.pool.namespace and job.status.phase in ("Pending", "Running"):
                 await emit(self._api, JOBS, job.metadata, "ReservationPreempted", text, "Warning")
 
-    async def _ask(self, world: World, ask: RequestReservation, wish: Wish) -> None:
-        refused = self._refused.get(ask.pool)
-        if refused is not None and world.now < refused.again_at:
+    async def _request(self, cluster: ClusterState, request: RequestReservation, pool_demand: PoolDemand) -> None:
+        refused = self._refused.get(request.pool)
+        if refused is not None and cluster.now < refused.retry_at:
             return
-        jobs = [job for job in world.jobs if job.metadata.namespace == ask.pool.namespace]
+        jobs = [job for job in cluster.jobs if job.metadata.namespace == request.pool.namespace]
         longest = max((job.spec.suspension.grace_period_seconds for job in jobs), default=0)
         grace = max(self._settings.reservation_grace_seconds, longest + GRACE_MARGIN)
         try:
-            await self._create(ask, grace, wish)
+            await self._create(request, grace, pool_demand)
         except ApiError as error:
             if error.conflict:
                 return  # the pod exists already, and the cache does not show it yet
             times = 1 if refused is None else refused.times + 1
-            self._refused[ask.pool] = _Refused(error.message, times, world.now + retry_delay(times))
-            self._metrics.lease_events.labels("refused").inc()
-            log.warning("GPU reservation %s/%s is refused: %s", ask.pool.namespace, ask.name, error)
+            self._refused[request.pool] = _Refusal(error.message, times, cluster.now + retry_delay(times))
+            self._metrics.reservation_events.labels("refused").inc()
+            log.warning("GPU reservation %s/%s is refused: %s", request.pool.namespace, request.name, error)
             return
-        self._refused.pop(ask.pool, None)
-        self._metrics.lease_events.labels("requested").inc()
-        log.info("GPU reservation %s/%s is requested: %s", ask.pool.namespace, ask.name, ask.message)
+        self._refused.pop(request.pool, None)
+        self._metrics.reservation_events.labels("requested").inc()
+        log.info("GPU reservation %s/%s is requested: %s", request.pool.namespace, request.name, request.message)
 
-    async def _create(self, ask: RequestReservation, grace: int, wish: Wish) -> None:
+    async def _create(self, request: RequestReservation, grace: int, pool_demand: PoolDemand) -> None:
         """Create a pod owned by the chart's PriorityClass: `helm uninstall` then removes it without an operator."""
         name = self._settings.reservation_priority_class
         owner = await self._api.get(PRIORITY_CLASSES, name)
-        manifest = make_lease_pod(
-            ask.name,
-            ask.pool,
+        manifest = make_reservation_pod(
+            request.name,
+            request.pool,
             image=self._settings.image or "",
             priority_class=name,
             owner_uid=owner["metadata"]["uid"],
             node_selector=self._settings.reservation_node_selector,
-            nodes=wish.nodes,
-            together=wish.together,
+            nodes=pool_demand.nodes,
+            together=pool_demand.together,
             grace_seconds=grace,
         )
         await self._api.create(PODS, manifest, manager=MANAGER)
 
-    async def _change(self, seen: SeenLease, action: ReleaseReservation | MarkUnneeded) -> None:
+    async def _change(self, pod: ReservationPodState, action: ReleaseReservation | MarkUnneeded) -> None:
         if isinstance(action, ReleaseReservation):
-            self._given_back.add(seen.uid)
-            self._metrics.lease_events.labels("released").inc()
-            log.info("GPU reservation %s is released: %s: %s", seen.path, action.reason, action.message)
-            await self._delete(seen)
+            self._released.add(pod.uid)
+            self._metrics.reservation_events.labels("released").inc()
+            log.info("GPU reservation %s is released: %s: %s", pod.path, action.reason, action.message)
+            await self._delete(pod)
             return
         since = action.unneeded_since
         text = None if since is None else datetime.fromtimestamp(since, UTC).isoformat()
-        about = {"uid": seen.uid, "annotations": {UNNEEDED_ANNOTATION: text}}
+        about = {"uid": pod.uid, "annotations": {UNNEEDED_ANNOTATION: text}}
         try:
-            await self._api.patch(PODS, seen.name, seen.pool.namespace, {"metadata": about}, manager=MANAGER)
+            await self._api.patch(PODS, pod.name, pod.pool.namespace, {"metadata": about}, manager=MANAGER)
         except ApiError as error:
-            log.warning("GPU reservation %s was not marked: %s", seen.path, error)
+            log.warning("GPU reservation %s was not marked: %s", pod.path, error)
 
-    async def _delete(self, seen: SeenLease) -> None:
+    async def _delete(self, pod: ReservationPodState) -> None:
         try:
-            await self._api.delete(PODS, seen.name, seen.pool.namespace, uid=seen.uid)
+            await self._api.delete(PODS, pod.name, pod.pool.namespace, uid=pod.uid)
         except ApiError as error:
             if not (error.not_found or error.conflict):
-                log.warning("GPU reservation %s was not deleted: %s", seen.path, error)
+                log.warning("GPU reservation %s was not deleted: %s", pod.path, error)
 
-    def _count(self, leases: Iterable[Reservation]) -> None:
-        states = Counter(lease.state for lease in leases)
+    def _count(self, reservations: Iterable[Reservation]) -> None:
+        states = Counter(reservation.state for reservation in reservations)
         for state in ReservationState:
-            self._metrics.leases.labels(state.value).set(states[state])
+            self._metrics.reservations.labels(state.value).set(states[state])

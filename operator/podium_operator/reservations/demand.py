@@ -15,7 +15,7 @@ from podium_core.domain.relocation import is_started
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.gpu_reservations import Demand, Pool, Reservation
 from podium_core.schema.gpunode import GPUNode, GpuStatus
-from podium_operator.observe.reservation_state import SeenLease
+from podium_operator.observe.reservation_state import ReservationPodState
 
 
 def pool_of(job: JobView) -> Pool:
@@ -23,13 +23,13 @@ def pool_of(job: JobView) -> Pool:
     return Pool(job.key.namespace, "", tuple(sorted(job.products)))
 
 
-def asks_for_gpus(job: JobView) -> bool:
+def needs_gpus(job: JobView) -> bool:
     """Return True if the job's trials need GPUs."""
     return job.accepted and not job.finished and job.gpus_per_trial > 0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PoolDemand:
     """Demand of a pool. `nodes`: the only nodes where a further GPU helps; empty: anywhere.
 
     `together`: some trials need several GPUs, and the GPUs of one trial must be on one node.
@@ -54,12 +54,13 @@ class _Need:
     together: bool = False
 
 
-def wishes(snapshot: Snapshot, most: int) -> Mapping[Pool, Wish]:
+def pool_demands(snapshot: Snapshot, max_gpus: int) -> Mapping[Pool, PoolDemand]:
     """Return the demand of each pool: GPUs with trials, and GPUs that waiting trials could use.
 
-    A pool requests at most `most` GPUs. A suspended search needs none for now. A trial that is suspended on a GPU whose
-    reservation has ended can continue only there. While such a trial waits, idle reservations do not count: another GPU
-    must be requested, on exactly that node if no other trial could use a GPU elsewhere. O(trials + jobs + GPUs).
+    A pool requests at most `max_gpus` GPUs. A suspended search needs none for now. A trial that is suspended on a GPU
+    whose reservation has ended can continue only there. While such a trial waits, idle reservations do not count:
+    another GPU must be requested, on exactly that node if no other trial could use a GPU elsewhere. O(trials + jobs +
+    GPUs).
     """
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     trials: dict[JobKey, list[TrialView]] = {}
@@ -67,10 +68,10 @@ def wishes(snapshot: Snapshot, most: int) -> Mapping[Pool, Wish]:
         trials.setdefault(trial.job, []).append(trial)
     needs: dict[Pool, _Need] = {}
     for job in snapshot.jobs:
-        if asks_for_gpus(job):
+        if needs_gpus(job):
             _add(needs.setdefault(pool_of(job), _Need()), job, trials.get(job.key, ()), gpus)
     idle = Counter(gpu.reserved_for for gpu in snapshot.gpus if gpu.reserved_for and not gpu.trials)
-    return {pool: _wish(need, idle[pool.namespace], gpus, most) for pool, need in needs.items()}
+    return {pool: _pool_demand(need, idle[pool.namespace], gpus, max_gpus) for pool, need in needs.items()}
 
 
 def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[str, GpuView]) -> None:
@@ -91,45 +92,45 @@ def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[s
     need.free += max(0, wanted) * job.gpus_per_trial
 
 
-def _wish(need: _Need, idle: int, gpus: Mapping[str, GpuView], most: int) -> Wish:
+def _pool_demand(need: _Need, idle: int, gpus: Mapping[str, GpuView], max_gpus: int) -> PoolDemand:
     free = max(need.free, idle) if need.lost else need.free
     nodes = sorted({gpus[uuid].node for uuid in need.lost if uuid in gpus}) if not need.free else ()
-    return Wish(Demand(len(need.placed) + free, most), tuple(nodes), need.together)
+    return PoolDemand(Demand(len(need.placed) + free, max_gpus), tuple(nodes), need.together)
 
 
-def leases_of(
-    seen: Iterable[SeenLease], nodes: Iterable[GPUNode], now: float, silent: Collection[str] = ()
+def reservations_from(
+    pods: Iterable[ReservationPodState], nodes: Iterable[GPUNode], now: float, unresponsive: Collection[str] = ()
 ) -> tuple[Reservation, ...]:
     """Return the reservations with their states.
 
     A reservation is held if the agent of its node names it with that GPU: pod names recur, and an unresponsive or
     deleted node may still report an older reservation pod. The cost of losing a reservation is the number of trials
-    that have to move. What the agent of a `silent` node reported of ending trials may never change.
+    that have to move. What the agent of a `unresponsive` node reported of ending trials may never change.
     """
     held = {
-        (node.metadata.name, gpu.reservation): (gpu, node.metadata.name in silent)
+        (node.metadata.name, gpu.reservation): (gpu, node.metadata.name in unresponsive)
         for node in nodes
         for gpu in node.status.gpus
         if gpu.reservation is not None
     }
     nothing = (None, False)
-    return tuple(_lease(one, *held.get((one.node, one.path), nothing), now=now) for one in seen)
+    return tuple(_reservation(one, *held.get((one.node, one.path), nothing), now=now) for one in pods)
 
 
-def _lease(seen: SeenLease, gpu: GpuStatus | None, silent: bool, *, now: float) -> Reservation:
+def _reservation(pod: ReservationPodState, gpu: GpuStatus | None, unresponsive: bool, *, now: float) -> Reservation:
     trials = gpu.trials if gpu is not None else []
     return Reservation(
-        name=seen.name,
-        pool=seen.pool,
-        state=state_of(seen, gpu),
-        since=seen.created,
+        name=pod.name,
+        pool=pod.pool,
+        state=state_of(pod, gpu),
+        since=pod.created,
         idle_since=now if gpu is not None and not trials else None,
         loss=float(len(trials)),
-        unneeded_since=seen.unneeded_since,
-        in_use=not silent and any(trial.namespace == seen.pool.namespace for trial in trials),
+        unneeded_since=pod.unneeded_since,
+        in_use=not unresponsive and any(trial.namespace == pod.pool.namespace for trial in trials),
     )
 
 
-def state_of(seen: SeenLease, gpu: GpuStatus | None) -> ReservationState:
+def state_of(pod: ReservationPodState, gpu: GpuStatus | None) -> ReservationState:
     """Return the state of one reservation."""
-    return derive_state(ReservationFacts(True, seen.bound, gpu is not None, seen.deleting, seen.over))
+    return derive_state(ReservationFacts(True, pod.bound, gpu is not None, pod.deleting, pod.ended))

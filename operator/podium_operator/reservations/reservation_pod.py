@@ -16,7 +16,7 @@ from podium_core.planning.gpu_reservations import Pool
 
 Manifest = dict[str, Any]
 
-LEASE_LABEL = "podium.dev/gpu-reservation"
+RESERVATION_LABEL = "podium.dev/gpu-reservation"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 UNNEEDED_ANNOTATION = "podium.dev/unneeded-since"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -26,12 +26,12 @@ _BESIDE_OTHERS: Manifest = {  # only preferred: if no node can hold all of them,
     "weight": 100,
     "podAffinityTerm": {
         "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchExpressions": [{"key": LEASE_LABEL, "operator": "Exists"}]},
+        "labelSelector": {"matchExpressions": [{"key": RESERVATION_LABEL, "operator": "Exists"}]},
     },
 }
 
 
-def make_lease_pod(
+def make_reservation_pod(
     name: str,
     pool: Pool,
     *,
@@ -53,7 +53,7 @@ def make_lease_pod(
     """
     if grace_seconds < 1:
         raise ValueError(f"grace_seconds must be at least 1 (got {grace_seconds}): trials need time to release the GPU")
-    labels = {LEASE_LABEL: name} | ({QUEUE_LABEL: pool.queue} if pool.queue else {})
+    labels = {RESERVATION_LABEL: name} | ({QUEUE_LABEL: pool.queue} if pool.queue else {})
     spec: Manifest = {
         "restartPolicy": "Never",
         "priorityClassName": priority_class,

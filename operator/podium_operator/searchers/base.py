@@ -18,7 +18,7 @@ Proposal = Mapping[str, Scalar]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialResult:
     """Result of a trial so far. `value`: its best value, as the metric reports it; None: no finite one.
 
     `step`: step of its last value, 0 before the first. `completed`: trained to its end. `failed`: it ended with an
@@ -33,7 +33,9 @@ class Tried:
     failed: bool = False
 
     @classmethod
-    def at(cls, phase: TrialPhase, number: int, parameters: Proposal, step: float | None, best: Point | None) -> Tried:
+    def at(
+        cls, phase: TrialPhase, number: int, parameters: Proposal, step: float | None, best: Point | None
+    ) -> TrialResult:
         """Return the result of a trial in this phase; `step` and `best` are None before the first value."""
         return cls(
             number,
@@ -48,7 +50,7 @@ class Tried:
 class Searcher(Protocol):
     """Algorithm that proposes parameters."""
 
-    def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
+    def propose(self, spec: JobSpec, number: int, tried: Sequence[TrialResult] = ()) -> Proposal | None:
         """Return the parameters of trial `number` (from 0) in the spec's order; None: nothing is left.
 
         `tried`: results of the trials that exist, by number.

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from podium_core.schema.job import JobSpec, Parameter, ParameterType, Scalar
 from podium_core.schema.search_space import grid_points
-from podium_operator.searchers.base import Proposal, Tried
+from podium_operator.searchers.base import Proposal, TrialResult
 
 
 class GridSearcher:
     """Proposes the points of the grid in order."""
 
-    def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
+    def propose(self, spec: JobSpec, number: int, tried: Sequence[TrialResult] = ()) -> Proposal | None:
         """Return point `number` of the grid, or None after the last one."""
         choices = [(parameter.name, _points(parameter)) for parameter in spec.parameters]
         chosen: dict[str, Scalar] = {}

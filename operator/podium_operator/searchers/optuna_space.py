@@ -32,11 +32,11 @@ def seed_of(seed: int, number: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
 
 
-def ask(spec: JobSpec, sampler: BaseSampler, told: Iterable[FrozenTrial] = ()) -> Proposal:
+def sample(spec: JobSpec, sampler: BaseSampler, trials: Iterable[FrozenTrial] = ()) -> Proposal:
     """Return the sampler's proposal for a study of these trials, in the spec's order. No study is kept."""
     storage, direction = optuna.storages.InMemoryStorage(), StudyDirection[spec.objective.direction.name]
     study = optuna.create_study(storage=storage, sampler=sampler, direction=direction)
-    study.add_trials(told)
+    study.add_trials(trials)
     trial = study.ask(fixed_distributions=dict(distributions(spec)))
     return {parameter.name: trial.params[parameter.name] for parameter in spec.parameters}
 

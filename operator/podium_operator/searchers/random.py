@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import optuna
 
 from podium_core.schema.job import JobSpec
-from podium_operator.searchers.base import Proposal, Tried
-from podium_operator.searchers.optuna_space import ask, seed_of
+from podium_operator.searchers.base import Proposal, TrialResult
+from podium_operator.searchers.optuna_space import sample, seed_of
 
 
 class RandomSearcher:
     """Proposes random points."""
 
-    def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
+    def propose(self, spec: JobSpec, number: int, tried: Sequence[TrialResult] = ()) -> Proposal | None:
         """Return a random point that depends only on the seed and the number."""
         sampler = optuna.samplers.RandomSampler(seed=seed_of(spec.search.seed, number))
-        return ask(spec, sampler)
+        return sample(spec, sampler)
 
     def size(self, spec: JobSpec) -> int | None:
         """Return None: the number of trials is unlimited."""

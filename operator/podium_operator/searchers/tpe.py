@@ -17,18 +17,18 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from podium_core.schema.job import JobSpec
 from podium_core.schema.search_settings import startup_trials
-from podium_operator.searchers.base import Proposal, Tried
-from podium_operator.searchers.optuna_space import ask, distributions, seed_of
+from podium_operator.searchers.base import Proposal, TrialResult
+from podium_operator.searchers.optuna_space import distributions, sample, seed_of
 from podium_operator.searchers.random import RandomSearcher
 
-MOST = 1000  # the latest trials that count: a proposal takes about 0.1 ms for each
-_PARTS = 1000  # Optuna's steps are integers: a step is counted in thousandths
+MAX_TRIALS = 1000  # the latest trials that count: a proposal takes about 0.1 ms for each
+_STEP_RESOLUTION = 1000  # Optuna's steps are integers: a step is counted in thousandths
 
 
 class TpeSearcher:
     """Proposes points by TPE."""
 
-    def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
+    def propose(self, spec: JobSpec, number: int, tried: Sequence[TrialResult] = ()) -> Proposal | None:
         """Return a proposal of `random` until `startupTrials` trials have a value, afterwards one of TPE."""
         if sum(one.value is not None for one in tried) < startup_trials(spec):
             return RandomSearcher().propose(spec, number)
@@ -37,14 +37,16 @@ class TpeSearcher:
         sampler = optuna.samplers.TPESampler(
             n_startup_trials=1, multivariate=True, constant_liar=True, seed=seed_of(spec.search.seed, number)
         )
-        return ask(spec, sampler, [told for one in tried[-MOST:] if (told := _told(one, space)) is not None])
+        return sample(
+            spec, sampler, [frozen for one in tried[-MAX_TRIALS:] if (frozen := _frozen_trial(one, space)) is not None]
+        )
 
     def size(self, spec: JobSpec) -> int | None:
         """Return None: the number of trials is unlimited."""
         return None
 
 
-def _told(one: Tried, space: Mapping[str, BaseDistribution]) -> FrozenTrial | None:
+def _frozen_trial(one: TrialResult, space: Mapping[str, BaseDistribution]) -> FrozenTrial | None:
     """Return Optuna's record of a trial; None if it failed or was created by hand with a point outside the space."""
     parameters = {name: one.parameters[name] for name in space if name in one.parameters}
     if one.failed or len(parameters) < len(space):
@@ -52,7 +54,7 @@ def _told(one: Tried, space: Mapping[str, BaseDistribution]) -> FrozenTrial | No
     if one.value is None:
         state, shown = (TrialState.PRUNED, {0: math.nan}) if one.step else (TrialState.RUNNING, {})
     else:
-        state, shown = TrialState.PRUNED, {round(_PARTS * one.step): one.value}
+        state, shown = TrialState.PRUNED, {round(_STEP_RESOLUTION * one.step): one.value}
     completed = one.completed and one.value is not None
     try:
         return create_trial(

@@ -12,7 +12,10 @@ from podium_realtime.model.network import InferenceNetwork
 
 
 class Priority(IntEnum):
-    """The two classes of tasks in DARIS. High-priority jobs are always admitted, low-priority jobs only if they fit."""
+    """The two classes of tasks in DARIS.
+
+    High-priority jobs are always admitted, low-priority jobs only if they fit.
+    """
 
     HIGH = 0
     LOW = 1

@@ -117,7 +117,7 @@ class ConvNet:
         return (3, self.spec.size, self.spec.size)
 
     def run(self, stage: int, inputs: Sequence[Array]) -> Array:
-        """Return the output of one stage from the outputs of its predecessors (for the first: the network's input)."""
+        """Return the output of one stage from its inputs: the outputs of its predecessors, or the frame."""
         weights = self._weights[stage]
         if stage == 0:
             first: Array = np.maximum(convolve(inputs[0], weights[0]), 0.0)

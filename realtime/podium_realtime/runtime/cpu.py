@@ -75,7 +75,10 @@ def core_sets(pool: Sequence[ContextSpec], cores: Sequence[int]) -> tuple[tuple[
 
 
 class CpuSession:
-    """Workers for every stream of a pool. Use it as a context manager; it ends all workers and frees all memory.
+    """Workers for every stream of a pool.
+
+    Use it as a context manager; it ends all workers and frees all memory.
+
 
     threads: threads of the BLAS library in each worker; None for as many as its context has cores.
     cores: cores to use; by default all available ones.

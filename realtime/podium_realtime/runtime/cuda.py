@@ -30,7 +30,10 @@ GRANULARITY = 8  # SMs in a group; the driver rounds up to what the device suppo
 
 
 def availability() -> Availability:
-    """Return whether this back-end can run here. Never raises: an error of a broken installation is the reason."""
+    """Return whether this back-end can run here.
+
+    Never raises: an error of a broken installation is the reason.
+    """
     try:
         return _detect()
     except Exception as error:

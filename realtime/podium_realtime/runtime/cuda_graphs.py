@@ -15,7 +15,10 @@ from typing import Any
 
 
 class StageGraphs:
-    """Captured graphs of all stages and of the whole network. They hold the activations of one frame twice.
+    """Captured graphs of all stages and of the whole network.
+
+    They hold the activations of one frame twice.
+
 
     torch: the imported module.
     stages: the network's modules.

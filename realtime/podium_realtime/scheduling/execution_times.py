@@ -19,7 +19,10 @@ SHED_DECAY = 0.01  # part of the difference to the profile by which a shed job l
 
 
 class ExecutionTimeEstimator:
-    """Estimates of execution times, updated by the dispatcher and read by the policies. All times are in seconds.
+    """Estimates of execution times, updated by the dispatcher and read by the policies.
+
+    All times are in seconds.
+
 
     sms: SMs of each context.
     use_recent: use the maximum of recent executions for stages; otherwise the profile alone.

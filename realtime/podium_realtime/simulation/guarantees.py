@@ -36,7 +36,7 @@ class GuaranteeCheck:
 
 
 def check_guarantees(seed: int, time_scale: float = 1.0) -> GuaranteeCheck:
-    """Draw a device, a pool and a task set; request admission for each task and simulate the admitted ones.
+    """Request admission for the tasks of a random set, and simulate the admitted ones.
 
     time_scale: factor on the worst-case times that the controller receives. Below 1 deadlines must be missed, which
         shows that this check can fail.

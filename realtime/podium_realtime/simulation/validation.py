@@ -113,7 +113,7 @@ def unmanaged_points(model: HarnessModel, settings: SimulationSettings) -> Itera
 
 
 def device_points(model: HarnessModel, settings: SimulationSettings) -> Iterator[ValidationPoint]:
-    """Compare rates and miss ratios of the DARIS repository, and the rate at the end of the speed-up curve."""
+    """Compare the rates and miss ratios of the DARIS repository, and the end of the speed-up curve."""
     synchronous = 1e6 / published.RESNET18_MICROSECONDS[published.DEVICE_SMS]
     simulated = scenarios.single_stream(model, 1, settings)
     yield ValidationPoint("one stream, synchronous: fps", Quantity.RATE, synchronous, simulated, True)

@@ -157,7 +157,7 @@ def test_report_from_saved_files(form: str, tmp_path: Path) -> None:
     ("change", "code", "told"),
     [
         (("", ""), Exit.OK, "valid"),
-        (("name: sweep", "name: Größe"), Exit.FAILED, 'metadata.name: "Größe" will not do'),
+        (("name: sweep", "name: Größe"), Exit.FAILED, 'metadata.name: "Größe" is not a valid name'),
         (("name: sweep, ", ""), Exit.FAILED, "metadata.name: is required"),
         (("direction: maximize", "direction: up"), Exit.FAILED, "objective.direction"),
         (("max: 8,", "max: 0,"), Exit.FAILED, "trials.max"),

@@ -115,5 +115,5 @@ def test_a_pod_that_asks_for_nothing_of_ours() -> None:
 
 
 def test_a_pod_that_cannot_be_read() -> None:
-    with pytest.raises(CliError, match=r"InvalidPod: pod default/odd: .* podium.dev/gpu='many': no quantity"):
+    with pytest.raises(CliError, match=r"InvalidPod: pod default/odd: .* podium.dev/gpu='many': not a quantity"):
         rows(pod("odd", gpus="many"))

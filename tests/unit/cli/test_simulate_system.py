@@ -54,7 +54,10 @@ def test_memory_for_one_trial_a_gpu_costs_time_and_turns(capsys: pytest.CaptureF
     assert found["40Gi"]["envelope"]["suspensions"] == 0 < found["80Gi"]["envelope"]["suspensions"]
 
 
-MOVED = "(cuda-checkpoint: 17.2 GB at 2 GB/s out and 4.9 GB/s in, 0.39 s at least, as measured on one H100; override with --suspend,"
+MOVED = (
+    "(cuda-checkpoint: 17.2 GB at 2 GB/s out and 4.9 GB/s in, 0.39 s at least, as measured on one H100; "
+    "override with --suspend,"
+)
 SWITCHES = [
     (["--method", "freeze"], "4 s + 4 s a switch, 1 search"),
     (["--method", "cuda-checkpoint", "--memory", "16Gi"], f"8.59 s + 3.51 s a switch {MOVED} --resume)"),

@@ -216,4 +216,4 @@ def test_the_line_that_says_so_is_quoted() -> None:
     end = classify_end(replace(FAILED, exit_code=1, exit_message=TORCH))
     assert "'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.'" in end.message
     seen = derive_phase(facts(P.RUNNING, EXCEEDS, retries=2))
-    assert "next in 2 s, with a GPU to itself" in seen.message
+    assert "the next attempt starts in 2 s, with a whole GPU" in seen.message

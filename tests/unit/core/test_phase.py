@@ -19,7 +19,7 @@ def test_every_pair_is_an_edge_with_reasons_or_refused(start: TrialPhase, end: T
         assert reasons
         assert all(reason.isalnum() and reason[0].isupper() for reason in reasons)
     else:
-        with pytest.raises(IllegalTransitionError, match=f"{start} cannot become {end}"):
+        with pytest.raises(IllegalTransitionError, match=f"{start} cannot change to {end}"):
             check(start, end)
 
 

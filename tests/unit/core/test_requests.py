@@ -89,5 +89,5 @@ def test_gpus_are_counted_by_the_same_rule() -> None:
 def test_what_is_no_quantity_is_named(part: str) -> None:
     odd = runs(cpu="much")
     spec = {"containers": [odd], "initContainers": [odd], "resources": odd["resources"], "overhead": {"cpu": "much"}}
-    with pytest.raises(ValueError, match="cpu='much': no quantity"):
+    with pytest.raises(ValueError, match="cpu='much': not a quantity"):
         requests_of(Pod.model_validate({"metadata": {}, "spec": {part: spec[part]}}).spec)

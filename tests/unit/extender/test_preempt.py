@@ -165,7 +165,7 @@ def test_who_leaves_is_told_what_that_may_cost_by_what_chose_it(ask: Ask) -> Non
         writing.cancel()
         return found
 
-    why = "Pod default/urgent of priority 1000 gets its share of a. If it cannot save first, 5 steps and"
+    why = "Pod default/urgent of priority 1000 gets its share of a. Without a new checkpoint, 5 steps and"
     assert [(event["involvedObject"]["uid"], event["reason"], event["message"]) for event in asyncio.run(two())] == [
         ("trial-y", "WorkAtRisk", f"{why} 10.0 GPU-seconds are lost."),
         ("trial-x", "WorkAtRisk", f"{why} 90.0 GPU-seconds are lost."),

@@ -60,7 +60,7 @@ def test_a_pod_is_a_node_and_a_number(spec: Json, cpu: int) -> None:
 
 
 def test_what_is_no_quantity_is_refused() -> None:
-    with pytest.raises(ValueError, match="no quantity"):
+    with pytest.raises(ValueError, match="not a quantity"):
         cpu_request_of({"spec": {"nodeName": "a", "containers": [container("much")]}})
 
 

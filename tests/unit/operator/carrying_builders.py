@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment, pod_payload
+from operator_builders import NOW, make_cluster_state, make_job, make_node, make_trial, moment, pod_payload
 
 from podium_core.domain.actions import Migrate
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.trial import Migration
-from podium_operator.act.migration import carryings
-from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.act.migration import migrations_to_store
+from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import observe
-from podium_operator.observe.pod_state import SeenPod, parse_pod
+from podium_operator.observe.pod_state import PodState, parse_pod
 
 OLD, NEW = "uid-sweep-0-0", "uid-sweep-0-1"
 IMAGE, ARRIVES = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'
@@ -45,9 +45,9 @@ def levels(phase: str, **more: Any) -> dict[str, Any]:
 PUSHED = way("ImagePushed", image=IMAGE, gpuState=ARRIVES)
 
 
-def pod(attempt: int = 0, *, carry: str = "", carried: bool = False, **how: Any) -> SeenPod:
+def pod(attempt: int = 0, *, migrate_to: str = "", migrated: bool = False, **how: Any) -> PodState:
     payload = pod_payload(attempt=attempt, node=f"node-{attempt + 1}", **{**WORKS, **how})
-    named = {"podium.dev/migrate": carry, "podium.dev/migrated": "node-1" if carried else ""}
+    named = {"podium.dev/migrate": migrate_to, "podium.dev/migrated": "node-1" if migrated else ""}
     payload["metadata"]["annotations"] = {name: value for name, value in named.items() if value}
     return parse_pod(payload)
 
@@ -63,16 +63,18 @@ def node(draining: bool = True) -> GPUNode:
     )
 
 
-def world(*pods: SeenPod, draining: bool = True, target: bool = True, now: float = NOW, **status: Any) -> World:
+def cluster(
+    *pods: PodState, draining: bool = True, target: bool = True, now: float = NOW, **status: Any
+) -> ClusterState:
     trial = make_trial(**{"phase": "Suspended", "pod": "sweep-0-0", "node": "node-1", **status})
     nodes = (node(draining), *((make_node("node-2", uuid="GPU-2"),) if target else ()))
-    return make_world(make_job(**ALIVE), trial, *nodes, *pods, now=now)
+    return make_cluster_state(make_job(**ALIVE), trial, *nodes, *pods, now=now)
 
 
-def after(seen: World, *actions: Migrate, refused: str | None = None) -> Migration | None:
+def after(seen: ClusterState, *actions: Migrate, refused: str | None = None) -> Migration | None:
     key = trial_key(seen.trials[0])
     said = {} if refused is None else {key: refused}
-    return carryings(seen, observe(seen), {action.trial: action for action in actions}, said).get(key)
+    return migrations_to_store(seen, observe(seen), {action.trial: action for action in actions}, said).get(key)
 
 
 def let_in(seconds: float) -> dict[str, Any]:

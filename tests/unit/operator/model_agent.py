@@ -241,8 +241,8 @@ class Agent:
         process = record.process
         assert process is not None
         printed = [Line(now, f"{step}") for step in range(process.begun_at + 1, process.step + 1)]
-        unread = [line for line in printed if float(line.text) > book.curve.at]
-        book.curve = extend(book.curve, unread, _reading, Grid(maximize=True))
+        logs_without_value = [line for line in printed if float(line.text) > book.curve.at]
+        book.curve = extend(book.curve, logs_without_value, _reading, Grid(maximize=True))
         saved = self._node.marker(process)
         if saved is not None:
             book.saw(_mark(saved), now)

@@ -17,17 +17,17 @@ from podium_operator.act import actuator as actuator_module
 from podium_operator.act import back_off as pauses_module
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.act.rebalancing import Leveller
+from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
 from podium_operator.observe import watch_caches as mirror_module
-from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import parse_pod
-from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.reconciler import Cycle
-from podium_operator.report.status_writer import Statuses
-from podium_operator.reservations.controller import Leasing
+from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.reconciler import Reconciler
+from podium_operator.report.status_writer import StatusWriter
+from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 _METRICS = Metrics()
@@ -48,23 +48,23 @@ class Clock:
         return self.now
 
 
-class ModelMirror(Mirror):
-    """The real watch caches on views; `silent`: nodes whose agent is taken to be away."""
+class ModelWatchCaches(WatchCaches):
+    """The real watch caches on views; `unresponsive`: nodes whose agent is taken to be away."""
 
-    def __init__(self, server: Server, silent: Collection[str]) -> None:
+    def __init__(self, server: Server, unresponsive: Collection[str]) -> None:
         super().__init__(cast(Api, server), _SETTINGS)
         jobs = View(server, JOBS, HyperParamJob.model_validate)
-        trials = View(server, TRIALS, SeenTrial.model_validate)
+        trials = View(server, TRIALS, TrialState.model_validate)
         pods = View(server, PODS, parse_pod)
         nodes = View(server, GPUNODES, GPUNode.model_validate)
         self.views: tuple[View[Any], ...] = (jobs, trials, pods, nodes)
         self._jobs, self._trials, self._pods, self._nodes = cast(Any, self.views)
-        self.silent = set(silent)
+        self.unresponsive = set(unresponsive)
         for view in self.views:
             view.see()  # list before the first plan
 
-    def _is_silent(self, node: str) -> bool:
-        return node in self.silent
+    def _is_unresponsive(self, node: str) -> bool:
+        return node in self.unresponsive
 
 
 class Operator:
@@ -75,27 +75,27 @@ class Operator:
         server: Server,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        silent: Collection[str],
+        unresponsive: Collection[str],
         levels: bool,
     ) -> None:
         api = cast(Api, server)
         self._server = server
         self._clock = clock
         self._loop = loop
-        self.mirror = ModelMirror(server, silent)
-        self._cycle = Cycle(
+        self.caches = ModelWatchCaches(server, unresponsive)
+        self._reconciler = Reconciler(
             _SETTINGS,
-            self.mirror,
-            Actuator(api, self.mirror, PodRules("podium", "podium.dev/gpu"), _METRICS),
-            Statuses(api, 2.0, _METRICS),
-            LastWords(api),
-            Cleanup(api, self.mirror.world, None),
+            self.caches,
+            Actuator(api, self.caches, PodRules("podium", "podium.dev/gpu"), _METRICS),
+            StatusWriter(api, 2.0, _METRICS),
+            FinalLogReader(api),
+            Cleanup(api, self.caches.cluster_state, None),
             _METRICS,
-            Leasing(api, _SETTINGS, _METRICS),
-            Leveller(api, _LEVELS if levels else _SETTINGS),
+            ReservationController(api, _SETTINGS, _METRICS),
+            Rebalancer(api, _LEVELS if levels else _SETTINGS),
         )
 
-    def cycle(self, dies_after: int | None = None, mute_after: int | None = None) -> bool:
+    def reconcile(self, dies_after: int | None = None, mute_after: int | None = None) -> bool:
         """Reconcile once; return False if the process was killed.
 
         It is killed after `dies_after` calls of the server; one answer is lost after `mute_after` calls.
@@ -103,7 +103,7 @@ class Operator:
         self._server.fuse, self._server.mute = dies_after, mute_after
         try:
             with self._at_this_time():
-                self._loop.run_until_complete(self._cycle.once())
+                self._loop.run_until_complete(self._reconciler.reconcile())
         except KilledError:
             for task in asyncio.all_tasks(self._loop):  # calls concurrent with its last one fail as well
                 self._loop.run_until_complete(asyncio.gather(task, return_exceptions=True))

@@ -10,9 +10,9 @@ from podium_core.domain.actions import Action, EndTrial
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.actuator import Actuator
-from podium_operator.observe.cluster_state import World
-from podium_operator.observe.pod_state import SeenPod, parse_pod
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.pod_state import PodState, parse_pod
+from podium_operator.observe.trial_state import TrialState
 
 NOW = 1_760_000_000.0
 UUID = "GPU-1"
@@ -66,9 +66,9 @@ def make_job(
 
 def make_trial(
     number: int = 0, *, job: str = "sweep", parameters: Mapping[str, Any] | None = None, **status: Any
-) -> SeenTrial:
+) -> TrialState:
     name = f"{job}-{number}"
-    return SeenTrial.model_validate(
+    return TrialState.model_validate(
         {
             "metadata": {
                 "name": name,
@@ -127,7 +127,7 @@ def pod_payload(
     return {"metadata": metadata, "spec": spec, "status": whole}
 
 
-def make_pod(trial: str = "sweep-0", **how: Any) -> SeenPod:
+def make_pod(trial: str = "sweep-0", **how: Any) -> PodState:
     return parse_pod(pod_payload(trial, **how))
 
 
@@ -172,21 +172,21 @@ def make_node(
     )
 
 
-def make_world(
-    *objects: HyperParamJob | SeenTrial | SeenPod | GPUNode, now: float = NOW, silent: Sequence[str] = ()
-) -> World:
-    return World(
+def make_cluster_state(
+    *objects: HyperParamJob | TrialState | PodState | GPUNode, now: float = NOW, unresponsive: Sequence[str] = ()
+) -> ClusterState:
+    return ClusterState(
         now=now,
         jobs=tuple(o for o in objects if isinstance(o, HyperParamJob)),
-        trials=tuple(o for o in objects if isinstance(o, SeenTrial)),
-        pods=tuple(o for o in objects if isinstance(o, SeenPod)),
+        trials=tuple(o for o in objects if isinstance(o, TrialState)),
+        pods=tuple(o for o in objects if isinstance(o, PodState)),
         nodes=tuple(o for o in objects if isinstance(o, GPUNode)),
-        silent=frozenset(silent),
+        unresponsive=frozenset(unresponsive),
     )
 
 
-async def carry_out(actuator: Actuator, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
+async def carry_out(actuator: Actuator, cluster: ClusterState, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
     """Run both halves of a reconcile; return trials that ended because they cannot be started."""
     actions = tuple(actions)
-    await actuator.order(world, actions)
-    return await actuator.create(world, actions)
+    await actuator.write_run_queues(cluster, actions)
+    return await actuator.create(cluster, actions)

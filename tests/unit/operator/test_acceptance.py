@@ -40,7 +40,7 @@ def test_a_valid_job_is_accepted() -> None:
 
 def test_the_message_of_an_accepted_job_holds_notes() -> None:
     grid = {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}
-    assert "2 trials will be made" in condition(job_manifest(**grid), moment())["message"]
+    assert "2 trials will be created" in condition(job_manifest(**grid), moment())["message"]
 
 
 FREEZE, CUDA, SAVES = "freeze", "cuda-checkpoint", "app-checkpoint"
@@ -61,7 +61,7 @@ MEMORY = {"perTrial": 1, "memory": "1Gi"}
 )
 def test_methods_that_keep_memory_on_a_reserved_gpu_are_refused(spec: dict[str, Any], refused: bool) -> None:
     manifest = job_manifest(**spec)
-    said = condition(manifest, moment(), leases=True)
+    said = condition(manifest, moment(), reserved_gpus=True)
     assert (said["reason"] == "GPUMemoryNotMovable") is refused, said["message"]
     assert not refused or "spec.suspension.methods" in said["message"]
     owned = condition(manifest, moment())

@@ -11,7 +11,7 @@ from operator_builders import make_job, make_trial, moment
 
 from podium_cluster.client import Api
 from podium_cluster.resources import JOBS, TRIALS, Resource
-from podium_operator.jobs.events import Announcements
+from podium_operator.jobs.events import EventRecorder
 
 
 class Wire:
@@ -28,7 +28,7 @@ def phases(resource: Resource, stored: str, phase: str, reason: str = "R") -> li
     wire = Wire()
     item = make_job() if resource is JOBS else make_trial()
     status = {"phase": phase, "reason": reason, "message": "because"}
-    asyncio.run(Announcements(cast(Api, wire)).phase(resource, item, stored, status))
+    asyncio.run(EventRecorder(cast(Api, wire)).phase_changed(resource, item, stored, status))
     return [(said, kind) for said, kind, _ in wire.told]
 
 
@@ -59,26 +59,26 @@ def loss(*attempts: int) -> dict[str, Any]:
 
 def test_lost_work_is_recorded_once_with_its_amount() -> None:
     wire = Wire()
-    announcements = Announcements(cast(Api, wire))
+    events = EventRecorder(cast(Api, wire))
     for losses in ({}, loss(1), loss(1), loss(1, 3)):
-        asyncio.run(announcements.losses(make_trial(lostWork=losses)))
+        asyncio.run(events.work_lost(make_trial(lostWork=losses)))
     text = "continues from step 10, the one before reached step 12: 2 steps and 3.2 GPU-seconds are lost."
     assert wire.told == [("WorkLost", "Warning", f"Attempt {attempt} {text}") for attempt in (1, 3)]
 
 
 def test_work_lost_before_this_operator_started_is_not_recorded_again() -> None:
     wire = Wire()
-    announcements = Announcements(cast(Api, wire))
+    events = EventRecorder(cast(Api, wire))
     for losses in (loss(1), loss(1)):
-        asyncio.run(announcements.losses(make_trial(lostWork=losses)))
+        asyncio.run(events.work_lost(make_trial(lostWork=losses)))
     assert wire.told == []
 
 
 def test_a_new_leader_is_recorded() -> None:
     wire = Wire()
-    announcements = Announcements(cast(Api, wire))
+    events = EventRecorder(cast(Api, wire))
     for trial, value in (("a", 0.5), ("a", 0.6), ("b", 0.7)):
-        asyncio.run(announcements.best(make_job(), {"best": {"trial": trial, "value": value, "step": 3}}))
+        asyncio.run(events.leader_changed(make_job(), {"best": {"trial": trial, "value": value, "step": 3}}))
     assert [text for _, _, text in wire.told] == [
         "Trial a leads with 0.5 at step 3.",
         "Trial b leads with 0.7 at step 3.",

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from carrying_builders import IMAGE, OLD, PUSHED, pod, way, world
+from carrying_builders import IMAGE, OLD, PUSHED, cluster, pod, way
 from operator_builders import NOW, carry_out
 
 from podium_cluster.client import Api, ApiError
@@ -16,18 +16,18 @@ from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import Migration
 from podium_operator.act.actuator import Actuator
-from podium_operator.act.migration import carryings
+from podium_operator.act.migration import migrations_to_store
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.jobs.events import Announcements
+from podium_operator.jobs.events import EventRecorder
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.observation import observe
-from podium_operator.observe.pod_state import SeenPod
-from podium_operator.observe.watch_caches import Mirror
+from podium_operator.observe.pod_state import PodState
+from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.report.trial_status import trial_status
 from podium_operator.settings import OperatorSettings
 
-NEW_POD = pod(1, carried=True)
+NEW_POD = pod(1, migrated=True)
 
 
 class Wire:
@@ -53,9 +53,9 @@ class Wire:
 
 
 def test_the_old_pod_gets_one_second_because_it_has_nothing_to_checkpoint() -> None:
-    wire, seen = Wire(), world(pod(carry="node-2"), NEW_POD, **PUSHED)
+    wire, seen = Wire(), cluster(pod(migrate_to="node-2"), NEW_POD, **PUSHED)
     api = cast(Api, wire)
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    actuator = Actuator(api, WatchCaches(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     asyncio.run(carry_out(actuator, seen, []))
     assert wire.calls == [("sweep-0-0", {"uid": OLD, "grace_seconds": 1})]
 
@@ -64,33 +64,33 @@ def test_the_old_pod_gets_one_second_because_it_has_nothing_to_checkpoint() -> N
     ("pods", "orders"),
     [
         ((pod(),), 0),  # its agent has to be asked first
-        ((pod(carry="node-2"), NEW_POD), 0),  # the old pod has to be deleted first
-        ((pod(carry="node-2"),), 1),
+        ((pod(migrate_to="node-2"), NEW_POD), 0),  # the old pod has to be deleted first
+        ((pod(migrate_to="node-2"),), 1),
     ],
 )
 def test_run_queues_between_two_reconciles_wait_for_deletions_and_requests(
-    pods: tuple[SeenPod, ...], orders: int
+    pods: tuple[PodState, ...], orders: int
 ) -> None:
-    wire, seen = Wire(), world(*pods, **PUSHED)
+    wire, seen = Wire(), cluster(*pods, **PUSHED)
     api = cast(Api, wire)
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.order_alone(seen, [WriteRunQueues("node-1", 2, ())]))
+    actuator = Actuator(api, WatchCaches(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(actuator.write_run_queues_only(seen, [WriteRunQueues("node-1", 2, ())]))
     assert len(wire.calls) == orders
 
 
 @pytest.mark.parametrize("status", [403, 422])
 def test_a_refused_new_pod_does_not_end_the_trial(status: int) -> None:
-    wire, seen = Wire(ApiError(status, "No", "exceeded quota")), world(pod(), **PUSHED)
+    wire, seen = Wire(ApiError(status, "No", "exceeded quota")), cluster(pod(), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    actuator = Actuator(api, WatchCaches(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     assert asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")])) == ()
     assert [name for name, _ in wire.calls] == ["sweep-0-0", "sweep-0-1"]
     assert wire.calls[0][1] == {"podium.dev/migrate": "node-2"}
     assert wire.calls[1][1]["spec"]["containers"][0]["image"] == IMAGE
-    assert actuator.uncarried() == {key: "exceeded quota"}
+    assert actuator.refused_migrations() == {key: "exceeded quota"}
     assert actuator.refused() == {}
     asyncio.run(carry_out(actuator, seen, []))
-    assert actuator.uncarried() == {}, "each refusal is reported once: the migration has failed by then"
+    assert actuator.refused_migrations() == {}, "each refusal is reported once: the migration has failed by then"
 
 
 @pytest.mark.parametrize("status", [0, 429, 500, 504])
@@ -99,15 +99,15 @@ def test_an_unanswered_creation_of_the_new_pod_does_not_end_the_migration(
 ) -> None:
     """The migration must not fail: both pods would be deleted, and the image with them."""
     monkeypatch.setattr("podium_operator.act.actuator.ECHO_SECONDS", 3600.0)
-    wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
+    wire, seen = Wire(ApiError(status, "Timeout", "no answer")), cluster(pod(migrate_to="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    actuator = Actuator(api, WatchCaches(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")]))
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
-    assert actuator.uncarried() == {}
+    assert actuator.refused_migrations() == {}
     assert key in actuator.refused(), "after a pause"
-    nowhere = world(pod(), target=False, **PUSHED)
-    stored = carryings(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
+    nowhere = cluster(pod(), target=False, **PUSHED)
+    stored = migrations_to_store(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
     assert stored is not None
     assert stored.phase is MigrationPhase.IMAGE_PUSHED, "the migration fails once the pod surely does not exist"
 
@@ -115,27 +115,27 @@ def test_an_unanswered_creation_of_the_new_pod_does_not_end_the_migration(
 def test_a_new_pod_that_the_cache_does_not_show_is_not_created_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota that the first pod fills would refuse the second one, and the migration would fail with both pods."""
     monkeypatch.setattr("podium_operator.act.actuator.ECHO_SECONDS", 3600.0)
-    wire, seen = Wire(), world(pod(carry="node-2"), **PUSHED)
+    wire, seen = Wire(), cluster(pod(migrate_to="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    actuator = Actuator(api, WatchCaches(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     for _ in range(2):
         asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")]))
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
 
 
 def test_no_pod_is_created_for_a_node_that_accepts_none() -> None:
-    wire, seen = Wire(), world(pod(carry="node-2"), target=False, **PUSHED)
+    wire, seen = Wire(), cluster(pod(migrate_to="node-2"), target=False, **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    actuator = Actuator(api, WatchCaches(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")]))
     assert (wire.calls, list(actuator.sent())) == ([], [])
 
 
 def test_a_failed_restore_does_not_count_as_a_failure_of_the_trial() -> None:
     end = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
-    seen = world(pod(1, carried=True, phase="Failed", main=end), attempt=1, **way("PodCreated"), phase="Pending")
-    (sight,) = observe(seen).values()
-    assert (sight.phase, sight.reason, sight.failures) == (TrialPhase.REQUEUED, "MigrationFailed", 0)
+    seen = cluster(pod(1, migrated=True, phase="Failed", main=end), attempt=1, **way("PodCreated"), phase="Pending")
+    (observation,) = observe(seen).values()
+    assert (observation.phase, observation.reason, observation.failures) == (TrialPhase.REQUEUED, "MigrationFailed", 0)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_a_failed_restore_does_not_count_as_a_failure_of_the_trial() -> None:
 )
 def test_a_migration_is_stored_and_recorded_once(before: str | None, now: str, told: list[str]) -> None:
     wire = Wire()
-    seen = world(pod(), **(way(before) if before else {}))
+    seen = cluster(pod(), **(way(before) if before else {}))
     stored = Migration.model_validate(way(now, code="RestoreDisabled", message="no")["migration"])
-    status = trial_status(seen.trials[0], seen.jobs[0], next(iter(observe(seen).values())), now=NOW, carrying=stored)
+    status = trial_status(seen.trials[0], seen.jobs[0], next(iter(observe(seen).values())), now=NOW, migration=stored)
     assert Migration.model_validate(status["migration"]) == stored
-    asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
+    asyncio.run(EventRecorder(cast(Api, wire)).migration_changed(seen.trials[0], status))
     assert [body["reason"] for _, body in wire.calls] == told
 
 
@@ -162,9 +162,9 @@ def test_a_migration_is_stored_and_recorded_once(before: str | None, now: str, t
     ("code", "kind"), [("RestoreDisabled", "Warning"), ("TrialEnded", "Normal"), ("DrainCancelled", "Normal")]
 )
 def test_a_cancelled_migration_is_a_normal_event(code: str, kind: str) -> None:
-    wire, seen = Wire(), world(pod(), **way("Requested"))
+    wire, seen = Wire(), cluster(pod(), **way("Requested"))
     status = way("Failed", code=code, message="no")
-    asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
+    asyncio.run(EventRecorder(cast(Api, wire)).migration_changed(seen.trials[0], status))
     assert [body["type"] for _, body in wire.calls] == [kind]
 
 
@@ -177,5 +177,7 @@ def test_a_cancelled_migration_is_a_normal_event(code: str, kind: str) -> None:
 )
 def test_the_event_names_the_reason_of_the_migration(reason: str, told: str) -> None:
     wire = Wire()
-    asyncio.run(Announcements(cast(Api, wire)).carrying(world(pod()).trials[0], way("Requested", reason=reason)))
+    asyncio.run(
+        EventRecorder(cast(Api, wire)).migration_changed(cluster(pod()).trials[0], way("Requested", reason=reason))
+    )
     assert [body["message"] for _, body in wire.calls] == [told]

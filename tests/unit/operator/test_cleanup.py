@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
+from operator_builders import make_cluster_state, make_job, make_node, make_pod, make_trial, moment
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, TRIALS, Resource
@@ -20,8 +20,8 @@ from podium_operator.cleanup import removal
 from podium_operator.cleanup.cleanup_pod import make_cleanup_pod
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.cleanup.remove_folder import main as remove_main
-from podium_operator.jobs.finalizers import FINALIZER, wanted
-from podium_operator.observe.cluster_state import World
+from podium_operator.jobs.finalizers import FINALIZER, needs_finalizer
+from podium_operator.observe.cluster_state import ClusterState
 
 CLAIM = {"path": "/c", "volume": {"claimName": "runs"}}
 ON_NODE = {"path": "/c", "volume": {"hostPath": {"path": "/srv"}}}
@@ -34,7 +34,7 @@ POD = "sweep-cleanup-uid-swee-0"
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (cleanup, removal):
-        monkeypatch.setattr(module, "LOOK", 0.01)
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
 
 
 def deleted(checkpoint: Mapping[str, Any] = CLAIM, *finalizers: str, began: bool = True, **spec: Any) -> HyperParamJob:
@@ -54,7 +54,7 @@ class Server:
 
     def __init__(
         self,
-        world: World,
+        cluster: ClusterState,
         *,
         ends: str | None = "Succeeded",
         says: Mapping[str, Any] | None = None,
@@ -65,7 +65,7 @@ class Server:
         orphans: bool = False,
         releases: Sequence[Exception] = (),
     ) -> None:
-        self.world = world
+        self.cluster = cluster
         self.gone = asyncio.Event()
         self.calls: list[str] = []
         self.made: list[Mapping[str, Any]] = []
@@ -78,15 +78,15 @@ class Server:
         self._orphans = orphans
         self._releases = list(releases)  # errors of removing the finalizer until it succeeds
 
-    def look(self) -> World:
-        return self.world
+    def read_state(self) -> ClusterState:
+        return self.cluster
 
     async def delete(self, resource: Resource, name: str, *_: Any, uid: str, grace_seconds: int | None = None) -> None:
         self.calls.append(f"delete {name}" + (f" in {grace_seconds} s" if grace_seconds is not None else ""))
         if resource is PODS:
-            self.world = replace(self.world, pods=tuple(p for p in self.world.pods if p.uid != uid))
+            self.cluster = replace(self.cluster, pods=tuple(p for p in self.cluster.pods if p.uid != uid))
         assert resource in (PODS, TRIALS)
-        self.world = replace(self.world, trials=tuple(t for t in self.world.trials if t.metadata.uid != uid))
+        self.cluster = replace(self.cluster, trials=tuple(t for t in self.cluster.trials if t.metadata.uid != uid))
 
     async def create(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> None:
         if resource is not PODS:
@@ -111,7 +111,7 @@ class Server:
         if resource is TRIALS:
             assert labels == "podium.dev/job-uid=uid-sweep"
             owners = [] if self._orphans else [{"uid": "uid-sweep"}]
-            mine = [trial.metadata.name for trial in self.world.trials if trial.spec.job == "sweep"]
+            mine = [trial.metadata.name for trial in self.cluster.trials if trial.spec.job == "sweep"]
             return {"items": [{"metadata": {"name": name, "ownerReferences": owners}} for name in mine]}
         assert labels == "podium.dev/cleanup=uid-sweep"
         return {"items": [{"metadata": pod["metadata"], "status": self._status} for pod in self.made]}
@@ -122,7 +122,7 @@ class Server:
         if self._releases:
             raise self._releases.pop(0)
         self.calls.append("release")
-        self.world = replace(self.world, jobs=())
+        self.cluster = replace(self.cluster, jobs=())
         self.gone.set()
 
 
@@ -130,10 +130,10 @@ def run(server: Server, *, image: str | None = "podium:1", seconds: float = 300.
     """Call `begin` again and again until the job is gone, as the reconciler does."""
 
     async def play() -> None:
-        each = Cleanup(cast(Api, server), server.look, image, seconds)
+        each = Cleanup(cast(Api, server), server.read_state, image, seconds)
         async with asyncio.timeout(300):
             while not server.gone.is_set():
-                each.begin(server.look())
+                each.start(server.read_state())
                 with suppress(TimeoutError):
                     await asyncio.wait_for(server.gone.wait(), 0.05)
 
@@ -143,11 +143,11 @@ def run(server: Server, *, image: str | None = "podium:1", seconds: float = 300.
 
 def test_trials_are_deleted_first_then_the_folder_then_the_job() -> None:
     other = make_trial(0, job="other")
-    world = make_world(deleted(), make_trial(), make_pod(), other, make_pod("other-0"), make_node())
-    server = run(Server(world))
+    cluster = make_cluster_state(deleted(), make_trial(), make_pod(), other, make_pod("other-0"), make_node())
+    server = run(Server(cluster))
     assert server.calls == ["delete sweep-0-0 in 1 s", "delete sweep-0", f"create {POD}", "release"]
     assert server.events == []
-    assert server.look().trials == (other,)
+    assert server.read_state().trials == (other,)
 
 
 WAITING = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no pull secret"}}}
@@ -180,7 +180,7 @@ FAILURES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("server", "how", "says"), [f[1:] for f in FAILURES], ids=[f[0] for f in FAILURES])
 def test_a_job_is_deleted_even_if_its_folder_remains(server: dict[str, Any], how: dict[str, Any], says: str) -> None:
-    done = run(Server(make_world(deleted()), **server), **how)
+    done = run(Server(make_cluster_state(deleted()), **server), **how)
     assert done.calls[-1] == "release"
     (event,) = done.events
     assert event.startswith("CheckpointsNotRemoved: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
@@ -188,45 +188,49 @@ def test_a_job_is_deleted_even_if_its_folder_remains(server: dict[str, Any], how
 
 
 def test_a_folder_on_unknown_nodes_is_reported_as_not_removed() -> None:
-    (event,) = run(Server(make_world(deleted(ON_NODE)))).events
+    (event,) = run(Server(make_cluster_state(deleted(ON_NODE)))).events
     assert "the node of the folder is unknown" in event
 
 
 @pytest.mark.parametrize("how", [{"lost": 2}, {"away": (2, 0)}, {"away": (0, 2)}, {"away": (1, 1), "lost": 1}])
 def test_transient_errors_of_a_clean_up_are_retried(how: dict[str, Any]) -> None:
-    server = run(Server(make_world(deleted()), **how))
+    server = run(Server(make_cluster_state(deleted()), **how))
     assert server.calls == [f"create {POD}"] * (how.get("lost", 0) + 1) + ["release"]
     assert server.events == []
 
 
 def test_every_node_has_to_succeed() -> None:
-    server = Server(make_world(deleted(ON_NODE), make_node("node-1"), make_node("node-2")), taken=[POD[:-1] + "1"])
+    server = Server(
+        make_cluster_state(deleted(ON_NODE), make_node("node-1"), make_node("node-2")), taken=[POD[:-1] + "1"]
+    )
     (event,) = run(server, seconds=0.2).events
     assert "uid-swee-1 is missing" in event
 
 
 def test_a_job_that_never_had_a_trial_has_no_folder() -> None:
-    server = run(Server(make_world(deleted(began=False))))
+    server = run(Server(make_cluster_state(deleted(began=False))))
     assert (server.calls, server.events) == (["release"], [])
-    early = run(Server(make_world(deleted(began=False), make_trial())))
+    early = run(Server(make_cluster_state(deleted(began=False), make_trial())))
     assert early.calls == ["delete sweep-0", f"create {POD}", "release"], "its status may lag behind"
 
 
 @pytest.mark.parametrize("finalizers", [(FINALIZER, "orphan"), (FINALIZER,)], ids=["about to", "done"])
 def test_orphaned_trials_keep_their_checkpoints(finalizers: tuple[str, ...]) -> None:
-    world = make_world(deleted(CLAIM, *finalizers), make_trial(), make_pod())
-    server = run(Server(world, orphans="orphan" not in finalizers))
+    cluster = make_cluster_state(deleted(CLAIM, *finalizers), make_trial(), make_pod())
+    server = run(Server(cluster, orphans="orphan" not in finalizers))
     assert (server.calls, server.events) == (["release"], [])
 
 
 def test_a_failed_clean_up_starts_again(caplog: pytest.LogCaptureFixture) -> None:
-    server = run(Server(make_world(deleted()), releases=[ValueError("<html>")]))
+    server = run(Server(make_cluster_state(deleted()), releases=[ValueError("<html>")]))
     assert server.calls == [f"create {POD}", "release"], "the pod that has succeeded is not created again"
     assert "failed" in caplog.text
 
 
 def test_removing_the_finalizer_is_retried_until_it_succeeds() -> None:
-    assert run(Server(make_world(deleted()), releases=[ApiError(0, "Timeout", "away")] * 2)).calls[-1] == "release"
+    assert (
+        run(Server(make_cluster_state(deleted()), releases=[ApiError(0, "Timeout", "away")] * 2)).calls[-1] == "release"
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,8 +238,8 @@ def test_removing_the_finalizer_is_retried_until_it_succeeds() -> None:
 )
 def test_other_jobs_are_not_touched(job: HyperParamJob) -> None:
     async def play() -> None:
-        server = Server(make_world(job))
-        Cleanup(cast(Api, server), server.look, "i").begin(server.look())
+        server = Server(make_cluster_state(job))
+        Cleanup(cast(Api, server), server.read_state, "i").start(server.read_state())
         await asyncio.sleep(0)
         assert server.calls == []
         assert len(asyncio.all_tasks()) == 1
@@ -247,9 +251,9 @@ def test_folders_are_removed_on_the_nodes_that_had_trials() -> None:
     hold = {"gpus": ["g"], "node": "node-2", "start": moment(), "end": moment()}
     trial = make_trial(node="node-1", allocations=[hold], checkpoint={"step": 1, "at": moment(), "node": "node-3"})
     nodes = [make_node(f"node-{n}") for n in range(5)]
-    server = run(Server(make_world(deleted(ON_NODE), trial, *nodes)))
+    server = run(Server(make_cluster_state(deleted(ON_NODE), trial, *nodes)))
     assert [pod["spec"]["nodeName"] for pod in server.made] == ["node-1", "node-2", "node-3"]
-    late = run(Server(make_world(deleted(ON_NODE), *nodes[:2])))
+    late = run(Server(make_cluster_state(deleted(ON_NODE), *nodes[:2])))
     assert [pod["spec"]["nodeName"] for pod in late.made] == ["node-0", "node-1"], "no trial is left that names a node"
 
 
@@ -264,7 +268,7 @@ def test_folders_are_removed_on_the_nodes_that_had_trials() -> None:
     ],
 )
 def test_which_jobs_wait_for_their_folders(checkpoint: Any, held: bool) -> None:
-    assert wanted(make_job(checkpoint=checkpoint).spec) is held
+    assert needs_finalizer(make_job(checkpoint=checkpoint).spec) is held
 
 
 def cleanup_pod(node: str | None = None, checkpoint: Any = CLAIM, **template: Any) -> dict[str, Any]:

@@ -6,21 +6,21 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from operator_builders import make_job, make_node, make_trial, make_world
+from operator_builders import make_cluster_state, make_job, make_node, make_trial
 
 import podium_operator.guarded_plan
 from podium_cluster.client import Api
 from podium_core.domain.actions import LazyRanks, TrialRank
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.act.rebalancing import Leveller
+from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
-from podium_operator.observe.final_log_read import LastWords
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.reconciler import Cycle
-from podium_operator.report.status_writer import Statuses
-from podium_operator.reservations.controller import Leasing
+from podium_operator.observe.final_log_read import FinalLogReader
+from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.reconciler import Reconciler
+from podium_operator.report.status_writer import StatusWriter
+from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 
@@ -34,8 +34,8 @@ class Server:
 def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are created on first use, which is after the plan: a part of their own."""
     metrics, settings, api = Metrics(), OperatorSettings(), cast(Api, Server())
-    mirror = Mirror(api, settings)
-    monkeypatch.setattr(mirror, "world", lambda: make_world(make_job(), make_trial(), make_node()))
+    caches = WatchCaches(api, settings)
+    monkeypatch.setattr(caches, "cluster_state", lambda: make_cluster_state(make_job(), make_trial(), make_node()))
     under_way: list[str] = []
 
     class Parts:
@@ -68,11 +68,26 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
         return type(decided)(decided.actions, LazyRanks(ranks), decided.wake_at)
 
     monkeypatch.setattr(podium_operator.guarded_plan, "plan", plan)
-    metrics.cycle = cast(Any, Parts())
-    actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
-    statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
-    cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
-    asyncio.run(Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller).once())
+    metrics.part_seconds = cast(Any, Parts())
+    actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics)
+    status_writer, reservation_controller = (
+        StatusWriter(api, 2.0, metrics),
+        ReservationController(api, settings, metrics),
+    )
+    cleanup, rebalancer = Cleanup(api, caches.cluster_state, None), Rebalancer(api, settings)
+    asyncio.run(
+        Reconciler(
+            settings,
+            caches,
+            actuator,
+            status_writer,
+            FinalLogReader(api),
+            cleanup,
+            metrics,
+            reservation_controller,
+            rebalancer,
+        ).reconcile()
+    )
     assert read
     assert set(read) == {"describe"}
     assert [part for part in under_way if part] == ["plan", "run_queues", "act", "describe", "report"]

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from operator_builders import make_cluster_state
 from operator_builders import make_job as stored_job
 from operator_builders import make_trial as stored_trial
-from operator_builders import make_world
 
 from podium_cluster.client import Api
 from podium_cluster.resources import JOBS, Resource
@@ -19,16 +19,16 @@ from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make
 from podium_operator import guarded_plan as deciding
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.act.rebalancing import Leveller
+from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
-from podium_operator.guarded_plan import decide, predict
+from podium_operator.guarded_plan import plan_guarded, predict
 from podium_operator.metrics import Metrics
-from podium_operator.observe.cluster_state import World
-from podium_operator.observe.final_log_read import LastWords
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.reconciler import Cycle
-from podium_operator.report.status_writer import Statuses
-from podium_operator.reservations.controller import Leasing
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.final_log_read import FinalLogReader
+from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.reconciler import Reconciler
+from podium_operator.report.status_writer import StatusWriter
+from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 
@@ -39,12 +39,12 @@ def test_the_other_jobs_are_planned_for(monkeypatch: pytest.MonkeyPatch, caplog:
     jobs = [make_job("broken", policy="slaq"), make_job("other"), make_job("broken-too", policy="slaq")]
     trials = [make_trial(0, job="broken"), make_trial(0, job="broken-too")]
     snapshot = make_snapshot(jobs=jobs, trials=trials, gpus=[make_gpu(slots=4)])
-    assert not decide(snapshot).left_out
+    assert not plan_guarded(snapshot).left_out
     monkeypatch.setattr(Slaq, "rank", rank)
-    decided = decide(snapshot)
+    guarded = plan_guarded(snapshot)
     why = "policy slaq could not rank its trials (ZeroDivisionError; read the traceback in the operator's log)"
-    assert {key.name: text for key, text in decided.left_out.items()} == {"broken": why, "broken-too": why}
-    actions = decided.plan.actions
+    assert {key.name: text for key, text in guarded.left_out.items()} == {"broken": why, "broken-too": why}
+    actions = guarded.plan.actions
     assert {action.job.name for action in actions if isinstance(action, CreateTrial)} == {"other"}
     assert not [action for action in actions if "broken" in str(action)]
     assert caplog.text.count("is left unchanged: policy slaq could not rank its trials") == 2
@@ -88,18 +88,35 @@ def test_a_job_without_ranking_is_reported_and_keeps_its_reservations(monkeypatc
     def rank(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    async def once(_: Leasing, __: World, snapshot: Snapshot) -> Any:
+    async def once(_: ReservationController, __: ClusterState, snapshot: Snapshot) -> Any:
         demand.append(len(snapshot.jobs))
         return {}, None
 
     monkeypatch.setattr(Slaq, "rank", rank)
-    monkeypatch.setattr(Leasing, "once", once)
+    monkeypatch.setattr(ReservationController, "reconcile", once)
     metrics, settings, api = Metrics(), OperatorSettings(), cast(Api, Server())
-    mirror = Mirror(api, settings)
-    monkeypatch.setattr(mirror, "world", lambda: make_world(stored_job(policy={"name": "slaq"}), stored_trial()))
-    actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
-    statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
-    cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
-    asyncio.run(Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller).once())
+    caches = WatchCaches(api, settings)
+    monkeypatch.setattr(
+        caches, "cluster_state", lambda: make_cluster_state(stored_job(policy={"name": "slaq"}), stored_trial())
+    )
+    actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics)
+    status_writer, reservation_controller = (
+        StatusWriter(api, 2.0, metrics),
+        ReservationController(api, settings, metrics),
+    )
+    cleanup, rebalancer = Cleanup(api, caches.cluster_state, None), Rebalancer(api, settings)
+    asyncio.run(
+        Reconciler(
+            settings,
+            caches,
+            actuator,
+            status_writer,
+            FinalLogReader(api),
+            cleanup,
+            metrics,
+            reservation_controller,
+            rebalancer,
+        ).reconcile()
+    )
     assert [one["reason"] for one in written[-1]["conditions"] if one["type"] == "Ranked"] == ["PolicyFailed"]
     assert demand == [1]

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from operator_builders import ended, make_job, make_pod, make_trial, make_world
+from operator_builders import ended, make_cluster_state, make_job, make_pod, make_trial
 
 from podium_cluster.client import Api
 from podium_core.schema.trial import TrialStatus
-from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.final_log_read import FinalLogReader
 
 DONE = {"phase": "Succeeded", "gated": False, "main": ended(0)}
 
@@ -36,8 +36,10 @@ def status_after(log: str, **job: Any) -> tuple[dict[str, Any], TrialStatus]:
 
     async def read() -> dict[str, Any]:
         server = Server(log)
-        words = LastWords(cast(Api, server))
-        words.read(make_world(make_job(gpus={"perTrial": 0}, **job), make_trial(phase="Running"), make_pod(**DONE)))
+        words = FinalLogReader(cast(Api, server))
+        words.read(
+            make_cluster_state(make_job(gpus={"perTrial": 0}, **job), make_trial(phase="Running"), make_pod(**DONE))
+        )
         await asyncio.wait_for(server.over.wait(), 300)
         return server.written[0]
 

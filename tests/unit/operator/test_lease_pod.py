@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from podium_core.planning.gpu_reservations import Pool
-from podium_operator.reservations.reservation_pod import LEASE_LABEL, Manifest, make_lease_pod
+from podium_operator.reservations.reservation_pod import RESERVATION_LABEL, Manifest, make_reservation_pod
 
 
 def made(pool: Pool, grace: int = 60) -> Manifest:
-    return make_lease_pod(
+    return make_reservation_pod(
         "podium-reservation-1", pool, image="i", priority_class="podium-reservation", owner_uid="u", grace_seconds=grace
     )
 
@@ -20,7 +20,7 @@ def test_the_pod_requests_one_gpu_from_the_clusters_own_scheduler() -> None:
     assert (meta["name"], meta["namespace"], meta["labels"]) == (
         "podium-reservation-1",
         "lab",
-        {LEASE_LABEL: "podium-reservation-1"},
+        {RESERVATION_LABEL: "podium-reservation-1"},
     )
     assert [owner["kind"] for owner in meta["ownerReferences"]] == ["PriorityClass"]
     spec = pod["spec"]
@@ -51,14 +51,14 @@ def test_pod_security_restricted_admits_the_pod() -> None:
 
 def test_the_pod_selects_nodes_with_agents() -> None:
     how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9}
-    pod = make_lease_pod("l", Pool("lab"), node_selector={"nvidia.com/gpu.present": "true"}, **how)
+    pod = make_reservation_pod("l", Pool("lab"), node_selector={"nvidia.com/gpu.present": "true"}, **how)
     assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
     assert "nodeSelector" not in made(Pool("lab"))["spec"]
 
 
 def test_the_pod_requires_the_nodes_where_it_helps() -> None:
     how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9, "nodes": ["a", "b"]}
-    pod = make_lease_pod("l", Pool("lab", "", ("H100",)), **how)
+    pod = make_reservation_pod("l", Pool("lab", "", ("H100",)), **how)
     terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert [term["matchFields"][0]["values"] for term in terms["nodeSelectorTerms"]] == [["a"], ["b"]]
     assert all(term["matchExpressions"][0]["values"] == ["H100"] for term in terms["nodeSelectorTerms"])
@@ -66,11 +66,11 @@ def test_the_pod_requires_the_nodes_where_it_helps() -> None:
 
 def test_gpus_for_one_trial_are_requested_on_one_node() -> None:
     how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9}
-    affinity = make_lease_pod("l", Pool("lab", "", ("H100",)), together=True, **how)["spec"]["affinity"]
-    (wish,) = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert wish["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
-    assert wish["podAffinityTerm"]["labelSelector"]["matchExpressions"][0]["key"] == LEASE_LABEL
-    assert "namespaceSelector" not in wish["podAffinityTerm"], "those of other tenants do not help"
+    affinity = make_reservation_pod("l", Pool("lab", "", ("H100",)), together=True, **how)["spec"]["affinity"]
+    (pool_demand,) = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert pool_demand["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert pool_demand["podAffinityTerm"]["labelSelector"]["matchExpressions"][0]["key"] == RESERVATION_LABEL
+    assert "namespaceSelector" not in pool_demand["podAffinityTerm"], "those of other tenants do not help"
     assert "nodeAffinity" in affinity, "and the product is required as before"
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment
+from operator_builders import NOW, make_cluster_state, make_job, make_node, make_trial, moment
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
@@ -20,14 +20,14 @@ from podium_core.planning.gpu_reservations import LINGER, Demand, Pool, Reservat
 from podium_core.schema.gpunode import GPUNode
 from podium_core.testing import builders as views
 from podium_operator.metrics import Metrics
-from podium_operator.observe.cluster_state import World
+from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.observation import observe
-from podium_operator.observe.reservation_state import SeenLease, parse_lease
+from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod
 from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.reservations.condition import Leased, leased
-from podium_operator.reservations.controller import Leasing
-from podium_operator.reservations.demand import Wish, leases_of, wishes
-from podium_operator.reservations.reservation_pod import LEASE_LABEL, PRODUCTS_ANNOTATION, UNNEEDED_ANNOTATION
+from podium_operator.reservations.condition import ReservationCondition, reservation_condition
+from podium_operator.reservations.controller import ReservationController
+from podium_operator.reservations.demand import PoolDemand, pool_demands, reservations_from
+from podium_operator.reservations.reservation_pod import PRODUCTS_ANNOTATION, RESERVATION_LABEL, UNNEEDED_ANNOTATION
 from podium_operator.settings import OperatorSettings
 
 POOL, JOB = Pool("lab"), JobKey("lab", "sweep")
@@ -37,18 +37,26 @@ PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "Preemption
 
 def seen(
     number: int = 0, *, bound: bool = True, deleting: bool = False, conditions: Any = (), **more: str
-) -> SeenLease:
+) -> ReservationPodState:
     name = f"podium-reservation-x-{number}"
-    meta = {"name": name, "namespace": "lab", "uid": f"u{number}", "labels": {LEASE_LABEL: name}, "annotations": more}
+    meta = {
+        "name": name,
+        "namespace": "lab",
+        "uid": f"u{number}",
+        "labels": {RESERVATION_LABEL: name},
+        "annotations": more,
+    }
     if deleting:
         meta["deletionTimestamp"] = moment()
     spec = {"nodeName": "node-1"} if bound else {}
-    return parse_lease({"metadata": meta, "spec": spec, "status": {"phase": "Running", "conditions": list(conditions)}})
+    return parse_reservation_pod(
+        {"metadata": meta, "spec": spec, "status": {"phase": "Running", "conditions": list(conditions)}}
+    )
 
 
-def leasing_node(lease: str | None = None, **how: Any) -> GPUNode:
-    node = make_node(shares=4 if lease else 0, **how)
-    gpus = [gpu.model_copy(update={"reservation": lease}) for gpu in node.status.gpus]
+def leasing_node(reservation: str | None = None, **how: Any) -> GPUNode:
+    node = make_node(shares=4 if reservation else 0, **how)
+    gpus = [gpu.model_copy(update={"reservation": reservation}) for gpu in node.status.gpus]
     return node.model_copy(update={"status": node.status.model_copy(update={"mode": "reservations", "gpus": gpus})})
 
 
@@ -56,7 +64,9 @@ def test_a_reservation_pod_is_parsed_as_it_was_created() -> None:
     one = seen(**{PRODUCTS_ANNOTATION: "H100,H200", UNNEEDED_ANNOTATION: "2025-10-09T08:53:20+00:00"})
     assert (one.pool, one.unneeded_since, one.bound) == (Pool("lab", "", ("H100", "H200")), NOW, True)
     with pytest.raises(ValueError, match="differs from the pod's name"):
-        parse_lease({"metadata": {"name": "mine", "namespace": "lab", "uid": "u", "labels": {LEASE_LABEL: "yours"}}})
+        parse_reservation_pod(
+            {"metadata": {"name": "mine", "namespace": "lab", "uid": "u", "labels": {RESERVATION_LABEL: "yours"}}}
+        )
 
 
 DEMANDS: list[tuple[str, dict[str, Any], int | None]] = [
@@ -75,27 +85,27 @@ DEMANDS: list[tuple[str, dict[str, Any], int | None]] = [
 def test_how_many_gpus_a_search_can_use(job: dict[str, Any], gpus: int | None) -> None:
     snapshot = views.make_snapshot(jobs=[views.make_job(**job)])
     together = job.get("gpus_per_trial", 1) > 1
-    assert wishes(snapshot, 4) == ({} if gpus is None else {POOL: Wish(Demand(gpus, 4), together=together)})
+    assert pool_demands(snapshot, 4) == ({} if gpus is None else {POOL: PoolDemand(Demand(gpus, 4), together=together)})
 
 
 def test_demand_is_summed_by_namespace_and_separate_by_product() -> None:
     jobs = [views.make_job(name, parallel=2) for name in ("a", "b")]
     other = views.make_job("c", parallel=1, products=("H200", "H100"))
-    found = wishes(views.make_snapshot(jobs=[*jobs, other]), 9)
-    assert found == {POOL: Wish(Demand(4, 9)), Pool("lab", "", ("H100", "H200")): Wish(Demand(1, 9))}
+    found = pool_demands(views.make_snapshot(jobs=[*jobs, other]), 9)
+    assert found == {POOL: PoolDemand(Demand(4, 9)), Pool("lab", "", ("H100", "H200")): PoolDemand(Demand(1, 9))}
 
 
 ONE, OTHER = views.make_gpu("gpu-0", reserved_for="lab"), views.make_gpu("gpu-1", node="node-b", reserved_for="lab")
 TAKEN = replace(ONE, reserved_for="")
 WORKS, OFF, GATED = TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.GATED
-PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], Wish]] = [
-    ("both are on one GPU: another one would not help", 2, [WORKS, OFF], [ONE], Wish(Demand(1, 9))),
-    ("and an idle one is superfluous", 2, [WORKS, OFF], [ONE, OTHER], Wish(Demand(1, 9))),
-    ("one has no GPU yet", 2, [WORKS], [ONE], Wish(Demand(2, 9))),
-    ("its GPU was preempted: another one on its node", 1, [OFF], [TAKEN], Wish(Demand(1, 9), ("node-a",))),
-    ("an idle one does not help it", 1, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9), ("node-a",))),
-    ("another trial can use any GPU", 2, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9))),
-    ("it had not started: any GPU helps", 1, [GATED], [TAKEN], Wish(Demand(1, 9))),
+PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], PoolDemand]] = [
+    ("both are on one GPU: another one would not help", 2, [WORKS, OFF], [ONE], PoolDemand(Demand(1, 9))),
+    ("and an idle one is superfluous", 2, [WORKS, OFF], [ONE, OTHER], PoolDemand(Demand(1, 9))),
+    ("one has no GPU yet", 2, [WORKS], [ONE], PoolDemand(Demand(2, 9))),
+    ("its GPU was preempted: another one on its node", 1, [OFF], [TAKEN], PoolDemand(Demand(1, 9), ("node-a",))),
+    ("an idle one does not help it", 1, [OFF], [TAKEN, OTHER], PoolDemand(Demand(2, 9), ("node-a",))),
+    ("another trial can use any GPU", 2, [OFF], [TAKEN, OTHER], PoolDemand(Demand(2, 9))),
+    ("it had not started: any GPU helps", 1, [GATED], [TAKEN], PoolDemand(Demand(1, 9))),
 ]
 
 
@@ -104,22 +114,24 @@ def test_a_migrated_trial_waits_for_its_own_gpu_at_its_gate_too() -> None:
     snapshot = views.make_snapshot(
         jobs=[views.make_job(parallel=1, max_trials=1)], trials=[trial], gpus=[replace(TAKEN, trials=(trial.key,))]
     )
-    assert wishes(snapshot, 9) == {POOL: Wish(Demand(1, 9), ("node-a",))}
+    assert pool_demands(snapshot, 9) == {POOL: PoolDemand(Demand(1, 9), ("node-a",))}
 
 
-@pytest.mark.parametrize(("parallel", "phases", "gpus", "wish"), [c[1:] for c in PLACED], ids=[c[0] for c in PLACED])
+@pytest.mark.parametrize(
+    ("parallel", "phases", "gpus", "pool_demand"), [c[1:] for c in PLACED], ids=[c[0] for c in PLACED]
+)
 def test_the_nodes_where_a_gpu_helps_are_those_of_the_trials(
-    parallel: int, phases: list[TrialPhase], gpus: list[GpuView], wish: Wish
+    parallel: int, phases: list[TrialPhase], gpus: list[GpuView], pool_demand: PoolDemand
 ) -> None:
     trials = [views.make_trial(i, phase=phase, gpus=["gpu-0"]) for i, phase in enumerate(phases)]
     there = [replace(gpu, trials=tuple(t.key for t in trials) if gpu.uuid == "gpu-0" else ()) for gpu in gpus]
     job = views.make_job(parallel=parallel, max_trials=parallel)
-    assert wishes(views.make_snapshot(jobs=[job], trials=trials, gpus=there), 9) == {POOL: wish}
+    assert pool_demands(views.make_snapshot(jobs=[job], trials=trials, gpus=there), 9) == {POOL: pool_demand}
 
 
 def test_a_reservation_is_held_when_an_agent_names_its_gpu() -> None:
     node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
-    found = leases_of([seen(0), seen(1), seen(2, bound=False), seen(3, deleting=True)], [node], NOW)
+    found = reservations_from([seen(0), seen(1), seen(2, bound=False), seen(3, deleting=True)], [node], NOW)
     assert [one.state for one in found] == [
         ReservationState.HELD,
         ReservationState.STARTING,
@@ -132,16 +144,16 @@ def test_a_reservation_is_held_when_an_agent_names_its_gpu() -> None:
 def test_a_report_of_an_older_reservation_of_the_same_name_does_not_count() -> None:
     """Names recur: the pod of this name is bound to node-1, and node-2 has not observed the end of the older one."""
     old = leasing_node("lab/podium-reservation-x-0", name="node-2", trials={"sweep-0": "Running"})
-    (found,) = leases_of([seen(0)], [old, leasing_node(name="node-1")], NOW)
+    (found,) = reservations_from([seen(0)], [old, leasing_node(name="node-1")], NOW)
     assert (found.state, found.in_use) == (ReservationState.STARTING, False)
 
 
-def lease(state: ReservationState) -> Reservation:
+def reservation(state: ReservationState) -> Reservation:
     return Reservation("l", POOL, state, 0.0)
 
 
 HELD, ASKED, STARTING = (
-    lease(state) for state in (ReservationState.HELD, ReservationState.ASKED, ReservationState.STARTING)
+    reservation(state) for state in (ReservationState.HELD, ReservationState.ASKED, ReservationState.STARTING)
 )
 WORDS: list[tuple[Demand, list[Reservation], dict[str, str], bool, str, str]] = [
     (Demand(1, 8), [HELD], {}, True, "Held", "1 of 1 GPUs"),
@@ -152,16 +164,23 @@ WORDS: list[tuple[Demand, list[Reservation], dict[str, str], bool, str, str]] = 
     (Demand(2, 8), [HELD, ASKED], {"unscheduled": "0/3 nodes"}, False, "WaitingForGPU", "1 requested. 0/3 nodes"),
     (Demand(3, 8), [HELD, ASKED], {"refusal": "exceeded quota"}, False, "WaitingForGPU", "exceeded quota"),
     (Demand(2, 8), [HELD, STARTING], {}, False, "Starting", "1 starting"),
-    (Demand(1, 8), [], {"evicted": "PreemptionByScheduler"}, False, "ReservationPreempted", "PreemptionByScheduler"),
+    (
+        Demand(1, 8),
+        [],
+        {"preempted_by": "PreemptionByScheduler"},
+        False,
+        "ReservationPreempted",
+        "PreemptionByScheduler",
+    ),
     (Demand(1, 8), [], {}, False, "Requesting", "0 of 1"),
 ]
 
 
-@pytest.mark.parametrize(("demand", "leases", "how", "complete", "reason", "text"), WORDS)
+@pytest.mark.parametrize(("demand", "reservations", "how", "complete", "reason", "text"), WORDS)
 def test_the_condition_of_a_job(
-    demand: Demand, leases: list[Reservation], how: dict[str, str], complete: bool, reason: str, text: str
+    demand: Demand, reservations: list[Reservation], how: dict[str, str], complete: bool, reason: str, text: str
 ) -> None:
-    said = leased(demand, leases, **how)
+    said = reservation_condition(demand, reservations, **how)
     assert (said.complete, said.reason) == (complete, reason)
     assert text in said.message
 
@@ -197,15 +216,21 @@ class Desk:
     def __init__(self, **settings: Any) -> None:
         self.wire = Wire()
         given = {"gpu_mode": "reservations", "image": "i", **settings}
-        self.leasing = Leasing(cast(Api, self.wire), OperatorSettings(**given), Metrics())
+        self.reservation_controller = ReservationController(cast(Api, self.wire), OperatorSettings(**given), Metrics())
         self.wake: float | None = None
-        self.silent: frozenset[str] = frozenset()
+        self.unresponsive: frozenset[str] = frozenset()
 
-    def cycle(self, *objects: Any, leases: tuple[SeenLease, ...] = (), now: float = 0.0) -> Leased | None:
+    def reconciler(
+        self, *objects: Any, reservations: tuple[ReservationPodState, ...] = (), now: float = 0.0
+    ) -> ReservationCondition | None:
         """Reconcile; return the job's condition. Only the calls of this reconcile are kept."""
         self.wire.calls.clear()
-        world: World = replace(make_world(*objects, now=NOW + now), leases=leases, silent=self.silent)
-        told, self.wake = asyncio.run(self.leasing.once(world, build_snapshot(world, observe(world))))
+        cluster: ClusterState = replace(
+            make_cluster_state(*objects, now=NOW + now), reservations=reservations, unresponsive=self.unresponsive
+        )
+        told, self.wake = asyncio.run(
+            self.reservation_controller.reconcile(cluster, build_snapshot(cluster, observe(cluster)))
+        )
         return told.get(JOB)
 
 
@@ -214,9 +239,9 @@ TWO = make_job(trials={"max": 2, "parallel": 2, "maxSteps": 10}, status={"phase"
 
 def test_reservations_match_the_demand_and_belong_to_the_priority_class() -> None:
     desk = Desk(reservation_grace_seconds=5)
-    said = desk.cycle(TWO, leasing_node())
+    said = desk.reconciler(TWO, leasing_node())
     assert desk.wire.calls == ["create 0", "create 1"]
-    assert said == Leased(False, "Requesting", "0 of 2 GPUs that the trials can use are reserved.")
+    assert said == ReservationCondition(False, "Requesting", "0 of 2 GPUs that the trials can use are reserved.")
     body = desk.wire.bodies[0]
     assert body["metadata"]["ownerReferences"][0]["uid"] == "uid-podium-reservation"
     assert body["spec"]["terminationGracePeriodSeconds"] == 40, "a trial's own 30 s and a margin"
@@ -225,24 +250,24 @@ def test_reservations_match_the_demand_and_belong_to_the_priority_class() -> Non
 def test_requests_that_a_quota_refuses_back_off() -> None:
     desk = Desk()
     desk.wire.refusal = QUOTA
-    said = desk.cycle(TWO, leasing_node())
+    said = desk.reconciler(TWO, leasing_node())
     assert (desk.wire.calls, said and said.reason) == (["create 0"], "QuotaExceeded")
     assert desk.wake == NOW + 2
-    desk.cycle(TWO, now=1.0)
+    desk.reconciler(TWO, now=1.0)
     assert desk.wire.calls == []
-    desk.cycle(TWO, now=2.0)
+    desk.reconciler(TWO, now=2.0)
     assert (desk.wire.calls, desk.wake) == (["create 0"], NOW + 6)
     desk.wire.refusal = None
-    said = desk.cycle(TWO, now=6.0)
+    said = desk.reconciler(TWO, now=6.0)
     assert (desk.wire.calls, said and said.reason) == (["create 0", "create 1"], "Requesting")
 
 
 def test_a_refusal_causes_no_wake_up_without_demand() -> None:
     desk = Desk()
     desk.wire.refusal = QUOTA
-    desk.cycle(TWO, leasing_node(), leases=(seen(0),))
+    desk.reconciler(TWO, leasing_node(), reservations=(seen(0),))
     assert desk.wake == NOW + 2
-    said = desk.cycle(make_job(suspend=True), leasing_node(), now=3.0)
+    said = desk.reconciler(make_job(suspend=True), leasing_node(), now=3.0)
     assert (said and said.reason, desk.wake) == ("NoDemand", None)
 
 
@@ -250,54 +275,54 @@ def test_requests_after_preemptions_back_off_until_a_step_was_done() -> None:
     desk, node = Desk(), leasing_node()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     taken = seen(0, deleting=True, conditions=[PREEMPTED])
-    said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,))
+    said = desk.reconciler(job, node, make_trial(lastStep=3), reservations=(taken,))
     assert desk.wire.calls == ["create ReservationPreempted"]
     assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 2)
-    said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,), now=2.0)
+    said = desk.reconciler(job, node, make_trial(lastStep=3), reservations=(taken,), now=2.0)
     assert desk.wire.calls == ["create 0"], "recorded once"
     assert said
     assert said.reason == "Requesting"
     again = replace(taken, uid="other")
-    desk.cycle(job, node, make_trial(lastStep=3), leases=(again,), now=3.0)
+    desk.reconciler(job, node, make_trial(lastStep=3), reservations=(again,), now=3.0)
     assert desk.wake == NOW + 7, "the second consecutive one"
     later = replace(taken, uid="third")
-    desk.cycle(job, node, make_trial(lastStep=4), leases=(later,), now=10.0)
+    desk.reconciler(job, node, make_trial(lastStep=4), reservations=(later,), now=10.0)
     assert desk.wake == NOW + 12, "a step was done"
 
 
 def test_an_unneeded_reservation_is_marked_then_released_and_not_counted_as_preempted() -> None:
     desk, node = Desk(), leasing_node("lab/podium-reservation-x-0")
     idle = make_job(suspend=True)
-    desk.cycle(idle, node, leases=(seen(0),))
+    desk.reconciler(idle, node, reservations=(seen(0),))
     assert desk.wire.calls == ["mark 0"]
     marked = replace(seen(0), unneeded_since=NOW)
-    desk.cycle(idle, node, leases=(marked,), now=LINGER)
+    desk.reconciler(idle, node, reservations=(marked,), now=LINGER)
     assert desk.wire.calls == ["delete 0"]
-    desk.cycle(idle, node, leases=(replace(marked, deleting=True),), now=LINGER + 1)
+    desk.reconciler(idle, node, reservations=(replace(marked, deleting=True),), now=LINGER + 1)
     assert desk.wire.calls == []
     one = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10})
-    desk.cycle(one, node, leases=(marked,), now=LINGER + 2)
+    desk.reconciler(one, node, reservations=(marked,), now=LINGER + 2)
     assert desk.wire.calls == ["mark 0"], "needed again"
 
 
 def test_simultaneous_preemptions_count_once() -> None:
     desk, node = Desk(), leasing_node()
     taken = [seen(number, deleting=True, conditions=[PREEMPTED]) for number in range(3)]
-    desk.cycle(TWO, node, leases=tuple(taken[:2]))
+    desk.reconciler(TWO, node, reservations=tuple(taken[:2]))
     assert desk.wire.calls == ["create ReservationPreempted"] * 2
     assert desk.wake == NOW + 2
-    desk.cycle(TWO, node, leases=tuple(taken), now=1.0)
+    desk.reconciler(TWO, node, reservations=tuple(taken), now=1.0)
     assert desk.wake == NOW + 3, "for one pod with several GPUs"
 
 
 def test_a_pod_that_vanished_between_two_reconciles_was_preempted_too() -> None:
     desk = Desk()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
-    desk.cycle(job, leasing_node("lab/podium-reservation-x-0"), leases=(seen(0),))
-    said = desk.cycle(job, leasing_node(), now=1.0)
+    desk.reconciler(job, leasing_node("lab/podium-reservation-x-0"), reservations=(seen(0),))
+    said = desk.reconciler(job, leasing_node(), now=1.0)
     assert desk.wire.calls == ["create ReservationPreempted"]
     assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 3)
-    desk.cycle(job, leasing_node(), now=1.5)
+    desk.reconciler(job, leasing_node(), now=1.5)
     assert desk.wire.calls == [], "recorded once"
 
 
@@ -305,15 +330,16 @@ def test_a_pod_released_by_an_earlier_operator_is_not_counted_a_preempted_one_is
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     for conditions, calls in (([], ["create 0"]), ([PREEMPTED], ["create ReservationPreempted"])):
         desk = Desk()
-        desk.cycle(job, leasing_node(), leases=(seen(0, deleting=True, conditions=conditions),))
+        desk.reconciler(job, leasing_node(), reservations=(seen(0, deleting=True, conditions=conditions),))
         assert desk.wire.calls == calls
 
 
 @pytest.mark.parametrize(
-    ("namespace", "silent", "calls"), [("lab", False, []), ("lab", True, ["delete 0"]), ("other", False, ["delete 0"])]
+    ("namespace", "unresponsive", "calls"),
+    [("lab", False, []), ("lab", True, ["delete 0"]), ("other", False, ["delete 0"])],
 )
 def test_after_the_last_search_a_reservation_is_released_once_its_pods_have_ended(
-    namespace: str, silent: bool, calls: list[str]
+    namespace: str, unresponsive: bool, calls: list[str]
 ) -> None:
     desk = Desk()
     node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
@@ -321,16 +347,16 @@ def test_after_the_last_search_a_reservation_is_released_once_its_pods_have_ende
     there = [gpu.trials[0].model_copy(update={"namespace": namespace})]
     gpus = [gpu.model_copy(update={"trials": there})]
     node = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
-    desk.silent = frozenset({node.metadata.name}) if silent else frozenset()
-    desk.cycle(node, leases=(seen(0),))
+    desk.unresponsive = frozenset({node.metadata.name}) if unresponsive else frozenset()
+    desk.reconciler(node, reservations=(seen(0),))
     assert desk.wire.calls == calls
-    desk.cycle(leasing_node("lab/podium-reservation-x-0"), leases=(seen(0),), now=1.0)
+    desk.reconciler(leasing_node("lab/podium-reservation-x-0"), reservations=(seen(0),), now=1.0)
     assert desk.wire.calls == ["delete 0"]
 
 
 def test_a_job_without_gpus_has_no_reservation_condition() -> None:
-    world = make_world(TWO, make_job("plain", gpus={"perTrial": 0}), leasing_node())
-    told, _ = asyncio.run(Desk().leasing.once(world, build_snapshot(world, observe(world))))
+    cluster = make_cluster_state(TWO, make_job("plain", gpus={"perTrial": 0}), leasing_node())
+    told, _ = asyncio.run(Desk().reservation_controller.reconcile(cluster, build_snapshot(cluster, observe(cluster))))
     assert set(told) == {JOB}
 
 
@@ -338,40 +364,42 @@ def test_namespaces_have_separate_reservations_of_the_same_name() -> None:
     desk = Desk()
     mine, theirs = seen(0), replace(seen(0), uid="their", pool=Pool("other"))
     one = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10})
-    for leases in ((mine, theirs), (theirs, mine)):
-        desk.cycle(one, leasing_node("lab/podium-reservation-x-0"), leases=leases)
+    for reservations in ((mine, theirs), (theirs, mine)):
+        desk.reconciler(one, leasing_node("lab/podium-reservation-x-0"), reservations=reservations)
         assert desk.wire.calls == ["delete 0 of other"], "no search is left there"
 
 
 def test_a_reservation_pod_that_has_ended_is_deleted() -> None:
     desk = Desk()
-    desk.cycle(TWO, leasing_node(), leases=(replace(seen(0), over=True),))
+    desk.reconciler(TWO, leasing_node(), reservations=(replace(seen(0), ended=True),))
     assert desk.wire.calls[0] == "delete 0"
 
 
 def test_with_dedicated_gpus_nothing_is_requested_and_the_rest_is_released() -> None:
     desk = Desk(gpu_mode="dedicated")
-    assert desk.cycle(TWO, make_node()) is None
+    assert desk.reconciler(TWO, make_node()) is None
     assert desk.wire.calls == []
-    desk.cycle(TWO, make_node(), leases=(seen(0),))
+    desk.reconciler(TWO, make_node(), reservations=(seen(0),))
     assert desk.wire.calls == ["delete 0"]
 
 
 def test_the_planner_knows_the_namespace_of_a_reserved_gpu() -> None:
     held, lost, owned = leasing_node("lab/podium-reservation-x-0"), leasing_node(), make_node()
     for node, expected in ((held, "lab"), (lost, ""), (owned, None)):
-        world = make_world(TWO, node)
-        (gpu,) = build_snapshot(world, observe(world)).gpus
+        cluster = make_cluster_state(TWO, node)
+        (gpu,) = build_snapshot(cluster, observe(cluster)).gpus
         assert gpu.reserved_for == expected
-    world = make_world(make_job(suspension={"methods": ["freeze", "app-checkpoint"]}), held)
-    assert not build_snapshot(world, observe(world)).jobs[0].suspendable, "freeze keeps its memory there"
+    cluster = make_cluster_state(make_job(suspension={"methods": ["freeze", "app-checkpoint"]}), held)
+    assert not build_snapshot(cluster, observe(cluster)).jobs[0].suspendable, "freeze keeps its memory there"
 
 
 def test_a_namespace_without_demand_is_forgotten_after_its_pause() -> None:
     desk = Desk()
-    desk.cycle(TWO, leasing_node(), leases=(seen(0),))
-    desk.cycle(TWO, leasing_node(), leases=(seen(0, deleting=True, conditions=[PREEMPTED]),), now=1.0)
-    desk.cycle(now=2.0)
-    assert set(desk.leasing._taken) == {POOL}, "a namespace that returns within the pause waits for its end"
-    desk.cycle(now=60.0)
-    assert desk.leasing._taken == {}
+    desk.reconciler(TWO, leasing_node(), reservations=(seen(0),))
+    desk.reconciler(TWO, leasing_node(), reservations=(seen(0, deleting=True, conditions=[PREEMPTED]),), now=1.0)
+    desk.reconciler(now=2.0)
+    assert set(desk.reservation_controller._preemptions) == {POOL}, (
+        "a namespace that returns within the pause waits for its end"
+    )
+    desk.reconciler(now=60.0)
+    assert desk.reservation_controller._preemptions == {}

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from model_api import Server
-from model_operator import Clock, ModelMirror
+from model_operator import Clock, ModelWatchCaches
 from operator_builders import NOW, ended, make_node, make_pod, make_trial, moment, pod_payload
 
 from podium_cluster.client import Api, ApiError
@@ -19,7 +19,7 @@ from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
 from podium_operator.observe import watch_caches as mirror_module
 from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.observe.watch_caches import Mirror
+from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.settings import OperatorSettings
 
 
@@ -30,26 +30,26 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def ordered(clock: Clock) -> tuple[Server, ModelMirror]:
+def ordered(clock: Clock) -> tuple[Server, ModelWatchCaches]:
     """Return caches whose operator has written epoch 5, while the cache shows epoch 4."""
     server = Server(clock.time)
     server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": "u"}, "spec": {"epoch": 4}, "status": {}})
-    mirror = ModelMirror(server, ())
-    mirror.ordered("node-0", GpuNodeSpec(epoch=5, gpus=[GpuRunQueue(uuid="GPU-0")]))
-    return server, mirror
+    caches = ModelWatchCaches(server, ())
+    caches.remember_written("node-0", GpuNodeSpec(epoch=5, gpus=[GpuRunQueue(uuid="GPU-0")]))
+    return server, caches
 
 
 def test_a_run_queue_that_was_just_written_is_in_force(clock: Clock) -> None:
-    _, mirror = ordered(clock)
-    (node,) = mirror.world().nodes
+    _, caches = ordered(clock)
+    (node,) = caches.cluster_state().nodes
     assert (node.spec.epoch, [gpu.uuid for gpu in node.spec.gpus]) == (5, ["GPU-0"])
 
 
 def test_a_stale_cache_is_trusted_but_no_epoch_is_used_twice(clock: Clock) -> None:
     """Two failures that the model found: two run queues with one epoch, and an epoch that the server refuses."""
-    _, mirror = ordered(clock)
+    _, caches = ordered(clock)
     clock.now += 60.0
-    (node,) = mirror.world().nodes
+    (node,) = caches.cluster_state().nodes
     assert (node.spec.epoch, node.spec.gpus) == (5, [])
 
 
@@ -64,21 +64,21 @@ def test_an_unconfirmed_run_queue_does_not_share_its_epoch(clock: Clock, status:
     server = Server(clock.time)
     gpus = [{"uuid": "GPU-0", "runQueue": []}]
     server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": "u"}, "spec": {"epoch": 4, "gpus": gpus}, "status": {}})
-    mirror = ModelMirror(server, ())
-    actuator = Actuator(cast(Api, Mute()), mirror, PodRules("podium", "podium.dev/gpu"), Metrics())
-    seen = mirror.world()
-    asyncio.run(actuator.order_alone(seen, [WriteRunQueues("node-0", 5, (("GPU-1", ()),))]))
-    snapshot = build_snapshot(mirror.world(), {})
+    caches = ModelWatchCaches(server, ())
+    actuator = Actuator(cast(Api, Mute()), caches, PodRules("podium", "podium.dev/gpu"), Metrics())
+    seen = caches.cluster_state()
+    asyncio.run(actuator.write_run_queues_only(seen, [WriteRunQueues("node-0", 5, (("GPU-1", ()),))]))
+    snapshot = build_snapshot(caches.cluster_state(), {})
     assert snapshot.epochs["node-0"] + 1 == next_epoch
-    assert [gpu.uuid for node in mirror.world().nodes for gpu in node.spec.gpus] == ["GPU-0"]
+    assert [gpu.uuid for node in caches.cluster_state().nodes for gpu in node.spec.gpus] == ["GPU-0"]
 
 
 def test_fields_that_a_person_sets_meanwhile_are_kept(clock: Clock) -> None:
-    server, mirror = ordered(clock)
+    server, caches = ordered(clock)
     drains = {"metadata": {"name": "node-0"}, "spec": {"draining": True}}
     asyncio.run(server.apply(GPUNODES, drains, manager="podium-cli-drain"))
-    mirror.views[3].see()
-    (node,) = mirror.world().nodes
+    caches.views[3].see()
+    (node,) = caches.cluster_state().nodes
     assert (node.spec.epoch, node.spec.draining) == (5, True)
 
 
@@ -86,23 +86,23 @@ def test_fields_that_a_person_sets_meanwhile_are_kept(clock: Clock) -> None:
 def test_a_written_run_queue_is_forgotten_once_the_cache_or_a_new_object_replaces_it(
     clock: Clock, uid: str, epoch: int
 ) -> None:
-    server, mirror = ordered(clock)
+    server, caches = ordered(clock)
     server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": uid}, "spec": {"epoch": epoch}, "status": {}})
-    mirror.views[3].see()
-    assert [node.spec.epoch for node in mirror.world().nodes] == [epoch]
+    caches.views[3].see()
+    assert [node.spec.epoch for node in caches.cluster_state().nodes] == [epoch]
 
 
 def test_the_end_of_a_pod_counts_from_its_first_observation(clock: Clock) -> None:
     server = Server(clock.time)
-    mirror = ModelMirror(server, ())
+    caches = ModelWatchCaches(server, ())
     for name, main in (("over", ended(0, after=-600)), ("works", {"running": {}})):
         payload = pod_payload(main=main)
         payload["metadata"] |= {"name": name, "uid": name}
         server.put(PODS, payload)
-    mirror.views[2].see()
-    assert mirror.world().end_seen == {"over": 1000.0}
+    caches.views[2].see()
+    assert caches.cluster_state().end_observed_at == {"over": 1000.0}
     clock.now += 5.0
-    assert mirror.world().end_seen == {"over": 1000.0}
+    assert caches.cluster_state().end_observed_at == {"over": 1000.0}
 
 
 def report(server: Server, since: float, written: float, trial: str = "sweep-0") -> None:
@@ -113,45 +113,45 @@ def report(server: Server, since: float, written: float, trial: str = "sweep-0")
     server.put(GPUNODES, node | {"status": {"gpus": [gpu], "updatedAt": moment(written - NOW)}})
 
 
-def began(mirror: ModelMirror) -> float | None:
-    mirror.views[3].see()
-    (gpu,) = build_snapshot(mirror.world(), {}).gpus
+def began(caches: ModelWatchCaches) -> float | None:
+    caches.views[3].see()
+    (gpu,) = build_snapshot(caches.cluster_state(), {}).gpus
     return gpu.holder_since
 
 
 @pytest.mark.parametrize("skew", [0, -5, -300, 60, 300])
 def test_the_length_of_a_time_slice_does_not_depend_on_the_nodes_clock(clock: Clock, skew: float) -> None:
     server = Server(clock.time)
-    mirror = ModelMirror(server, ())
+    caches = ModelWatchCaches(server, ())
     report(server, since=1000.0 + skew, written=1000.0 + skew)
-    assert began(mirror) == 1000.0
+    assert began(caches) == 1000.0
     clock.now = 1020.0  # without news
-    assert began(mirror) == 1000.0
+    assert began(caches) == 1000.0
     report(server, since=1000.0 + skew, written=1016.0 + skew)  # a late report
-    assert began(mirror) == 1000.0
+    assert began(caches) == 1000.0
     clock.now = 1030.0  # another operator, which reads a report of 14 s ago
-    anew = ModelMirror(server, ())
+    anew = ModelWatchCaches(server, ())
     assert began(anew) == 1014.0
     report(server, since=1000.0 + skew, written=1030.0 + skew)
     assert began(anew) == 1000.0
     clock.now = 1041.0
     report(server, since=1040.0 + skew, written=1041.0 + skew, trial="sweep-1")
-    assert (began(mirror), began(anew)) == (1040.0, 1040.0)
+    assert (began(caches), began(anew)) == (1040.0, 1040.0)
     report(server, since=1041.0 + skew, written=1041.0 + skew, trial="sweep-1")  # the same trial again
-    assert (began(mirror), began(anew)) == (1041.0, 1041.0)
+    assert (began(caches), began(anew)) == (1041.0, 1041.0)
 
 
 def test_a_deleted_pod_is_remembered_while_its_trial_exists() -> None:
     """The watch reports each version of an object, whether a reconcile reads it or not."""
-    mirror = Mirror(cast(Api, None), OperatorSettings())
+    caches = WatchCaches(cast(Api, None), OperatorSettings())
     trial = make_trial()
-    mirror._trials._items[trial.metadata.namespace, trial.metadata.name] = trial
+    caches._trials._items[trial.metadata.namespace, trial.metadata.name] = trial
     first, second = make_pod(), make_pod(attempt=1)
     for before, after in ((None, first), (first, make_pod(phase="Running")), (None, second)):
-        mirror._pods._tell(("lab", "sweep-0-0"), before, after)
-    assert mirror.world().gone == {}
+        caches._pods._tell(("lab", "sweep-0-0"), before, after)
+    assert caches.cluster_state().deleted_pods == {}
     for one in (second, first):  # the later pod is reported first
-        mirror._pods._tell(("lab", one.name), one, None)
-    assert mirror.world().gone == {trial.metadata.uid: second}
-    mirror._trials._items.clear()
-    assert mirror.world().gone == {}
+        caches._pods._tell(("lab", one.name), one, None)
+    assert caches.cluster_state().deleted_pods == {trial.metadata.uid: second}
+    caches._trials._items.clear()
+    assert caches.cluster_state().deleted_pods == {}

@@ -97,9 +97,9 @@ class PodiumModel(RuleBasedStateMachine):
         self, seen: tuple[int | None, int | None, int | None], dies_after: int | None, mute_after: int | None = None
     ) -> None:
         """Reconcile once after some news, perhaps with a lost answer, or killed in the middle and replaced."""
-        for view, most in zip(self.operator.mirror.views, (None, *seen), strict=True):
+        for view, most in zip(self.operator.caches.views, (None, *seen), strict=True):
             view.see(most)
-        if not self.operator.cycle(dies_after, mute_after):
+        if not self.operator.reconcile(dies_after, mute_after):
             self.operator = Operator(self.server, self.clock, self.loop, self.noticed, self.levels)
 
     @rule(
@@ -208,7 +208,7 @@ class PodiumModel(RuleBasedStateMachine):
             del self.agents[name]
         elif how == "is missed" and node.lost:
             self.noticed.add(name)
-            self.operator.mirror.silent.add(name)
+            self.operator.caches.unresponsive.add(name)
             for pod in node.pods():
                 self.server.remove(pod["metadata"]["name"])
 

@@ -6,12 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world, moment, pod_payload
+from operator_builders import (
+    NOW,
+    ended,
+    make_cluster_state,
+    make_job,
+    make_node,
+    make_pod,
+    make_trial,
+    moment,
+    pod_payload,
+)
 
 from podium_core.domain.observe import retry_delay
 from podium_core.domain.phase import TrialPhase
 from podium_operator.observe.cluster_state import trial_key
-from podium_operator.observe.observation import STUCK_SECONDS, Sight, observe
+from podium_operator.observe.observation import STUCK_SECONDS, Observation, observe
 from podium_operator.observe.pod_state import parse_pod
 
 RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
@@ -19,12 +29,12 @@ FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}
 PHASE = TrialPhase
 
 
-def look(status: dict[str, Any], pod: dict[str, Any] | None, agent: str | None = None, **world: Any) -> Sight:
+def look(status: dict[str, Any], pod: dict[str, Any] | None, agent: str | None = None, **cluster: Any) -> Observation:
     trial = make_trial(**status)
     objects: list[Any] = [make_job(), trial, make_node(trials={"sweep-0": agent} if agent else {})]
     if pod is not None:
         objects.append(make_pod(**pod))
-    return observe(make_world(*objects, **world))[trial_key(trial)]
+    return observe(make_cluster_state(*objects, **cluster))[trial_key(trial)]
 
 
 STATES: list[tuple[str, dict[str, Any], dict[str, Any] | None, str | None, TrialPhase]] = [
@@ -54,7 +64,7 @@ def test_derived_phase(
 def test_an_unresponsive_agent_is_not_trusted_but_nothing_is_forgotten() -> None:
     status = {"phase": "Suspended", "pod": "sweep-0-0"}
     assert look(status, RUNNING, "Running").phase is PHASE.RUNNING
-    assert look(status, RUNNING, "Running", silent=["node-1"]).phase is PHASE.SUSPENDED
+    assert look(status, RUNNING, "Running", unresponsive=["node-1"]).phase is PHASE.SUSPENDED
 
 
 def test_a_failure_is_counted_once() -> None:
@@ -67,14 +77,19 @@ def test_a_failure_is_counted_once() -> None:
 @pytest.mark.parametrize("failures", [1, 2, 5])
 def test_back_off_follows_from_the_stored_objects(failures: int) -> None:
     """No memory is needed: the ended pod has the time of its end, the status the number of failures."""
-    sight = look({"phase": "Requeued", "failures": failures}, FAILED)
-    assert sight.retry_at == NOW - 1 + retry_delay(failures)
+    observation = look({"phase": "Requeued", "failures": failures}, FAILED)
+    assert observation.retry_at == NOW - 1 + retry_delay(failures)
 
 
 def test_a_disruption_is_not_a_failure_and_causes_no_pause() -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "main": ended(137, after=-1)}
-    sight = look({"phase": "Running", "pod": "sweep-0-0"}, evicted)
-    assert (sight.phase, sight.failures, sight.retry_at, sight.pod) == (PHASE.REQUEUED, 0, 0.0, None)
+    observation = look({"phase": "Running", "pod": "sweep-0-0"}, evicted)
+    assert (observation.phase, observation.failures, observation.retry_at, observation.pod) == (
+        PHASE.REQUEUED,
+        0,
+        0.0,
+        None,
+    )
 
 
 TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
@@ -87,10 +102,10 @@ def test_the_cause_of_a_deleted_pods_end(attempt: int, reason: str, said: str) -
     """It ended and was deleted between two reconciles. What ended a pod of an earlier attempt does not matter."""
     trial = make_trial(phase="Running", pod="sweep-0-1", attempt=1)
     gone = make_pod(attempt=attempt, phase="Failed", main=ended(143), deleting=True, conditions=TAKEN)
-    world = replace(make_world(make_job(), trial, make_node()), gone={trial.metadata.uid: gone})
-    sight = observe(world)[trial_key(trial)]
-    assert (sight.phase, sight.reason, sight.failures) == (PHASE.REQUEUED, reason, 0)
-    assert said in sight.message
+    cluster = replace(make_cluster_state(make_job(), trial, make_node()), deleted_pods={trial.metadata.uid: gone})
+    observation = observe(cluster)[trial_key(trial)]
+    assert (observation.phase, observation.reason, observation.failures) == (PHASE.REQUEUED, reason, 0)
+    assert said in observation.message
 
 
 SAVED_AND_WENT = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1), "deleting": True}
@@ -160,24 +175,24 @@ def test_the_end_waits_for_the_final_log_read(status: dict[str, Any], seen: int,
     """The API was unreachable: the process ended ten minutes ago, and that was observed `seen` seconds from now."""
     pod = make_pod(phase="Succeeded", gate=ended(0), main=ended(0, after=-600))
     trial = make_trial(phase="Running", pod="sweep-0-0", **status)
-    world = make_world(make_job(), trial, make_node(), pod, silent=["node-1"])
-    assert observe(replace(world, end_seen={pod.uid: NOW + seen}))[trial_key(trial)].phase is phase
+    cluster = make_cluster_state(make_job(), trial, make_node(), pod, unresponsive=["node-1"])
+    assert observe(replace(cluster, end_observed_at={pod.uid: NOW + seen}))[trial_key(trial)].phase is phase
 
 
 def test_a_pod_that_is_being_deleted() -> None:
     going = {**RUNNING, "deleting": True}
-    assert look({"phase": "Running", "pod": "sweep-0-0"}, going).leaving
-    assert not look({"phase": "Running", "pod": "sweep-0-0"}, RUNNING).leaving
-    assert not look({"phase": "Requeued", "pod": "sweep-0-0"}, going).leaving
+    assert look({"phase": "Running", "pod": "sweep-0-0"}, going).terminating
+    assert not look({"phase": "Running", "pod": "sweep-0-0"}, RUNNING).terminating
+    assert not look({"phase": "Requeued", "pod": "sweep-0-0"}, going).terminating
 
 
 @pytest.mark.parametrize(("late", "overdue"), [(-30.0, False), (STUCK_SECONDS, False), (STUCK_SECONDS + 1, True)])
 def test_a_termination_that_the_kubelet_does_not_complete_is_overdue(late: float, overdue: bool) -> None:
     pod = make_pod(**RUNNING, deleting=True)
     trial = make_trial(phase="Running", pod="sweep-0-0")
-    world = make_world(make_job(), trial, make_node(), replace(pod, gone_by=NOW - late))
-    sight = observe(world)[trial_key(trial)]
-    assert (sight.leaving, sight.overdue) == (True, overdue)
+    cluster = make_cluster_state(make_job(), trial, make_node(), replace(pod, deletion_deadline=NOW - late))
+    observation = observe(cluster)[trial_key(trial)]
+    assert (observation.terminating, observation.termination_overdue) == (True, overdue)
 
 
 REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
@@ -188,16 +203,16 @@ def test_consecutive_refusals_by_the_cluster_back_off(dead: int, delay: int | No
     last = dead - 1
     trial = make_trial(phase="Requeued", attempt=last, pod=f"sweep-0-{last}")
     pods = [make_pod(attempt=n, created=float(n - last), **REFUSED) for n in range(dead)]
-    sight = observe(make_world(make_job(), trial, *pods))[trial_key(trial)]
-    assert (sight.phase, sight.failures) == (PHASE.REQUEUED, 0)
-    assert sight.retry_at == (0.0 if delay is None else NOW + retry_delay(delay))
+    observation = observe(make_cluster_state(make_job(), trial, *pods))[trial_key(trial)]
+    assert (observation.phase, observation.failures) == (PHASE.REQUEUED, 0)
+    assert observation.retry_at == (0.0 if delay is None else NOW + retry_delay(delay))
 
 
 def test_a_pod_that_ran_resets_the_consecutive_refusals() -> None:
     trial = make_trial(phase="Requeued", attempt=2, pod="sweep-0-2")
     evicted = make_pod(attempt=1, phase="Failed", reason="Evicted", main=ended(137))
     pods = [make_pod(attempt=0, **REFUSED), evicted, make_pod(attempt=2, **REFUSED)]
-    assert observe(make_world(make_job(), trial, *pods))[trial_key(trial)].retry_at == 0.0
+    assert observe(make_cluster_state(make_job(), trial, *pods))[trial_key(trial)].retry_at == 0.0
 
 
 def test_consecutive_disruptions_without_a_step_back_off() -> None:
@@ -205,16 +220,20 @@ def test_consecutive_disruptions_without_a_step_back_off() -> None:
     delays, before = [], None
     for attempt in range(5):
         trial = make_trial(phase="Gated", attempt=attempt, pod=f"sweep-0-{attempt}", lastStep=7.0, disruptions=before)
-        gone = observe(make_world(make_job(), trial))[trial_key(trial)]  # a deleted pod provides no facts any more
+        gone = observe(make_cluster_state(make_job(), trial))[
+            trial_key(trial)
+        ]  # a deleted pod provides no facts any more
         assert (gone.phase, gone.failures) == (PHASE.REQUEUED, 0)
         delays.append(gone.retry_at - NOW if gone.retry_at else 0.0)
         assert gone.disruptions is not None
         before = gone.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert delays == [0.0, 2.0, 4.0, 8.0, 16.0]
     trial = make_trial(phase="Running", attempt=5, pod="sweep-0-5", lastStep=8.0, disruptions=before)
-    assert observe(make_world(make_job(), trial))[trial_key(trial)].retry_at == 0.0, "a further step resets the count"
+    assert observe(make_cluster_state(make_job(), trial))[trial_key(trial)].retry_at == 0.0, (
+        "a further step resets the count"
+    )
     trial = make_trial(phase="Requeued", attempt=5, pod="sweep-0-5", lastStep=7.0, disruptions=before)
-    assert observe(make_world(make_job(), trial))[trial_key(trial)].retry_at == NOW + 16.0, (
+    assert observe(make_cluster_state(make_job(), trial))[trial_key(trial)].retry_at == NOW + 16.0, (
         "stored: an operator may die"
     )
 
@@ -223,8 +242,8 @@ def test_consecutive_disruptions_without_a_step_back_off() -> None:
 def test_a_requeue_by_podium_causes_no_pause(reason: str) -> None:
     before = {"consecutive": 3, "retryAt": moment()}
     trial = make_trial(phase="Gated", attempt=3, pod="sweep-0-3", reason=reason, disruptions=before)
-    sight = observe(make_world(make_job(), trial))[trial_key(trial)]
-    assert (sight.phase, sight.disruptions) == (PHASE.REQUEUED, trial.status.disruptions)
+    observation = observe(make_cluster_state(make_job(), trial))[trial_key(trial)]
+    assert (observation.phase, observation.disruptions) == (PHASE.REQUEUED, trial.status.disruptions)
 
 
 def test_a_failing_init_container_fails_the_trial() -> None:
@@ -232,9 +251,9 @@ def test_a_failing_init_container_fails_the_trial() -> None:
     payload["spec"]["initContainers"].insert(0, {"name": "load"})
     payload["status"]["initContainerStatuses"] = [{"name": "load", "state": ended(1, after=-1)}]
 
-    def after(failures: int) -> Sight:
+    def after(failures: int) -> Observation:
         trial = make_trial(phase="Pending", pod="sweep-0-0", failures=failures)
-        return observe(make_world(make_job(), trial, parse_pod(payload)))[trial_key(trial)]
+        return observe(make_cluster_state(make_job(), trial, parse_pod(payload)))[trial_key(trial)]
 
     first = after(0)
     assert (first.phase, first.failures, first.retry_at) == (PHASE.REQUEUED, 1, NOW - 1 + retry_delay(1))
@@ -261,19 +280,19 @@ def test_a_pod_that_does_not_start_is_stuck(pod: dict[str, Any], stuck: bool) ->
 
 def test_the_pod_of_the_next_attempt_takes_over() -> None:
     trial = make_trial(phase="Requeued", attempt=0, failures=1)
-    world = make_world(make_job(), trial, make_node(), make_pod(**FAILED), make_pod(attempt=1))
-    sight = observe(world)[trial_key(trial)]
-    assert (sight.phase, sight.attempt, sight.failures) == (PHASE.PENDING, 1, 1)
-    assert sight.pod is not None
-    assert sight.pod.name == "sweep-0-1"
+    cluster = make_cluster_state(make_job(), trial, make_node(), make_pod(**FAILED), make_pod(attempt=1))
+    observation = observe(cluster)[trial_key(trial)]
+    assert (observation.phase, observation.attempt, observation.failures) == (PHASE.PENDING, 1, 1)
+    assert observation.pod is not None
+    assert observation.pod.name == "sweep-0-1"
 
 
 def test_gpus_come_from_the_agent() -> None:
-    sight = look({"pod": "sweep-0-0"}, {"gate": {"running": {}}}, "Gated")
-    assert (sight.gpus, sight.node) == (("GPU-1",), "node-1")
+    observation = look({"pod": "sweep-0-0"}, {"gate": {"running": {}}}, "Gated")
+    assert (observation.gpus, observation.node) == (("GPU-1",), "node-1")
 
 
 def test_a_pod_of_an_earlier_trial_of_the_same_name_is_ignored() -> None:
     trial = make_trial().model_copy(update={"metadata": make_trial().metadata.model_copy(update={"uid": "another"})})
-    sight = observe(make_world(make_job(), trial, make_pod(**RUNNING)))[trial_key(trial)]
-    assert (sight.phase, sight.pod) == (PHASE.PENDING, None)
+    observation = observe(make_cluster_state(make_job(), trial, make_pod(**RUNNING)))[trial_key(trial)]
+    assert (observation.phase, observation.pod) == (PHASE.PENDING, None)

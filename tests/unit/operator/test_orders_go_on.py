@@ -7,22 +7,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import pytest
-from operator_builders import UUID, make_job, make_node, make_pod, make_trial, make_world
+from operator_builders import UUID, make_cluster_state, make_job, make_node, make_pod, make_trial
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, Resource
 from podium_core.domain.actions import CreateTrial, WriteRunQueues
 from podium_operator.act.actuator import PARALLEL_CALLS, Actuator
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.act.rebalancing import Leveller
+from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
-from podium_operator.observe.cluster_state import World
-from podium_operator.observe.final_log_read import LastWords
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.reconciler import Cycle
-from podium_operator.report.status_writer import Statuses
-from podium_operator.reservations.controller import Leasing
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.final_log_read import FinalLogReader
+from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.reconciler import Reconciler
+from podium_operator.report.status_writer import StatusWriter
+from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 LIMIT = 5.0  # seconds after which a test gives up
@@ -56,7 +56,7 @@ class SlowServer:
         raise AssertionError("only a reconcile deletes a pod")
 
 
-def world(*gates: bool, order: tuple[str, ...] = (), epoch: int = 1, draining: bool = False) -> World:
+def cluster(*gates: bool, order: tuple[str, ...] = (), epoch: int = 1, draining: bool = False) -> ClusterState:
     """Return two trials on a GPU, some of which wait at their gates."""
     trials = [make_trial(number) for number in range(len(gates))]
     pods = [make_pod(f"sweep-{i}", gate=AT_GATE if there else None) for i, there in enumerate(gates)]
@@ -64,36 +64,51 @@ def world(*gates: bool, order: tuple[str, ...] = (), epoch: int = 1, draining: b
     node = make_node(trials=states, order=order, epoch=epoch)
     if draining:
         node = node.model_copy(update={"spec": node.spec.model_copy(update={"draining": True})})
-    return make_world(make_job(trials={"max": 2, "parallel": 2, "maxSteps": 10}), *trials, *pods, node)
+    return make_cluster_state(make_job(trials={"max": 2, "parallel": 2, "maxSteps": 10}), *trials, *pods, node)
 
 
 class Stage:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, first: World) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, first: ClusterState) -> None:
         settings, metrics = OperatorSettings(debounce_seconds=0.0), Metrics()
         self.server = SlowServer()
         api = cast(Api, self.server)
-        mirror = Mirror(api, settings)
-        self.world = first
+        caches = WatchCaches(api, settings)
+        self.cluster = first
         self.agents_speak: Callable[[], None] = lambda: None
-        monkeypatch.setattr(mirror, "world", lambda: self.world)
-        monkeypatch.setattr(mirror, "subscribe_nodes", lambda listener: setattr(self, "agents_speak", listener))
-        actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
-        statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
-        cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
-        self.cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller)
+        monkeypatch.setattr(caches, "cluster_state", lambda: self.cluster)
+        monkeypatch.setattr(caches, "subscribe_nodes", lambda listener: setattr(self, "agents_speak", listener))
+        actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics)
+        status_writer, reservation_controller = (
+            StatusWriter(api, 2.0, metrics),
+            ReservationController(api, settings, metrics),
+        )
+        cleanup, rebalancer = Cleanup(api, caches.cluster_state, None), Rebalancer(api, settings)
+        self.reconciler = Reconciler(
+            settings,
+            caches,
+            actuator,
+            status_writer,
+            FinalLogReader(api),
+            cleanup,
+            metrics,
+            reservation_controller,
+            rebalancer,
+        )
 
 
-def play(monkeypatch: pytest.MonkeyPatch, first: World, then: Callable[[Stage], Awaitable[None]]) -> list[list[str]]:
+def play(
+    monkeypatch: pytest.MonkeyPatch, first: ClusterState, then: Callable[[Stage], Awaitable[None]]
+) -> list[list[str]]:
     """Reconcile `first`, run `then` while its statuses are written, and return the run queues that were sent."""
 
     async def run() -> list[list[str]]:
         stage = Stage(monkeypatch, first)
-        cycle = asyncio.create_task(stage.cycle.once())
+        reconciler = asyncio.create_task(stage.reconciler.reconcile())
         async with asyncio.timeout(LIMIT):
             await stage.server.writes.wait()
             await then(stage)
             stage.server.may_write.set()
-            await cycle
+            await reconciler
         return stage.server.orders
 
     return asyncio.run(run())
@@ -102,23 +117,23 @@ def play(monkeypatch: pytest.MonkeyPatch, first: World, then: Callable[[Stage], 
 def test_a_trial_that_reaches_its_gate_meanwhile_gets_a_run_queue_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def then(stage: Stage) -> None:
         stage.server.ordered.clear()
-        stage.world = world(False, True, order=("sweep-0", "sweep-1"), epoch=2)
+        stage.cluster = cluster(False, True, order=("sweep-0", "sweep-1"), epoch=2)
         stage.agents_speak()
         await stage.server.ordered.wait()  # no status is written yet
 
-    assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"], ["sweep-1", "sweep-0"]]
+    assert play(monkeypatch, cluster(False, False), then) == [["sweep-0", "sweep-1"], ["sweep-1", "sweep-0"]]
 
 
 def test_without_news_no_run_queue_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = asyncio.Event()
 
     async def then(stage: Stage) -> None:
-        same = world(False, False, order=("sweep-0", "sweep-1"), epoch=2)
-        monkeypatch.setattr(stage.cycle, "_look", lambda: looked.set() or same)
+        same = cluster(False, False, order=("sweep-0", "sweep-1"), epoch=2)
+        monkeypatch.setattr(stage.reconciler, "_read_state", lambda: looked.set() or same)
         stage.agents_speak()
         await looked.wait()
 
-    assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"]]
+    assert play(monkeypatch, cluster(False, False), then) == [["sweep-0", "sweep-1"]]
 
 
 def test_if_a_pod_has_to_be_deleted_first_the_next_reconcile_writes_the_run_queue(
@@ -128,27 +143,27 @@ def test_if_a_pod_has_to_be_deleted_first_the_next_reconcile_writes_the_run_queu
     looked = asyncio.Event()
 
     async def then(stage: Stage) -> None:
-        empties = world(False, True, order=("sweep-0", "sweep-1"), epoch=2, draining=True)
-        monkeypatch.setattr(stage.cycle, "_look", lambda: looked.set() or empties)
+        empties = cluster(False, True, order=("sweep-0", "sweep-1"), epoch=2, draining=True)
+        monkeypatch.setattr(stage.reconciler, "_read_state", lambda: looked.set() or empties)
         stage.agents_speak()
         await looked.wait()
 
-    assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"]]
+    assert play(monkeypatch, cluster(False, False), then) == [["sweep-0", "sweep-1"]]
 
 
 def test_an_error_between_two_reconciles_ends_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = asyncio.Event()
 
-    def fail() -> World:
+    def fail() -> ClusterState:
         failed.set()
         raise ValueError("unreadable")
 
     async def then(stage: Stage) -> None:
-        monkeypatch.setattr(stage.cycle, "_look", fail)
+        monkeypatch.setattr(stage.reconciler, "_read_state", fail)
         stage.agents_speak()
         await failed.wait()
 
-    assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"]]
+    assert play(monkeypatch, cluster(False, False), then) == [["sweep-0", "sweep-1"]]
 
 
 def test_run_queues_do_not_wait_for_pods_that_are_being_created() -> None:
@@ -162,14 +177,14 @@ def test_run_queues_do_not_wait_for_pods_that_are_being_created() -> None:
 
     async def run() -> None:
         server = Full()
-        api, seen = cast(Api, server), world(False, True)
-        actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+        api, seen = cast(Api, server), cluster(False, True)
+        actuator = Actuator(api, WatchCaches(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
         (job,) = seen.job_by_key
         many = [CreateTrial(job, number, "Free", "") for number in range(2 * PARALLEL_CALLS)]
         making = asyncio.create_task(actuator.create(seen, many))
         async with asyncio.timeout(LIMIT):
             await server.writes.wait()
-            await actuator.order_alone(seen, [WriteRunQueues("node-1", 2, ((UUID, ()),))])
+            await actuator.write_run_queues_only(seen, [WriteRunQueues("node-1", 2, ((UUID, ()),))])
             assert (server.orders, making.done()) == ([[]], False)
             server.may_write.set()
             await making
@@ -181,22 +196,22 @@ def test_a_stopping_operator_does_not_wait_for_a_run_queue(monkeypatch: pytest.M
     """The API server may be unreachable: the operator would be killed before it stops."""
 
     async def run() -> bool:
-        stage = Stage(monkeypatch, world(False, False))
+        stage = Stage(monkeypatch, cluster(False, False))
         asked = asyncio.Event()
 
         async def no_answer(*_: Any, **__: Any) -> None:
             asked.set()
             await asyncio.Event().wait()
 
-        cycle = asyncio.create_task(stage.cycle.once())
+        reconciler = asyncio.create_task(stage.reconciler.reconcile())
         async with asyncio.timeout(LIMIT):
             await stage.server.writes.wait()
             monkeypatch.setattr(stage.server, "apply", no_answer)
-            stage.world = world(False, True, order=("sweep-0", "sweep-1"), epoch=2)
+            stage.cluster = cluster(False, True, order=("sweep-0", "sweep-1"), epoch=2)
             stage.agents_speak()
             await asked.wait()
-        cycle.cancel()
-        await asyncio.wait([cycle], timeout=LIMIT)
-        return cycle.cancelled()
+        reconciler.cancel()
+        await asyncio.wait([reconciler], timeout=LIMIT)
+        return reconciler.cancelled()
 
     assert asyncio.run(run())

@@ -11,7 +11,7 @@ from operator_builders import make_trial as trial_of
 from pod_manifests import RULES, pod, template, variables
 
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
-from podium_operator.act.memory_retry import whole_gpu
+from podium_operator.act.memory_retry import smallest_whole_gpu
 from podium_operator.act.pod_manifest import PodRules, WholeGpu, make_pod, make_trial
 
 
@@ -80,7 +80,7 @@ def test_a_pod_has_memory_for_what_is_moved_off_its_gpus(
 
 def test_the_retry_after_insufficient_gpu_memory_declares_a_whole_gpu() -> None:
     job = make_job(gpus={"memory": "8Gi"}, suspension={"methods": ["cuda-checkpoint", "freeze"]})
-    made = make_pod(job, trial_of(), 1, RULES, alone=WholeGpu(24 << 30, ("A10", "L4")))
+    made = make_pod(job, trial_of(), 1, RULES, whole_gpu=WholeGpu(24 << 30, ("A10", "L4")))
     annotations = made["metadata"]["annotations"]
     assert annotations["podium.dev/whole-gpu"] == "true"
     assert annotations["podium.dev/gpu-memory"] == variables(made)["PODIUM_GPU_MEMORY_BYTES"] == str(24 << 30)
@@ -111,8 +111,8 @@ def test_the_retry_gets_the_smallest_whole_gpu_that_fits(gpus: dict[str, int], a
     node = node.model_copy(update={"status": node.status.model_copy(update={"gpus": there})})
     drains = node.model_copy(update={"spec": node.spec.model_copy(update={"draining": True})})
     wanted = make_job(gpus={"memory": "8Gi"}).spec.gpus
-    assert whole_gpu(wanted, [node]) == alone
-    assert whole_gpu(wanted, [drains]) is None
+    assert smallest_whole_gpu(wanted, [node]) == alone
+    assert smallest_whole_gpu(wanted, [drains]) is None
 
 
 def test_the_kubelet_refuses_what_it_cannot_provide_before_the_gate() -> None:

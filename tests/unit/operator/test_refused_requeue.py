@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from operator_builders import ended, make_job, make_node, make_pod, make_trial, make_world, pod_payload
+from operator_builders import ended, make_cluster_state, make_job, make_node, make_pod, make_trial, pod_payload
 
 import podium_operator.guarded_plan
 from podium_cluster.client import Api, ApiError
@@ -15,15 +15,15 @@ from podium_cluster.resources import TRIALS, Resource
 from podium_core.domain.actions import LazyRanks, Plan, Requeue, TrialRank
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION, PodRules
-from podium_operator.act.rebalancing import Leveller
+from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
-from podium_operator.observe.cluster_state import World, trial_key
-from podium_operator.observe.final_log_read import LastWords
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.reconciler import Cycle
-from podium_operator.report.status_writer import Statuses
-from podium_operator.reservations.controller import Leasing
+from podium_operator.observe.cluster_state import ClusterState, trial_key
+from podium_operator.observe.final_log_read import FinalLogReader
+from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.reconciler import Reconciler
+from podium_operator.report.status_writer import StatusWriter
+from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 
@@ -53,17 +53,30 @@ def test_a_pod_that_was_not_deleted_is_not_reported_as_requeued(
     trial = make_trial(phase="Running")
     pod = make_pod(phase="Running", gate=ended(0), main={"running": {}})
     metrics, settings, api = Metrics(), OperatorSettings(), cast(Api, Server())
-    mirror, key = Mirror(api, settings), trial_key(trial)
-    monkeypatch.setattr(mirror, "world", lambda: make_world(make_job(), trial, pod, make_node()))
+    caches, key = WatchCaches(api, settings), trial_key(trial)
+    monkeypatch.setattr(caches, "cluster_state", lambda: make_cluster_state(make_job(), trial, pod, make_node()))
     go, stand = Requeue(key, "NodeDraining", "The node drains."), TrialRank(key, 1, "GPURetained", "It keeps its GPU.")
     monkeypatch.setattr(
         podium_operator.guarded_plan, "plan", lambda _: Plan((go,), LazyRanks(lambda: iter((stand,))), None)
     )
-    actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
-    statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
-    cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
-    cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller)
-    asyncio.run(cycle.once())
+    actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics)
+    status_writer, reservation_controller = (
+        StatusWriter(api, 2.0, metrics),
+        ReservationController(api, settings, metrics),
+    )
+    cleanup, rebalancer = Cleanup(api, caches.cluster_state, None), Rebalancer(api, settings)
+    reconciler = Reconciler(
+        settings,
+        caches,
+        actuator,
+        status_writer,
+        FinalLogReader(api),
+        cleanup,
+        metrics,
+        reservation_controller,
+        rebalancer,
+    )
+    asyncio.run(reconciler.reconcile())
     assert reasons == [told]
 
 
@@ -95,14 +108,14 @@ class Pods:
         return pod_payload(deleting=self.deleting)
 
 
-def requeue(api: Pods, *, cycles: int = 1) -> tuple[Actuator, Metrics, World]:
-    world, metrics = make_world(make_job(), make_trial(phase="Running"), make_pod(phase="Running")), Metrics()
+def requeue(api: Pods, *, cycles: int = 1) -> tuple[Actuator, Metrics, ClusterState]:
+    cluster, metrics = make_cluster_state(make_job(), make_trial(phase="Running"), make_pod(phase="Running")), Metrics()
     wire = cast(Api, api)
-    actuator = Actuator(wire, Mirror(wire, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), metrics)
+    actuator = Actuator(wire, WatchCaches(wire, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), metrics)
     for _ in range(cycles):
-        go = Requeue(trial_key(world.trials[0]), "NodeDraining", "The node drains.")
-        asyncio.run(actuator.order(world, [go]))
-    return actuator, metrics, world
+        go = Requeue(trial_key(cluster.trials[0]), "NodeDraining", "The node drains.")
+        asyncio.run(actuator.write_run_queues(cluster, [go]))
+    return actuator, metrics, cluster
 
 
 COUNTERS = ("podium_operator_actions_total", "podium_operator_actions_failed_total")
@@ -110,7 +123,7 @@ LATE = ApiError(504, "Timeout", "request did not complete within the requested t
 
 
 @pytest.mark.parametrize(
-    ("api", "stays"),
+    ("api", "undeleted"),
     [
         (Pods(LATE), True),  # or a webhook that cannot be reached: 500
         (Pods(LATE, deleting=True), False),
@@ -118,20 +131,20 @@ LATE = ApiError(504, "Timeout", "request did not complete within the requested t
     ],
     ids=["the pod is there", "it was deleted nevertheless", "unknown"],
 )
-def test_after_a_server_error_the_pod_shows_whether_it_is_deleted(api: Pods, stays: bool) -> None:
+def test_after_a_server_error_the_pod_shows_whether_it_is_deleted(api: Pods, undeleted: bool) -> None:
     actuator, _, _ = requeue(api)
-    assert bool(actuator.stays()) is stays
-    assert api.reason == (None if stays else "NodeDraining")
+    assert bool(actuator.undeleted()) is undeleted
+    assert api.reason == (None if undeleted else "NodeDraining")
 
 
 @pytest.mark.parametrize("verb", ["delete", "patch"])
 def test_a_refused_requeue_backs_off_and_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     api = Pods(ApiError(403, "Forbidden", "a webhook refuses it"), refuses=verb)
-    actuator, metrics, world = requeue(api, cycles=3)
+    actuator, metrics, cluster = requeue(api, cycles=3)
     assert api.calls.count(verb) == 1
-    assert list(actuator.stays().values()) == ["a webhook refuses it"], "it is reported all the same"
-    assert actuator.rests() == {world.pods[0].uid}
+    assert list(actuator.undeleted().values()) == ["a webhook refuses it"], "it is reported all the same"
+    assert actuator.backing_off() == {cluster.pods[0].uid}
     counted = [metrics.registry.get_sample_value(name, {"kind": "Requeue"}) for name in COUNTERS]
     assert counted == [None, 1]
 
@@ -140,11 +153,11 @@ def test_a_pause_that_ends_within_a_reconcile_lasts_to_its_end(monkeypatch: pyte
     """The rebalancer knew that it backs off, so it did not check capacity and stored no move."""
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     api = Pods(ApiError(403, "Forbidden", "a webhook refuses it"))
-    actuator, _, world = requeue(api)
-    go = Requeue(trial_key(world.trials[0]), "Rebalancing", "The GPUs are balanced.", "node-2")
+    actuator, _, cluster = requeue(api)
+    go = Requeue(trial_key(cluster.trials[0]), "Rebalancing", "The GPUs are balanced.", "node-2")
     for ends, calls in ((False, 1), (True, 2)):
-        rests = actuator.rests()
-        assert rests == (set() if ends else {world.pods[0].uid})
-        monkeypatch.setattr("podium_operator.act.back_off.Refusal.lasts", False)
-        asyncio.run(actuator.order(world, [go]))
+        backing_off = actuator.backing_off()
+        assert backing_off == (set() if ends else {cluster.pods[0].uid})
+        monkeypatch.setattr("podium_operator.act.back_off.BackOff.active", False)
+        asyncio.run(actuator.write_run_queues(cluster, [go]))
         assert api.calls.count("delete") == calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world
+from operator_builders import NOW, ended, make_cluster_state, make_job, make_node, make_pod, make_trial
 
 from podium_operator.observe.observation import observe
 from podium_operator.observe.requeue_costs import RequeueCosts
@@ -37,8 +37,8 @@ def measured(*looks: Look) -> float | None:
         curve = {"points": [{"step": step, "value": 0.5, "time": NOW + time}]}
         trial = make_trial(pod="sweep-0-0", curve=curve, gpuSeconds=2.0 * step, **status)
         pods = [] if pod is None else [make_pod(**pod)]
-        world = make_world(make_job(), trial, *pods, make_node(), now=NOW + second)
-        costs.look(world, observe(world))
+        cluster = make_cluster_state(make_job(), trial, *pods, make_node(), now=NOW + second)
+        costs.update(cluster, observe(cluster))
     return costs.mean
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from podium_core.schema.pod import Pod
-from podium_operator.observe.node_fit import Node, no_room
+from podium_operator.observe.node_fit import Node, why_rejected
 
 FREE = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -82,6 +82,6 @@ CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
 def test_the_schedulers_answer(
     there: Node, pods: list[Pod], mine: Pod, template: dict[str, Any], told: str | None
 ) -> None:
-    said = no_room(there, pods, mine, template)
+    said = why_rejected(there, pods, mine, template)
     assert (said is None) is (told is None), said
     assert told is None or told in (said or "")

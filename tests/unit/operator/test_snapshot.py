@@ -7,7 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from operator_builders import NOW, UUID, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
+from operator_builders import (
+    NOW,
+    UUID,
+    accepted,
+    ended,
+    make_cluster_state,
+    make_job,
+    make_node,
+    make_pod,
+    make_trial,
+    moment,
+)
 
 from podium_core.domain.actions import CreatePod, CreateTrial
 from podium_core.domain.phase import TrialPhase
@@ -25,8 +36,8 @@ ON_NODE = {"path": "/c", "volume": {"hostPath": {"path": "/srv"}}}
 SAVES = {"methods": ["app-checkpoint"]}
 
 
-def snap(*objects: Any, **world: Any) -> Snapshot:
-    there = make_world(*objects, **world)
+def snap(*objects: Any, **cluster: Any) -> Snapshot:
+    there = make_cluster_state(*objects, **cluster)
     return build_snapshot(there, observe(there))
 
 
@@ -89,8 +100,10 @@ def test_a_node_with_reserved_gpus_excludes_freezing_only_for_trials_there(place
     there = {
         name: make_node(name, trials={"sweep-0": "Running"} if name == place else {}) for name in ("owned", "leased")
     }
-    leased = there["leased"].status.model_copy(update={"mode": "reservations", "methods": ["cuda-checkpoint"]})
-    nodes = there["owned"], there["leased"].model_copy(update={"status": leased})
+    reservation_condition = there["leased"].status.model_copy(
+        update={"mode": "reservations", "methods": ["cuda-checkpoint"]}
+    )
+    nodes = there["owned"], there["leased"].model_copy(update={"status": reservation_condition})
     assert snap(make_job(), make_trial(phase="Running"), *nodes).jobs[0].suspendable is freezes
 
 
@@ -139,7 +152,7 @@ def test_the_pod_of_a_finished_trial_counts_until_it_has_ended() -> None:
 
 
 def test_the_gpus_of_an_unresponsive_node_are_unknown_not_lost() -> None:
-    snapshot = snap(make_job(), make_node(), silent=["node-1"])
+    snapshot = snap(make_job(), make_node(), unresponsive=["node-1"])
     assert [gpu.health for gpu in snapshot.gpus] == ["Unknown"]
 
 
@@ -147,7 +160,7 @@ def test_costs_are_the_measured_ones() -> None:
     slow = make_trial(suspensions={"count": 4, "suspendSeconds": 2.0, "resumeSeconds": 1.0})
     assert snap(make_job(), slow).costs == Costs(0.5, 0.25)
     assert snap(make_job(), make_trial()).costs == Costs()
-    there = make_world(make_job(), slow)
+    there = make_cluster_state(make_job(), slow)
     assert build_snapshot(there, observe(there), 7.5).costs == Costs(0.5, 0.25, 7.5)
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operator_builders import NOW, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
+from operator_builders import (
+    NOW,
+    accepted,
+    ended,
+    make_cluster_state,
+    make_job,
+    make_node,
+    make_pod,
+    make_trial,
+    moment,
+)
 
 from podium_core.curves.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, TrialRank
@@ -15,12 +25,12 @@ from podium_core.planning.eta import Eta
 from podium_core.schema.job import HyperParamJob
 from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.observation import observe
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.trial_state import TrialState
 from podium_operator.report.job_status import job_status
 from podium_operator.report.trial_status import trial_status
 
 KEY = TrialKey("lab", "sweep-0", "uid-sweep-0")
-PLACE = TrialRank(KEY, 2, "Rank", "Second of two.")
+RANKING = TrialRank(KEY, 2, "Rank", "Second of two.")
 RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 POINTS = {"points": [{"step": 1, "value": 0.3, "time": NOW}, {"step": 2, "value": 0.7, "time": NOW}]}
 
@@ -30,7 +40,7 @@ def shown(
     pod: dict[str, Any] | None = None,
     *,
     agent: str | None = None,
-    place: TrialRank | None = PLACE,
+    ranking: TrialRank | None = RANKING,
     end: EndTrial | None = None,
     job: HyperParamJob | None = None,
     predicted: Forecast | None = None,
@@ -39,8 +49,8 @@ def shown(
     objects: list[Any] = [owner, trial, make_node(trials={"sweep-0": agent} if agent else {})]
     if pod is not None:
         objects.append(make_pod(**pod))
-    sight = observe(make_world(*objects))[trial_key(trial)]
-    return trial_status(trial, owner, sight, now=NOW, place=place, end=end, predicted=predicted)
+    observation = observe(make_cluster_state(*objects))[trial_key(trial)]
+    return trial_status(trial, owner, observation, now=NOW, ranking=ranking, end=end, predicted=predicted)
 
 
 def test_the_condition_that_gpu_memory_was_exceeded_is_kept() -> None:
@@ -94,7 +104,7 @@ def test_the_reason_of_a_requeue_is_reported_once_then_what_the_trial_waits_for(
     first = shown({"phase": "Running", "pod": "sweep-0-0"}, failed)
     assert (first["phase"], first["reason"], first["failures"]) == ("Requeued", "ProcessFailed", 1)
     waiting = TrialRank(KEY, 2, "BackOff", "waits")
-    assert shown({"phase": "Requeued", "failures": 1}, failed, place=waiting)["reason"] == "BackOff"
+    assert shown({"phase": "Requeued", "failures": 1}, failed, ranking=waiting)["reason"] == "BackOff"
 
 
 def test_a_finished_trial_keeps_its_node_gpus_and_rank() -> None:
@@ -110,7 +120,7 @@ def test_a_finished_trial_keeps_its_node_gpus_and_rank() -> None:
         "finishedAt": moment(-5),
         "curve": POINTS,
     }
-    status = shown(stored, None, place=None)
+    status = shown(stored, None, ranking=None)
     assert {key: status[key] for key in stored if key != "curve"} == {k: v for k, v in stored.items() if k != "curve"}
 
 
@@ -163,16 +173,16 @@ def test_a_trial_without_gpu_is_not_ranked() -> None:
     status = shown(
         {"phase": "Pending", "pod": "sweep-0-0"},
         {"gated": False, "phase": "Running", "main": {"running": {}}},
-        place=TrialRank(KEY, 1, "NoGPUAssigned", "no share"),
+        ranking=TrialRank(KEY, 1, "NoGPUAssigned", "no share"),
         job=make_job(gpus={"perTrial": 0}),
     )
     assert (status["phase"], status["reason"]) == ("Running", "NotRanked")
     assert "rank" not in status
 
 
-def of_job(job: HyperParamJob, *trials: SeenTrial, size: int = 3, **how: Any) -> dict[str, Any]:
-    sights = observe(make_world(job, *trials))
-    return job_status(job, trials, sights, now=NOW, size=size, **how)
+def of_job(job: HyperParamJob, *trials: TrialState, size: int = 3, **how: Any) -> dict[str, Any]:
+    observations = observe(make_cluster_state(job, *trials))
+    return job_status(job, trials, observations, now=NOW, size=size, **how)
 
 
 def test_a_prediction_is_shown_until_the_trial_has_ended() -> None:
@@ -222,7 +232,7 @@ def test_a_minimising_job_takes_the_lowest() -> None:
     assert of_job(job, make_trial(0, curve=POINTS))["best"]["value"] == 0.3
 
 
-PHASES: list[tuple[str, dict[str, Any], list[SeenTrial], str, str]] = [
+PHASES: list[tuple[str, dict[str, Any], list[TrialState], str, str]] = [
     ("new", {"status": {"conditions": []}}, [], "Pending", "ValidationPending"),
     ("refused", {"status": {"conditions": [accepted("False")]}}, [], "Refused", "InvalidFilter"),
     ("its volume is missing", {"status": {"conditions": [accepted("Unknown")]}}, [], "Pending", "InvalidFilter"),
@@ -237,7 +247,7 @@ PHASES: list[tuple[str, dict[str, Any], list[SeenTrial], str, str]] = [
 
 
 @pytest.mark.parametrize(("how", "trials", "phase", "reason"), [p[1:] for p in PHASES], ids=[p[0] for p in PHASES])
-def test_phase_of_a_job(how: dict[str, Any], trials: list[SeenTrial], phase: str, reason: str) -> None:
+def test_phase_of_a_job(how: dict[str, Any], trials: list[TrialState], phase: str, reason: str) -> None:
     status = of_job(make_job(**how), *trials)
     assert (status["phase"], status["reason"]) == (phase, reason)
 

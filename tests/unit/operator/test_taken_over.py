@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from operator_builders import make_job, make_node, make_pod, make_trial, make_world
+from operator_builders import make_cluster_state, make_job, make_node, make_pod, make_trial
 
 from podium_cluster.client import Api
 from podium_cluster.resources import Resource
@@ -19,7 +19,7 @@ from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
 from podium_operator.observe.observation import observe
 from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.observe.watch_caches import Mirror
+from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.settings import OperatorSettings
 
 
@@ -38,12 +38,12 @@ def test_only_a_run_queue_that_preempts_has_the_field() -> None:
     """Other GPUs omit the field: a reader of an older version does not know it."""
     server = Server()
     api = cast(Api, server)
-    mirror = Mirror(api, OperatorSettings())
-    actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), Metrics())
+    caches = WatchCaches(api, OperatorSettings())
+    actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), Metrics())
     place = TrialRank(TrialKey("lab", "a", "u"), 1, "Envelope", "goes first.")
     order = WriteRunQueues("node-1", 2, (("gpu-0", (place,)), ("gpu-1", (place,))), ("gpu-1",))
-    world = make_world(make_node(epoch=1))
-    asyncio.run(actuator.order(world, (order,)))
+    cluster = make_cluster_state(make_node(epoch=1))
+    asyncio.run(actuator.write_run_queues(cluster, (order,)))
     (body,) = server.written
     (first,), (second,) = (gpu["runQueue"] for gpu in body["spec"]["gpus"])
     assert (first.get("preempts"), second.get("preempts")) == (None, True)
@@ -64,8 +64,10 @@ def test_a_run_queue_preempts_nothing_once_its_agent_has_it(
     entry = gpu.run_queue[0].model_copy(update={"preempts": preempts})
     spec = node.spec.model_copy(update={"gpus": [gpu.model_copy(update={"run_queue": [entry]})]})
     status = node.status.model_copy(update={"observed_epoch": observed})
-    world = make_world(make_job(), make_trial(0), make_pod(), node.model_copy(update={"spec": spec, "status": status}))
-    (seen,) = build_snapshot(world, observe(world)).gpus
+    cluster = make_cluster_state(
+        make_job(), make_trial(0), make_pod(), node.model_copy(update={"spec": spec, "status": status})
+    )
+    (seen,) = build_snapshot(cluster, observe(cluster)).gpus
     assert seen.no_preemption is ousts_nobody
 
 

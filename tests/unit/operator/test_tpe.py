@@ -9,18 +9,18 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from operator_builders import make_job, make_trial, make_world
+from operator_builders import make_cluster_state, make_job, make_trial
 
 from podium_core.domain.actions import CreateTrial
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.searchers.base import Proposal, Tried
+from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.searchers.base import Proposal, TrialResult
 from podium_operator.searchers.random import RandomSearcher
 from podium_operator.searchers.registry import SEARCHERS
-from podium_operator.searchers.results import shown
+from podium_operator.searchers.results import trial_results
 from podium_operator.settings import OperatorSettings
 
 LR = {"name": "lr", "min": 1e-4, "max": 1.0, "scale": "log"}
@@ -44,19 +44,19 @@ def worth(point: Proposal) -> float:
     return -off - (point["act"] != "tanh")
 
 
-def run(job: HyperParamJob, trials: int, told: Callable[[int, Proposal], Tried]) -> list[Proposal]:
+def run(job: HyperParamJob, trials: int, result: Callable[[int, Proposal], TrialResult]) -> list[Proposal]:
     """Run the trials one after the other; each result is known before the next proposal."""
-    searcher, tried, points = SEARCHERS[job.spec.search.algorithm], list[Tried](), list[Proposal]()
+    searcher, tried, points = SEARCHERS[job.spec.search.algorithm], list[TrialResult](), list[Proposal]()
     for number in range(trials):
         point = searcher.propose(job.spec, number, tried)
         assert point is not None
         points.append(point)
-        tried.append(told(number, point))
+        tried.append(result(number, point))
     return points
 
 
-def complete(sign: float = 1.0) -> Callable[[int, Proposal], Tried]:
-    return lambda number, point: Tried(number, point, step=10.0, value=sign * worth(point), completed=True)
+def complete(sign: float = 1.0) -> Callable[[int, Proposal], TrialResult]:
+    return lambda number, point: TrialResult(number, point, step=10.0, value=sign * worth(point), completed=True)
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
@@ -81,8 +81,8 @@ def test_before_enough_values_are_known_tpe_draws_like_random() -> None:
 def test_running_trials_inform_the_search_as_well() -> None:
     """They are suspended at different steps and none is complete: nothing waits for the first to end."""
 
-    def looked_at(number: int, point: Proposal) -> Tried:
-        return Tried(number, point, step=2.0, value=worth(point))
+    def looked_at(number: int, point: Proposal) -> TrialResult:
+        return TrialResult(number, point, step=2.0, value=worth(point))
 
     points = run(search(), 40, looked_at)
     drawn = run(search("random"), 40, looked_at)
@@ -90,9 +90,9 @@ def test_running_trials_inform_the_search_as_well() -> None:
 
 
 def test_points_that_diverged_are_avoided() -> None:
-    def diverges(number: int, point: Proposal) -> Tried:
+    def diverges(number: int, point: Proposal) -> TrialResult:
         bad = point["act"] == "relu"
-        return Tried(number, point, step=10.0, value=None if bad else 0.5, completed=not bad)
+        return TrialResult(number, point, step=10.0, value=None if bad else 0.5, completed=not bad)
 
     points = run(search(), 60, diverges)
     assert sum(point["act"] == "relu" for point in points[30:]) <= 5
@@ -100,11 +100,11 @@ def test_points_that_diverged_are_avoided() -> None:
 
 def test_failed_trials_and_points_outside_the_space_are_left_out() -> None:
     job = search(startupTrials=3)
-    good = [Tried(n, p, step=10.0, value=worth(p), completed=True) for n, p in enumerate(run(job, 6, complete()))]
+    good = [TrialResult(n, p, step=10.0, value=worth(p), completed=True) for n, p in enumerate(run(job, 6, complete()))]
     strange = [
-        Tried(6, {"lr": 7.0, "momentum": 0.1, "act": "tanh"}, step=10.0, value=9.0, completed=True),
-        Tried(7, {"lr": 0.1}, step=10.0, value=9.0, completed=True),
-        Tried(8, {"lr": 0.01, "momentum": 0.3, "act": "tanh"}, step=3.0, value=9.0, failed=True),
+        TrialResult(6, {"lr": 7.0, "momentum": 0.1, "act": "tanh"}, step=10.0, value=9.0, completed=True),
+        TrialResult(7, {"lr": 0.1}, step=10.0, value=9.0, completed=True),
+        TrialResult(8, {"lr": 0.01, "momentum": 0.3, "act": "tanh"}, step=3.0, value=9.0, failed=True),
     ]
     tpe = SEARCHERS["tpe"]
     assert tpe.propose(job.spec, 9, [*good, *strange]) == tpe.propose(job.spec, 9, good)
@@ -112,31 +112,33 @@ def test_failed_trials_and_points_outside_the_space_are_left_out() -> None:
 
 def test_trials_that_are_created_together_differ() -> None:
     job = search(startupTrials=3)
-    tried = [Tried(n, p, step=10.0, value=worth(p), completed=True) for n, p in enumerate(run(job, 20, complete()))]
-    fresh: list[Tried] = []
+    tried = [
+        TrialResult(n, p, step=10.0, value=worth(p), completed=True) for n, p in enumerate(run(job, 20, complete()))
+    ]
+    fresh: list[TrialResult] = []
     for number in range(20, 28):
         point = SEARCHERS["tpe"].propose(job.spec, number, [*tried, *fresh])
         assert point is not None
-        fresh.append(Tried(number, point))
+        fresh.append(TrialResult(number, point))
     assert len({tuple(one.parameters.values()) for one in fresh}) == 8
 
 
 @pytest.mark.parametrize(
     ("phase", "values", "expected"),
     [
-        ("Pending", [], Tried(0, {"lr": 0.01})),
-        ("Suspended", [0.5, 0.7, 0.6], Tried(0, {"lr": 0.01}, step=3.0, value=0.7)),
-        ("Succeeded", [0.5, 0.7], Tried(0, {"lr": 0.01}, step=2.0, value=0.7, completed=True)),
-        ("EarlyStopped", [0.5], Tried(0, {"lr": 0.01}, step=1.0, value=0.5)),
-        ("Failed", [0.5], Tried(0, {"lr": 0.01}, step=1.0, value=0.5, failed=True)),
-        ("Running", [-1.7976931348623157e308], Tried(0, {"lr": 0.01}, step=1.0)),  # nan, as the wire has it
+        ("Pending", [], TrialResult(0, {"lr": 0.01})),
+        ("Suspended", [0.5, 0.7, 0.6], TrialResult(0, {"lr": 0.01}, step=3.0, value=0.7)),
+        ("Succeeded", [0.5, 0.7], TrialResult(0, {"lr": 0.01}, step=2.0, value=0.7, completed=True)),
+        ("EarlyStopped", [0.5], TrialResult(0, {"lr": 0.01}, step=1.0, value=0.5)),
+        ("Failed", [0.5], TrialResult(0, {"lr": 0.01}, step=1.0, value=0.5, failed=True)),
+        ("Running", [-1.7976931348623157e308], TrialResult(0, {"lr": 0.01}, step=1.0)),  # nan, as the wire has it
     ],
 )
-def test_the_result_in_a_trials_status(phase: str, values: list[float], expected: Tried) -> None:
+def test_the_result_in_a_trials_status(phase: str, values: list[float], expected: TrialResult) -> None:
     points = [{"step": i + 1.0, "value": value, "time": 0.0} for i, value in enumerate(values)]
     status = {"phase": phase, "curve": {"points": points}, "lastStep": float(len(values)) or None}
     others = [make_trial(1, job="other"), make_trial(2)]
-    found = shown(make_job(), [*others, make_trial(0, **status)])
+    found = trial_results(make_job(), [*others, make_trial(0, **status)])
     assert found[0] == expected
     assert [one.number for one in found] == [0, 2]
 
@@ -159,12 +161,12 @@ def test_trials_of_one_reconcile_differ() -> None:
         )
         for number in range(20)
     ]
-    world, api, made = make_world(job, *trials), AsyncMock(), list[tuple[Any, ...]]()
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    (key,) = world.job_by_key
+    cluster, api, made = make_cluster_state(job, *trials), AsyncMock(), list[tuple[Any, ...]]()
+    actuator = Actuator(api, WatchCaches(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    (key,) = cluster.job_by_key
     for _ in range(2):  # as after a restart: nothing is kept between reconciles
         asyncio.run(
-            actuator.create(world, [CreateTrial(key, number, "CapacityAvailable", "") for number in range(20, 28)])
+            actuator.create(cluster, [CreateTrial(key, number, "CapacityAvailable", "") for number in range(20, 28)])
         )
         made.append(tuple(tuple(call.args[1]["spec"]["parameters"].values()) for call in api.create.call_args_list))
         api.create.reset_mock()

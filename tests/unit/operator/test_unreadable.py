@@ -90,7 +90,7 @@ def test_a_deleted_job_needs_nothing() -> None:
 
 
 def accept(server: Server, job: Mapping[str, Any]) -> Sequence[str]:
-    asyncio.run(_accept(cast(Api, server), dict(job), cleans=True, leases=False))
+    asyncio.run(_accept(cast(Api, server), dict(job), removes_folders=True, reserved_gpus=False))
     return server.done
 
 

@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from operator_builders import ended, make_job, make_pod, make_trial, make_world
+from operator_builders import ended, make_cluster_state, make_job, make_pod, make_trial
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_operator.metrics import Metrics
-from podium_operator.observe.cluster_state import World, trial_key
-from podium_operator.observe.observation import Sight, observe
+from podium_operator.observe.cluster_state import ClusterState, trial_key
+from podium_operator.observe.observation import Observation, observe
 from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.observe.unreported_ends import unwritten
-from podium_operator.report.status_writer import Statuses
+from podium_operator.observe.unreported_ends import unreported_ends
+from podium_operator.report.status_writer import StatusWriter
 
 FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}
 TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
@@ -40,19 +40,21 @@ def test_a_failure_that_was_not_stored_before_the_next_pod_counts(
 ) -> None:
     """The status was changed by another client in the reconcile that created the pod, or the operator ended then."""
     trial = make_trial(**status, pod="sweep-0-0")
-    world = make_world(make_job(), trial, make_pod(**first), make_pod(attempt=1))
-    sight = observe(world)[trial_key(trial)]
-    assert (sight.attempt, sight.failures) == (1, failures)
+    cluster = make_cluster_state(make_job(), trial, make_pod(**first), make_pod(attempt=1))
+    observation = observe(cluster)[trial_key(trial)]
+    assert (observation.attempt, observation.failures) == (1, failures)
 
 
-def after(status: dict[str, Any], first: dict[str, Any] | None, *, gone: bool, **second: Any) -> tuple[World, Sight]:
+def after(
+    status: dict[str, Any], first: dict[str, Any] | None, *, gone: bool, **second: Any
+) -> tuple[ClusterState, Observation]:
     """Return the state with a pod of attempt 1 beside a stored `status` of attempt 0, whose pod is `first`."""
     trial = make_trial(**{"pod": "sweep-0-0", **status})
     old = [] if first is None else [make_pod(**first)]
-    world = make_world(make_job(), trial, *([] if gone else old), make_pod(attempt=1, **second))
+    cluster = make_cluster_state(make_job(), trial, *([] if gone else old), make_pod(attempt=1, **second))
     if gone and old:
-        world = replace(world, gone={trial.metadata.uid: old[0]})
-    return world, observe(world)[trial_key(trial)]
+        cluster = replace(cluster, deleted_pods={trial.metadata.uid: old[0]})
+    return cluster, observe(cluster)[trial_key(trial)]
 
 
 CASES: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool, list[tuple[str, str]]]] = [
@@ -74,20 +76,20 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool, list[tuple[s
 def test_the_end_of_an_attempt_that_no_status_reported(
     status: dict[str, Any], first: dict[str, Any] | None, gone: bool, told: list[tuple[str, str]]
 ) -> None:
-    _, sight = after(status, first, gone=gone)
-    assert [end.reason for end in sight.unwritten] == [reason for reason, _ in told]
-    assert all(words in end.message for end, (_, words) in zip(sight.unwritten, told, strict=True))
+    _, observation = after(status, first, gone=gone)
+    assert [end.reason for end in observation.unreported_ends] == [reason for reason, _ in told]
+    assert all(words in end.message for end, (_, words) in zip(observation.unreported_ends, told, strict=True))
     theirs = sum(reason in ("PodDisrupted", "PodDeleted") for reason, _ in told)
-    assert (sight.disruptions.consecutive if sight.disruptions else 0) == theirs
+    assert (observation.disruptions.consecutive if observation.disruptions else 0) == theirs
 
 
 def test_a_migrated_attempt_has_not_ended() -> None:
-    world, _ = after({"phase": "Suspended"}, LEAVES, gone=True)
-    (trial,) = world.trials
+    cluster, _ = after({"phase": "Suspended"}, LEAVES, gone=True)
+    (trial,) = cluster.trials
     new = make_pod(attempt=1)
-    carried = replace(world, pods=(replace(new, facts=replace(new.facts, migrated=True)),))
-    assert unwritten(world, trial, 1)
-    assert unwritten(carried, trial, 1) == ()
+    migrated = replace(cluster, pods=(replace(new, facts=replace(new.facts, migrated=True)),))
+    assert unreported_ends(cluster, trial, 1)
+    assert unreported_ends(migrated, trial, 1) == ()
 
 
 class Wire:
@@ -109,9 +111,11 @@ class Wire:
 @pytest.mark.parametrize("refusals", [0, 1])
 def test_an_unreported_end_is_recorded_once(refusals: int) -> None:
     wire = Wire(refusals)
-    world, _ = after({"phase": "Running"}, SAVED, gone=True)
-    sights, statuses = observe(world), Statuses(cast(Api, wire), 1.0, Metrics())
+    cluster, _ = after({"phase": "Running"}, SAVED, gone=True)
+    observations, status_writer = observe(cluster), StatusWriter(cast(Api, wire), 1.0, Metrics())
     for written in range(3):
-        asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
+        asyncio.run(
+            status_writer.write(cluster, observations, build_snapshot(cluster, observations), {}, {}, {}, {}, {}, {})
+        )
         requeues = [said for said in wire.told if said.startswith("TrialRequeued: PodDisrupted: The cluster took")]
         assert len(requeues) == (written >= refusals)

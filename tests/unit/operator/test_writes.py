@@ -8,21 +8,21 @@ from typing import Any, cast
 
 import operator_builders
 import pytest
-from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
+from operator_builders import make_cluster_state, make_job, make_node, make_pod, make_trial, moment
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Requeue, WriteRunQueues
 from podium_core.domain.snapshot import JobKey
 from podium_operator.act.actuator import Actuator
-from podium_operator.act.awaiting_final_report import Settling
+from podium_operator.act.awaiting_final_report import FinalReportWait
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
-from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import observe
 from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.report.status_writer import Statuses
+from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.report.status_writer import StatusWriter
 from podium_operator.settings import OperatorSettings
 
 
@@ -64,12 +64,15 @@ class Wire:
 def test_parameters_that_cannot_be_drawn_do_not_affect_other_trials(caplog: pytest.LogCaptureFixture) -> None:
     """The range is wider than a float can express."""
     wide = make_job("wide", parameters=[{"name": "lr", "min": -1.7e308, "max": 1.7e308}])
-    wire, world = Wire(), make_world(wide, make_job())
+    wire, cluster = Wire(), make_cluster_state(wide, make_job())
     actuator = Actuator(
-        cast(Api, wire), Mirror(cast(Api, wire), OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics()
+        cast(Api, wire),
+        WatchCaches(cast(Api, wire), OperatorSettings()),
+        PodRules("podium", "podium.dev/gpu"),
+        Metrics(),
     )
     created = [CreateTrial(JobKey("lab", name), 0, "Free", "") for name in ("wide", "sweep")]
-    asyncio.run(actuator.create(world, created))
+    asyncio.run(actuator.create(cluster, created))
     assert [body["metadata"]["name"] for _, _, body in wire.calls] == ["sweep-0"]
     assert "cannot be carried out: Range exceeds valid bounds" in caplog.text
 
@@ -86,10 +89,12 @@ def test_a_status_is_written_for_exactly_this_object(
         item.model_copy(update={"metadata": item.metadata.model_copy(update={"resource_version": version})})
         for item, version in ((make_job(), "7"), (make_trial(), "8"))
     )
-    world = make_world(job, trial)
-    sights = observe(world)
-    statuses = Statuses(cast(Api, wire), 1.0, Metrics())
-    asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
+    cluster = make_cluster_state(job, trial)
+    observations = observe(cluster)
+    status_writer = StatusWriter(cast(Api, wire), 1.0, Metrics())
+    asyncio.run(
+        status_writer.write(cluster, observations, build_snapshot(cluster, observations), {}, {}, {}, {}, {}, {})
+    )
     assert wire.versions() == {"HyperParamTrial": "8", "HyperParamJob": "7"}
     assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next reconcile retries"
 
@@ -97,18 +102,20 @@ def test_a_status_is_written_for_exactly_this_object(
 def test_a_status_that_cannot_be_written_does_not_affect_the_others(caplog: pytest.LogCaptureFixture) -> None:
     wire, good, wrong = Wire(), make_job(), make_job("wrong")
     wrong = wrong.model_copy(update={"status": wrong.status.model_copy(update={"started_at": "today"})})
-    world = make_world(wrong, good)
-    sights = observe(world)
-    statuses = Statuses(cast(Api, wire), 1.0, Metrics())
-    asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
+    cluster = make_cluster_state(wrong, good)
+    observations = observe(cluster)
+    status_writer = StatusWriter(cast(Api, wire), 1.0, Metrics())
+    asyncio.run(
+        status_writer.write(cluster, observations, build_snapshot(cluster, observations), {}, {}, {}, {}, {}, {})
+    )
     assert [body["metadata"]["name"] for verb, _, body in wire.calls if verb == "status"] == ["sweep"]
     assert "status of job lab/wrong was not written" in caplog.text
 
 
-def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:
+def carry_out(wire: Wire, cluster: ClusterState, *actions: Action) -> Actuator:
     api = cast(Api, wire)
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(operator_builders.carry_out(actuator, world, actions))
+    actuator = Actuator(api, WatchCaches(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(operator_builders.carry_out(actuator, cluster, actions))
     return actuator
 
 
@@ -116,15 +123,15 @@ def test_a_requeue_writes_its_reason_and_the_work_at_risk_then_deletes_exactly_t
     wire = Wire()
     saved = {"step": 50, "at": moment(0), "gpuSeconds": 20.0}
     trial = make_trial(phase="Running", lastStep=53, gpuSeconds=21.25, checkpoint=saved)
-    world = make_world(make_job(), trial, make_pod())
-    carry_out(wire, world, Requeue(trial_key(trial), "NodeDraining", "The node drains."))
+    cluster = make_cluster_state(make_job(), trial, make_pod())
+    carry_out(wire, cluster, Requeue(trial_key(trial), "NodeDraining", "The node drains."))
     reason = {"uid": "uid-sweep-0-0", "annotations": {"podium.dev/requeue": "NodeDraining"}}
     (patched, told, deleted) = wire.calls
     assert patched == ("patch", "Pod", {"metadata": reason})
     assert told[:2] == ("create", "Event")
     assert told[2]["involvedObject"]["name"] == "sweep-0"
     assert told[2]["reason"] == "WorkAtRisk"
-    assert told[2]["message"] == ("The node drains. If it cannot save first, 3 steps and 1.2 GPU-seconds are lost.")
+    assert told[2]["message"] == ("The node drains. Without a new checkpoint, 3 steps and 1.2 GPU-seconds are lost.")
     assert deleted == ("delete", "Pod", {"name": "sweep-0-0"})
     assert wire.uids == ["uid-sweep-0-0"]
 
@@ -133,7 +140,7 @@ def test_a_requeue_writes_its_reason_and_the_work_at_risk_then_deletes_exactly_t
 def test_a_requeue_without_a_written_reason_deletes_nothing(refusal: ApiError) -> None:
     wire = Wire(refusal)
     trial = make_trial(phase="Running")
-    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
+    carry_out(wire, make_cluster_state(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
     assert [verb for verb, _, _ in wire.calls] == ["patch"]
 
 
@@ -141,7 +148,7 @@ def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
     """Otherwise a later end for another reason would be attributed to Podium."""
     wire = Wire(ApiError(403, "Forbidden", "a webhook refuses it"), "delete")
     trial = make_trial(phase="Running")
-    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
+    carry_out(wire, make_cluster_state(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
     written = [(verb, kind) for verb, kind, _ in wire.calls if kind == "Pod"]
     assert written == [("patch", "Pod"), ("delete", "Pod"), ("patch", "Pod")]
     assert wire.calls[-1][2]["metadata"]["annotations"] == {"podium.dev/requeue": None}
@@ -152,21 +159,21 @@ def test_a_pod_that_could_not_be_deleted_is_not_touched_during_the_pause(monkeyp
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     wire = Wire(ApiError(403, "Forbidden", "a webhook refuses it"), "delete")
     trial = make_trial(phase="Running")
-    world, told = make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room")
-    actuator = carry_out(wire, world, told)
+    cluster, told = make_cluster_state(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room")
+    actuator = carry_out(wire, cluster, told)
     once = len(wire.calls)
-    asyncio.run(operator_builders.carry_out(actuator, world, [told]))
+    asyncio.run(operator_builders.carry_out(actuator, cluster, [told]))
     assert len(wire.calls) == once
-    asyncio.run(operator_builders.carry_out(actuator, make_world(make_job(), trial), []))
-    asyncio.run(operator_builders.carry_out(actuator, world, [told]))
+    asyncio.run(operator_builders.carry_out(actuator, make_cluster_state(make_job(), trial), []))
+    asyncio.run(operator_builders.carry_out(actuator, cluster, [told]))
     assert len(wire.calls) == 2 * once, "a deleted pod is not remembered"
 
 
 def test_a_pod_that_is_being_deleted_is_not_touched() -> None:
     wire = Wire()
     trial = make_trial(phase="Running")
-    world = make_world(make_job(), trial, make_pod(deleting=True))
-    carry_out(wire, world, Requeue(trial_key(trial), "Preempted", "room"))
+    cluster = make_cluster_state(make_job(), trial, make_pod(deleting=True))
+    carry_out(wire, cluster, Requeue(trial_key(trial), "Preempted", "room"))
     assert wire.calls == []
 
 
@@ -174,24 +181,24 @@ def test_an_older_attempt_that_still_runs_is_deleted() -> None:
     wire = Wire()
     dead = make_pod("sweep-1", attempt=0, phase="Failed")
     pods = [make_pod(attempt=0, phase="Running"), make_pod(attempt=1), dead, make_pod("sweep-1", attempt=1)]
-    carry_out(wire, make_world(make_job(), make_trial(attempt=1), make_trial(1, attempt=1), *pods))
+    carry_out(wire, make_cluster_state(make_job(), make_trial(attempt=1), make_trial(1, attempt=1), *pods))
     assert wire.calls == [("delete", "Pod", {"name": "sweep-0-0"})]
 
 
 def test_a_new_attempt_waits_for_the_final_report_of_the_one_before() -> None:
     hold = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
 
-    def verbs(*holds: dict[str, Any], silent: tuple[str, ...] = ()) -> list[str]:
+    def verbs(*holds: dict[str, Any], unresponsive: tuple[str, ...] = ()) -> list[str]:
         wire = Wire()
         trial = make_trial(phase="Requeued", allocations=list(holds))
-        world = make_world(make_job(), trial, make_node(), silent=silent)
-        carry_out(wire, world, CreatePod(trial_key(trial), 1, "R", "m"))
+        cluster = make_cluster_state(make_job(), trial, make_node(), unresponsive=unresponsive)
+        carry_out(wire, cluster, CreatePod(trial_key(trial), 1, "R", "m"))
         return [verb for verb, _, _ in wire.calls]
 
     assert verbs(hold) == []
     assert verbs(hold | {"end": moment()}) == ["create"]
     assert verbs() == ["create"]
-    assert verbs(hold, silent=("node-1",)) == ["create"], "that agent reports nothing more"
+    assert verbs(hold, unresponsive=("node-1",)) == ["create"], "that agent reports nothing more"
     assert verbs(hold | {"node": "gone"}) == ["create"]
 
 
@@ -210,30 +217,30 @@ def test_a_trial_that_ran_out_of_gpu_memory_is_retried_on_whole_gpus(
     trial = make_trial(phase="Running", conditions=[condition] if stored else [])
     end = {"terminated": {"exitCode": 1, "message": last_words, "finishedAt": moment(-60)}}
     wire = Wire()
-    world = make_world(make_job(), trial, make_pod(phase="Failed", main=end), node)
-    carry_out(wire, world, CreatePod(trial_key(trial), 1, "Requeued", "again"))
+    cluster = make_cluster_state(make_job(), trial, make_pod(phase="Failed", main=end), node)
+    carry_out(wire, cluster, CreatePod(trial_key(trial), 1, "Requeued", "again"))
     ((_, _, made),) = wire.calls
     assert ("podium.dev/whole-gpu" in made["metadata"]["annotations"]) is alone
 
 
 def test_waiting_for_a_final_report_is_bounded() -> None:
     trial = make_trial(allocations=[{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}])
-    world = make_world(make_job(), trial, make_node())
-    settling = Settling()
-    assert [settling.settled(world, trial, now) for now in (10.0, 54.9, 55.0)] == [False, False, True]
+    cluster = make_cluster_state(make_job(), trial, make_node())
+    settling = FinalReportWait()
+    assert [settling.may_continue(cluster, trial, now) for now in (10.0, 54.9, 55.0)] == [False, False, True]
 
 
 def test_deletions_come_before_run_queues_and_creations_last() -> None:
     """Otherwise the agent would suspend a trial that it has to resume at once for its SIGTERM."""
     wire = Wire()
     going, coming = make_trial(0, phase="Running"), make_trial(1)
-    world = make_world(make_job(), going, coming, make_pod(), make_node())
+    cluster = make_cluster_state(make_job(), going, coming, make_pod(), make_node())
     actions = [
         CreatePod(trial_key(coming), 0, "SlotAvailable", "room"),
         WriteRunQueues("node-1", 2, (("GPU-1", ()),)),
         DeletePod(trial_key(going), "StoppedByUser", "stopped"),
     ]
-    carry_out(wire, world, *actions)
+    carry_out(wire, cluster, *actions)
     assert [(verb, kind) for verb, kind, _ in wire.calls] == [
         ("delete", "Pod"),
         ("apply", "GPUNode"),

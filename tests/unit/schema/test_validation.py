@@ -129,10 +129,13 @@ def test_grid_points_are_counted(parameters: list[dict[str, Any]], points: int |
         ),
         (
             {"suspension": {"methods": ["cuda-checkpoint"]}, "gpus": {"memory": "8Gi"}},
-            "lists no cuda-checkpoint suspends no trial: add freeze",
+            "does not list cuda-checkpoint cannot suspend trials: add freeze",
         ),
-        ({"checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}}}, "a new attempt begins afresh"),
-        ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}, "2 trials will be made"),
+        ({"checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}}}, "a new attempt starts from step 0"),
+        (
+            {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]},
+            "2 trials will be created",
+        ),
         ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": list(range(9))}]}, "not tried"),
     ],
 )

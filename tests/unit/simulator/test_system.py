@@ -36,7 +36,7 @@ def used(outcome: Outcome) -> list[tuple[int, str, float, float]]:
 
 
 def test_only_one_of_equal_empty_nodes_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first by name is taken, as if each had been scored: a node costs about 20 us, and a cluster may have 10,000."""
+    """The first by name is taken, as if each had been scored: a node costs 20 us, and a cluster may have 10,000."""
     looked: list[str] = []
     view = scheduler._view
 
@@ -53,7 +53,7 @@ def test_only_one_of_equal_empty_nodes_is_scored(monkeypatch: pytest.MonkeyPatch
 
 
 def test_fifo_by_hand() -> None:
-    """Placed at 1, at the gate at 2; each loads for 2 s and trains for 20; the next trial gets the GPU without a pause."""
+    """Placed at 1, at the gate at 2; each loads for 2 s and trains for 20; the next gets the GPU without a pause."""
     outcome = simulate(Scenario(ONE_GPU, (job(curve(0.1, 0.2), curve(0.3, 0.4)),), AT_ONCE), checked=True)
     assert used(outcome) == [
         (0, "starting", 2.0, 4.0),

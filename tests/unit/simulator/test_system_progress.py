@@ -48,7 +48,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> tuple[Outcom
 
 
 def test_a_value_waits_for_other_news_and_at_most_one_time_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One running trial and no other events: one plan per time slice instead of one per value, and all values in the end."""
+    """One running trial, no other events: one plan per time slice, not one per value, and all values in the end."""
     _, each = planned(monkeypatch, search("fifo", EXACT, trials=1, gap=2.5))
     outcome, seen = planned(monkeypatch, search("fifo", Timing(), trials=1, gap=2.5))
     assert outcome.broken == ()
