@@ -30,7 +30,7 @@ from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.quantity import to_bytes
 from podium_simulator.replay.comparison import compare
 from podium_simulator.replay.samples import Machine
-from podium_simulator.system import comparison as system_contest
+from podium_simulator.system import comparison as system_comparison
 from podium_simulator.system import switch_times as methods
 from podium_simulator.system.scenario import Method, SimulationError, Timing
 from podium_simulator.system.searches import even_nodes
@@ -172,7 +172,7 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     memory, seeds, size = _of_a_trial(arguments), arguments.seeds, arguments.trials
     where = place_of(arguments, _method(arguments, memory))
     try:
-        found = [system_contest.compare(r, names, where, seeds, size, memory) for r in _recordings(arguments)]
+        found = [system_comparison.compare(r, names, where, seeds, size, memory) for r in _recordings(arguments)]
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.report is not None:
@@ -188,7 +188,7 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     return Exit.OK
 
 
-def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.ClusterSpec:
+def place_of(arguments: argparse.Namespace, method: Method) -> system_comparison.ClusterSpec:
     given = _machine(arguments)
     method, timing = methods.consistent(method, Timing() if arguments.load is None else Timing(load=arguments.load))
     nodes, shares, memory = arguments.nodes or 1, arguments.slots or 4, _bytes("--gpu-memory", arguments.gpu_memory)
@@ -204,7 +204,7 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Cl
         raise CliError(Exit.USAGE, "InvalidTime", f"{text}; give 0, as it is at that moment, or {SOONEST:g} and more")
     timing = replace(timing, telemetry=arguments.telemetry or 0.0)
     spread = even_nodes(given.gpus, nodes, shares, memory or 0)
-    return system_contest.ClusterSpec(
+    return system_comparison.ClusterSpec(
         nodes=spread,
         timing=replace(timing, progress=0.0) if arguments.exact else timing,
         method=method,

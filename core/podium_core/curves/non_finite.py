@@ -12,7 +12,7 @@ _WORST = sys.float_info.max
 
 
 def to_wire(value: float, maximize: bool) -> float:
-    """Return the value, or the worst finite double for NaN and both infinities (a loss of -inf is an error)."""
+    """Return the value, or the worst finite double for NaN and infinity (a loss of -inf is an error)."""
     if math.isfinite(value):
         return value
     return -_WORST if maximize else _WORST

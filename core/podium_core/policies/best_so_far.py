@@ -1,6 +1,6 @@
 """Best so far: warm up every trial, then rank by the best value, whatever training it took.
 
-No paper: it is what a person does who watches the curves. It is the strongest simple rival where early rank predicts
+No paper: a person watching the curves would do the same. It is the strongest simple rival where early rank predicts
 the final rank. The replay also uses this order to train what a policy gave up.
 """
 

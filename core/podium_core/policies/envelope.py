@@ -66,7 +66,7 @@ _MAX_PAIRED = 64  # completed trials that Kendall's tau uses
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Constants that were chosen on recorded curves, not settings (docs/explanation/envelope.md shows their effect)."""
+    """Constants that were chosen on recorded curves (docs/explanation/envelope.md). They are not settings."""
 
     unit: float = 1.0  # a deficit of this many units makes a trial e times less likely to be the best
     spread: float = 0.28  # how much less a deficit counts where trials gain more than they differ
@@ -277,7 +277,10 @@ def _mean(values: Floats) -> float:
 
 
 def kendall_tau(early: Floats, late: Floats) -> float:
-    """Return Kendall's tau of two orders without ties; 1 where there is no pair. O(n^2) for at most 64 values."""
+    """Return Kendall's tau of two orders without ties; 1 where there is no pair.
+
+    O(n^2) for at most 64 values.
+    """
     if len(early) > _MAX_PAIRED:  # evenly spaced over the ranks: bounds the cost
         pick = np.argsort(late, kind="stable")[np.linspace(0, len(late) - 1, _MAX_PAIRED).astype(np.intp)]
         early, late = early[pick], late[pick]

@@ -55,7 +55,10 @@ class Pop:
         return limit_switch_share(costs, 2.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        """Return the ranking. One fit per new point; O(members) a trial when the best value of all has changed."""
+        """Return the ranking.
+
+        One fit per new point; O(members) a trial when the best value of all has changed.
+        """
         curves = curves_of_job(job, trials, snapshot)
         budget = horizon(job, curves)
         judged = (curves.points >= self.warmup) & ~curves.done

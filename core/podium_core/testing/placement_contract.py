@@ -75,15 +75,15 @@ def ignores_the_order_of_nodes(policy: PlacementPolicy, question: PlacementQuery
     assert tuple(reversed(turned)) == score_nodes(policy, question, nodes, NOW)
 
 
-def judges_a_node_alone(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
-    """A cost depends on neither other nodes nor the time, so the extender may cache it."""
+def costs_depend_on_the_node_only(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
+    """Check that a cost depends on neither other nodes nor the time: the extender may cache it."""
     for node in nodes:
         found = policy.cost(question, node)
         assert found is None or math.isfinite(found)
         assert found == policy.cost(question, replace(node, reported_at=0.0))
 
 
-def takes_the_unknown_for_the_middle(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
+def scores_unknown_nodes_in_the_middle(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
     if not policy.uses_telemetry:
         return
     for node, score in zip(nodes, score_nodes(policy, question, nodes, NOW), strict=True):
@@ -114,8 +114,8 @@ CHECKS: tuple[Check, ...] = (
     scores_each_node_once,
     is_deterministic,
     ignores_the_order_of_nodes,
-    judges_a_node_alone,
-    takes_the_unknown_for_the_middle,
+    costs_depend_on_the_node_only,
+    scores_unknown_nodes_in_the_middle,
     has_one_favourite_where_it_says_so,
     reads_the_pod_only_if_it_says_so,
     reads_what_is_typical_only_if_it_says_so,

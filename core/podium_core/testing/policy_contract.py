@@ -134,8 +134,8 @@ def changes_nothing(policy: Policy, case: Case) -> None:
     assert repr(case) == before
 
 
-def survives_a_restart(policy: Policy, case: Case) -> None:
-    """A process that has seen other snapshots, and each curve grow, decides as a new process does."""
+def decides_the_same_after_a_restart(policy: Policy, case: Case) -> None:
+    """Check that a process which has seen other snapshots decides as a new process does."""
     job, trials, snapshot = case
     for other in CASES.values():
         _rank(policy, other)
@@ -147,8 +147,8 @@ def survives_a_restart(policy: Policy, case: Case) -> None:
         assert seen == repr(_rank(replace_policy(policy), case))
 
 
-def ranks_a_part_alone(policy: Policy, case: Case) -> None:
-    """The trials of one GPU, ranked alone, have the order that they have among all trials.
+def ranks_a_part_in_the_same_order(policy: Policy, case: Case) -> None:
+    """Check that trials of one GPU, ranked alone, keep the order that they have among all trials.
 
     So one ranking of the whole job serves every run queue.
     """
@@ -161,19 +161,19 @@ def ranks_a_part_alone(policy: Policy, case: Case) -> None:
 
 def ignores_other_jobs(policy: Policy, case: Case) -> None:
     job, trials, snapshot = case
-    stranger = make_trial(0, job="other", values=(1e6, 2e6, 3e6), gpus=["gpu-0"])
-    crowded = replace(snapshot, trials=(*snapshot.trials, stranger))
+    other_trial = make_trial(0, job="other", values=(1e6, 2e6, 3e6), gpus=["gpu-0"])
+    crowded = replace(snapshot, trials=(*snapshot.trials, other_trial))
     assert policy.rank(job, trials, crowded) == _rank(policy, case)
 
 
-def keeps_a_turn(policy: Policy, case: Case) -> None:
-    """Switches never take more than a tenth of a time slice."""
+def keeps_switches_rare(policy: Policy, case: Case) -> None:
+    """Check that switches never take more than a tenth of a time slice."""
     for costs in (Costs(0.0, 0.0), Costs(0.2, 0.2), Costs(30.0, 30.0)):
         assert policy.time_slice(costs) >= 10.0 * (costs.suspend + costs.resume)
     assert policy.hysteresis >= 0.0
 
 
-def cuts_only_if_it_says_so(policy: Policy, case: Case) -> None:
+def gives_up_only_if_it_cuts(policy: Policy, case: Case) -> None:
     assert policy.cuts or all(ranked.admission is Admission.GO for ranked in _rank(policy, case))
 
 
@@ -183,11 +183,11 @@ CHECKS: tuple[Check, ...] = (
     is_deterministic,
     ignores_input_order,
     changes_nothing,
-    survives_a_restart,
-    ranks_a_part_alone,
+    decides_the_same_after_a_restart,
+    ranks_a_part_in_the_same_order,
     ignores_other_jobs,
-    keeps_a_turn,
-    cuts_only_if_it_says_so,
+    keeps_switches_rare,
+    gives_up_only_if_it_cuts,
 )
 
 

@@ -115,7 +115,7 @@ def _assumptions(view: JobView, trace: Trace, cluster: ClusterSpec, step_seconds
     if view.max_trials > count:
         assumptions.append(f"{view.max_trials} trials share {count} curves: some are the same")
     if view.memory is not None and not cluster.nodes[0].memory:
-        assumptions.append("all trials of a GPU fit into its memory (--gpu-memory says how much there is)")
+        assumptions.append("all trials of a GPU fit into its memory (--gpu-memory sets it)")
     return tuple(assumptions)
 
 
@@ -138,19 +138,17 @@ def _release_text(view: JobView, method: Method) -> str:
         use = f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s"
         return f"{use} ({method.name}, on every node{f': {method.basis}' if method.basis else ''})"
     if view.checkpointable:
-        return (
-            f"a trial that gives its GPU away saves ({method.suspend:g} s) and goes on in another pod: never suspended"
-        )
-    return "a trial keeps its GPU to its end: it can neither be suspended nor save"
+        return f"a trial releases its GPU with a checkpoint ({method.suspend:g} s) and continues in another pod"
+    return "a trial keeps its GPU to its end: it can neither be suspended nor saved as a checkpoint"
 
 
 def _migration_text(method: Method, cluster: ClusterSpec) -> str:
     """Return what is assumed of live migration, for a job that allows it."""
     if not method.migrates:
-        return f"no trial is carried to another node alive: {method.name} leaves its memory on the GPU"
+        return f"no trial migrates live to another node: {method.name} leaves its memory on the GPU"
     if not cluster.drains:
-        return "no trial is carried to another node alive, as no node drains (--drain says which do, and when)"
-    return f"a trial that is carried to another node alive stands still for {method.migration_seconds:g} s, as measured"
+        return "no trial migrates live to another node, as no node drains (--drain names nodes and times)"
+    return f"a live migration to another node takes {method.migration_seconds:g} s, as measured"
 
 
 def low_median_high(values: Sequence[float]) -> tuple[float, float, float]:

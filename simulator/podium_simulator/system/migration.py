@@ -49,7 +49,7 @@ class Migrations:
         return bool(self._active)
 
     def start(self, trial: Trial, action: Migrate) -> None:
-        """Start a migration: the trial's agent is told, and the trial gets no time slice from then on."""
+        """Start a migration: its agent is asked, and the trial gets no time slice from then on."""
         if trial.node is None:
             return  # the pod was lost in this moment
         trial.migration = SimMigration(

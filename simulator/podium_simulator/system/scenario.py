@@ -177,26 +177,33 @@ class Scenario:
         names = [node.name for node in self.nodes]
         keys = [job.key for job in self.jobs]
         if not names or len(set(names)) < len(names) or any(n.gpus < 1 or n.slots < 1 for n in self.nodes):
-            raise SimulationError(f"nodes: {names}; give one at least, names differ, each has a GPU and a share")
+            raise SimulationError(
+                f"nodes: {names}; give at least one, with different names, each with a GPU and a slot"
+            )
         if not keys or len(set(keys)) < len(keys):
-            raise SimulationError(f"jobs: {len(keys)} with {len(set(keys))} names; give one at least, names differ")
+            raise SimulationError(
+                f"jobs: {len(keys)} with {len(set(keys))} names; give at least one, with different names"
+            )
         for job in self.jobs:
             if not job.curves:
                 raise SimulationError(f"job {job.key.name}: no curves; its trials would have nothing to train")
             most = max(node.gpus for node in self.nodes)
             if not 1 <= job.view.gpus_per_trial <= most:
-                text = f"{job.view.gpus_per_trial} GPUs a trial; a node has {most} at most, and 1 is the least here"
+                text = (
+                    f"{job.view.gpus_per_trial} GPUs a trial; a node has at most {most}, and at least 1 is needed here"
+                )
                 raise SimulationError(f"job {job.key.name}: {text}")
         for drain in self.drains:
             if drain.node not in names:
                 text = f"drains: node {drain.node!r} is none of the nodes ({', '.join(names)}); name one of these"
                 raise SimulationError(text)
             if not 0.0 <= drain.at < drain.until or math.isinf(drain.at):
-                text = f"drains: node {drain.node} drains from {drain.at:g} s until {drain.until:g} s, which is no time"
+                period = f"from {drain.at:g} s until {drain.until:g} s"
+                text = f"drains: node {drain.node} drains {period}, which is not a period"
                 raise SimulationError(f"{text}; give a beginning from 0 s on, and an end after it or none")
         if not 0.0 <= self.timing.telemetry < math.inf:
-            text = f"timing.telemetry: {self.timing.telemetry:g} s are no time between two reports"
+            text = f"timing.telemetry: {self.timing.telemetry:g} s is not a time between two reports"
             raise SimulationError(f"{text}; give 0 (placement sees GPUs as they are) or more")
         if not (self.faults.silence > 0.0 and 0.0 <= self.faults.silent < math.inf):
             text = f"faults.silence, faults.silent: each {self.faults.silence:g} s for {self.faults.silent:g} s"
-            raise SimulationError(f"{text} is no time; give more than 0, and 0 or more")
+            raise SimulationError(f"{text} is not possible; give more than 0, and 0 or more")

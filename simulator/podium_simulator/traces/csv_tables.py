@@ -59,9 +59,9 @@ def _rows(path: Path) -> list[dict[str, str]]:
             reader = csv.DictReader(file, restkey=BEYOND)
             rows, header = list(reader), reader.fieldnames or []
     except (UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path.name}: no CSV table ({error}); save it as UTF-8 with commas") from None
+        raise TraceError(f"{path.name}: not a CSV table ({error}); save it as UTF-8 with commas") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(f"{path.name}: no whole gzip file ({error}); copy it again, or unpack it") from None
+        raise TraceError(f"{path.name}: not a complete gzip file ({error}); copy it again, or unpack it") from None
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         text = f"its header ({','.join(header)[:80]}) has no {', '.join(missing)}" if header else "no header"
@@ -94,7 +94,7 @@ def _evaluation(row: dict[str, str], maximize: bool, where: str) -> Evaluation:
     try:
         value = float(row[METRIC] or math.nan)
     except ValueError:
-        text = f"value {row[METRIC]!r} is no number; leave it empty where there was none"
+        text = f"value {row[METRIC]!r} is not a number; leave it empty where there was none"
         raise TraceError(f"{where}: {text}") from None
     return step, seconds, to_wire(value, maximize)
 

@@ -112,7 +112,7 @@ def load(path: Path) -> Trace:
         except UnicodeDecodeError as error:
             raise TraceError(f"{path.name}: not UTF-8 text ({error.reason}); save it as JSON lines") from None
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise TraceError(f"{path.name}: no whole gzip file ({error}); copy it again, or unpack it") from None
+            raise TraceError(f"{path.name}: not a complete gzip file ({error}); copy it again, or unpack it") from None
 
 
 def load_all(paths: Iterable[Path]) -> tuple[Trace, ...]:
@@ -158,9 +158,9 @@ def _record(line: str, name: str, number: int) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"{name}, line {number}: no JSON ({error}); give JSON lines, one object a line") from None
+        raise TraceError(f"{name}, line {number}: not JSON ({error}); give JSON lines, one object a line") from None
     if not isinstance(record, dict):
-        raise TraceError(f"{name}, line {number}: {record!r} is no JSON object")
+        raise TraceError(f"{name}, line {number}: {record!r} is not a JSON object")
     return record
 
 

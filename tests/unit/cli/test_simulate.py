@@ -140,7 +140,7 @@ def test_a_bad_file_and_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFi
     assert "NoCurves" in capsys.readouterr().err
     (tmp_path / "x.jsonl").write_text("{}\nx\n")
     assert main.run(["simulate", str(tmp_path)]) is Exit.FAILED
-    assert "InvalidRecording: x.jsonl, line 2: no JSON" in capsys.readouterr().err
+    assert "InvalidRecording: x.jsonl, line 2: not JSON" in capsys.readouterr().err
 
 
 def test_slices_that_are_nothing_against_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -217,7 +217,7 @@ RUNNING = [
         [None, 0.3, 0.4, None],
     ),
     ("worse values are not seen", curve(0.5, 0.1, 0.6), [1.0, 2.0, 3.0], [0.5, 0.5, 0.6]),
-    ("not finite is no value", curve(math.nan, 0.2), [1.0, 2.0], [-math.inf, 0.2]),
+    ("a value that is not finite does not count", curve(math.nan, 0.2), [1.0, 2.0], [-math.inf, 0.2]),
     ("nothing", [], [1.0], [None]),
 ]
 

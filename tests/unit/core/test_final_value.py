@@ -82,13 +82,14 @@ def test_few_completed_trials_set_no_bound() -> None:
     assert upper_bounds(np.zeros(1), ceiling, ends) == pytest.approx([0.65])
     assert upper_bounds(np.zeros(1), ceiling, ends, leader=0.6) == pytest.approx([0.65])
     assert upper_bounds(np.zeros(1), ceiling, ends, leader=0.7).tolist() == [np.inf], (
-        "a trial at work is beyond them all"
+        "an unfinished trial is beyond them all"
     )
 
 
 def test_a_reached_value_is_within_the_bounds() -> None:
     ends = np.linspace(0.5, 0.6, MIN_COMPLETED)
-    # a ceiling below what others reached, one below what it has itself; who leads the completed is bounded by neither
+    # a ceiling below what others reached, one below its own value; a trial that leads the completed ones is bounded by
+    # neither
     found = upper_bounds(np.array([0.1, 0.3, 0.7]), np.array([0.2, 0.2, np.inf]), ends)
     assert found.tolist() == [0.6, 0.6, np.inf]
     assert upper_bounds(np.array([0.3]), np.array([0.2]), NOTHING).tolist() == [0.3]

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.curves import aligned_curves as table_module
-from podium_core.curves import curve_table as board_module
+from podium_core.curves import aligned_curves, curve_table
 from podium_core.curves.aligned_curves import AlignedCurves
 from podium_core.curves.curve_table import CurveTable
 from podium_core.curves.non_finite import diverged
@@ -26,7 +25,7 @@ from podium_core.testing.builders import make_job, make_snapshot, make_trial
 HORIZON = 64.0
 ARRAYS = ("points", "first", "best", "worst", "last", "step")
 VALUES = st.one_of(st.integers(0, 3).map(float), st.floats(-1, 1), st.sampled_from([math.inf, 1e308, -1e308]))
-CHANGES = st.sampled_from([*["grow"] * 6, "shorter", "other value", "same length", "anew"])
+CHANGES = st.sampled_from([*["grow"] * 6, "shorter", "other value", "same length", "restarted"])
 Curve = tuple[Point, ...]
 
 
@@ -47,7 +46,7 @@ def changed(draw: st.DrawFn, curve: Curve) -> Curve:
         return (*before, replace(after[0], value=draw(VALUES)), *after[1:])
     if change == "same length":
         return (*before, *(replace(point, step=point.step + 1e-3, value=draw(VALUES)) for point in after))
-    return grown(draw, () if change == "anew" else curve)
+    return grown(draw, () if change == "restarted" else curve)
 
 
 @st.composite
@@ -89,10 +88,10 @@ def test_reading_a_curve_as_it_grows_equals_reading_it_at_once(
         assert [curve or () for curve in kept.curves] == curves
         for name in ARRAYS:
             np.testing.assert_array_equal(getattr(kept, name), getattr(new, name), err_msg=name)
-        for name in ("best", "gain", "rung"):
+        for name in ("best", "gain", "column"):
             np.testing.assert_array_equal(getattr(table, name), getattr(fresh, name), err_msg=name)
         for column in set(fresh.column.tolist()) - {-1}:
-            for name in ("lead", "lead_gain", "typical", "ratio"):
+            for name in ("leader_value", "leader_gain", "typical_gain", "gain_ratio"):
                 np.testing.assert_equal(getattr(table, name)[column], getattr(fresh, name)[column], err_msg=name)
 
 
@@ -125,7 +124,7 @@ def test_a_new_point_of_a_thinned_curve_costs_few_points(monkeypatch: pytest.Mon
         count += 1
         return diverged(value)
 
-    for module in (board_module, table_module):
+    for module in (curve_table, aligned_curves):
         monkeypatch.setattr(module, "diverged", counted)
     curves, curve, grid, costs = CurveTable(True), (), Grid(True), []
     for step in range(1, 1000):

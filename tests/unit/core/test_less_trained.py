@@ -23,7 +23,7 @@ VALUES = st.one_of(st.floats(-2.0, 2.0), st.sampled_from([0.5, 0.5, math.nan, 1e
 
 def by_definition(table: AlignedCurves, lost: NDArray[np.bool_]) -> list[float]:
     found = [-math.inf] * len(table.column)
-    for column in range(len(table.grid) - 1):  # nobody is above the last rung
+    for column in range(len(table.grid) - 1):  # no trial is above the last column
         standing = [row for row in range(len(table.column)) if table.column[row] == column and not lost[row]]
         if not standing:
             continue

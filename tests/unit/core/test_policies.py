@@ -44,13 +44,13 @@ SLOW, FAST, BEST = [0.1, 0.2, 0.3], [0.1, 0.5, 0.7], [0.75, 0.8, 0.9]
 TABLE = [
     ("best first", "hermes", [SLOW, FAST, BEST], {}, True, None, [2, 1, 0]),
     ("literal rule", "hermes", [SLOW, FAST, BEST], {"start": "own"}, True, None, [1, 0, 2]),
-    ("early looks first", "hermes", [BEST, SLOW, [0.9], []], {}, True, None, [2, 3, 0, 1]),
-    ("no early looks", "hermes", [[0.1], [0.5, 0.6], BEST], {"warmup": 0}, True, None, [2, 1, 0]),
+    ("warm-up first", "hermes", [BEST, SLOW, [0.9], []], {}, True, None, [2, 3, 0, 1]),
+    ("no warm-up", "hermes", [[0.1], [0.5, 0.6], BEST], {"warmup": 0}, True, None, [2, 1, 0]),
     ("minimise", "hermes", [[2.0, 1.9, 1.8], [2.0, 1.0, 0.5]], {}, False, None, [1, 0]),
     ("diverged last", "hermes", [[0.9, 0.9, math.nan], SLOW, []], {}, True, None, [2, 1, 0]),
     ("recovered", "hermes", [[math.nan, 0.2, 0.9], SLOW], {}, True, None, [0, 1]),
     ("ties by number", "hermes", [FAST, FAST, FAST], {}, True, None, [0, 1, 2]),
-    ("all far behind who is lost", "envelope", [[1e6, math.nan], [0.1, 0.1], []], {}, True, None, [1, 2, 0]),
+    ("all far behind a diverged trial", "envelope", [[1e6, math.nan], [0.1, 0.1], []], {}, True, None, [1, 2, 0]),
     ("in order", "fifo", [SLOW, BEST, FAST], {}, True, None, [0, 1, 2]),
     ("least served", "round_robin", [BEST, SLOW, FAST], {}, True, [30.0, 10.0, 20.0], [1, 2, 0]),
 ]

@@ -57,7 +57,7 @@ def ranked(
 A, B, C, D = [0.1, 0.2, 0.3, 0.4], [0.4, 0.5, 0.6, 0.7], [0.3, 0.4, 0.5, 0.6], [0.2, 0.3, 0.4, 0.5]
 CUTS = [
     # rungs of 16 steps at eta 4: 1 and 4
-    ("asha: one in four goes on", "asha", {"rungs": 2}, [A, B, C, D], {1: GO, 2: WAIT, 3: WAIT, 0: WAIT}),
+    ("asha: one in four continues", "asha", {"rungs": 2}, [A, B, C, D], {1: GO, 2: WAIT, 3: WAIT, 0: WAIT}),
     ("asha: three are too few", "asha", {"rungs": 2}, [A, B, C, []], {3: GO, 1: WAIT, 2: WAIT, 0: WAIT}),
     ("asha: the best, where no other can come", "asha", {"rungs": 2}, [A, B, C], {1: GO, 2: WAIT, 0: WAIT}),
     ("asha: on its way", "asha", {"rungs": 1}, [A[:2], B, C, D], {0: GO, 1: WAIT, 2: WAIT, 3: WAIT}),
@@ -76,14 +76,20 @@ CUTS = [
         {0: GO, 4: GO, 2: WAIT, 3: WAIT, 1: WAIT},
     ),
     (
-        "asha: who diverged is not promoted",
+        "asha: a diverged trial is not promoted",
         "asha",
         {"eta": 2, "rungs": 2},
         [[math.nan] * 4, [math.nan] * 4],
         {0: WAIT, 1: WAIT},
     ),
-    ("asha: stop ends who comes after a better one", "asha", {"rungs": 2, "onCut": "stop"}, [B, A], {0: GO, 1: STOP}),
-    ("asha: stop asks nobody again", "asha", {"rungs": 2, "onCut": "stop"}, [A, B], {0: GO, 1: GO}),
+    (
+        "asha: stop ends a trial that arrives after a better one",
+        "asha",
+        {"rungs": 2, "onCut": "stop"},
+        [B, A],
+        {0: GO, 1: STOP},
+    ),
+    ("asha: stop judges no trial again", "asha", {"rungs": 2, "onCut": "stop"}, [A, B], {0: GO, 1: GO}),
     ("median: three peers are too few", "median_stop", {}, [A, B, C, D], {0: GO, 1: GO, 2: GO, 3: GO}),
     ("median: the worse ones", "median_stop", {"peers": 3}, [A, B, C, D], {1: GO, 2: GO, 3: GO, 0: STOP}),
     (
@@ -131,11 +137,11 @@ def test_hyperband_waits_for_its_bracket_in_sync_mode_only() -> None:
 UP, ON = [0.1 * k for k in range(1, 9)], [0.5]
 BRACKETS = [
     ("sync, suspend: a bracket that is not whole waits", "sync", "suspend", [UP, UP, UP, ON], [WAIT, WAIT, WAIT, GO]),
-    ("sync, stop: and nobody of it ends", "sync", "stop", [UP, UP, UP, ON], [WAIT, WAIT, WAIT, GO]),
-    ("sync, suspend: half of it goes on", "sync", "suspend", [UP, UP, UP, UP], [GO, GO, WAIT, WAIT]),
+    ("sync, stop: and no trial of it ends", "sync", "stop", [UP, UP, UP, ON], [WAIT, WAIT, WAIT, GO]),
+    ("sync, suspend: half of it continues", "sync", "suspend", [UP, UP, UP, UP], [GO, GO, WAIT, WAIT]),
     ("sync, stop: the others end", "sync", "stop", [UP, UP, UP, UP], [GO, GO, STOP, STOP]),
-    ("async, suspend: one alone is no half", "async", "suspend", [UP, ON, ON, ON], [WAIT, GO, GO, GO]),
-    ("async, stop: the best of those that came goes on", "async", "stop", [UP, ON, ON, ON], [GO, GO, GO, GO]),
+    ("async, suspend: a single trial is not half", "async", "suspend", [UP, ON, ON, ON], [WAIT, GO, GO, GO]),
+    ("async, stop: the best of the arrivals continues", "async", "stop", [UP, ON, ON, ON], [GO, GO, GO, GO]),
     ("async, suspend: half of those that came", "async", "suspend", [UP, UP, UP, ON], [GO, WAIT, WAIT, GO]),
     ("async, stop: the others end on arrival", "async", "stop", [UP, UP, UP, ON], [GO, STOP, STOP, GO]),
 ]
@@ -147,7 +153,9 @@ def test_hyperband_in_each_mode_and_with_each_cut(
 ) -> None:
     settings: dict[str, Scalar] = {"eta": 2, "rungs": 1, "mode": mode, "onCut": cut}
     found = ranked("hyperband", [*curves, UP, UP, ON, []], settings)
-    assert [found[n].admission for n in range(8)] == [*expected, GO, GO, GO, GO], "nobody of the last bracket is cut"
+    assert [found[n].admission for n in range(8)] == [*expected, GO, GO, GO, GO], (
+        "no trial of the last bracket is given up"
+    )
 
 
 def test_pop_ends_the_hopeless_and_gives_gpus_to_the_promising() -> None:

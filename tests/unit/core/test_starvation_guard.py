@@ -250,7 +250,7 @@ def test_ended_trials_do_not_count_for_unstarted_ones() -> None:
 
 UNSERVABLE = [
     ("suspended by its owner", {"suspend": True}),
-    ("told to go", {"terminating": True}),
+    ("asked to end", {"terminating": True}),
     ("to be stopped", {"stopped": True}),
     ("without a pod", {"pod": None}),
     ("whose pod is not there yet", {"phase": TrialPhase.PENDING, "gpus": ()}),

@@ -9,7 +9,7 @@ import pytest
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_simulator.replay.samples import Sample, draw_sample
-from podium_simulator.system import comparison as one_job
+from podium_simulator.system import comparison
 from podium_simulator.system.arrivals import Arrivals, compare, draw_samples, scenario
 from podium_simulator.system.comparison import ClusterSpec, best_so_far, search_result
 from podium_simulator.system.engine import simulate
@@ -142,7 +142,7 @@ def test_no_sample_is_drawn_twice_and_the_first_is_that_of_a_single_search() -> 
 
 def test_one_job_scores_as_in_the_comparison_of_single_searches() -> None:
     found = compare(bundled_trace(), ["hermes"], PLACE, 2, 6, Arrivals(1))
-    plain = one_job.compare(bundled_trace(), ["hermes"], PLACE, 2, 6)
+    plain = comparison.compare(bundled_trace(), ["hermes"], PLACE, 2, 6)
     assert list(found.runs) == list(plain.runs) == ["fifo", "hermes"]
     for name, rounds in found.runs.items():
         assert [one.jobs[0].result.score for one in rounds] == [run.score for run in plain.runs[name]]
@@ -163,7 +163,9 @@ def test_sharing_slows_jobs_down_and_shares_add_up() -> None:
             assert job.result.score.best == job.result.improvements[-1][1]
             assert 0.0 < job.result.improvements[0][0] < job.result.score.end
     (fifo,) = found.runs["fifo"]
-    assert [job.result.score.near_best is not None for job in fifo.jobs] == [True] * 3, "nobody is cut: each finds it"
+    assert [job.result.score.near_best is not None for job in fifo.jobs] == [True] * 3, (
+        "no trial is given up: each reaches it"
+    )
     for job, pool in zip(fifo.jobs, draw_samples(bundled_trace(), 0, 6, found.arrivals), strict=True):
         assert job.result.score.best == pool.best_of(pool.trials[pool.winner]), "its own best, not that of the others"
 

@@ -55,15 +55,15 @@ def test_of_keras_two_runs_the_validation_run_counts() -> None:
     assert found.trials[0].values == pytest.approx((0.1431058, 0.2141365, 0.3144150))
 
 
-NOS = [
+ERRORS = [
     (None, r"2 scalars \(loss, val_acc\); name one with --metric"),
     ("accuracy", "no run has a scalar 'accuracy'; name one of these with --metric: loss, val_acc"),
 ]
 
 
-@pytest.mark.parametrize(("metric", "told"), NOS, ids=["none", "unknown"])
-def test_the_scalar_must_exist(metric: str | None, told: str) -> None:
-    with pytest.raises(TraceError, match=told):
+@pytest.mark.parametrize(("metric", "message"), ERRORS, ids=["none", "unknown"])
+def test_the_scalar_must_exist(metric: str | None, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
         read_all([REAL / "pytorch"], ReadOptions(metric=metric))
 
 

@@ -14,7 +14,7 @@ from podium_simulator.replay.comparison import compare
 from podium_simulator.replay.history import Evaluation
 from podium_simulator.replay.metrics import near_best_value, regret, start_value
 from podium_simulator.replay.samples import Machine, Sample
-from podium_simulator.system import comparison as system_contest
+from podium_simulator.system import comparison as system_comparison
 from podium_simulator.system.searches import even_nodes
 from podium_simulator.traces.trace import RecordedTrial, Trace
 
@@ -80,10 +80,10 @@ def test_without_finite_values_near_best_is_unknown() -> None:
 
 
 def test_the_same_holds_in_the_simulated_system() -> None:
-    place = system_contest.ClusterSpec(nodes=even_nodes(4, 1, 4, 0))
-    (late,) = system_contest.compare(recording(*[(WORST, WORST, 0.9)] * 3), [], place, 1, 3).runs["fifo"]
+    place = system_comparison.ClusterSpec(nodes=even_nodes(4, 1, 4, 0))
+    (late,) = system_comparison.compare(recording(*[(WORST, WORST, 0.9)] * 3), [], place, 1, 3).runs["fifo"]
     assert late.score.near_best is not None
     assert late.score.near_best >= 30.0
-    none = system_contest.compare(recording((WORST, WORST), (WORST,)), [], place, 1, 2)
+    none = system_comparison.compare(recording((WORST, WORST), (WORST,)), [], place, 1, 2)
     assert none.runs["fifo"][0].score.near_best is None
     assert system_view.rows(none)[0][2] == "–"

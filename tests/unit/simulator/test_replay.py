@@ -97,7 +97,8 @@ def test_a_switch_costs_suspension_and_resumption() -> None:
 def test_round_robin_keeps_its_time_slice_whatever_is_reported() -> None:
     of = pool([0.1] * 4, [0.1] * 4, gap=10.0)
     history = replay(of, RoundRobin(quantum=25.0), Machine(1, NO_COST), Rules(whole_slices=True))
-    # turns of 25, whatever is reported: 0 until 25, 1 until 50; nobody has had less, so 1 goes on to its evaluation at
+    # time slices of 25, whatever is reported: 0 until 25, 1 until 50; no trial has had less, so 1 continues to its
+    # value at
     # 55; then 0 to its end at 70
     assert dict(history.completed) == {0: 70.0, 1: 80.0}
 
@@ -123,8 +124,8 @@ def test_a_trial_that_was_given_up_is_revived_at_its_full_price() -> None:
     suspended = replay(of, MedianStop(grace=0.0, on_cut="suspend"), Machine(1, NO_COST))
     stopped = replay(of, MedianStop(grace=0.0, on_cut="stop"), Machine(1, NO_COST))
     assert suspended.plan_seconds == stopped.plan_seconds == 170.0
-    assert suspended.completed[4] == 200.0  # goes on from its second value
-    assert stopped.completed[4] == 210.0  # starts anew: nothing of it was kept
+    assert suspended.completed[4] == 200.0  # continues from its second value
+    assert stopped.completed[4] == 210.0  # restarts: nothing of it was kept
     assert suspended.gpu_seconds_until(175.0) == 175.0
     assert (suspended.repeated_seconds, stopped.repeated_seconds) == (0.0, 10.0)
     assert score(of, stopped, 200.0).uses == Uses(
@@ -182,7 +183,7 @@ def test_a_value_that_is_not_finite_is_the_worst() -> None:
 
 
 BAD_FILES = [
-    ("no json", ["{}", "x"], "x.jsonl, line 2: no JSON"),
+    ("no json", ["{}", "x"], "x.jsonl, line 2: not JSON"),
     ("nothing", [], "x.jsonl: 0 lines; a header and at least one trial are needed"),
     (
         "goal",
@@ -195,7 +196,7 @@ BAD_FILES = [
         "x.jsonl, line 2: seconds must be above 0, finite, and increase",
     ),
     (
-        "a time that is no number",
+        "a time that is not a number",
         ['{"task": "t", "metric": "m", "goal": "maximize"}', '{"trial": "a", "seconds": [1, NaN], "value": [0, 0]}'],
         "x.jsonl, line 2: seconds must be above 0, finite",
     ),

@@ -40,8 +40,8 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def of(at: float, lasts: float) -> None:
         ats = [at]
-        monkeypatch.setattr(RandomFaults, "agent_speaks", lambda self: ats.pop() if ats else NEVER)
-        monkeypatch.setattr(RandomFaults, "agent_is_silent", lambda self: lasts)
+        monkeypatch.setattr(RandomFaults, "seconds_until_silence", lambda self: ats.pop() if ats else NEVER)
+        monkeypatch.setattr(RandomFaults, "silence_duration", lambda self: lasts)
 
     return of
 
@@ -53,8 +53,8 @@ def starts(outcome: Outcome) -> list[tuple[int, float]]:
 # alone: the first trial starts at 2, trains from 4 and is over at 24; then the second one, until 46
 SILENCES = [
     ("never", 500.0, 1.0, [(0, 2.0), (1, 24.0)], 46.0),
-    ("while one works, who works on", 8.0, 10.0, [(0, 2.0), (1, 24.0)], 46.0),
-    ("as one ends, and nobody is let in until it is back", 20.0, 20.0, [(0, 2.0), (1, 40.0)], 62.0),
+    ("while one runs, which continues", 8.0, 10.0, [(0, 2.0), (1, 24.0)], 46.0),
+    ("as one ends, and none starts until it is heard again", 20.0, 20.0, [(0, 2.0), (1, 40.0)], 62.0),
     ("from the beginning, with pods at their gates", 0.5, 30.0, [(0, 30.5), (1, 52.5)], 74.5),
     ("as the last one ends, which is waited for as long as it is silent", 40.0, 20.0, [(0, 2.0), (1, 24.0)], 60.5),
     ("and not for ever", 40.0, 200.0, [(0, 2.0), (1, 24.0)], 91.0),
@@ -109,9 +109,9 @@ def where(outcome: Outcome, name: str) -> str:
 PLACED = [
     ("as of now: both are idle, and a comes first", {}, None, 29.0, "a-gpu0"),
     ("as of the report at 30", {"telemetry": 10.0}, None, 29.0, "a-gpu0"),
-    ("as of the report at 20, when a was at work", {"telemetry": 20.0}, None, 29.0, "b-gpu0"),
-    ("as of the last word, when a was at work", {}, (20.0, 20.0), 29.0, "b-gpu0"),
-    ("as of the last word, when a was idle", {}, (26.0, 20.0), 29.0, "a-gpu0"),
+    ("as of the report at 20, when a held its GPU", {"telemetry": 20.0}, None, 29.0, "b-gpu0"),
+    ("as of the last report, when a held its GPU", {}, (20.0, 20.0), 29.0, "b-gpu0"),
+    ("as of the last report, when a was idle", {}, (26.0, 20.0), 29.0, "a-gpu0"),
     ("nothing is known of a for a minute, so b", {}, (26.0, 100.0), 89.0, "b-gpu0"),
     ("it is heard again", {}, (20.0, 65.0), 89.0, "a-gpu0"),
 ]
@@ -142,13 +142,16 @@ def test_an_unknown_node_is_better_than_none(silence: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "message"),
     [
         ({"timing": Timing(telemetry=-1.0)}, "timing.telemetry: -1 s"),
         ({"faults": Faults(silence=0.0)}, "faults.silence, faults.silent: each 0 s for 300 s"),
-        ({"faults": Faults(silence=9.0, silent=-1.0)}, "each 9 s for -1 s is no time; give more than 0, and 0 or more"),
+        (
+            {"faults": Faults(silence=9.0, silent=-1.0)},
+            "each 9 s for -1 s is not possible; give more than 0, and 0 or more",
+        ),
     ],
 )
-def test_every_error_has_a_cure(made: dict[str, Any], told: str) -> None:
-    with pytest.raises(SimulationError, match=told):
+def test_every_error_has_a_cure(made: dict[str, Any], message: str) -> None:
+    with pytest.raises(SimulationError, match=message):
         Scenario(ONE, (job((0.1,)),), **made)

@@ -39,14 +39,14 @@ def test_a_table_is_sorted_by_trial_and_step(tmp_path: Path) -> None:
     assert dict(second.hparams) == {"lr": 0.2, "kind": "tanh"}
 
 
-NOS = [
+ERRORS = [
     ("trial,step,value\na,1,0.5\n", "has no seconds"),
     ("", "no header; the first line must name trial,step,value,seconds"),
     ("trial,step,value,seconds\n", "a header and no line"),
     ("trial;step;value;seconds\na;1;0.5;1\n", r"header \(trial;step;value;seconds\) has no trial, .* with commas"),
     ("trial,step,value,seconds\n,1,0.5,1\n", "line 2: trial is empty"),
     ("trial,step,value,seconds\na,1,0,5,1\n", "line 2: more fields than the header names"),
-    ('trial,step,value,seconds\na,1,"0,5",1\n', "line 2: value '0,5' is no number"),
+    ('trial,step,value,seconds\na,1,"0,5",1\n', "line 2: value '0,5' is not a number"),
     ("trial,step,value,seconds\na,1,nan,1\na,2,,2\n", "^own-search.csv: not one of its values of value is a finite"),
     ("trial,step,value,seconds\na,x,0.5,1\n", "line 2: step and seconds must be numbers"),
     ("trial,step,value,seconds\na,1,0.5,nan\n", "line 2: step and seconds must be finite"),
@@ -79,9 +79,9 @@ NOS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), NOS, ids=[row[1][:50] for row in NOS])
-def test_every_error_names_the_place(text: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=told):
+@pytest.mark.parametrize(("text", "message"), ERRORS, ids=[row[1][:50] for row in ERRORS])
+def test_every_error_names_the_place(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=message):
         read_all([written(tmp_path, text)], ReadOptions())
 
 
@@ -119,7 +119,7 @@ def test_a_folder_may_hold_both_formats(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_not_gzip(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl.gz").write_bytes(content)
-    with pytest.raises(TraceError, match="no whole gzip file"):
+    with pytest.raises(TraceError, match="not a complete gzip file"):
         read_all([tmp_path / "x.jsonl.gz"], ReadOptions())
 
 
@@ -138,13 +138,13 @@ def test_upper_case_names_and_packed_tables(tmp_path: Path) -> None:
 
 def test_a_truncated_packed_table(tmp_path: Path) -> None:
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(TABLE.encode())[:-9])
-    with pytest.raises(TraceError, match=r"x.csv.gz: no whole gzip file"):
+    with pytest.raises(TraceError, match=r"x.csv.gz: not a complete gzip file"):
         read_all([tmp_path / "x.csv.gz"], ReadOptions())
 
 
 def test_a_file_of_another_kind_is_rejected_with_the_supported_kinds(tmp_path: Path) -> None:
     (tmp_path / "ok.txt").write_text(TABLE)
-    with pytest.raises(TraceError, match=r"ok.txt, line 1: no JSON .*; files that are read: .*\.csv\.gz"):
+    with pytest.raises(TraceError, match=r"ok.txt, line 1: not JSON .*; files that are read: .*\.csv\.gz"):
         read_all([tmp_path / "ok.txt"], ReadOptions())
     (tmp_path / "lines.txt").write_text(LINES)
     assert read_all([tmp_path / "lines.txt"], ReadOptions())[0].task == "x", (

@@ -141,7 +141,7 @@ def test_each_trial_is_written_in_a_rhythm_of_its_own(monkeypatch: pytest.Monkey
             if len(trial.curve) > points[trial.number]:
                 points[trial.number] = len(trial.curve)
                 grown[trial.number].append(seen.now)
-    # first written at 3.0 and 3.7; at work from 4.0 and 4.7; ended at 10.0 and 10.7, where `ended` is 0
+    # first written at 3.0 and 3.7; running from 4.0 and 4.7; ended at 10.0 and 10.7, where `ended` is 0
     assert grown == [pytest.approx([5.0, 7.0, 9.0, 10.0]), pytest.approx([5.7, 7.7, 9.7, 10.7])]
 
 
@@ -325,15 +325,15 @@ def test_lost_work_counts_on_all_gpus_of_a_trial() -> None:
     assert shares[0] == pytest.approx(shares[1])
 
 
-NOS = [
+ERRORS = [
     ("no node", lambda: Scenario((), (job(curve(0.1)),)), "nodes"),
-    ("two of one name", lambda: Scenario((NodeSpec("a", 1), NodeSpec("a", 1)), (job(curve(0.1)),)), "names differ"),
-    ("too wide", lambda: Scenario(ONE_GPU, (job(curve(0.1), gpus_per_trial=2),)), "2 GPUs a trial; a node has 1"),
+    ("two of one name", lambda: Scenario((NodeSpec("a", 1), NodeSpec("a", 1)), (job(curve(0.1)),)), "different names"),
+    ("too wide", lambda: Scenario(ONE_GPU, (job(curve(0.1), gpus_per_trial=2),)), "2 GPUs a trial; a node has at most 1"),
     ("no end", lambda: simulate(Scenario(ONE_GPU, (job(curve(0.1), memory=9, suspended=True),))), "has not ended"),
 ]
 
 
-@pytest.mark.parametrize(("make", "told"), [row[1:] for row in NOS], ids=[row[0] for row in NOS])
-def test_every_error_has_a_cure(make: Callable[[], object], told: str) -> None:
-    with pytest.raises(SimulationError, match=told):
+@pytest.mark.parametrize(("make", "message"), [row[1:] for row in ERRORS], ids=[row[0] for row in ERRORS])
+def test_every_error_has_a_cure(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(SimulationError, match=message):
         make()

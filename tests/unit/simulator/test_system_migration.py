@@ -17,7 +17,7 @@ from podium_core.domain.migration import MigrationFacts, MigrationPhase, Migrati
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.testing.builders import make_job
-from podium_simulator.system import migration as carrying
+from podium_simulator.system import migration
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.outcome import TRAINING, Outcome
@@ -77,7 +77,7 @@ SAVES: dict[str, Any] = {"checkpointable": True, "checkpoint_scope": "anywhere"}
 SAVED = [("a", TRAINING, 4.0, 30.0), ("a", "saving", 30.0, 31.0), ("b", "starting", 33.0, 35.0)]
 LEFT = [
     ("can neither save nor be carried: it stays, and finishes", KEPT, {}, [("a", TRAINING, 4.0, 54.0)], 54.0),
-    ("saves: it goes on in a new pod", KEPT, SAVES, [*SAVED, ("b", TRAINING, 35.0, 59.0)], 59.0),
+    ("app-checkpoint: it continues in a new pod", KEPT, SAVES, [*SAVED, ("b", TRAINING, 35.0, 59.0)], 59.0),
     ("saves, where it could be carried as well", CARRIED, ALIVE | SAVES, [*SAVED, ("b", TRAINING, 35.0, 59.0)], 59.0),
     (
         "has its saves on that node: it stays",
@@ -123,8 +123,8 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def of(**at: float) -> None:
         lives = [at.get(name, NEVER) for name in "abc"]
-        monkeypatch.setattr(RandomFaults, "node_lives", lambda self: lives.pop(0) if lives else NEVER)
-        monkeypatch.setattr(RandomFaults, "node_is_away", lambda self, evict: 100.0)
+        monkeypatch.setattr(RandomFaults, "node_lifetime", lambda self: lives.pop(0) if lives else NEVER)
+        monkeypatch.setattr(RandomFaults, "node_downtime", lambda self, evict: 100.0)
 
     return of
 
@@ -139,7 +139,7 @@ def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             found.append(f"{moved.phase} {moved.code}".strip())
         return moved
 
-    monkeypatch.setattr(carrying, "follow", spy)
+    monkeypatch.setattr(migration, "next_step", spy)
     return found
 
 
@@ -147,9 +147,17 @@ THERE = ["ImagePushed", "PodCreated", "Restored"]
 # the trial trains for 60 s: from 4 to 30 on a, from 59 on on b
 BACK = [
     ("nothing happens", {}, (), TWO, THERE, 0.0, 93.0),
-    ("the drain is undone: it goes on there", {}, (Drain("a", 30.0, 40.0),), TWO, ["Failed DrainCancelled"], 0.0, 77.0),
     (
-        "its target drains: it goes on there, and is carried when there is another",
+        "the drain is cancelled: it continues there",
+        {},
+        (Drain("a", 30.0, 40.0),),
+        TWO,
+        ["Failed DrainCancelled"],
+        0.0,
+        77.0,
+    ),
+    (
+        "its target drains: it continues there, and migrates when there is another",
         {},
         (Drain("a", 30.0), Drain("b", 40.0, 50.0)),
         TWO,
@@ -159,7 +167,7 @@ BACK = [
         50.0 + 4.0 + 10.0 + 2.0 + 10.0 + 3.0 + 27.0,
     ),
     (
-        "its node dies before the image is made: it begins anew",
+        "its node dies before the image is made: it restarts",
         {"a": 40.0},
         (),
         TWO,
@@ -169,7 +177,7 @@ BACK = [
     ),
     ("its node dies once it is", {"a": 45.0}, (), TWO, THERE, 0.0, 93.0),
     (
-        "its target dies before it is restored: it begins anew",
+        "its target dies before it is restored: it restarts",
         {"b": 50.0},
         (),
         THREE,
@@ -222,7 +230,7 @@ WAITS = ["ImagePushed", "ImagePushed TargetDraining"]
 IMAGES = [
     ("until it takes trials again", 200.0, [*WAITS, "ImagePushed", "PodCreated", "Restored"], 0.0, 255.0),
     (
-        "for half an hour: then it begins anew, elsewhere",
+        "for half an hour: then it restarts elsewhere",
         NEVER,
         [*WAITS, "Failed TargetUnavailable"],
         23.0,
@@ -237,7 +245,7 @@ def test_an_image_without_a_pod_waits_for_a_draining_target(
 ) -> None:
     """Statuses take 5 s: the pod is lost at 46, between its image (44) and its new pod, as b drains."""
     found, lives = phases(monkeypatch), [46.0]
-    monkeypatch.setattr(RandomFaults, "pod_lives", lambda self: lives.pop() if lives else NEVER)
+    monkeypatch.setattr(RandomFaults, "pod_lifetime", lambda self: lives.pop() if lives else NEVER)
     timing, drains = replace(AT_ONCE, notice=5.0), (Drain("a", 30.0), Drain("b", 46.0, until))
     outcome = simulate(Scenario(THREE, (job(6, **ALIVE),), timing, drains=drains), checked=True)
     assert (found, outcome.trials[0].lost_seconds, outcome.makespan) == (steps, lost, end)
@@ -247,8 +255,8 @@ def test_an_image_without_a_pod_waits_for_a_draining_target(
 def test_a_silent_agent_migrates_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """a drains at 30, and its agent is silent from 20 to 40: from then on all is as in the first test, 10 s later."""
     ats = [20.0]
-    monkeypatch.setattr(RandomFaults, "agent_speaks", lambda self: ats.pop() if ats else NEVER)
-    monkeypatch.setattr(RandomFaults, "agent_is_silent", lambda self: 20.0)
+    monkeypatch.setattr(RandomFaults, "seconds_until_silence", lambda self: ats.pop() if ats else NEVER)
+    monkeypatch.setattr(RandomFaults, "silence_duration", lambda self: 20.0)
     outcome = simulate(Scenario(TWO, (job(5, **ALIVE),), AT_ONCE, drains=(Drain("a", 30.0),)), checked=True)
     used = [(gpu, use, start) for gpu, use, start, _ in spans(outcome) if use != TRAINING]
     assert used[1:3] == [("a", "suspending", 40.0), ("b", "restoring", 56.0)]
@@ -268,20 +276,24 @@ def test_a_trial_migrates_to_rebalance_the_gpus() -> None:
     assert levelled.makespan < 0.7 * left.makespan
 
 
-NOS = [
+ERRORS = [
     ("unknown", Drain("z", 3.0), "drains: node 'z' is none of the nodes (a, b); name one of these"),
-    ("before the beginning", Drain("a", -1.0), "drains: node a drains from -1 s until inf s, which is no time; give a"),
-    ("over before it begins", Drain("a", 9.0, 9.0), "drains: node a drains from 9 s until 9 s, which is no time"),
+    (
+        "before the beginning",
+        Drain("a", -1.0),
+        "drains: node a drains from -1 s until inf s, which is not a period; give a",
+    ),
+    ("over before it begins", Drain("a", 9.0, 9.0), "drains: node a drains from 9 s until 9 s, which is not a period"),
     ("never", Drain("a", NEVER), "drains: node a drains from inf s until inf s"),
     ("no number", Drain("a", math.nan), "drains: node a drains from nan s until inf s"),
 ]
 
 
-@pytest.mark.parametrize(("drain", "told"), [row[1:] for row in NOS], ids=[row[0] for row in NOS])
-def test_every_error_has_a_cure(drain: Drain, told: str) -> None:
+@pytest.mark.parametrize(("drain", "message"), [row[1:] for row in ERRORS], ids=[row[0] for row in ERRORS])
+def test_every_error_has_a_cure(drain: Drain, message: str) -> None:
     with pytest.raises(SimulationError) as error:
         Scenario(TWO, (job(1),), drains=(drain,))
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_search_whose_last_node_drains_does_not_end() -> None:

@@ -24,8 +24,8 @@ def read(*trials: dict[str, Any], header: dict[str, Any] = HEADER) -> Trace:
 def test_a_value_that_is_not_a_scalar_counts_as_its_json_text() -> None:
     given = {"layers": [64, 64], "head": {"b": 1, "a": None}, "seed": LONG, "lr": 0.1, "act": "relu", "skip": None}
     found = read(TRIAL | {"hparams": given})
-    told = {"layers": "[64, 64]", "head": '{"a": null, "b": 1}', "seed": str(LONG), "lr": 0.1, "act": "relu"}
-    assert dict(found.trials[0].hparams) == told | {"skip": None}
+    message = {"layers": "[64, 64]", "head": '{"a": null, "b": 1}', "seed": str(LONG), "lr": 0.1, "act": "relu"}
+    assert dict(found.trials[0].hparams) == message | {"skip": None}
     assert parse(trace_lines(found), "x.jsonl") == found
 
 
@@ -36,7 +36,7 @@ def test_every_policy_accepts_such_parameters(name: str) -> None:
     assert replay(draw_sample(found, 0), create(name, {}), Machine(1)).completed
 
 
-NOS = [
+ERRORS = [
     ({"seconds": "12"}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
     ({"value": "12"}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
     ({"value": {"1": 1, "2": 2}}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
@@ -50,11 +50,11 @@ NOS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "told"), NOS, ids=[str(list(row[0])) + str(i) for i, row in enumerate(NOS)])
-def test_values_that_are_not_arrays_of_numbers(given: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("given", "message"), ERRORS, ids=[str(list(row[0])) + str(i) for i, row in enumerate(ERRORS)])
+def test_values_that_are_not_arrays_of_numbers(given: dict[str, Any], message: str) -> None:
     with pytest.raises(TraceError) as caught:
         read(TRIAL | given)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 def test_the_number_of_trials_left_out_is_read_back_and_defaults_to_none() -> None:
@@ -79,5 +79,5 @@ def test_a_target_that_is_not_finite(target: float) -> None:
 
 
 def test_a_line_of_nested_brackets() -> None:
-    with pytest.raises(TraceError, match=r"x.jsonl, line 1: no JSON"):
+    with pytest.raises(TraceError, match=r"x.jsonl, line 1: not JSON"):
         parse(["[" * 100_000, "{}"], "x.jsonl")
