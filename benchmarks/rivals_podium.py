@@ -54,7 +54,7 @@ def main(path: str) -> None:
 
 
 def tried(trial: Trial) -> TrialResult:
-    """As the operator tells its searchers (`podium_operator.searchers.results`)."""
+    """As the operator tells its searchers (`podium_operator.act.actuator`)."""
     step = trial.points[-1].step if trial.points else None
     return TrialResult.at(trial.phase, trial.number, trial.parameters, step, best_point(trial.points, maximize=True))
 

@@ -15,17 +15,20 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from podium_cluster.garbage_collection import settle_memory
-from podium_core.domain.actions import EndJob, EndTrial, Migrate, Requeue
-from podium_core.domain.snapshot import Snapshot, TrialKey
+from podium_core.curves.final_value import Forecast
+from podium_core.domain.actions import EndJob, EndTrial, Migrate, Plan, Requeue
+from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
+from podium_core.planning.planner import plan
+from podium_core.planning.prediction import predictions
 from podium_core.planning.promised_slots import promises
+from podium_core.planning.ranking import RankingError
 from podium_operator.act.actuator import Actuator
-from podium_operator.act.migration import migrations_to_store
+from podium_operator.act.migration import MigrationNews, migrations_to_store
 from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
-from podium_operator.guarded_plan import GuardedPlan, plan_guarded, predict
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.final_log_read import FinalLogReader
@@ -33,12 +36,50 @@ from podium_operator.observe.observation import Observation, observe
 from podium_operator.observe.requeue_costs import RequeueCosts
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.report.status_writer import StatusWriter
+from podium_operator.report.status_writer import Report, StatusWriter
 from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 MIN_SLEEP_SECONDS = 0.05
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedPlan:
+    """Plan, and the jobs that were left out of it."""
+
+    plan: Plan
+    left_out: Mapping[JobKey, str]  # the reason, for people
+
+
+def plan_guarded(snapshot: Snapshot) -> GuardedPlan:
+    """Return the plan.
+
+    A job whose trials cannot be ranked is left out: its pods stay, and the other jobs continue.
+    """
+    left_out: dict[JobKey, str] = {}
+    while True:
+        try:
+            return GuardedPlan(plan(snapshot), left_out)
+        except RankingError as error:
+            log.exception("job %s/%s is left unchanged: %s", *error.job, error)
+            left_out[error.job] = (
+                f"{error} ({type(error.__cause__).__name__}; read the traceback in the operator's log)"
+            )
+            snapshot = replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.key != error.job))
+
+
+def predict(snapshot: Snapshot) -> tuple[Mapping[TrialKey, Forecast], int]:
+    """Return the forecast of each trial's final value and the number of jobs whose forecast failed."""
+    forecasts: dict[TrialKey, Forecast] = {}
+    failed = 0
+    for job in snapshot.jobs:
+        try:
+            forecasts.update(predictions(job, snapshot))
+        except Exception:  # a bug in Podium; the other statuses do not suffer from it
+            failed += 1
+            log.exception("job %s/%s: the final values of its trials could not be predicted", *job.key)
+    return forecasts, failed
 
 
 class Reconciler:
@@ -50,7 +91,7 @@ class Reconciler:
         caches: WatchCaches,
         actuator: Actuator,
         status_writer: StatusWriter,
-        last_words: FinalLogReader,
+        final_log_reader: FinalLogReader,
         cleanup: Cleanup,
         metrics: Metrics,
         reservation_controller: ReservationController,
@@ -60,7 +101,7 @@ class Reconciler:
         self._caches = caches
         self._actuator = actuator
         self._status_writer = status_writer
-        self._final_log_reader = last_words
+        self._final_log_reader = final_log_reader
         self._cleanup = cleanup
         self._metrics = metrics
         self._reservation_controller = reservation_controller
@@ -186,22 +227,17 @@ class Reconciler:
         with self._metrics.part_seconds.labels("act").time():
             refused = await self._actuator.create(cluster, plan.actions)
             requested = {action.trial: action for action in plan.actions if isinstance(action, Migrate)}
-            crowded_out = promises(snapshot).broken
-            carrying = migrations_to_store(
-                cluster,
-                observations,
-                requested,
-                self._actuator.refused_migrations(),
-                self._actuator.sent(),
-                crowded_out,
+            news = MigrationNews(
+                requested=requested,
+                refused=self._actuator.refused_migrations(),
+                sent=self._actuator.sent(),
+                slots_taken=promises(snapshot).broken,
             )
-            reservation_conditions, self._reservations_wake_at = await self._reservation_controller.reconcile(
-                cluster, snapshot
-            )
-        with self._metrics.part_seconds.labels(
-            "describe"
-        ).time():  # the plan builds the sentences of its ranks on first use
-            rankings = {place.trial: place for place in plan.ranks}
+            migrations = migrations_to_store(cluster, observations, news)
+            reservations, self._reservations_wake_at = await self._reservation_controller.reconcile(cluster, snapshot)
+        with self._metrics.part_seconds.labels("describe").time():
+            # the plan builds the sentences of its ranks on first use
+            rankings = {ranking.trial: ranking for ranking in plan.ranks}
             predicted, unpredicted = predict(snapshot)
             self._metrics.errors.inc(unpredicted)
         ends = {action.trial: action for action in plan.actions if isinstance(action, EndTrial)}
@@ -222,17 +258,14 @@ class Reconciler:
             if trial in rankings:
                 rankings[trial] = replace(rankings[trial], reason="PodRefused", message=text)
         with self._metrics.part_seconds.labels("report").time():
-            rebalanced = self._rebalancer.moves_to_store(cluster, undeleted)
-            await self._status_writer.write(
-                cluster,
-                observations,
-                snapshot,
-                rankings,
-                ends,
-                job_ends,
-                predicted,
-                reservation_conditions,
-                carrying,
-                rebalanced,
-                guarded.left_out,
+            report = Report(
+                rankings=rankings,
+                ends=ends,
+                job_ends=job_ends,
+                predicted=predicted,
+                reservations=reservations,
+                migrations=migrations,
+                rebalanced=self._rebalancer.moves_to_store(cluster, undeleted),
+                left_out=guarded.left_out,
             )
+            await self._status_writer.write(cluster, observations, snapshot, report)

@@ -48,7 +48,7 @@ def test_a_trial_moves_to_the_free_node_and_loses_no_work(rebalanced_scene: Scen
     assert len(logs.printed(name)) == 2, "the second attempt continued from the checkpoint"
     messages = [event["message"] for event in events(scene) if event["involvedObject"]["name"] == name]
     assert messages[0].startswith(
-        f"Its GPU on {CROWDED} has 3 trials, the one on {EMPTY} 0; it saves and goes on there"
+        f"Its GPU on {CROWDED} has 3 trials, the one on {EMPTY} 0; it checkpoints and continues there"
     ), messages
     scene.check_no_leaks(JOB)
     scene.finish(JOB)

@@ -23,7 +23,7 @@ from kube_reads import ApiReader
 
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
 from podium_devcluster.cluster import Cluster
-from podium_operator.act.cpu_downsizing import downsize
+from podium_operator.act.pod_manifest import downsize_cpu
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "localhost/busybox:1"
@@ -145,7 +145,7 @@ class Node:
         if cpu is not None:
             main, gate = pod["spec"]["containers"][0], pod["spec"]["initContainers"][0]
             main["resources"] = {**share, "requests": {**share["requests"], "cpu": cpu}}
-            pod["metadata"]["annotations"][CPU_ANNOTATION] = to_annotation(downsize([main]))
+            pod["metadata"]["annotations"][CPU_ANNOTATION] = to_annotation(downsize_cpu([main]))
             gate["resources"] = main["resources"]
         if checkpoints:
             pod["metadata"]["annotations"]["podium.dev/checkpoint"] = "/ckpt"

@@ -29,7 +29,7 @@ def chosen_gpus(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
 
 
 def fullest(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
-    """Return the GPUs with the least free memory that have free_memory for the pod (best fit).
+    """Return the GPUs with the least free memory that have room for the pod (best fit).
 
     Ties go to the fewest free slots, then to the first GPU. There may be fewer than it needs: it does not fit on the
     others.

@@ -1,3 +1,4 @@
-"""From a snapshot to a plan: shares, creation, order of each GPU, completion, ETA. Pure; above policies, placement
-and curves.
+"""The planner: from a snapshot to a plan (slots, creation, run queues, completion, ETA).
+
+The package is pure. It is above policies, placement and curves.
 """

@@ -1,8 +1,8 @@
-"""Which trials and jobs are over, and what that means for the others.
+"""Which trials and jobs have ended, and the consequences for the others.
 
-A trial that reaches maxSteps is not killed: it is done when its process exits, since it may still save its model.
-Deletions come before final phases, so that a planner that dies in between finds the trial unfinished and ends it
-again.
+A trial that reaches maxSteps is not killed: it is complete when its process exits, since it may still write its model.
+Pods are deleted before final phases are set, so that a planner that dies in between finds the trial unfinished and ends
+it again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ Live = Mapping[JobKey, Sequence[TrialView]]
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What ends now; the rest of the planner leaves these trials and jobs out. `live`: the unfinished trials that stay,
-    `of_job`: all trials, of each job and sorted by key.
+    """What ends now; the rest of the planner ignores these trials and jobs.
+
+    `live`: the unfinished trials that remain. `trials_by_job`: all trials of each job, sorted by key.
     """
 
     actions: tuple[Action, ...]
@@ -34,7 +35,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Why a job ends, and what becomes of its unfinished trials."""
+    """Why a job ends, and the final phase of its unfinished trials."""
 
     succeeded: bool
     reason: str
@@ -45,7 +46,7 @@ class _Verdict:
 
 
 def close(snapshot: Snapshot) -> Closing:
-    """O(points): every curve is looked at once."""
+    """Return what ends now. O(points): every curve is read once."""
     by_job = snapshot.trials_by_job
     unfinished = {key: [t for t in trials if t.phase not in FINAL] for key, trials in by_job.items()}
     actions: list[Action] = []
@@ -75,23 +76,26 @@ def close(snapshot: Snapshot) -> Closing:
 def without(
     live: Mapping[JobKey, Sequence[TrialView]], ended: Collection[TrialKey]
 ) -> Mapping[JobKey, Sequence[TrialView]]:
-    """`live` less those that have ended."""
+    """Return `live` without the trials that have ended."""
     if not ended:
         return live
     return {key: [trial for trial in trials if trial.key not in ended] for key, trials in live.items()}
 
 
 def _leftovers(trials: Sequence[TrialView]) -> list[Action]:
-    """Pods of finished trials that go on (a planner died before it deleted them, or the API refused to)."""
+    """Delete remaining pods of finished trials.
+
+    A planner may have died before the deletion, or the API server may have refused it.
+    """
     return [
-        DeletePod(t.key, "TrialEnded", f"The trial is {t.phase}; its pod has nothing left to do.")
+        DeletePod(t.key, "TrialEnded", f"The trial is {t.phase}; its pod is not needed any more.")
         for t in trials
         if t.phase in FINAL and t.pod is not None
     ]
 
 
 def ending(trial: TrialView, phase: TrialPhase, reason: str, message: str) -> list[Action]:
-    """The pod goes first, then the final phase is set."""
+    """Return the actions that end a trial: the pod is deleted first, then the final phase is set."""
     actions: list[Action] = []
     if trial.pod is not None:
         actions.append(DeletePod(trial.key, reason, message))
@@ -106,7 +110,7 @@ def _fate(trial: TrialView, verdict: _Verdict) -> tuple[TrialPhase, str, str]:
 
 
 def _verdict(job: JobView, trials: Sequence[TrialView], done: int, now: float) -> _Verdict | None:
-    """`done`: how many of its trials are in a final phase."""
+    """Return why the job ends, None if it does not. `done`: number of its trials in a final phase."""
     if job.finished:
         return _Verdict(
             True, "JobFinished", "The job is finished; this trial is not needed any more.", TrialPhase.KILLED
@@ -161,13 +165,13 @@ def _all_done(trials: Sequence[TrialView]) -> _Verdict:
 def _budget(job: JobView, trials: Sequence[TrialView], now: float) -> _Verdict | None:
     if job.budget_gpu_seconds is None and job.deadline is None:
         return None
-    found = any(best_point(t.curve, job.maximize) is not None for t in trials)
-    hint = "The best trial so far is the result." if found else "No trial reported a value before."
+    has_value = any(best_point(t.curve, job.maximize) is not None for t in trials)
+    hint = "The best trial so far is the result." if has_value else "No trial reported a value before."
     if job.budget_gpu_seconds is not None:
         used = sum(t.gpu_seconds for t in trials)
         if used >= job.budget_gpu_seconds:
-            text = f"{used:.0f} GPU seconds are used; budget.gpuSeconds allows {job.budget_gpu_seconds:.0f}. {hint}"
-            return _Verdict(found, "BudgetSpent", text)
+            text = f"{used:.0f} GPU-seconds are used; budget.gpuSeconds allows {job.budget_gpu_seconds:.0f}. {hint}"
+            return _Verdict(has_value, "BudgetSpent", text)
     if job.deadline is not None and now >= job.deadline:
-        return _Verdict(found, "DeadlinePassed", f"budget.deadline passed. {hint}")
+        return _Verdict(has_value, "DeadlinePassed", f"budget.deadline passed. {hint}")
     return None

@@ -1,5 +1,6 @@
-"""New trials up to `max` and `parallel`, and pods for trials without one where the job has shares left and back-off
-has passed.
+"""Creation of trials up to `max` and `parallel`, and of pods for trials without one.
+
+A trial gets a pod if its job may have another one and its back-off has passed.
 """
 
 from __future__ import annotations
@@ -16,26 +17,30 @@ from podium_core.planning.completion import Closing
 from podium_core.planning.pod_quota import PodQuota
 from podium_core.planning.ranking import Standing
 
-RESERVE = 4  # GPUs for each trial of a searcher that learns that is made before it is wanted
+RESERVE = 4  # GPUs for each trial that a learning searcher creates in advance
 _BEFORE_WORK = frozenset({TrialPhase.PENDING, TrialPhase.GATED})
 
 
 @dataclass(frozen=True, slots=True)
 class Creation:
+    """Trials and pods to create, and the reason of each trial that gets no pod."""
+
     actions: tuple[Action, ...]
-    waiting: Mapping[TrialKey, tuple[str, str]]  # trials that get no pod now: reason, message
+    waiting: Mapping[TrialKey, tuple[str, str]]  # trials that get no pod now, with reason and message
     wake_at: float | None
 
 
 def create(
     snapshot: Snapshot,
-    allotments: Mapping[JobKey, PodQuota],
+    quotas: Mapping[JobKey, PodQuota],
     closing: Closing,
     standings: Mapping[TrialKey, Standing],
     claims: Collection[TrialKey],
 ) -> Creation:
-    """Pinned trials and retries first, then by number; where trials give places to each other, by rank. `claims`: who
-    is to hold its GPUs now. O(n log n).
+    """Create pods and trials. O(n log n).
+
+    Pinned trials and retries come first, then the order of numbers; by rank if trials of the job reclaim slots.
+    `claims`: trials that are to hold their GPUs now.
     """
     actions: list[Action] = []
     waiting: dict[TrialKey, tuple[str, str]] = {}
@@ -47,40 +52,40 @@ def create(
         if job.key in closing.jobs:
             continue
         live = closing.live.get(job.key, ())
-        without = _in_turn([t for t in live if t.pod is None], standings if job.reclaims_slots else None)
-        allotment = allotments.get(job.key)
-        if allotment is None:
+        without = _by_priority([t for t in live if t.pod is None], standings if job.reclaims_slots else None)
+        quota = quotas.get(job.key)
+        if quota is None:
             reason = (
                 ("JobSuspended", "The job is suspended.")
                 if job.suspended
-                else ("JobNotActive", "The job starts nothing.")
+                else ("JobNotActive", "The job starts no trials.")
             )
             waiting.update({t.key: reason for t in without})
             continue
-        left = allotment.pods - sum(t.pod is not None for t in live)
+        left = quota.pods - sum(t.pod is not None for t in live)
         for trial in without:
             if trial.suspend:
                 waiting[trial.key] = ("TrialSuspended", "spec.suspend is set: the trial gets no pod.")
             elif trial.retry_at > snapshot.now:
                 text = (
-                    f"Failure {trial.failures} of {job.retries} that are retried; waiting before the next attempt."
+                    f"Failure {trial.failures} of {job.retries} that are retried; a pause precedes the next one."
                     if trial.failures
-                    else "The cluster refused its pod more than once; waiting before the next attempt."
+                    else "The cluster ended or rejected its pod repeatedly; a pause precedes the next one."
                 )
                 waiting[trial.key] = ("BackOff", text)
                 wake.append(trial.retry_at)
             elif left <= 0:
-                waiting[trial.key] = (allotment.reason, allotment.message)
+                waiting[trial.key] = (quota.reason, quota.message)
             else:
                 left -= 1
-                actions.append(_pod(trial, allotment))
-        room = _room_to_learn(job, live, snapshot, claims, taken) if job.learns else None
-        actions += _trials(job, closing.trials_by_job.get(job.key, ()), live, allotment, room)
+                actions.append(_pod(trial, quota))
+        capacity = _learning_capacity(job, live, snapshot, claims, taken) if job.learns else None
+        actions += _trials(job, closing.trials_by_job.get(job.key, ()), live, quota, capacity)
     return Creation(tuple(actions), waiting, min(wake, default=None))
 
 
-def _in_turn(without: Iterable[TrialView], standings: Mapping[TrialKey, Standing] | None) -> list[TrialView]:
-    """Who gets a pod first."""
+def _by_priority(without: Iterable[TrialView], standings: Mapping[TrialKey, Standing] | None) -> list[TrialView]:
+    """Return the trials without a pod, in the order in which they get one."""
     if standings is None:
         return sorted(without, key=lambda t: (not t.pinned, t.attempt == 0, t.number, t.key))
     return sorted(
@@ -88,67 +93,73 @@ def _in_turn(without: Iterable[TrialView], standings: Mapping[TrialKey, Standing
     )
 
 
-def _pod(trial: TrialView, allotment: PodQuota) -> CreatePod:
-    again = trial.phase is TrialPhase.REQUEUED
-    attempt = trial.attempt + 1 if again else trial.attempt
-    text = f"Attempt {attempt}: a share is free; the job may have {allotment.pods} pods."
-    return CreatePod(trial.key, attempt, "Requeued" if again else "SlotAvailable", text)
+def _pod(trial: TrialView, quota: PodQuota) -> CreatePod:
+    continues = trial.phase is TrialPhase.REQUEUED
+    attempt = trial.attempt + 1 if continues else trial.attempt
+    text = f"Attempt {attempt}: a slot is free; the job may have {quota.pods} pods."
+    return CreatePod(trial.key, attempt, "Requeued" if continues else "SlotAvailable", text)
 
 
-def _room_to_learn(
+def _learning_capacity(
     job: JobView,
     live: Sequence[TrialView],
     snapshot: Snapshot,
     claims: Collection[TrialKey],
     taken: Collection[str],
 ) -> int:
-    """How many trials a searcher that learns may add: one for each place that nobody has or is to have now, and one in
-    `RESERVE` places beside them, so that a pod is there when the policy wants to open another; less those that may open
-    there. One that waits on a GPU where others work does not go to an idle one.
+    """Return how many trials a learning searcher may add.
+
+    One for each group of idle GPUs that no trial is to get, and one for each `RESERVE` groups, so that a pod exists
+    when the policy starts another trial; minus the trials that may start there. A trial that waits on a busy GPU does
+    not move to an idle one.
     """
     if job.gpus_per_trial == 0:
         return job.max_trials
     fitting = {gpu.uuid: gpu for gpu in snapshot.gpus if fits(job, gpu)}
     idle = Counter(gpu.node for gpu in fitting.values() if gpu.uuid not in taken and _is_idle(gpu))
-    places = sum(gpus // job.gpus_per_trial for gpus in idle.values())
+    slots = sum(gpus // job.gpus_per_trial for gpus in idle.values())
     reserve = max(1, len(fitting) // (RESERVE * job.gpus_per_trial))
-    waiting = sum(trial.key not in claims and _is_to_open(job, trial, fitting, snapshot.now) for trial in live)
-    return places + reserve - waiting
+    waiting = sum(trial.key not in claims and _may_start(job, trial, fitting, snapshot.now) for trial in live)
+    return slots + reserve - waiting
 
 
 def _is_idle(gpu: GpuView) -> bool:
-    """Whether a new pod would find nobody at work there."""
+    """Return whether a new pod could run there at once."""
     return gpu.holder is None and gpu.free_slots > 0 and gpu.health == "Healthy" and gpu.exclusive_pod is None
 
 
-def _is_to_open(job: JobView, trial: TrialView, fitting: Collection[str], now: float) -> bool:
-    """Not if its owner keeps it off the GPU, nor if its GPU is of no use now; one that has its GPUs and was opened
-    takes its turns there, and one that gave its place waits for a better rank.
+def _may_start(job: JobView, trial: TrialView, fitting: Collection[str], now: float) -> bool:
+    """Return whether the trial may start on an idle GPU.
+
+    It may not if it is suspended, or if its GPU cannot be used now. A started trial with GPUs gets its time slices
+    there, and one whose slot was reclaimed waits for a better rank.
     """
     if trial.suspend:
         return False
     if not trial.gpus:
-        return trial.retry_at <= now and not (job.reclaims_slots and _was_opened(trial))
-    return not _was_opened(trial) and trial.phase in _BEFORE_WORK and all(uuid in fitting for uuid in trial.gpus)
+        return trial.retry_at <= now and not (job.reclaims_slots and _was_started(trial))
+    return not _was_started(trial) and trial.phase in _BEFORE_WORK and all(uuid in fitting for uuid in trial.gpus)
 
 
-def _was_opened(trial: TrialView) -> bool:
+def _was_started(trial: TrialView) -> bool:
     return bool(trial.curve) or trial.gpu_seconds > 0.0
 
 
 def _trials(
-    job: JobView, mine: Sequence[TrialView], live: Sequence[TrialView], allotment: PodQuota, most: int | None
+    job: JobView, mine: Sequence[TrialView], live: Sequence[TrialView], quota: PodQuota, most: int | None
 ) -> list[Action]:
-    """With `parallel: auto` as many as there are pods allowed; where trials give places to each other, as many again
-    that are not opened yet, and those that gave theirs. `most`: no more than so many now.
+    """Create as many trials as pods are allowed, with `parallel: auto`.
+
+    If trials of the job reclaim slots: twice as many, plus the trials whose slots were reclaimed. `most`: upper limit
+    for now.
     """
-    bound = allotment.pods if job.parallel is None else job.parallel
+    bound = quota.pods if job.parallel is None else job.parallel
     if job.parallel is None and job.reclaims_slots:
-        bound += allotment.pods + sum(t.pod is None and _was_opened(t) for t in live)
-    room = min(bound - len(live), job.max_trials - len(mine))
+        bound += quota.pods + sum(t.pod is None and _was_started(t) for t in live)
+    capacity = min(bound - len(live), job.max_trials - len(mine))
     if most is not None:
-        room = min(room, most)
-    if room <= 0:
+        capacity = min(capacity, most)
+    if capacity <= 0:
         return []
     taken = {t.number for t in mine}
     numbers = (n for n in range(job.max_trials) if n not in taken)
@@ -156,5 +167,6 @@ def _trials(
         f"{len(live)} of at most {bound} trials at a time are unfinished, {len(mine)} of {job.max_trials} are created."
     )
     return [
-        CreateTrial(job.key, number, "CapacityAvailable", text) for number, _ in zip(numbers, range(room), strict=False)
+        CreateTrial(job.key, number, "CapacityAvailable", text)
+        for number, _ in zip(numbers, range(capacity), strict=False)
     ]

@@ -1,9 +1,8 @@
-"""What becomes of trials that their policy cuts: those that end now, and those that wait for good when nothing else of
-their job can go on.
+"""Trials that their policy stops, and paused trials that end because nothing else of their job can continue.
 
-Called by the planner, before the order and after creation. A waiting trial keeps its pod and so its share of a GPU: it
-must never keep out a trial that would use it, and never keep a job from ending. What waits and how is
-`Standing.waits`.
+The planner calls it before the run queues and after creation. A paused trial keeps its pod, and so its slot on a GPU:
+it can continue at any time. It blocks its job if the others cannot get a slot, or if its policy pauses all trials. Then
+a trial ends.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PLACING_SECONDS = 30.0  # in which kube-scheduler tries again a pod that it foun
 
 @dataclass(frozen=True, slots=True)
 class EarlyStops:
-    """`standings`: the trials that go on; `closing` holds those that end as well."""
+    """Trials that their policy stops. `standings`: the other trials; `closing` includes the stopped ones."""
 
     actions: tuple[Action, ...]
     standings: Mapping[TrialKey, Standing]
@@ -35,12 +34,14 @@ class EarlyStops:
 
 @dataclass(frozen=True, slots=True)
 class PausedEnds:
+    """Paused trials that end now."""
+
     actions: tuple[Action, ...] = ()
-    wake_at: float | None = None  # when a place that was left is to have found who needs it
+    wake_at: float | None = None  # when a pod should have got the slot that was freed last
 
 
 def stop_early(standings: Mapping[TrialKey, Standing], closing: Closing) -> EarlyStops:
-    """Ends the trials that their policy stops. O(n)."""
+    """End the trials that their policy stops. O(n)."""
     over = {key: s for key, s in standings.items() if s.ranked.admission is Admission.STOP and s.stops}
     if not over:
         return EarlyStops((), standings, closing)
@@ -53,19 +54,21 @@ def stop_early(standings: Mapping[TrialKey, Standing], closing: Closing) -> Earl
 def end_paused(
     snapshot: Snapshot, standings: Mapping[TrialKey, Standing], planned: Sequence[Action], closing: Closing
 ) -> PausedEnds:
-    """Ends trials that wait while nothing else of their job can go on: one, the last by rank, where another trial needs
-    its place; all where the policy wants nobody any more. `planned`: what this cycle creates and requeues. O(n).
+    """End paused trials if nothing else of their job can continue. O(n).
+
+    One trial ends, the last by rank, if another trial needs its slot; all end if the policy selects no trial any more.
+    `planned`: what this cycle creates and requeues.
     """
-    waits = {s.job.key for s in standings.values() if s.ranked.admission is Admission.WAIT and s.paused}
-    by_job: dict[JobKey, list[Standing]] = {key: [] for key in waits}
-    for standing in standings.values() if waits else ():
+    paused_jobs = {s.job.key for s in standings.values() if s.ranked.admission is Admission.WAIT and s.paused}
+    by_job: dict[JobKey, list[Standing]] = {key: [] for key in paused_jobs}
+    for standing in standings.values() if paused_jobs else ():
         if (mine := by_job.get(standing.job.key)) is not None:
             mine.append(standing)
-    held_up = [mine for _, mine in sorted(by_job.items()) if not any(_goes_on(s, snapshot.now) for s in mine)]
-    if not held_up:
-        return PausedEnds()  # nearly always
+    blocked = [mine for _, mine in sorted(by_job.items()) if not any(_continues(s, snapshot.now) for s in mine)]
+    if not blocked:
+        return PausedEnds()  # the usual case
     keys = {trial.key: trial.job for trial in snapshot.trials}
-    # what is created, requeued or ended, now or a moment ago, makes room or work of its own: look again when it shows
+    # Trials that are created, requeued or ended, now or a moment ago, change the situation: decide when it is visible.
     changing = {a.job for a in planned if isinstance(a, CreateTrial)}
     changing |= {keys[a.trial] for a in planned if isinstance(a, CreatePod | Requeue)}
     changing |= {keys[key] for key in closing.trials}
@@ -74,13 +77,13 @@ def end_paused(
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     actions: list[Action] = []
     wakes: list[float] = []
-    for mine in held_up:
+    for mine in blocked:
         key, waiting = mine[0].job.key, [s for s in mine if s.paused]
         if key in changing or mine[0].job.suspended:
             continue
         if len(waiting) == len(mine) and len(closing.trials_by_job[key]) >= mine[0].job.max_trials:
             for s in waiting:
-                text = "Its policy lets it wait and wants no other trial of the job any more."
+                text = "Its policy pauses it and selects no other trial of the job any more."
                 actions += ending(s.trial, STOPPED, "PolicyDone", text)
             continue
         placed = [s for s in waiting if _has_good_gpu(s, gpus)]
@@ -92,14 +95,15 @@ def end_paused(
             wakes.append(left_at + PLACING_SECONDS)
         elif placed:
             last = max(placed, key=lambda s: s.ranked.rank)
-            text = "Its policy lets it wait and ranks it last of those: another trial needs its place."
+            text = "Its policy pauses it and ranks it last of the paused trials: another trial needs its slot."
             actions += ending(last.trial, STOPPED, "SlotNeeded", text)
     return PausedEnds(tuple(actions), min(wakes, default=None))
 
 
-def _goes_on(standing: Standing, now: float) -> bool:
-    """Whether it works, or will without our help: a pod that has room, a back-off that passes, a user who lets it go
-    on.
+def _continues(standing: Standing, now: float) -> bool:
+    """Return whether the trial runs, or will without this function.
+
+    Examples: its pod has capacity, its back-off passes, or its user unsets spec.suspend.
     """
     trial = standing.trial
     has_pod = trial.pod is not None and not trial.waits_for_capacity
@@ -107,6 +111,6 @@ def _goes_on(standing: Standing, now: float) -> bool:
 
 
 def _has_good_gpu(standing: Standing, gpus: Mapping[str, GpuView]) -> bool:
-    """Its end frees a place that another trial of the job can take; one on an ill GPU would end for nothing."""
+    """Return whether its end frees a slot for another trial of the job; on an unhealthy GPU it would not."""
     mine = [gpus[uuid] for uuid in standing.trial.gpus if uuid in gpus]
     return bool(mine) and all(fits(standing.job, gpu) for gpu in mine)

@@ -1,5 +1,6 @@
-"""How long a trial and a job will still take: from GPU seconds a step and what is left. Simple on purpose, and says
-what it assumes.
+"""Remaining time of a trial and of a job: GPU-seconds per step times remaining steps.
+
+The estimate is simple on purpose, and its message gives its assumptions.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ from podium_core.planning.pod_quota import CPU_ONLY_PARALLEL
 
 @dataclass(frozen=True, slots=True)
 class Eta:
+    """Estimated remaining seconds, with a message."""
+
     seconds: float | None
     message: str
 
 
 def pace(job: JobView, trial: TrialView) -> float | None:
-    """Seconds on its GPUs that a trial takes for one unit of its step; None before it has shown any progress."""
+    """Return the seconds on its GPUs that a trial takes for one unit of its step.
+
+    None before it has made progress.
+    """
     if not trial.curve or trial.gpu_seconds <= 0.0:
         return None
     steps = trial.curve[-1].step
@@ -30,8 +36,9 @@ def pace(job: JobView, trial: TrialView) -> float | None:
 
 
 def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
+    """Return the median pace of the trials; None if no trial has made progress."""
     width = max(1, job.gpus_per_trial)
-    paces = [  # `pace` of each, without a call of its own: a plan does it for all trials
+    paces = [  # `pace` inlined, since each plan computes it for all trials
         t.gpu_seconds / width / steps
         for t in trials
         if t.curve and t.gpu_seconds > 0.0 and (steps := t.curve[-1].step) > 0.0
@@ -40,8 +47,9 @@ def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
 
 
 def remaining(job: JobView, trial: TrialView, usual: Callable[[], float | None]) -> float | None:
-    """Seconds on its GPUs until the trial has done maxSteps; None where that cannot be said. `usual`: the pace of its
-    job, asked where it has shown none.
+    """Return the seconds on its GPUs until the trial has done maxSteps; None if that is unknown.
+
+    `usual`: returns the pace of its job, used if the trial has none.
     """
     if job.max_steps is None:
         return None
@@ -54,8 +62,9 @@ def remaining(job: JobView, trial: TrialView, usual: Callable[[], float | None])
 
 
 def estimate(job: JobView, snapshot: Snapshot) -> Eta:
-    """Time to the end of the job if its GPUs stay its own: all that is left, over the GPUs that it can use. O(its
-    trials + GPUs).
+    """Estimate the time to the end of the job if it keeps its GPUs. O(trials of the job + GPUs).
+
+    It is the remaining training of all trials, divided by the GPUs that the job can use.
     """
     if job.finished:
         return Eta(0.0, "The job is finished.")
@@ -64,7 +73,7 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
     usual = typical_pace(job, trials)
     whole = _whole_trial(job, trials, usual)
     if whole is None:
-        return Eta(None, "No trial has shown how long it takes yet.")
+        return Eta(None, "No trial has shown yet how long it takes.")
     left = 0.0
     for trial in live:
         own = remaining(job, trial, lambda: usual)
@@ -73,7 +82,7 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
     left += to_come * whole
     width = _width(job, snapshot)
     if width == 0:
-        return Eta(None, "No GPU that fits this job is there.")
+        return Eta(None, "There is no GPU that fits this job.")
     width = max(1, min(width, len(live) + to_come))
     text = f"{left:.0f} s of training are left for {count(len(live) + to_come, 'trial')}, {width} at a time."
     return Eta(left / width, text)
@@ -87,8 +96,8 @@ def _whole_trial(job: JobView, trials: Sequence[TrialView], usual: float | None)
 
 
 def _width(job: JobView, snapshot: Snapshot) -> int:
-    """How many trials can be at work at once."""
+    """Return how many trials can run at once."""
     if job.gpus_per_trial == 0:
         return job.parallel or CPU_ONLY_PARALLEL
-    room = sum(fits(job, gpu) for gpu in snapshot.gpus) // job.gpus_per_trial
-    return room if job.parallel is None else min(room, job.parallel)
+    capacity = sum(fits(job, gpu) for gpu in snapshot.gpus) // job.gpus_per_trial
+    return capacity if job.parallel is None else min(capacity, job.parallel)

@@ -1,10 +1,10 @@
-"""When GPU reservations are requested and released (docs/explanation/gpu-reservations.md).
+"""When to request and release GPUs, where Podium uses GPU reservations.
 
 Pure; called by the operator after each plan.
 
-A lease is cheap to keep and dear to lose: its end suspends or saves the trials on it. So what is not needed is kept for
-a while (LINGER) before it is given back, and after an eviction the next one is asked for ever more seldom, or the
-cluster's scheduler would throw out the same trials again and again.
+A reservation is cheap to keep and expensive to lose: its end suspends its trials or makes them checkpoint. So an
+unneeded GPU is kept for LINGER seconds before it is released. After a preemption the next request is delayed more and
+more; otherwise the cluster's scheduler would preempt the same trials again and again.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from itertools import count
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.domain.observe import retry_delay
 
-LINGER = 120.0  # seconds for which a GPU that nobody needs is kept: a search asks for new trials at any moment
+LINGER = 120.0  # seconds for which an unneeded GPU is kept, since a search may create trials at any moment
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pool:
-    """Leases that can stand in for one another: whose quota they count against, and which GPUs they are."""
+    """Reservations that can replace each other: the quota that they count against, and the GPU products."""
 
     namespace: str
     queue: str = ""
@@ -31,7 +31,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """`gpus` that the pool's trials can use now; at most `most` are ever held or asked for."""
+    """`gpus`: GPUs that the pool's trials can use now. `max_gpus`: limit of reserved and requested GPUs."""
 
     gpus: int
     max_gpus: int
@@ -39,9 +39,11 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """`idle_since`: no trial has a share of it since then, None: some have. `loss`: GPU-seconds that its end would cost
-    the trials on it. `unneeded_since`: the pool has had more than it needs since then (kept on the placeholder).
-    `in_use`: trials of its own namespace sit on it, at work or suspended, even if their search is over.
+    """A GPU reservation.
+
+    `idle_since`: since when no trial has a slot on it; None: some have. `loss`: GPU-seconds that its end would cost its
+    trials. `unneeded_since`: since when the pool has had more than it needs (kept on the reservation pod). `in_use`:
+    trials of its namespace are on it, running or suspended, even if their search has ended.
     """
 
     name: str
@@ -56,7 +58,10 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class PoolPreemptions:
-    """How often in a row the pool lost a lease to others before its trials had made a step, and when it last did."""
+    """Consecutive preemptions of the pool's reservations without a step of its trials.
+
+    `last` is the time of the newest one.
+    """
 
     consecutive: int = 0
     last: float = 0.0
@@ -64,6 +69,8 @@ class PoolPreemptions:
 
 @dataclass(frozen=True, slots=True)
 class RequestReservation:
+    """Request a GPU by creating the reservation pod `name`."""
+
     pool: Pool
     name: str
     reason: str
@@ -72,21 +79,25 @@ class RequestReservation:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseReservation:
-    lease: Reservation
+    """Release a GPU by deleting its reservation pod."""
+
+    reservation: Reservation
     reason: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class MarkUnneeded:
-    """Note on the placeholder since when it is one too many; None: it is needed again."""
+    """Note on the reservation pod since when it has not been needed; None: it is needed again."""
 
-    lease: Reservation
+    reservation: Reservation
     unneeded_since: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationPlan:
+    """Requests and releases of one cycle."""
+
     actions: tuple[RequestReservation | ReleaseReservation | MarkUnneeded, ...] = ()
     wake_at: float | None = None  # when to plan again if nothing happens before
 
@@ -95,85 +106,106 @@ _COUNTS = (ReservationState.ASKED, ReservationState.STARTING, ReservationState.H
 
 
 def plan_reservations(
-    demands: Mapping[Pool, Demand], leases: Sequence[Reservation], evicted: Mapping[Pool, PoolPreemptions], now: float
+    demands: Mapping[Pool, Demand],
+    reservations: Sequence[Reservation],
+    preemptions: Mapping[Pool, PoolPreemptions],
+    now: float,
 ) -> ReservationPlan:
-    """O(leases log leases). Leases that end already count for nothing: what they leave may go to somebody else."""
+    """Plan requests and releases. O(reservations log reservations).
+
+    Terminating reservations do not count: what they leave may go to another pod.
+    """
     actions: list[RequestReservation | ReleaseReservation | MarkUnneeded] = []
     wakes: list[float] = []
-    for pool in sorted({*demands, *(lease.pool for lease in leases)}):
-        mine = [lease for lease in leases if lease.pool == pool and lease.state in _COUNTS]
+    for pool in sorted({*demands, *(reservation.pool for reservation in reservations)}):
+        mine = [
+            reservation for reservation in reservations if reservation.pool == pool and reservation.state in _COUNTS
+        ]
         demand = demands.get(pool)
         if demand is None:
-            # pods of a search that has just ended save and end on the GPU, not beside its next user
-            over = [lease for lease in mine if not lease.in_use]
-            actions += [ReleaseReservation(lease, "NoActiveJob", "No search is left that uses it.") for lease in over]
+            # Pods of a search that has just ended checkpoint and end on the GPU, not beside its next user.
+            over = [reservation for reservation in mine if not reservation.in_use]
+            actions += [
+                ReleaseReservation(reservation, "NoActiveJob", "No job uses it any more.") for reservation in over
+            ]
             continue
-        wanted = min(demand.gpus, demand.max_gpus)
-        if len(mine) < wanted:
-            names = {lease.name for lease in leases if lease.pool == pool}
-            _ask(pool, wanted - len(mine), wanted, names, evicted.get(pool, PoolPreemptions()), now, actions, wakes)
-        _return(mine, wanted, demand.max_gpus, now, actions, wakes)
+        needed = min(demand.gpus, demand.max_gpus)
+        if len(mine) < needed:
+            names = {reservation.name for reservation in reservations if reservation.pool == pool}
+            _request(
+                pool, needed - len(mine), needed, names, preemptions.get(pool, PoolPreemptions()), now, actions, wakes
+            )
+        _release(mine, needed, demand.max_gpus, now, actions, wakes)
     return ReservationPlan(tuple(actions), min(wakes, default=None))
 
 
-def _ask(
+def _request(
     pool: Pool,
     missing: int,
-    wanted: int,
+    needed: int,
     names: set[str],
-    evicted: PoolPreemptions,
+    preemptions: PoolPreemptions,
     now: float,
     actions: list[RequestReservation | ReleaseReservation | MarkUnneeded],
     wakes: list[float],
 ) -> None:
-    again = evicted.last + retry_delay(evicted.consecutive) if evicted.consecutive else now
-    if again > now:
-        wakes.append(again)
+    retry_at = preemptions.last + retry_delay(preemptions.consecutive) if preemptions.consecutive else now
+    if retry_at > now:
+        wakes.append(retry_at)
         return
     free = (name for number in count() if (name := _name(pool, number)) not in names)
     for _ in range(missing):
-        message = f"{wanted} GPUs can be used now; {missing} of them are neither held nor asked for."
+        message = f"{needed} GPUs can be used now; {missing} of them are neither reserved nor requested."
         actions.append(RequestReservation(pool, next(free), "TrialsWaiting", message))
 
 
 def _name(pool: Pool, number: int) -> str:
-    """Deterministic, so that an operator that died over it creates nothing twice; a queue's name may be as long as the
-    pod's own may be, so it is in the digest only.
+    """Return the name of a reservation pod.
+
+    It is deterministic, so that an operator that died meanwhile creates no pod twice. A queue's name may be as long as
+    a pod's, so it is in the digest only.
     """
     digest = hashlib.sha256("\n".join((pool.queue, *pool.products)).encode()).hexdigest()[:8]
     return f"podium-reservation-{digest}-{number}"
 
 
-def _return(
+def _release(
     mine: Sequence[Reservation],
-    wanted: int,
+    needed: int,
     most: int,
     now: float,
     actions: list[RequestReservation | ReleaseReservation | MarkUnneeded],
     wakes: list[float],
 ) -> None:
-    """Who has not got a GPU yet goes first, at once; then the idle, then who would cost least; these after LINGER."""
+    """Release surplus reservations: first those without a GPU, at once.
+
+    Then, after LINGER, idle and cheap ones.
+    """
     order = sorted(
         mine, key=lambda one: (one.state is ReservationState.HELD, one.idle_since is None, one.loss, one.name)
     )
-    surplus = max(0, len(mine) - wanted)
-    for place, lease in enumerate(order):
+    surplus = max(0, len(mine) - needed)
+    for place, reservation in enumerate(order):
         if place >= surplus:
-            if lease.unneeded_since is not None:
-                actions.append(MarkUnneeded(lease, None))
+            if reservation.unneeded_since is not None:
+                actions.append(MarkUnneeded(reservation, None))
             continue
         over_limit = place < len(mine) - most
-        since = now if lease.unneeded_since is None else lease.unneeded_since
+        since = now if reservation.unneeded_since is None else reservation.unneeded_since
         if over_limit:
             actions.append(
-                ReleaseReservation(lease, "LimitExceeded", f"{len(mine)} GPUs are held, {most} are allowed.")
+                ReleaseReservation(reservation, "LimitExceeded", f"{len(mine)} GPUs are reserved, {most} are allowed.")
             )
-        elif lease.state is not ReservationState.HELD:
-            actions.append(ReleaseReservation(lease, "NotNeeded", f"{wanted} GPUs are needed; it has not got one yet."))
+        elif reservation.state is not ReservationState.HELD:
+            actions.append(
+                ReleaseReservation(
+                    reservation, "NotNeeded", f"{needed} GPUs are needed; this reservation has none yet."
+                )
+            )
         elif now - since >= LINGER:
-            message = f"{wanted} GPUs are needed, and no more for {now - since:.0f} s."
-            actions.append(ReleaseReservation(lease, "NotNeeded", message))
+            message = f"{needed} GPUs have been needed for {now - since:.0f} s, and no more."
+            actions.append(ReleaseReservation(reservation, "NotNeeded", message))
         else:
             wakes.append(since + LINGER)
-            if lease.unneeded_since is None:
-                actions.append(MarkUnneeded(lease, now))
+            if reservation.unneeded_since is None:
+                actions.append(MarkUnneeded(reservation, now))

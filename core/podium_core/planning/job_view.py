@@ -1,4 +1,4 @@
-"""From a HyperParamJob to what the planner sees of it. Pure; called by the operator and by `podium plan`."""
+"""View of a HyperParamJob for the planner. Pure; called by the operator and by `podium plan`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from podium_core.schema.search_settings import learns
 
 
 def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished: bool, suspendable: bool) -> JobView:
-    """`points`: how many its searcher can propose, None = any number; `freezes`: whether some method of the job keeps a
-    trial where it is, on every node that it may be on.
+    """Return the planner's view of a job.
+
+    `points`: how many points its searcher can propose, None = any number. `suspendable`: on every possible node some
+    method of the job suspends a trial where it is.
     """
     spec = job.spec
     created = job.metadata.creation_timestamp

@@ -1,7 +1,7 @@
-"""Which live trials are carried to another node, where to, and when the pod that they go on in is made.
+"""Which running trials to migrate to another node, where to, and when to create their new pod.
 
-Called by the planner beside `leaving`: on a node that drains, a trial that would lose steps by a requeue is carried if
-its job names `container-checkpoint` and the agents of both nodes do it. Steps are as `domain.carrying` has them.
+Called by the planner beside `requeue`. A trial on a draining node that would lose steps by a requeue is migrated if its
+job names `container-checkpoint` and the agents of both nodes support it. The phases are those of `domain.migration`.
 """
 
 from __future__ import annotations
@@ -21,55 +21,60 @@ from podium_core.planning.ranking import Standing
 
 @dataclass(frozen=True, slots=True)
 class Migrations:
-    """`promised`: shares by GPU that wait for those on their way, those that are asked now among them."""
+    """Migrations of one cycle.
+
+    `promised`: by GPU, the slots that wait for migrating trials, those of this cycle included.
+    """
 
     actions: tuple[Migrate | CreatePod | Requeue, ...]
     promised: Mapping[str, int]
 
 
 def migrate(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Migrations:
-    """One at a time from a node: its disk takes all memory of each. O(trials + GPUs of a trial), and of those that
-    leave * GPUs."""
-    drains = any(gpu.draining for gpu in snapshot.gpus)
-    if not drains and all(standing.trial.migration is None for standing in standings.values()):
+    """Plan migrations, one at a time from each node: its disk holds the whole memory of each trial.
+
+    O(trials + GPUs of a trial), and O(GPUs) for each migrated trial.
+    """
+    draining = any(gpu.draining for gpu in snapshot.gpus)
+    if not draining and all(standing.trial.migration is None for standing in standings.values()):
         return Migrations((), {})
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     busy = {standing.trial.node for standing in standings.values() if is_migrating_away(standing.trial)}
-    found = promises(snapshot)
-    promised, coming = dict(found.shares), _coming(snapshot)
-    told: list[Migrate | CreatePod | Requeue] = []
+    known = promises(snapshot)
+    promised, incoming = dict(known.slots), _incoming(snapshot)
+    actions: list[Migrate | CreatePod | Requeue] = []
     for standing in standings.values():
         trial = standing.trial
         if trial.pod is None:
             continue
-        # its old pod may be told to go by now, by a kubelet even that never ends it: the image is all that is needed
+        # The old pod may be terminating by now, even without an end: only the image is needed.
         if trial.migration is MigrationPhase.IMAGE_PUSHED and is_migrating_away(trial):
-            if trial.key not in found.broken:  # else it falls back, and goes on where it is
-                text = "Its image is in the registry: it goes on from there."
-                told.append(CreatePod(trial.key, trial.attempt + 1, "Migrated", text))
+            if trial.key not in known.broken:  # else the migration fails, and the trial continues where it is
+                text = "Its image is in the registry: the trial continues from it."
+                actions.append(CreatePod(trial.key, trial.attempt + 1, "Migrated", text))
         elif trial.terminating:
             continue
         elif trial.migration is MigrationPhase.FAILED and trial.migrated:
-            text = "The pod that it was carried to does not go on: a new one begins from its save, or anew."
-            told.append(Requeue(trial.key, "MigrationFailed", text))
-        elif trial.migration is None and trial.node not in busy and _wanted(standing.job, trial, gpus):
-            shares = _target(standing.job, trial, gpus, promised, coming)
-            if shares:
+            text = "The pod on the target does not continue: a new pod starts from the checkpoint, if there is one."
+            actions.append(Requeue(trial.key, "MigrationFailed", text))
+        elif trial.migration is None and trial.node not in busy and _must_migrate(standing.job, trial, gpus):
+            slots = _target(standing.job, trial, gpus, promised, incoming)
+            if slots:
                 busy.add(trial.node)
-                promise(shares, promised)
-                target = gpus[shares[0]].node
-                text = f"Node {trial.node} drains, and the trial cannot save: it is carried to {target} alive."
-                told.append(Migrate(trial.key, target, "NodeDraining", text))
-    return Migrations(tuple(told), promised)
+                promise(slots, promised)
+                target = gpus[slots[0]].node
+                text = f"Node {trial.node} drains, and the trial cannot checkpoint: it is migrated to {target}."
+                actions.append(Migrate(trial.key, target, "NodeDraining", text))
+    return Migrations(tuple(actions), promised)
 
 
 def is_migrating_away(trial: TrialView) -> bool:
-    """Its present pod is the old one, and gets no turn any more."""
+    """Return whether its present pod is the old one, which gets no time slice any more."""
     return trial.migration in NOT_RESUMABLE and not trial.migrated
 
 
-def _wanted(job: JobView, trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:
-    """Its node drains, and it can leave alive and in no other way."""
+def _must_migrate(job: JobView, trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:
+    """Return whether its node drains and only a migration keeps its work."""
     mine = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]
     if not any(gpu.draining for gpu in mine):
         return False
@@ -88,11 +93,11 @@ def _target(
     trial: TrialView,
     gpus: Mapping[str, GpuView],
     promised: Mapping[str, int],
-    coming: Mapping[str | None, int],
+    incoming: Mapping[str | None, int],
 ) -> tuple[str, ...]:
-    """GPUs of the node with most free shares among those that it can be carried to; empty: it stays for now.
+    """Return GPUs of the possible target node with most free slots; empty: the trial remains for now.
 
-    Its GPUs' memory comes back only on GPUs of the same product. A share that is promised, or that a pod on its way may
+    GPU memory can be restored only on GPUs of the same product. A slot that is promised, or that an unplaced pod may
     take, is not free.
     """
     products = {gpus[uuid].product for uuid in trial.gpus if uuid in gpus}
@@ -103,20 +108,22 @@ def _target(
             there.setdefault(gpu.node, []).append(gpu)
     free: dict[str, int] = {}
     for node, mine in there.items():
-        shares = sum(max(0, gpu.free_slots - promised.get(gpu.uuid, 0)) for gpu in mine)
-        left = shares - coming.get(node, 0) - coming.get(None, 0)
+        slots = sum(max(0, gpu.free_slots - promised.get(gpu.uuid, 0)) for gpu in mine)
+        left = slots - incoming.get(node, 0) - incoming.get(None, 0)
         if left >= job.gpus_per_trial and slots_for(job, mine, promised):
-            free[node] = shares
+            free[node] = slots
     return slots_for(job, there[min(free, key=lambda node: (-free[node], node))], promised) if free else ()
 
 
-def _coming(snapshot: Snapshot) -> Mapping[str | None, int]:
-    """Shares that pods will take which have none yet, by node; None: of pods that may go to any. One that finds no node
-    keeps nobody waiting: it may never find one."""
+def _incoming(snapshot: Snapshot) -> Mapping[str | None, int]:
+    """Return the slots that pods without a slot will take, by node; None: pods that may go to any node.
+
+    A pod that finds no node is not counted: it may never find one.
+    """
     needs = {job.key: job.gpus_per_trial for job in snapshot.jobs}
-    found: dict[str | None, int] = {}
+    known: dict[str | None, int] = {}
     for trial in snapshot.trials:
         unplaced = trial.pod is not None and not trial.gpus and trial.phase not in FINAL
         if unplaced and not trial.stuck and not trial.in_migration:
-            found[trial.node] = found.get(trial.node, 0) + needs.get(trial.job, 0)
-    return found
+            known[trial.node] = known.get(trial.node, 0) + needs.get(trial.job, 0)
+    return known

@@ -1,8 +1,7 @@
-"""The one decision: from a snapshot to typed actions, each with its reason. Pure; the same for cluster, simulator
-and what-if.
+"""The planner: from a snapshot to typed actions, each with its reason.
 
-Called by the operator once a cycle. Nothing here knows a clock or chance: `snapshot.now` is the time, ties break by
-name.
+Pure, and the same for cluster, simulator and what-if analysis. The operator calls it in each reconciliation. There is
+no clock and no randomness: `snapshot.now` is the time, and ties are broken by name.
 """
 
 from __future__ import annotations
@@ -24,71 +23,71 @@ from podium_core.planning.slot_reclaim import reclaim_slots
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Close what is over, rank what is left, end what its policy gives up, order the GPUs, take pods away where that
-    saves work, create what there is room for, then level what is left.
+    """Return the plan for a snapshot.
 
-    Orders go before creations: what is running matters more than what might. O(points + n log n + shares * GPUs *
-    jobs).
+    The steps: close what has ended, rank the remaining trials, end those that their policy stops, write the run queues,
+    delete pods if that saves work, create what fits, then rebalance. Run queues come before creations: running trials
+    matter more than new ones. O(points + n log n + slots * GPUs * jobs).
     """
-    found = close(snapshot)
-    given_up = stop_early(standings(snapshot, found), found)
-    ranked, closing = given_up.standings, given_up.closing
-    ordering = plan_run_queues(snapshot, ranked)
-    carried = migrate(snapshot, ranked)
-    allotments = pod_quotas(snapshot, closing, carried.promised)
-    leaving = requeue(snapshot, ranked, ordering, reclaim_slots(snapshot, ranked, ordering.claims, allotments))
-    creation = create(snapshot, allotments, closing, ranked, ordering.claims)
-    others = (*leaving.actions, *carried.actions, *creation.actions)
-    levelled = rebalance(snapshot, ranked, ordering.claims, others)
-    released = end_paused(snapshot, ranked, (*others, *levelled.actions), closing)
-    ended = {action.trial for action in released.actions if isinstance(action, EndTrial)}
-    lost = frozenset(gpu.uuid for gpu in snapshot.gpus if gpu.reservation_ended)
+    ended_now = close(snapshot)
+    stopped = stop_early(standings(snapshot, ended_now), ended_now)
+    ranked, closing = stopped.standings, stopped.closing
+    queues = plan_run_queues(snapshot, ranked)
+    migrations = migrate(snapshot, ranked)
+    quotas = pod_quotas(snapshot, closing, migrations.promised)
+    requeues = requeue(snapshot, ranked, queues, reclaim_slots(snapshot, ranked, queues.claims, quotas))
+    creation = create(snapshot, quotas, closing, ranked, queues.claims)
+    others = (*requeues.actions, *migrations.actions, *creation.actions)
+    rebalanced = rebalance(snapshot, ranked, queues.claims, others)
+    paused_ends = end_paused(snapshot, ranked, (*others, *rebalanced.actions), closing)
+    ended = {action.trial for action in paused_ends.actions if isinstance(action, EndTrial)}
+    unreserved = frozenset(gpu.uuid for gpu in snapshot.gpus if gpu.reservation_ended)
 
     def ranks() -> Iterator[TrialRank]:
         for key, standing in ranked.items():
             if key not in ended:
-                yield ordering.rank_of(key) or _off_gpu(standing, creation.waiting, lost)
+                yield queues.rank_of(key) or _off_gpu(standing, creation.waiting, unreserved)
 
     deadlines = [
         j.deadline for j in snapshot.jobs if j.deadline is not None and j.deadline > snapshot.now and not j.finished
     ]
-    parts = (ordering, leaving, creation, levelled, released)
+    parts = (queues, requeues, creation, rebalanced, paused_ends)
     wakes = [at for at in (*(part.wake_at for part in parts), *deadlines) if at is not None]
     return Plan(
         actions=(
             *closing.actions,
-            *given_up.actions,
-            *ordering.run_queues,
+            *stopped.actions,
+            *queues.run_queues,
             *others,
-            *levelled.actions,
-            *released.actions,
+            *rebalanced.actions,
+            *paused_ends.actions,
         ),
         ranks=LazyRanks(ranks),
         wake_at=min(wakes, default=None),
     )
 
 
-def _off_gpu(standing: Standing, waiting: Mapping[TrialKey, tuple[str, str]], lost: Collection[str]) -> TrialRank:
+def _off_gpu(standing: Standing, waiting: Mapping[TrialKey, tuple[str, str]], unreserved: Collection[str]) -> TrialRank:
     key, rank = standing.trial.key, standing.ranked
-    reason, text = waiting.get(key) or _why_off(standing, lost)
+    reason, text = waiting.get(key) or _why_off(standing, unreserved)
     return TrialRank(key, rank.rank, reason, f"{rank.message} {text}")
 
 
-def _why_off(standing: Standing, lost: Collection[str]) -> tuple[str, str]:
+def _why_off(standing: Standing, unreserved: Collection[str]) -> tuple[str, str]:
     trial = standing.trial
     if trial.terminating:
-        return "PodTerminating", "Its pod has been told to go; another one goes on."
+        return "PodTerminating", "Its pod is terminating; another one continues the trial."
     if standing.job.suspended:
-        return "JobSuspended", "The job is suspended: its pods stay and hold no GPU."
+        return "JobSuspended", "The job is suspended: its pods remain and hold no GPU."
     if is_migrating_away(trial):
         return (
             "MigrationInProgress",
-            "It is being carried to another node: its memory becomes an image, from which it goes on.",
+            "It is being migrated to another node: its memory becomes an image, from which it continues.",
         )
     if trial.suspend:
-        return "TrialSuspended", "spec.suspend is set: the trial stays off the GPU."
-    if any(uuid in lost for uuid in trial.gpus):
-        return "ReservationEnded", "Podium's lease of its GPU has ended: it goes on when the GPU is leased again."
+        return "TrialSuspended", "spec.suspend is set: the trial gets no GPU."
+    if any(uuid in unreserved for uuid in trial.gpus):
+        return "ReservationEnded", "The reservation of its GPU has ended: it continues when the GPU is reserved again."
     if standing.paused:
-        return "PausedByPolicy", "It takes no GPU until its policy wants it again."
-    return "NoGPUAssigned", "Its pod has no share of a GPU yet."
+        return "PausedByPolicy", "It gets no GPU until its policy selects it again."
+    return "NoGPUAssigned", "Its pod has no slot on a GPU yet."

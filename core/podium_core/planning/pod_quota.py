@@ -1,8 +1,7 @@
-"""Which job may have how many pods: equal shares, never more pods than there are shares of GPUs.
+"""How many pods each job may have: equal shares, and never more pods than there are slots on GPUs.
 
-A pod that finds no share would only sit in the scheduler's queue and be tried again at every event of the cluster,
-so it is not created. Pods that exist are never taken away to even things out: a job that came late gets the shares
-that become free.
+A pod without a slot would only wait in the scheduler's queue and be tried again at every event of the cluster, so it is
+not created. Existing pods are never deleted to equalize jobs: a later job gets the slots that become free.
 """
 
 from __future__ import annotations
@@ -16,12 +15,15 @@ from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, Tria
 from podium_core.planning.completion import Closing
 
 _NONE: Mapping[str, int] = MappingProxyType({})
-CPU_ONLY_PARALLEL = 8  # trials without a GPU and `parallel: auto`: nothing here says what the CPUs hold
+CPU_ONLY_PARALLEL = 8  # trials without a GPU and `parallel: auto`: the capacity of the CPUs is not known here
 
 
 @dataclass(frozen=True, slots=True)
 class PodQuota:
-    """`pods`: how many the job may have, those that exist included; `reason` and `message` say what bounds it."""
+    """`pods`: how many pods the job may have, existing ones included.
+
+    `reason` and `message` give the limit.
+    """
 
     pods: int
     reason: str
@@ -29,9 +31,10 @@ class PodQuota:
 
 
 def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE) -> Mapping[JobKey, PodQuota]:
-    """Fill up from the job with the fewest pods, ties by creation, then name. O((shares + GPUs) * jobs).
+    """Return the quota of each job. O((slots + GPUs) * jobs).
 
-    `promised`: shares by GPU that wait for a live trial from another node.
+    The job with the fewest pods gets the next one; ties go to the older job, then by name. `promised`: by GPU, slots
+    that wait for migrating trials.
     """
     jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
     by_key = {job.key: job for job in snapshot.jobs}
@@ -40,26 +43,26 @@ def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int]
     free = _Free(snapshot, [t for mine in with_pod.values() for t in mine], by_key, promised)
     wanted = {job.key: _demand(job, closing) for job in jobs}
     stuck = {job.key: sum([t.stuck for t in with_pod.get(job.key, ())]) for job in jobs}
-    bound: dict[JobKey, tuple[str, str]] = {}
-    rest = list(jobs)
-    while rest:
-        job = min(rest, key=lambda j: (pods[j.key], j.created, j.key))
+    limits: dict[JobKey, tuple[str, str]] = {}
+    open_jobs = list(jobs)
+    while open_jobs:
+        job = min(open_jobs, key=lambda j: (pods[j.key], j.created, j.key))
         if pods[job.key] >= wanted[job.key]:
-            bound[job.key] = (
+            limits[job.key] = (
                 "ParallelLimitReached",
-                f"{pods[job.key]} trials run or wait, trials.parallel allows no more.",
+                f"{pods[job.key]} trials run or wait; trials.parallel allows no more.",
             )
-            rest.remove(job)
+            open_jobs.remove(job)
         elif stuck[job.key]:
-            text = f"{stuck[job.key]} of its pods found no node or could not start for a minute; no more are made."
-            bound[job.key] = ("PodsStuck", text)
-            rest.remove(job)
+            text = f"{stuck[job.key]} of its pods found no node or could not start for a minute; no more are created."
+            limits[job.key] = ("PodsStuck", text)
+            open_jobs.remove(job)
         elif not free.take(job):
-            bound[job.key] = free.refusal(job)
-            rest.remove(job)
+            limits[job.key] = free.refusal(job)
+            open_jobs.remove(job)
         else:
             pods[job.key] += 1
-    return {job.key: PodQuota(pods[job.key], *bound[job.key]) for job in jobs}
+    return {job.key: PodQuota(pods[job.key], *limits[job.key]) for job in jobs}
 
 
 def _open(job: JobView, closing: Closing) -> bool:
@@ -67,7 +70,7 @@ def _open(job: JobView, closing: Closing) -> bool:
 
 
 def _demand(job: JobView, closing: Closing) -> int:
-    """How many pods the job could use: its unfinished trials and those that it may still create, within `parallel`."""
+    """Return how many pods the job could use: its unfinished and future trials, within `parallel`."""
     over = len(closing.trials_by_job.get(job.key, ())) - len(closing.live.get(job.key, ()))
     left = max(0, job.max_trials - over)
     if job.parallel is not None:
@@ -76,7 +79,7 @@ def _demand(job: JobView, closing: Closing) -> int:
 
 
 class _Free:
-    """Shares that no pod has, GPU by GPU, less those that pods on their way will take."""
+    """Free slots of each GPU, minus those that unplaced pods will take."""
 
     def __init__(
         self,
@@ -87,38 +90,38 @@ class _Free:
     ) -> None:
         self._gpus = sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))
         used: dict[str, int] = {}
-        self._reserved = 0  # of pods that are not placed yet: they may go to any GPU
+        self._reserved = 0  # by unplaced pods, which may go to any GPU
         for trial in with_pod:
             for uuid in trial.gpus:
                 used[uuid] = used.get(uuid, 0) + 1
-            # one that finds no node keeps nobody else waiting: it may never find one
+            # A pod that finds no node blocks no other one: it may never find one.
             if not trial.gpus and not trial.stuck and not trial.in_migration and trial.job in jobs:
                 self._reserved += jobs[trial.job].gpus_per_trial
         self._free = {
             g.uuid: g.slots - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0) for g in self._gpus
         }
-        self._rooms: dict[JobKey, int] = {}
+        self._capacities: dict[JobKey, int] = {}
         self._fitting: dict[JobKey, list[GpuView]] = {}
 
     def take(self, job: JobView) -> bool:
-        """Promise the shares of one more pod, if there are enough. Constant time after a job's first call."""
+        """Reserve the slots of one more pod, if there are enough. Constant time after a job's first call."""
         need = job.gpus_per_trial
         if need == 0:
             return True
-        if self._room(job) - self._reserved < need:
+        if self._capacity(job) - self._reserved < need:
             return False
         self._reserved += need
         return True
 
-    def _room(self, job: JobView) -> int:
-        """Free shares that trials of this job can take: each needs shares of different GPUs of one node."""
-        if job.key not in self._rooms:
+    def _capacity(self, job: JobView) -> int:
+        """Return the free slots for trials of this job: each needs slots on different GPUs of one node."""
+        if job.key not in self._capacities:
             nodes: dict[str, list[int]] = {}
             for gpu in self._usable(job):
                 nodes.setdefault(gpu.node, []).append(max(0, self._free[gpu.uuid]))
             need = job.gpus_per_trial
-            self._rooms[job.key] = sum(_groups(free, need) * need for free in nodes.values())
-        return self._rooms[job.key]
+            self._capacities[job.key] = sum(_groups(free, need) * need for free in nodes.values())
+        return self._capacities[job.key]
 
     def _usable(self, job: JobView) -> list[GpuView]:
         if job.key not in self._fitting:
@@ -134,25 +137,25 @@ class _Free:
                 where = job.key.namespace
                 return (
                     "NoReservation",
-                    f"Podium leases no GPU for namespace {where} yet: see the job's condition GPUsReserved.",
+                    f"Podium has no GPU reservation for namespace {where} yet: see the job's condition GPUsReserved.",
                 )
             asked = ", ".join(job.products) or "any product"
             return (
                 "NoFittingGPU",
-                f"None of {len(self._gpus)} GPUs is healthy, stays, and fits ({asked}, {job.memory or 0} bytes).",
+                f"None of {len(self._gpus)} GPUs is healthy, not draining, fits ({asked}, {job.memory or 0} bytes).",
             )
         total = sum(g.slots for g in usable)
         if total == 0:
-            text = f"None of {len(usable)} fitting GPUs has a share for trials: other pods have them all."
+            text = f"None of {len(usable)} fitting GPUs has a slot for trials: other pods have them all."
             return "NoFreeSlot", text
         if job.gpus_per_trial > 1:
-            text = f"No node has free shares of {job.gpus_per_trial} different GPUs, of {len(usable)} that fit."
+            text = f"No node has free slots on {job.gpus_per_trial} different GPUs, of {len(usable)} that fit."
             return "NoFreeSlot", text
-        return "NoFreeSlot", f"All {total} shares of {len(usable)} fitting GPUs are taken or promised."
+        return "NoFreeSlot", f"All {total} slots of {len(usable)} fitting GPUs are taken or promised."
 
 
 def _groups(free: Sequence[int], size: int) -> int:
-    """How many groups of `size` different GPUs the free shares of one node make: no GPU is in a group twice."""
+    """Return how many groups of `size` different GPUs the free slots of one node allow."""
     if size == 1:
         return sum(free)
     count = sum(free) // size

@@ -1,6 +1,4 @@
-"""Each unfinished trial's standing: its job, its policy and its rank. The one place where the planner calls
-policies.
-"""
+"""Standing of each unfinished trial: its job, policy and rank. The only place where the planner calls policies."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ _WORKING = frozenset({TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESU
 
 
 class RankingError(Exception):
-    """A policy failed on the trials of `job`: a fault of ours, which the others need not suffer from."""
+    """A policy failed on the trials of `job`: a bug in Podium, which must not affect other jobs."""
 
     def __init__(self, job: JobKey, policy: str) -> None:
         super().__init__(f"policy {policy} could not rank its trials")
@@ -28,7 +26,10 @@ class RankingError(Exception):
 
 
 class Standing(NamedTuple):
-    """A tuple, not a dataclass: a plan makes one for each unfinished trial."""
+    """A trial with its job, policy and rank.
+
+    A tuple, not a dataclass: a plan creates one for each unfinished trial.
+    """
 
     trial: TrialView
     job: JobView
@@ -37,17 +38,20 @@ class Standing(NamedTuple):
 
     @property
     def name(self) -> str:
+        """Return the name of the trial."""
         return self.trial.key.name
 
     @property
     def stops(self) -> bool:
-        """Its policy ends it. A pin goes before the policy's word, and so does the end of its training."""
+        """Return whether its policy ends it. A pin or the end of its training takes precedence."""
         return self.ranked.admission is Admission.STOP and not self.trial.pinned and not self._trained
 
     @property
     def paused(self) -> bool:
-        """Its policy gives it no GPU now, not even an idle one. Without a pin, that is; and one that works and cannot
-        be frozen goes on, last in rank, until somebody wants its place.
+        """Return whether its policy gives it no GPU now, not even an idle one.
+
+        A pinned trial is never paused. A running trial that cannot be suspended continues, last in rank, until another
+        trial needs its GPU.
         """
         if self.ranked.admission is not Admission.WAIT or self.trial.pinned or self.job.gpus_per_trial == 0:
             return False
@@ -55,18 +59,24 @@ class Standing(NamedTuple):
 
     @property
     def _trained(self) -> bool:
-        """It has done maxSteps: there is no more to give up, and it may still save its model."""
+        """Return whether it has done maxSteps.
+
+        Nothing can be saved by its end, and it may still write its model.
+        """
         curve, steps = self.trial.curve, self.job.max_steps
         return steps is not None and bool(curve) and curve[-1].step >= steps
 
 
-# as `Standing(*facts)` is, without a call of Python code for each
+# Equal to `Standing(*facts)`, without a call of Python code for each.
 _standing: partial[Standing] = partial(tuple.__new__, Standing)
 
 
 def standings(snapshot: Snapshot, closing: Closing) -> Mapping[TrialKey, Standing]:
-    """The unfinished trials of unfinished jobs, by job key then rank. Raises RankingError. O(points + n log n)."""
-    found: dict[TrialKey, Standing] = {}
+    """Return the unfinished trials of unfinished jobs, by job key, then rank.
+
+    Raises RankingError. O(points + n log n).
+    """
+    result: dict[TrialKey, Standing] = {}
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
         mine = closing.live.get(job.key, ())
         if job.key in closing.jobs or not mine:
@@ -79,13 +89,14 @@ def standings(snapshot: Snapshot, closing: Closing) -> Mapping[TrialKey, Standin
             raise RankingError(job.key, policy.name) from error
         keys = [ranked.trial for ranked in ranking]
         facts = zip(map(by_key.__getitem__, keys), repeat(job), repeat(policy), ranking)
-        found.update(zip(keys, map(_standing, facts), strict=True))
-    return found
+        result.update(zip(keys, map(_standing, facts), strict=True))
+    return result
 
 
 def policy_of(job: JobView) -> Policy:
-    """The job's policy; one that validation should have refused is run as fifo rather than stopping every other
-    job's plan.
+    """Return the job's policy.
+
+    An invalid policy, which validation should have refused, is replaced by fifo, so that the other jobs get their plan.
     """
     try:
         return create(job.policy, job.settings)

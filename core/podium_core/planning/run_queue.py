@@ -1,11 +1,12 @@
-"""Who holds each GPU and who follows: one global order of all trials, restricted to the trials that have a share of
-each GPU.
+"""Run queues: the holder of each GPU and the trials that follow.
 
-One global order means that a trial with several GPUs has a consistent place on all of them: nobody waits in a
-circle. First come the trials that hold or take all of their GPUs now, then the rest by rank, last those whose pod is
-not at its gate yet: a GPU neither waits for an image nor is protected for it. Suspended trials are left out: not in the
-order = not to hold a GPU. So are trials on a GPU that no lease holds any more, and those whose pod is told to go: the
-agent lets them end before it lets another in.
+There is one global order of all trials; the run queue of a GPU is its restriction to the trials with a slot there. So a
+trial with several GPUs has a consistent position on all of them, and no trials wait for each other in a circle. Trials
+that hold or take all of their GPUs now come first, then the others by rank. Trials whose pod is not at its gate yet
+come last: a GPU neither waits for an image pull nor is protected for it.
+
+A suspended trial is not in a run queue, and so holds no GPU. The same is true for trials on a GPU without a reservation
+and for terminating pods, which the agent lets end before it admits another trial.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ from podium_core.policies.base import STARVED, Admission
 
 @dataclass(frozen=True, slots=True)
 class RunQueuePlan:
+    """Run queues of one cycle."""
+
     run_queues: tuple[WriteRunQueues, ...]
-    rank_of: Callable[
-        [TrialKey], TrialRank | None
-    ]  # what was decided for a trial that has a GPU; made when it is asked for
-    claims: frozenset[TrialKey]  # those that are to hold their GPUs now
+    rank_of: Callable[[TrialKey], TrialRank | None]  # rank and reason of a trial that has a GPU, built on request
+    claims: frozenset[TrialKey]  # trials that are to hold their GPUs now
     wake_at: float | None
 
 
 def plan_run_queues(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> RunQueuePlan:
-    """O(n log n) over the places of trials on GPUs."""
+    """Return the run queues. O(n log n) in the number of slots in use."""
     gpus = {gpu.uuid: gpu for gpu in sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))}
     eligible, uuids = _eligible(gpus, standings)
     ready = frozenset(
         [k for k, s in eligible.items() if s.trial.phase is not TrialPhase.PENDING or _holds(k, uuids[k], gpus)]
     )
     base = list(eligible.values())
-    if len(snapshot.jobs) > 1 or any(s.trial.pinned for s in base):  # else they are in the order of rank
+    if len(snapshot.jobs) > 1 or any(s.trial.pinned for s in base):  # else they are ordered by rank already
         base.sort(key=_base_key)
     if len(ready) < len(base):
-        base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within either
+        base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within both parts
     choice = _Choice(snapshot, gpus, eligible, uuids, ready, _Paces(snapshot.trials_by_job))
     choice.run(base)
     wanted: dict[str, list[TrialKey]] = {uuid: [] for uuid in gpus}
-    behind: list[TrialKey] = []
+    waiting: list[TrialKey] = []
     claims = choice.claims
     for standing in base:
         key = standing.trial.key
@@ -56,15 +57,17 @@ def plan_run_queues(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) 
             for uuid in uuids[key]:
                 wanted[uuid].append(key)
         else:
-            behind.append(key)
-    for key in behind:
+            waiting.append(key)
+    for key in waiting:
         for uuid in uuids[key]:
             wanted[uuid].append(key)
-    return RunQueuePlan(_orders(snapshot, gpus, wanted, choice), choice.place, frozenset(choice.claims), choice.wake_at)
+    return RunQueuePlan(
+        _writes(snapshot, gpus, wanted, choice), choice.rank_of, frozenset(choice.claims), choice.wake_at
+    )
 
 
 def _base_key(standing: Standing) -> tuple[bool, int, float, JobKey]:
-    """Jobs mixed rank by rank, the older job first among equals."""
+    """Return the sort key: jobs are mixed rank by rank, and the older job comes first at equal ranks."""
     trial, job, _, ranked = standing
     return (not trial.pinned, ranked.rank, job.created, job.key)
 
@@ -72,10 +75,10 @@ def _base_key(standing: Standing) -> tuple[bool, int, float, JobKey]:
 def _eligible(
     gpus: Mapping[str, GpuView], standings: Mapping[TrialKey, Standing]
 ) -> tuple[dict[TrialKey, Standing], dict[TrialKey, tuple[str, ...]]]:
-    """Who may be in an order, and the GPUs of each."""
+    """Return the trials that may be in a run queue, and the GPUs of each."""
     eligible: dict[TrialKey, Standing] = {}
     uuids: dict[TrialKey, tuple[str, ...]] = {}
-    lost = {uuid for uuid, gpu in gpus.items() if gpu.reservation_ended}
+    unreserved = {uuid for uuid, gpu in gpus.items() if gpu.reservation_ended}
     for key, standing in standings.items():
         trial = standing.trial
         if trial.pod is None or trial.terminating or trial.suspend or standing.job.suspended:
@@ -83,39 +86,41 @@ def _eligible(
         if standing.ranked.admission is Admission.WAIT and standing.paused:
             continue
         mine = trial.gpus
-        if len(mine) != 1 or mine[0] not in gpus:  # most trials have one, that is there
+        if len(mine) != 1 or mine[0] not in gpus:  # most trials have one, which exists
             mine = tuple([uuid for uuid in mine if uuid in gpus])
-        if mine and (not lost or lost.isdisjoint(mine)):
+        if mine and (not unreserved or unreserved.isdisjoint(mine)):
             eligible[key] = standing
             uuids[key] = mine
     return eligible, uuids
 
 
 def _holds(key: TrialKey, uuids: tuple[str, ...], gpus: Mapping[str, GpuView]) -> bool:
-    """A holder in fact works, whatever its pod shows yet."""
+    """Return whether the trial holds a GPU, whatever its pod reports yet."""
     return any(gpus[uuid].holder == key for uuid in uuids)
 
 
-def _orders(
+def _writes(
     snapshot: Snapshot, gpus: Mapping[str, GpuView], wanted: Mapping[str, Sequence[TrialKey]], choice: _Choice
 ) -> tuple[WriteRunQueues, ...]:
-    """One write for each node of which some GPU's sequence of trials differs from the one in force."""
+    """Return one write for each node on which the run queue of some GPU changes."""
     nodes: dict[str, list[str]] = {}
     for uuid, gpu in gpus.items():
         nodes.setdefault(gpu.node, []).append(uuid)
-    orders: list[WriteRunQueues] = []
+    writes: list[WriteRunQueues] = []
     for node, mine in sorted(nodes.items()):
         if any(tuple(wanted[uuid]) != gpus[uuid].run_queue for uuid in mine):
             epoch = snapshot.epochs.get(node, 0) + 1
-            told = tuple((uuid, tuple(choice.places(wanted[uuid]))) for uuid in sorted(mine))
-            over = tuple([uuid for uuid in sorted(mine) if choice.takes(uuid, wanted[uuid])])
-            orders.append(WriteRunQueues(node, epoch, told, over))
-    return tuple(orders)
+            queues = tuple((uuid, tuple(choice.ranks_of(wanted[uuid]))) for uuid in sorted(mine))
+            preempting = tuple([uuid for uuid in sorted(mine) if choice.takes(uuid, wanted[uuid])])
+            writes.append(WriteRunQueues(node, epoch, queues, preempting))
+    return tuple(writes)
 
 
 class _Paces:
-    """The usual pace of each job, looked up where it is asked for. On its own, since sentences made later keep it:
-    a choice that they kept would be kept by them in turn, and only a collection of garbage would free the plan.
+    """The typical pace of each job, computed on request.
+
+    It is a class of its own, since sentences that are built later refer to it. A reference to the choice would form a
+    cycle, and only the garbage collector would free the plan.
     """
 
     def __init__(self, of_job: Mapping[JobKey, Sequence[TrialView]]) -> None:
@@ -130,7 +135,7 @@ class _Paces:
 
 @dataclass(slots=True)
 class _Choice:
-    """The working state of one decision: who takes which GPU, and with which reason."""
+    """Working state of one decision: which trial gets which GPU, and why."""
 
     snapshot: Snapshot
     gpus: Mapping[str, GpuView]
@@ -141,20 +146,21 @@ class _Choice:
     claims: set[TrialKey] = field(default_factory=set)
     wake_at: float | None = None
     _owner: dict[str, Standing] = field(default_factory=dict)
-    _incumbents: dict[str, CurrentHolder] = field(default_factory=dict)
+    _holders: dict[str, CurrentHolder] = field(default_factory=dict)
     _held: dict[JobKey, int] = field(default_factory=dict)
-    _asked: set[str] = field(default_factory=set)  # GPUs on which another job only waits for the end of a turn
-    _why: dict[TrialKey, tuple[str, Callable[[], str]]] = field(default_factory=dict)  # a sentence is made when asked
+    _awaited: set[str] = field(default_factory=set)  # GPUs for which another job waits until the end of a time slice
+    _why: dict[TrialKey, tuple[str, Callable[[], str]]] = field(default_factory=dict)  # sentences are built on request
 
     def run(self, base: Sequence[Standing]) -> None:
-        """Each trial tries in turn, those of the jobs that hold the fewest GPUs first: else an older job never gave
-        way. `base`: all by readiness and rank.
+        """Let each trial try to get its GPUs, those of the jobs with the fewest GPUs first.
+
+        Otherwise an older job would never give up a GPU. `base`: all trials by readiness and rank.
         """
-        self._find_incumbents()
+        self._find_holders()
         held = dict(self._held)
-        owner, uuids, ready, in_order = self._owner, self.uuids, self.ready, base
+        owner, uuids, ready, candidates = self._owner, self.uuids, self.ready, base
         if len(self.snapshot.jobs) > 1:  # a stable sort: by rank within each
-            in_order = sorted(
+            candidates = sorted(
                 base,
                 key=lambda s: (
                     s.trial.key not in ready,
@@ -163,18 +169,18 @@ class _Choice:
                     held.get(s.job.key, 0),
                 ),
             )
-        for standing in in_order:
+        for standing in candidates:
             mine = uuids[standing.trial.key]
             if mine[0] not in owner and (len(mine) == 1 or owner.keys().isdisjoint(mine)):
                 self._try(standing, mine)
                 if len(owner) == len(self.gpus):
                     break
-        if len(owner) < len(self.gpus):  # what a hand-over of several GPUs left free
-            for standing in in_order:
+        if len(owner) < len(self.gpus):  # GPUs that a switch of several GPUs left free
+            for standing in candidates:
                 if standing.trial.key not in self.claims and owner.keys().isdisjoint(self._uuids(standing)):
                     self._claim(standing, "FreeGPU", _takes_free)
 
-    def place(self, key: TrialKey) -> TrialRank | None:
+    def rank_of(self, key: TrialKey) -> TrialRank | None:
         standing = self.eligible.get(key)
         if standing is None:
             return None
@@ -182,21 +188,24 @@ class _Choice:
         rank = standing.ranked
         return TrialRank(key, rank.rank, reason, f"{rank.message} It {say()}")
 
-    def places(self, keys: Iterable[TrialKey]) -> Iterator[TrialRank]:
-        return (place for key in keys if (place := self.place(key)) is not None)
+    def ranks_of(self, keys: Iterable[TrialKey]) -> Iterator[TrialRank]:
+        return (rank for key in keys if (rank := self.rank_of(key)) is not None)
 
     def _uuids(self, standing: Standing) -> tuple[str, ...]:
         return self.uuids[standing.trial.key]
 
-    def _find_incumbents(self) -> None:
-        """The first of the order in force who can work, on all of its GPUs; where no order says it, the holder in fact.
+    def _find_holders(self) -> None:
+        """Find the current holder of each GPU.
 
-        The order goes first because the agent may not have carried it out yet: else each plan until then would
-        decide anew. Two holders keep their turn against it, as against any rival. One that cannot be frozen goes by no
-        order: it is asked to leave, and is no holder then. And where the order is in effect, or known to the agent and
-        to throw nobody out, one that works though it is not the first was let in because those before it were not at
-        their gates. Now that one of them is, the first place was given when nobody could say who would be there first,
-        and is no reason to throw the holder out. Of an order that is on its way the agent may make anything yet.
+        It is the first trial of the present run queue that can run on all of its GPUs, else the reported holder. The
+        run queue takes precedence because the agent may not have carried it out yet; otherwise each plan until then
+        would decide again. Two kinds of holder keep their time slice nevertheless, as against any rival:
+
+        - A holder that cannot be suspended. The run queue does not control it: it is requeued, and then holds nothing.
+        - A running holder that is not first, if the agent has carried out the run queue, or knows it and it preempts no
+          trial. It was admitted because the trials before it were not at their gates. Their position was decided before
+          that was known, so it is not a reason to preempt the holder. The effect of a run queue that the agent does not
+          know yet is open.
         """
         first = {uuid: self._first(gpu) for uuid, gpu in self.gpus.items()}
         for uuid, gpu in self.gpus.items():
@@ -204,17 +213,17 @@ class _Choice:
             if leader is not None and any(first[u] is not leader for u in self._uuids(leader)):
                 leader = None
             holder = self._present(gpu.holder, uuid)
-            if leader is None or (holder is not None and holder is not leader and self._keeps_its_turn(holder)):
+            if leader is None or (holder is not None and holder is not leader and self._keeps_time_slice(holder)):
                 leader = holder
             if leader is None:
                 continue
             since = gpu.holder_since if gpu.holder == leader.trial.key else None
             held_for = 0.0 if since is None else max(0.0, self.snapshot.now - since)
-            self._incumbents[uuid] = CurrentHolder(leader, held_for)
+            self._holders[uuid] = CurrentHolder(leader, held_for)
             self._held[leader.job.key] = self._held.get(leader.job.key, 0) + 1
 
-    def _keeps_its_turn(self, holder: Standing) -> bool:
-        """Whether it holds all of its GPUs, and no order that is still to be carried out takes them from it."""
+    def _keeps_time_slice(self, holder: Standing) -> bool:
+        """Return whether it holds all of its GPUs, and no pending run queue takes them from it."""
         mine = [self.gpus[uuid] for uuid in self._uuids(holder)]
         if any(gpu.holder != holder.trial.key for gpu in mine):
             return False
@@ -223,7 +232,7 @@ class _Choice:
         return holder.trial.phase is TrialPhase.RUNNING and all(gpu.in_effect or gpu.no_preemption for gpu in mine)
 
     def takes(self, uuid: str, wanted: Sequence[TrialKey]) -> bool:
-        """Whether the first of `wanted` is to have this GPU instead of one that works on it."""
+        """Return whether the first of `wanted` takes this GPU from its holder."""
         holder = self._present(self.gpus[uuid].holder, uuid)
         return holder is not None and bool(wanted) and wanted[0] != holder.trial.key
 
@@ -240,19 +249,20 @@ class _Choice:
         return standing if uuid in standing.trial.gpus else None
 
     def _try(self, standing: Standing, uuids: tuple[str, ...]) -> None:
-        """Take all GPUs of this trial, none of which has been claimed yet, if they are free, its own already, or worth
-        taking from each of their holders.
+        """Claim all GPUs of this trial, which are unclaimed, if it may have them.
+
+        They must be free, its own already, or worth taking from each of their holders.
         """
-        incumbents = self._incumbents
-        there = [incumbents[u] for u in uuids if u in incumbents]
-        rivals = [incumbent for incumbent in there if incumbent.standing is not standing]
+        holders = self._holders
+        there = [holders[u] for u in uuids if u in holders]
+        rivals = [current for current in there if current.standing is not standing]
         if not rivals:
             if there:
                 self._claim(standing, "GPURetained", _keeps)
             else:
                 self._claim(standing, "FreeGPU", _takes_free)
             return
-        verdicts = [self._judge(standing, incumbent) for incumbent in rivals]
+        verdicts = [self._judge(standing, current) for current in rivals]
         refusal = next((verdict for verdict in verdicts if not verdict.switch), None)
         if refusal is not None:
             holder = rivals[verdicts.index(refusal)].standing
@@ -262,21 +272,21 @@ class _Choice:
                 (refusal.reason, lambda: f"waits for {holder.name} (rank {holder.ranked.rank}): {why()}"),
             )
             return
-        names = ", ".join(sorted({incumbent.standing.name for incumbent in rivals}))
+        names = ", ".join(sorted({current.standing.name for current in rivals}))
         self._claim(standing, verdicts[0].reason, lambda: f"takes the GPU from {names}: {verdicts[0].message}")
-        self._hand_over(standing, rivals)
+        self._switch(standing, rivals)
 
-    def _judge(self, rival: Standing, incumbent: CurrentHolder) -> Verdict:
-        verdict = judge_switch(rival, incumbent, self.snapshot.costs, self._held, partial(self.paces.of, rival.job))
-        same = rival.job.key == incumbent.standing.job.key
-        if verdict.switch and same and not self._asked.isdisjoint(self._uuids(incumbent.standing)):
-            # a job whose trials take turns shorter than those between jobs would never give a GPU up
-            return Verdict(False, "OtherJobNext", lambda: "another job has the GPU after this turn.")
+    def _judge(self, rival: Standing, current: CurrentHolder) -> Verdict:
+        verdict = judge_switch(rival, current, self.snapshot.costs, self._held, partial(self.paces.of, rival.job))
+        same = rival.job.key == current.standing.job.key
+        if verdict.switch and same and not self._awaited.isdisjoint(self._uuids(current.standing)):
+            # A job whose time slices are shorter than those between jobs would never give up a GPU.
+            return Verdict(False, "OtherJobNext", lambda: "another job has the GPU after this time slice.")
         if verdict.protected:
             if not same:
-                self._asked.update(self._uuids(incumbent.standing))
-            turn = (time_slice_of if same else job_time_slice)(incumbent, self.snapshot.costs)
-            wake = self.snapshot.now + turn - incumbent.held_for
+                self._awaited.update(self._uuids(current.standing))
+            time_slice = (time_slice_of if same else job_time_slice)(current, self.snapshot.costs)
+            wake = self.snapshot.now + time_slice - current.held_for
             self.wake_at = wake if self.wake_at is None else min(self.wake_at, wake)
         return verdict
 
@@ -286,7 +296,7 @@ class _Choice:
         for uuid in self._uuids(standing):
             self._owner[uuid] = standing
 
-    def _hand_over(self, winner: Standing, losers: Iterable[CurrentHolder]) -> None:
+    def _switch(self, winner: Standing, losers: Iterable[CurrentHolder]) -> None:
         for loser in losers:
             key = loser.standing.job.key
             self._held[key] = self._held.get(key, 0) - 1

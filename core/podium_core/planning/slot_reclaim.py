@@ -1,10 +1,12 @@
-"""Who gives its place to whom. GPUs have fewer shares than a search has trials, and a trial that saves need not keep
-one while others are to be tried before it: the places are a cache of the ranking.
+"""Slot reclaim: which pods release their slots to better-ranked trials.
 
-Called by the planner. Of each job the trials that hold a GPU have places, and as many that are next in line as there
-are GPUs; who is among these and has none gets that of the last by rank. Only between trials of one job, and only where
-another pod goes on from the save on any node. One that has not begun gives nothing away; one that is suspended works
-for a moment to save, and so has had its place for long. `leaving` tells them, one on a GPU at a time.
+GPUs have fewer slots than a search has trials. A trial that checkpoints need not keep a slot while better-ranked trials
+have none: the slots are a cache of the ranking. In each job, the trials that hold a GPU keep their slots, and as many
+next trials in line as there are GPUs get one. If one of these has none, the last trial by rank releases its slot.
+
+This happens only between trials of one job, and only if another pod can continue from the checkpoint on any node. An
+unstarted trial loses nothing. A suspended one runs for a moment to checkpoint, so it must have had its slot for some
+time. `requeue` deletes the pods, one at a time on each GPU.
 """
 
 from __future__ import annotations
@@ -21,35 +23,38 @@ from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
 from podium_core.planning.pod_quota import PodQuota
 from podium_core.planning.ranking import Standing
 
-MIN_STAY_REQUEUES = (
-    20.0  # times what a requeue costs, that who has begun keeps its place at least: 5 % of its GPU's time
-)
+MIN_STAY_REQUEUES = 20.0  # times the cost of a requeue, for which a started trial keeps its slot: 5 % of its GPU's time
 
 
 @dataclass(frozen=True, slots=True)
 class SlotReclaims:
+    """Slots that are reclaimed in one cycle, by trial."""
+
     requeues: Mapping[TrialKey, Requeue]
-    wake_at: float | None = None  # when somebody has kept its place for long enough
+    wake_at: float | None = None  # when some trial has kept its slot for long enough
 
 
 def reclaim_slots(
     snapshot: Snapshot,
     standings: Mapping[TrialKey, Standing],
     claims: Collection[TrialKey],
-    allotments: Mapping[JobKey, PodQuota],
+    quotas: Mapping[JobKey, PodQuota],
 ) -> SlotReclaims:
-    """`claims`: who is to hold its GPUs now. O(n log n) of jobs whose trials want more places than there are."""
-    full = {key for key, allotment in allotments.items() if allotment.reason == "NoFreeSlot"}
+    """Return the requeues that free slots. O(n log n) in jobs whose trials need more slots than there are.
+
+    `claims`: trials that are to hold their GPUs now.
+    """
+    full = {key for key, quota in quotas.items() if quota.reason == "NoFreeSlot"}
     jobs = {job.key for job in snapshot.jobs if job.key in full and job.reclaims_slots}
     if not jobs:
         return SlotReclaims({})
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
-    told: dict[TrialKey, Requeue] = {}
+    requeues: dict[TrialKey, Requeue] = {}
     wakes: list[float] = []
-    for key, found in groupby(standings.values(), key=lambda s: s.job.key):
+    for key, group in groupby(standings.values(), key=lambda s: s.job.key):
         if key in jobs:
-            told |= _of_job(snapshot, tuple(found), claims, allotments[key].pods, gpus, wakes)
-    return SlotReclaims(told, min(wakes, default=None))
+            requeues |= _of_job(snapshot, tuple(group), claims, quotas[key].pods, gpus, wakes)
+    return SlotReclaims(requeues, min(wakes, default=None))
 
 
 def _of_job(
@@ -60,50 +65,52 @@ def _of_job(
     gpus: Mapping[str, GpuView],
     wakes: list[float],
 ) -> dict[TrialKey, Requeue]:
-    """`mine` by rank; `pods`: that the job may have."""
+    """Return the requeues of one job. `mine`: its trials by rank; `pods`: the pods that it may have."""
     job, now = mine[0].job, snapshot.now
-    lanes = max(1, sum(fits(job, gpu) for gpu in gpus.values()) // job.gpus_per_trial)
-    in_line = [s for s in mine if s.trial.key not in claims and is_next_in_line(s, now)][:lanes]
+    parallel_trials = max(1, sum(fits(job, gpu) for gpu in gpus.values()) // job.gpus_per_trial)
+    in_line = [s for s in mine if s.trial.key not in claims and is_next_in_line(s, now)][:parallel_trials]
     without = [s for s in in_line if s.trial.pod is None]
     there = sum(s.trial.pod is not None and (s.trial.termination_overdue or not s.trial.terminating) for s in mine)
-    coming = pods - there  # places that they get anyway
-    if len(without) <= coming:
+    free_pods = pods - there  # slots that they get anyway
+    if len(without) <= free_pods:
         return {}
-    works = any(s.trial.key in claims for s in mine)
+    has_holder = any(s.trial.key in claims for s in mine)
     kept = {s.trial.key for s in in_line} | set(claims)
-    told: dict[TrialKey, Requeue] = {}
-    for wanted, giver in zip(without[max(0, coming) :], _givers(mine, kept, gpus), strict=False):
-        trial = giver.trial
-        stays = MIN_STAY_REQUEUES if is_started(trial.phase, migrated=trial.migrated) else 1.0
-        free_at = trial.pod_since + stays * snapshot.costs.requeue
-        if works and now < free_at:
+    requeues: dict[TrialKey, Requeue] = {}
+    for wanted, victim in zip(without[max(0, free_pods) :], _victims(mine, kept, gpus), strict=False):
+        trial = victim.trial
+        requeue_costs = MIN_STAY_REQUEUES if is_started(trial.phase, migrated=trial.migrated) else 1.0
+        free_at = trial.pod_since + requeue_costs * snapshot.costs.requeue
+        if has_holder and now < free_at:
             wakes.append(free_at)
             continue
-        text = f"{wanted.name} (rank {wanted.ranked.rank}) is next in line and has no place: this trial"
-        told[trial.key] = Requeue(trial.key, "SlotReclaimed", f"{text} (rank {giver.ranked.rank}) goes on later.")
-    return told
+        text = f"{wanted.name} (rank {wanted.ranked.rank}) is next in line and has no slot: this trial"
+        requeues[trial.key] = Requeue(
+            trial.key, "SlotReclaimed", f"{text} (rank {victim.ranked.rank}) continues later."
+        )
+    return requeues
 
 
 def is_next_in_line(standing: Standing, now: float) -> bool:
-    """Whether it would take a GPU that is offered."""
+    """Return whether it would take a GPU that is offered."""
     trial = standing.trial
     return not (standing.paused or trial.suspend or trial.terminating or trial.in_migration or trial.retry_at > now)
 
 
-def _givers(mine: Sequence[Standing], kept: Collection[TrialKey], gpus: Mapping[str, GpuView]) -> Iterator[Standing]:
-    """Who could give its place, those that wait first, then the last by rank."""
+def _victims(mine: Sequence[Standing], kept: Collection[TrialKey], gpus: Mapping[str, GpuView]) -> Iterator[Standing]:
+    """Yield the trials whose slot can be reclaimed: paused ones first, then the last by rank."""
     for standing in sorted(mine, key=lambda s: (not s.paused, -s.ranked.rank)):
         trial, job = standing.trial, standing.job
         if trial.key in kept or trial.pod is None or trial.terminating or trial.pinned or not trial.gpus:
             continue
         if trial.phase not in (TrialPhase.GATED, TrialPhase.SUSPENDED) or trial.migration is not None:
             continue
-        has_save = trial.checkpoint_step is not None
+        has_checkpoint = trial.checkpoint_step is not None
         if not is_relocatable(
             trial.phase,
             checkpointable=job.checkpointable,
             checkpoint_scope=job.checkpoint_scope,
-            has_checkpoint=has_save,
+            has_checkpoint=has_checkpoint,
             migrated=trial.migrated,
         ):
             continue

@@ -1,9 +1,9 @@
-"""Is it worth taking a GPU from its holder? One rule for every policy, answered with the numbers that decided.
+"""Whether to take a GPU from its holder: one rule for all policies, with the numbers that decide.
 
-Between trials of one job: the rival's gain (difference of scores) must beat the share of its remaining time that
-the hand-over eats, plus the policy's hysteresis. Between jobs: the job that holds more GPUs gives one up, at most
-once in JOB_TURN. A holder that cannot be frozen makes room by a requeue, which costs more and so happens more seldom;
-one that cannot save either keeps its GPU.
+Within a job, the rival's gain (difference of scores) must exceed the fraction of its remaining time that the switch
+costs, plus the policy's hysteresis. Between jobs, the job that holds more GPUs gives one up, at most once in JOB_TURN
+seconds. A holder that cannot be suspended is requeued, which costs more and so happens less often. One that cannot
+checkpoint either keeps its GPU.
 """
 
 from __future__ import annotations
@@ -20,20 +20,27 @@ from podium_core.policies.min_time_slice import MIN_JOB_TIME_SLICE, smallest_tim
 
 
 class Verdict(NamedTuple):
-    """`say` makes the sentence: a plan compares many and shows few. A tuple, not a dataclass, for the same reason."""
+    """Decision about a switch.
+
+    `say` builds the sentence: a plan compares many trials and shows few. A tuple for the same reason.
+    """
 
     switch: bool
     reason: str
     say: Callable[[], str]
-    protected: bool = False  # only the minimum run stands against the switch: look again when it is over
+    protected: bool = False  # only the minimum time slice prevents the switch: decide again when it is over
 
     @property
     def message(self) -> str:
+        """Return the sentence."""
         return self.say()
 
 
 class CurrentHolder(NamedTuple):
-    """Who has a GPU, by the order in force or in fact, and for how long (0 when it was only just ordered)."""
+    """The trial that has a GPU, by its run queue or in fact.
+
+    `held_for`: seconds, 0 if it was only just decided.
+    """
 
     standing: Standing
     held_for: float
@@ -41,95 +48,110 @@ class CurrentHolder(NamedTuple):
 
 def judge_switch(
     rival: Standing,
-    incumbent: CurrentHolder,
+    current: CurrentHolder,
     costs: Costs,
     held: Mapping[JobKey, int],
     pace: Callable[[], float | None],
 ) -> Verdict:
-    """May `rival` take the GPU of `incumbent`? `pace`: the usual one of its job, where it has shown none. Constant time
-    without that.
+    """Decide whether `rival` may take the GPU of `current`. Constant time without `pace`.
+
+    `pace`: returns the typical pace of the rival's job, used if the rival has none.
     """
-    holder = incumbent.standing
+    holder = current.standing
     if not (holder.job.suspendable or holder.job.checkpointable):
-        return Verdict(False, "HolderNotPreemptible", lambda: f"{holder.name} can neither be frozen nor save.")
+        return Verdict(False, "HolderNotPreemptible", lambda: f"{holder.name} can neither be suspended nor checkpoint.")
     if rival.trial.pinned != holder.trial.pinned:
         if rival.trial.pinned:
             return Verdict(True, "Pinned", lambda: f"is pinned; {holder.name} is not.")
         return Verdict(False, "HolderPinned", lambda: f"{holder.name} is pinned.")
     if rival.job is not holder.job and rival.job.key != holder.job.key:
-        return _between_jobs(rival, incumbent, costs, held)
-    return _within_job(rival, incumbent, costs, pace)
+        return _between_jobs(rival, current, costs, held)
+    return _within_job(rival, current, costs, pace)
 
 
-def time_slice_of(incumbent: CurrentHolder, costs: Costs) -> float:
-    """Seconds that it keeps its GPU before rivals of its job are looked at."""
-    holder = incumbent.standing
+def time_slice_of(current: CurrentHolder, costs: Costs) -> float:
+    """Return the seconds for which the holder keeps its GPU against rivals of its job."""
+    holder = current.standing
     return _at_least(holder, holder.policy.time_slice(_own_cost(holder, costs)))
 
 
-def job_time_slice(incumbent: CurrentHolder, costs: Costs) -> float:
-    """The same for rivals of other jobs."""
-    holder = incumbent.standing
+def job_time_slice(current: CurrentHolder, costs: Costs) -> float:
+    """Return the seconds for which the holder keeps its GPU against rivals of other jobs."""
+    holder = current.standing
     own = _own_cost(holder, costs)
     return _at_least(holder, max(MIN_JOB_TIME_SLICE, 10.0 * (own.suspend + own.resume)))
 
 
 def _own_cost(holder: Standing, costs: Costs) -> Costs:
-    """As `Costs.of`, from what was measured of this very trial if anything was."""
+    """Return `Costs.of`, with the measured switch time of this trial if there is one."""
     if holder.job.suspendable and holder.trial.switch_seconds is not None:
         return Costs(holder.trial.switch_seconds, 0.0, costs.requeue)
     return costs.of(holder.job)
 
 
 def _at_least(holder: Standing, floor: float) -> float:
-    """One that makes room by a requeue is not suspended: what that took does not count."""
+    """Return the minimum time slice.
+
+    A trial that is requeued is not suspended, so its switch time does not count.
+    """
     return smallest_time_slice(holder.trial.switch_seconds, floor) if holder.job.suspendable else floor
 
 
-def _between_jobs(rival: Standing, incumbent: CurrentHolder, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:
-    holder, turn = incumbent.standing, job_time_slice(incumbent, costs)
-    theirs, ours = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
-    text = f"job {holder.job.key.name} holds {theirs} GPUs, job {rival.job.key.name} holds {ours}"
+def _between_jobs(rival: Standing, current: CurrentHolder, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:
+    holder, time_slice = current.standing, job_time_slice(current, costs)
+    holder_side, rival_side = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
+    text = f"job {holder.job.key.name} holds {holder_side} GPUs, job {rival.job.key.name} holds {rival_side}"
     if holder.ranked.level == STARVED:
         return Verdict(False, "StarvationGuard", lambda: f"{holder.name} keeps the GPU until its next value; {text}.")
-    due = rival.ranked.level == STARVED  # what it takes so its job gives back
-    if theirs <= ours and not due:
+    waits_longest = rival.ranked.level == STARVED  # its job gives back what it takes this way
+    if holder_side <= rival_side and not waits_longest:
         return Verdict(False, "FairShareReached", lambda: f"{text}.")
-    if incumbent.held_for < turn:
-        return Verdict(False, "MinTimeSlice", lambda: f"{text}; a turn between jobs lasts at least {turn:g} s.", True)
-    if due:
+    if current.held_for < time_slice:
+        return Verdict(
+            False, "MinTimeSlice", lambda: f"{text}; a time slice between jobs lasts at least {time_slice:g} s.", True
+        )
+    if waits_longest:
         return Verdict(True, rival.ranked.reason, lambda: f"{text}; it has waited longest for its next value.")
-    return Verdict(True, "FairShare", lambda: f"{text}; after {turn:g} s one changes over.")
+    return Verdict(True, "FairShare", lambda: f"{text}; after {time_slice:g} s one GPU changes jobs.")
 
 
-def _within_job(rival: Standing, incumbent: CurrentHolder, costs: Costs, pace: Callable[[], float | None]) -> Verdict:
-    holder, theirs, ours = incumbent.standing, incumbent.standing.ranked, rival.ranked
-    if ours.level > theirs.level:
-        return Verdict(False, "RankedBehind", lambda: f"{holder.name} goes first ({theirs.reason}).")
-    before, hysteresis, gain = ours.level < theirs.level, rival.policy.hysteresis, ours.score - theirs.score
+def _within_job(rival: Standing, current: CurrentHolder, costs: Costs, pace: Callable[[], float | None]) -> Verdict:
+    holder, holder_side, rival_side = current.standing, current.standing.ranked, rival.ranked
+    if rival_side.level > holder_side.level:
+        return Verdict(False, "RankedBehind", lambda: f"{holder.name} goes first ({holder_side.reason}).")
+    before, hysteresis, gain = (
+        rival_side.level < holder_side.level,
+        rival.policy.hysteresis,
+        rival_side.score - holder_side.score,
+    )
 
-    def share(left: float | None) -> float:
-        """Of the rival's remaining time, that the hand-over eats."""
-        dear = costs.of(holder.job)
-        taken, span = dear.suspend + dear.resume, max(turn, left or 0.0)
+    def cost_fraction(left: float | None) -> float:
+        """Return the fraction of the rival's remaining time that the switch costs."""
+        switch = costs.of(holder.job)
+        spent, span = switch.suspend + switch.resume, max(time_slice, left or 0.0)
         if span > 0.0:
-            return taken / span
-        return math.inf if taken > 0.0 else 0.0  # nothing is left, and no least turn stands in its place
+            return spent / span
+        return math.inf if spent > 0.0 else 0.0  # no time is left, and there is no minimum time slice
 
     def text() -> str:
         if before:
-            return f"{ours.reason} goes before {theirs.reason}"
-        verb, cost = "beats" if enough else "does not beat", share(remaining(rival.job, rival.trial, pace))
+            return f"{rival_side.reason} goes before {holder_side.reason}"
+        verb, cost = "beats" if enough else "does not beat", cost_fraction(remaining(rival.job, rival.trial, pace))
         return f"gain {gain:.3f} {verb} cost {cost:.3f} + hysteresis {hysteresis:g}"
 
-    turn = time_slice_of(incumbent, costs)
+    time_slice = time_slice_of(current, costs)
     enough = gain > hysteresis
-    if enough and not (turn > 0.0 and gain > share(None) + hysteresis):  # what is left only makes the share smaller
-        enough = gain > share(remaining(rival.job, rival.trial, pace)) + hysteresis
+    if enough and not (
+        time_slice > 0.0 and gain > cost_fraction(None) + hysteresis
+    ):  # remaining time only reduces the fraction
+        enough = gain > cost_fraction(remaining(rival.job, rival.trial, pace)) + hysteresis
     if not (before or enough):
         return Verdict(False, "InsufficientGain", lambda: f"{text()}.")
-    if incumbent.held_for < turn:
+    if current.held_for < time_slice:
         return Verdict(
-            False, "MinTimeSlice", lambda: f"{text()}, but a turn lasts at least {turn:g} s.", protected=True
+            False,
+            "MinTimeSlice",
+            lambda: f"{text()}, but a time slice lasts at least {time_slice:g} s.",
+            protected=True,
         )
-    return Verdict(True, ours.reason, lambda: f"{text()}.")
+    return Verdict(True, rival_side.reason, lambda: f"{text()}.")

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
+
+
+def pauses(first: float, longest: float = math.inf) -> Iterator[float]:
+    """Yield the pauses before retries: `first` seconds, then twice the last one, at most `longest`."""
+    pause = first
+    while True:
+        yield pause
+        pause = _doubled(pause, longest)
 
 
 class BackOffError(Exception):
@@ -28,6 +38,10 @@ class BackOff:
 
 
 def next_back_off(before: BackOff | None, message: str) -> BackOff:
-    """Return the refusal after `before`, with twice its pause."""
-    pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
+    """Return the back-off after `before`, with twice its pause."""
+    pause = FIRST_PAUSE if before is None else _doubled(before.pause, LONGEST_PAUSE)
     return BackOff(message, pause, time.monotonic() + pause)
+
+
+def _doubled(pause: float, longest: float) -> float:
+    return min(pause * 2, longest)

@@ -9,6 +9,7 @@ Used by reconciler, actuator, snapshot and pod_manifest.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from podium_core.domain.actions import Migrate
@@ -36,20 +37,26 @@ ENDED = ("Succeeded", "Failed")
 TRANSIENT_REASONS = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows if that does not help
 
 
-def migrations_to_store(
-    cluster: ClusterState,
-    observations: Mapping[TrialKey, Observation],
-    requested: Mapping[TrialKey, Migrate],
-    refused: Mapping[TrialKey, str],
-    sent: Collection[TrialKey] = (),
-    slots_taken: Collection[TrialKey] = (),
-) -> Mapping[TrialKey, Migration]:
-    """Return the migrations to store now.
+@dataclass(frozen=True, slots=True)
+class MigrationNews:
+    """What a reconcile knows of migrations beside the objects.
 
-    `requested`: as the planner decided; `refused`: new pods that the API server refused, with its message; `sent`:
-    trials whose new pod was sent recently, so it may exist before `cluster` shows it; `slots_taken`: trials whose
-    promised slots are used by other pods now.
+    - `requested`: migrations that the planner decided
+    - `refused`: trials whose new pod the API server refused, with its message
+    - `sent`: trials whose new pod was sent recently, so it may exist before the cluster state shows it
+    - `slots_taken`: trials whose promised slots other pods use now
     """
+
+    requested: Mapping[TrialKey, Migrate] = field(default_factory=dict)
+    refused: Mapping[TrialKey, str] = field(default_factory=dict)
+    sent: Collection[TrialKey] = ()
+    slots_taken: Collection[TrialKey] = ()
+
+
+def migrations_to_store(
+    cluster: ClusterState, observations: Mapping[TrialKey, Observation], news: MigrationNews
+) -> Mapping[TrialKey, Migration]:
+    """Return the migrations to store now."""
     migrations: dict[TrialKey, Migration] = {}
     for trial in cluster.trials:
         key = trial_key(trial)
@@ -57,15 +64,12 @@ def migrations_to_store(
         if (
             stored is not None
             and stored.phase is MigrationPhase.IMAGE_PUSHED
-            and key in sent
+            and key in news.sent
             and _new_pod(cluster, trial) is None
         ):
             after: Migration | None = stored  # a failure now would delete both pods
         else:
-            slots_free = key not in slots_taken
-            after = _next_migration(
-                cluster, trial, observations[key], requested.get(key), refused.get(key), slots_free=slots_free
-            )
+            after = _next_migration(cluster, trial, observations[key], news)
         if after is not None:
             migrations[key] = after
     return migrations
@@ -120,16 +124,10 @@ def migration_of_pod(trial: TrialState, pod: PodState | None) -> tuple[Migration
 
 
 def _next_migration(
-    cluster: ClusterState,
-    trial: TrialState,
-    observation: Observation,
-    requested: Migrate | None,
-    refused: str | None,
-    *,
-    slots_free: bool,
+    cluster: ClusterState, trial: TrialState, observation: Observation, news: MigrationNews
 ) -> Migration | None:
     """Return the migration to store for one trial, or None."""
-    stored, pod = trial.status.migration, observation.pod
+    stored, pod, requested = trial.status.migration, observation.pod, news.requested.get(trial_key(trial))
     if requested is not None and pod is not None:
         return Migration(
             phase=MigrationPhase.REQUESTED,
@@ -160,7 +158,7 @@ def _next_migration(
             if cancelled
             else stored
         )
-    facts = _facts(cluster, trial, observation, stored, draining=draining, refused=refused, slots_free=slots_free)
+    facts = _facts(cluster, trial, observation, stored, news)
     step = next_step(stored.phase, facts)
     if step is None:
         return stored
@@ -176,20 +174,14 @@ def _next_migration(
 
 
 def _facts(
-    cluster: ClusterState,
-    trial: TrialState,
-    observation: Observation,
-    stored: Migration,
-    *,
-    draining: bool,
-    refused: str | None,
-    slots_free: bool,
+    cluster: ClusterState, trial: TrialState, observation: Observation, stored: Migration, news: MigrationNews
 ) -> MigrationFacts:
     """Return the facts that decide the next phase of a migration in progress."""
     pods = cluster.pods_by_trial.get(trial.metadata.uid, ())
     old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
     new = _new_pod(cluster, trial)
     answer, cursor = _agent_answer(trial, stored), trial.status.log_cursor
+    refused = news.refused.get(trial_key(trial))
     refusal = None if refused is None else ("PodRefused", refused)
     if answer is not None and answer.code:
         refusal = (answer.code, answer.message)
@@ -199,7 +191,7 @@ def _facts(
     return MigrationFacts(
         age=cluster.now - stored.since.timestamp(),
         trial_ended=observation.phase in FINAL,
-        draining=draining,
+        draining=_must_leave(cluster, stored),
         old_pod=old is not None and _is_live(old),
         pod_created=new is not None,
         new_pod=new is not None and new.facts.phase != "Failed" and not new.facts.deleting,
@@ -215,7 +207,7 @@ def _facts(
         target_exists=any(one.metadata.name == stored.target_node for one in cluster.nodes),
         target_accepts=accepts_trials(cluster, stored.target_node),
         waiting_for_drain=stored.code == TARGET_DRAINING,
-        slots_free=slots_free,
+        slots_free=trial_key(trial) not in news.slots_taken,
         pod_bound=new is not None and new.facts.node is not None,
     )
 

@@ -3,7 +3,7 @@
 The user's template is kept, and these parts are added:
 
 - the gate, an init container in the trial's own image, and the GPU slots
-- memory for GPU memory that is moved (`host_memory`)
+- memory for GPU memory that is moved off the GPUs
 - the environment and the values of placeholders
 - the checkpoint volume and the checkpoint to continue from (`checkpoint_volume`)
 - labels, owner, priority, readiness gate, and the configuration by which the agent reads the metric from the log
@@ -12,21 +12,19 @@ The user's template is kept, and these parts are added:
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
-from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
-from podium_core.schema.job import HyperParamJob
+from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, DOWNSIZED_MILLICPUS, to_annotation
+from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
-from podium_core.schema.quantity import to_bytes
+from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template import GATE_CONTAINER
 from podium_core.schema.trial import HyperParamTrial, Migration
-from podium_operator.act import checkpoint_volume, cpu_downsizing
+from podium_operator.act import checkpoint_volume
 from podium_operator.act.environment import environment
-from podium_operator.act.host_memory import METHOD as CUDA_CHECKPOINT
-from podium_operator.act.host_memory import add_memory, moved_bytes
 from podium_operator.act.substitution import Substitution
 
 Manifest = dict[str, Any]
@@ -119,7 +117,7 @@ def make_pod(
         if moved:
             add_memory(main, moved)
         if spec.suspension.downsize_cpu:
-            downsized = cpu_downsizing.downsize(pod["containers"])
+            downsized = downsize_cpu(pod["containers"])
         # last, so that the user's own preparation (downloads, say) is done before the trial waits for its time slice
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
         if checkpoint_outlives_pod(spec):
@@ -198,6 +196,61 @@ def _metadata(
         "annotations": annotations,
         "ownerReferences": [owner("HyperParamTrial", trial.metadata.name, trial.metadata.uid)],
     }
+
+
+CUDA_CHECKPOINT = "cuda-checkpoint"
+
+
+def moved_bytes(spec: JobSpec) -> int:
+    """Return the GPU memory (bytes) of one trial on all of its GPUs; 0 if it is never moved off them.
+
+    GPU memory that `cuda-checkpoint` moves becomes memory of the trial's processes. Without a higher limit the kernel
+    would kill them. Only a request from the beginning keeps other pods from using that memory while the trial runs.
+    """
+    if CUDA_CHECKPOINT not in spec.suspension.methods or spec.gpus.memory is None:
+        return 0
+    return to_bytes(spec.gpus.memory) * spec.gpus.per_trial
+
+
+def add_memory(container: dict[str, Any], more: int) -> None:
+    """Add `more` bytes to the container's memory request and limit.
+
+    A missing limit stays missing; where only a limit is given, Kubernetes uses it as the request. Raises ValueError
+    for a value that cannot be parsed as a quantity.
+    """
+    resources = container.setdefault("resources", {})
+    requests, limits = dict(resources.get("requests") or {}), dict(resources.get("limits") or {})
+    if "memory" in requests or "memory" not in limits:
+        requests["memory"] = str(to_bytes(str(requests.get("memory", 0))) + more)
+    if "memory" in limits:
+        limits["memory"] = str(to_bytes(str(limits["memory"])) + more)
+    resources["requests"] = requests
+    if limits:
+        resources["limits"] = limits
+
+
+def downsize_cpu(containers: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """Downsize the CPU requests. Return, by container, the millicpus that were taken from it.
+
+    The pod is created with almost no CPU request. So as many trials as the GPUs have slots fit on a node, whatever CPU
+    they request. The agent raises the requests of the trial that holds the GPU (pods/resize).
+    """
+    taken: dict[str, int] = {}
+    for container in containers:
+        resources = container.get("resources") or {}
+        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+        limit = limits.get("cpu")
+        wanted = requests.get("cpu", limit)
+        if wanted is None:
+            continue
+        thousandths = to_thousandths(str(wanted))
+        if limit is not None and to_thousandths(str(limit)) == thousandths:
+            # at its limit the pod could become Guaranteed, and a resize may not change the QoS class
+            thousandths -= 1
+        if thousandths > DOWNSIZED_MILLICPUS:
+            taken[container["name"]] = thousandths
+            container["resources"] = {**resources, "requests": {**requests, "cpu": f"{DOWNSIZED_MILLICPUS}m"}}
+    return taken
 
 
 def owner(kind: str, name: str, uid: str) -> Manifest:

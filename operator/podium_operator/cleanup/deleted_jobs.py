@@ -19,6 +19,7 @@ from podium_core.domain.snapshot import JobKey
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.checkpointing import checkpoint_scope
 from podium_core.schema.job import HyperParamJob
+from podium_operator.act.back_off import pauses
 from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.act.pod_manifest import JOB_UID_LABEL
 from podium_operator.cleanup.removal import Removal
@@ -31,6 +32,7 @@ from podium_operator.observe.trial_state import TrialState
 TIMEOUT_SECONDS = 60.0  # seconds for the complete clean-up
 PODS_TIMEOUT_SECONDS = 20.0  # of these, for the trials' pods: a pod on a dead node never ends
 POLL_SECONDS = 0.5
+LONGEST_PAUSE = 30.0  # between two tries to remove the finalizer
 PARALLEL_CALLS = 16
 log = logging.getLogger(__name__)
 
@@ -152,7 +154,7 @@ class Cleanup:
 
     async def _release(self, job: HyperParamJob) -> None:
         """Remove the finalizer, again until the job is gone: the API server may be unreachable."""
-        meta, pause = job.metadata, POLL_SECONDS
+        meta, pause = job.metadata, pauses(POLL_SECONDS, LONGEST_PAUSE)
         while any(
             there.metadata.uid == meta.uid and awaits_cleanup(there.metadata) for there in self._read_state().jobs
         ):
@@ -160,8 +162,7 @@ class Cleanup:
                 await remove_finalizer(self._api, meta.namespace, meta.name)
             except ApiError as error:
                 log.warning("finalizer of job %s/%s: %s", meta.namespace, meta.name, error)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 30.0)
+            await asyncio.sleep(next(pause))
 
 
 def _trials(cluster: ClusterState, job: HyperParamJob) -> list[TrialState]:

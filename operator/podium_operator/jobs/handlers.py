@@ -7,8 +7,10 @@ deleted job that cannot be parsed is released here (`release_unreadable`), becau
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,11 +21,15 @@ from podium_cluster import events
 from podium_cluster.client import Api, ApiError
 from podium_cluster.kubeconfig import look
 from podium_cluster.resources import CLAIMS, JOBS
+from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.validation import parse_job
+from podium_core.schema.validation import Refusal, parse_job
+from podium_operator.act.back_off import pauses
+from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.jobs import finalizers
 from podium_operator.jobs.acceptance import Claim, ClaimModes, claim_name, condition
-from podium_operator.jobs.unreadable import release_unreadable
+from podium_operator.jobs.events import emit
+from podium_operator.jobs.finalizers import ORPHAN, awaits_cleanup, remove_finalizer
 
 MANAGER = "podium-operator-acceptance"
 PREFIX = "podium.dev"
@@ -107,6 +113,40 @@ async def _accept(api: Api, manifest: dict[str, Any], *, removes_folders: bool, 
         await events.emit(api, JOBS, meta, **event, component="podium-operator", kind="Warning")
     if wanted["status"] == "Unknown":
         raise kopf.TemporaryError(wanted["message"], delay=CLAIM_RETRY_SECONDS)
+
+
+LONGEST_PAUSE = 30.0
+
+
+async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float = 0.5) -> None:
+    """Remove the finalizer of a deleted job that cannot be parsed. `pause`: seconds until the first retry.
+
+    An older version may have accepted the job. The watch caches leave it out, so `cleanup` never sees it and its
+    finalizer would stay forever.
+    """
+    meta = ObjectMeta.model_validate(manifest["metadata"])
+    if not awaits_cleanup(meta):
+        return
+    wrong = parse_job(manifest)
+    if not isinstance(wrong, Refusal):
+        return  # `cleanup` handles it
+    retries = pauses(pause, LONGEST_PAUSE)
+    while True:
+        try:
+            await remove_finalizer(api, meta.namespace, meta.name)
+        except ApiError as error:
+            log.warning("finalizer of job %s/%s: %s", meta.namespace, meta.name, error)
+            if not error.transient:
+                return  # the job is gone
+            await asyncio.sleep(next(retries))
+        else:
+            break
+    if ORPHAN not in meta.finalizers:
+        text = (
+            f"Folder {folder_of_job(meta)} of the checkpoint volume was not removed: the job cannot be parsed any more "
+            f"({wrong}). Remove the folder by hand."
+        )
+        await emit(api, JOBS, meta, "CheckpointsNotRemoved", text, "Warning")
 
 
 async def _claim(api: Api, namespace: str, name: str | None) -> Claim | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import islice
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
@@ -18,6 +19,7 @@ from podium_core.curves.line_readers import line_reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
+from podium_operator.act.back_off import pauses
 from podium_operator.act.pod_manifest import metrics_config_of
 from podium_operator.observe.cluster_state import ClusterState, job_key
 from podium_operator.observe.observation import needs_log_read
@@ -25,6 +27,7 @@ from podium_operator.observe.pod_state import PodState
 
 MANAGER = "podium-operator-reader"
 TRIES = 5
+FIRST_PAUSE = 0.2
 MAX_BYTES = 32 * 2**20
 log = logging.getLogger(__name__)
 
@@ -56,8 +59,7 @@ class FinalLogReader:
 
     async def _read_log(self, job: HyperParamJob, trial: HyperParamTrial, pod: PodState) -> None:
         config = metrics_config_of(job)
-        pause = 0.2
-        for _ in range(TRIES):
+        for pause in islice(pauses(FIRST_PAUSE), TRIES):
             try:
                 text = await self._api.logs(pod.name, pod.namespace, config.container, limit_bytes=MAX_BYTES)
                 lines = [Line(pod.ended_at or 0.0, line) for line in text.splitlines()]
@@ -74,7 +76,6 @@ class FinalLogReader:
                     return
                 log.warning("log of pod %s/%s not read, again in %.1f s: %s", pod.namespace, pod.name, pause, error)
             await asyncio.sleep(pause)
-            pause *= 2
         log.info("the log of pod %s/%s holds no value of %s", pod.namespace, pod.name, config.metric)
         self._without_value.add(pod.uid)
 

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from podium_core.domain.observe import FINAL_REPORT_SECONDS, PodEnd, TrialFacts, derive_phase, next_phase, retry_delay
+from podium_core.domain.observe import (
+    FINAL_REPORT_SECONDS,
+    PodEnd,
+    TrialFacts,
+    classify_end,
+    classify_missing_pod,
+    derive_phase,
+    next_phase,
+    retry_delay,
+)
 from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.job import HyperParamJob
@@ -19,7 +28,6 @@ from podium_core.schema.trial import Disruptions
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
-from podium_operator.observe.unreported_ends import unreported_ends
 
 SAME_MOMENT_SECONDS = 2.0  # the kubelet and the agent may report the end of a container this far apart
 LOG_READ_TIMEOUT_SECONDS = 30.0  # time after which the operator gives up reading a log through the API server
@@ -152,6 +160,40 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
         disruptions=disruptions,
         unreported_ends=unreported,
     )
+
+
+def unreported_ends(cluster: ClusterState, trial: TrialState, attempt: int) -> tuple[PodEnd, ...]:
+    """Return the unreported ends of the attempts before the present one, the oldest first.
+
+    A reconcile that observes a pod's end creates the next pod and stores Requeued. It may be unable to store that
+    (another writer changed the status, or the operator ended in between). Then the next reconcile sees the new pod
+    beside a status of the attempt before. The end is counted and reported from what is known of the ended pod.
+    """
+    status = trial.status
+    if attempt <= status.attempt or status.phase in FINAL:
+        return ()
+    pods = {pod.attempt: pod for pod in cluster.pods_by_trial.get(trial.metadata.uid, ())}
+    if attempt in pods and pods[attempt].facts.migrated:
+        return ()  # the attempt before continues in this pod
+    deleted = cluster.deleted_pods.get(trial.metadata.uid)
+    written = status.attempt + (status.phase is TrialPhase.REQUEUED)
+    ends = []
+    for number in range(written, attempt):
+        reason = status.reason if number == status.attempt else ""
+        last = deleted if deleted is not None and deleted.attempt == number else None
+        ends.append(classify_end(pods[number].facts) if number in pods else _end_of_deleted_pod(last, reason))
+    return tuple([end for end in ends if end.kind in ("Disrupted", "TrialFailure")])
+
+
+def _end_of_deleted_pod(last: PodState | None, reason: str) -> PodEnd:
+    """Return how a deleted pod ended.
+
+    `last` is the pod's last observed state, None if it is unknown; `reason` is stored with the trial's phase.
+    """
+    if last is None:
+        return classify_missing_pod(reason, "")
+    end = classify_end(last.facts)
+    return end if end.kind != "NotEnded" else classify_missing_pod(last.facts.requeue or reason, last.facts.disruption)
 
 
 def _termination_overdue(cluster: ClusterState, pod: PodState | None) -> bool:

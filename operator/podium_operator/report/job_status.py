@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,26 +27,35 @@ _WAITING = (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED)
 _ON_GPU = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
 
 
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What a reconcile decided about a job.
+
+    - `size`: the largest number of trials
+    - `end`: the planner ended the job in this reconcile
+    - `reservations`: the condition GPUsReserved, None where the GPUs are dedicated to Podium
+    - `left_out`: why nothing was planned for the job, if so
+    """
+
+    size: int
+    eta: Eta | None = None
+    end: EndJob | None = None
+    reservations: ReservationCondition | None = None
+    left_out: str | None = None
+
+
 def job_status(
     job: HyperParamJob,
     trials: Sequence[TrialState],
     observations: Mapping[TrialKey, Observation],
-    *,
+    report: JobReport,
     now: float,
-    size: int,
-    eta: Eta | None = None,
-    end: EndJob | None = None,
-    reservation_condition: ReservationCondition | None = None,
-    left_out: str | None = None,
 ) -> Manifest:
-    """Return the job's status.
-
-    `size`: the largest number of trials; `end`: the planner ended the job in this reconcile; `reservation_condition`:
-    None where the GPUs are dedicated to Podium; `left_out`: why nothing was planned for the job, if so.
-    """
+    """Return the operator's part of the job's status."""
+    size, eta, reservations, left_out = report.size, report.eta, report.reservations, report.left_out
     phases = Counter(observations[trial_key(trial)].phase for trial in trials)
     done = sum(phases[phase] for phase in FINAL)
-    phase, reason, message = _phase(job, phases, done, size, end)
+    phase, reason, message = _phase(job, phases, done, size, report.end)
     training = sum(trial.status.gpu_seconds for trial in trials)
     switching = sum(t.status.suspensions.suspend_seconds + t.status.suspensions.resume_seconds for t in trials)
     status: Manifest = {
@@ -68,13 +78,13 @@ def job_status(
         "suspensions": sum(t.status.suspensions.count for t in trials),
         "conditions": [_condition(job, "Complete", phase in FINISHED, reason, message, now)],
     }
-    if reservation_condition is not None and phase not in FINISHED:
+    if reservations is not None and phase not in FINISHED:
         condition = _condition(
             job,
             "GPUsReserved",
-            reservation_condition.complete,
-            reservation_condition.reason,
-            reservation_condition.message,
+            reservations.complete,
+            reservations.reason,
+            reservations.message,
             now,
         )
         status["conditions"].append(condition)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from podium_cluster.client import Api, ApiError
@@ -17,7 +18,7 @@ from podium_core.curves.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, TrialRank
 from podium_core.domain.phase import REQUEUES, TrialPhase
 from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
-from podium_core.planning.eta import estimate
+from podium_core.planning.eta import Eta, estimate
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Migration, Rebalanced
 from podium_operator.jobs.events import EventRecorder
@@ -25,8 +26,8 @@ from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.observation import Observation
 from podium_operator.observe.trial_state import TrialState
-from podium_operator.report.job_status import job_status
-from podium_operator.report.trial_status import trial_status
+from podium_operator.report.job_status import JobReport, job_status
+from podium_operator.report.trial_status import TrialReport, trial_status
 from podium_operator.reservations.condition import ReservationCondition
 
 MANAGER = "podium-operator"
@@ -35,6 +36,40 @@ PARALLEL_CALLS = 16
 URGENT = ("phase", "attempt", "failures", "pod", "observedGeneration", "finishedAt", "migration", "rebalanced")
 log = logging.getLogger(__name__)
 Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a reconcile decided, by trial or job; `TrialReport` and `JobReport` describe the entries."""
+
+    rankings: Mapping[TrialKey, TrialRank] = field(default_factory=dict)
+    ends: Mapping[TrialKey, EndTrial] = field(default_factory=dict)
+    job_ends: Mapping[JobKey, EndJob] = field(default_factory=dict)
+    predicted: Mapping[TrialKey, Forecast] = field(default_factory=dict)
+    reservations: Mapping[JobKey, ReservationCondition] = field(default_factory=dict)
+    migrations: Mapping[TrialKey, Migration] = field(default_factory=dict)
+    rebalanced: Mapping[TrialKey, Rebalanced] = field(default_factory=dict)
+    left_out: Mapping[JobKey, str] = field(default_factory=dict)
+
+    def of_trial(self, key: TrialKey) -> TrialReport:
+        """Return what was decided about a trial."""
+        return TrialReport(
+            ranking=self.rankings.get(key),
+            end=self.ends.get(key),
+            predicted=self.predicted.get(key),
+            migration=self.migrations.get(key),
+            rebalanced=self.rebalanced.get(key),
+        )
+
+    def of_job(self, view: JobView, eta: Eta) -> JobReport:
+        """Return what was decided about a job."""
+        return JobReport(
+            size=view.max_trials,
+            eta=eta,
+            end=self.job_ends.get(view.key),
+            reservations=self.reservations.get(view.key),
+            left_out=self.left_out.get(view.key),
+        )
 
 
 class StatusWriter:
@@ -53,14 +88,7 @@ class StatusWriter:
         cluster: ClusterState,
         observations: Mapping[TrialKey, Observation],
         snapshot: Snapshot,
-        rankings: Mapping[TrialKey, TrialRank],
-        ends: Mapping[TrialKey, EndTrial],
-        job_ends: Mapping[JobKey, EndJob],
-        predicted: Mapping[TrialKey, Forecast],
-        reservation_conditions: Mapping[JobKey, ReservationCondition],
-        migration: Mapping[TrialKey, Migration],
-        rebalanced: Mapping[TrialKey, Rebalanced] | None = None,
-        left_out: Mapping[JobKey, str] | None = None,
+        report: Report,
     ) -> None:
         """Write all statuses that changed, the jobs' last."""
         calls, events = [], []
@@ -68,26 +96,15 @@ class StatusWriter:
         for trial in cluster.trials:
             key = trial_key(trial)
             by_job.setdefault(job_key(trial), []).append(trial)
-            status = trial_status(
-                trial,
-                cluster.job_by_key.get(job_key(trial)),
-                observations[key],
-                now=cluster.now,
-                ranking=rankings.get(key),
-                end=ends.get(key),
-                predicted=predicted.get(key),
-                migration=migration.get(key),
-                rebalanced=(rebalanced or {}).get(key),
-            )
+            job = cluster.job_by_key.get(job_key(trial))
+            status = trial_status(trial, job, observations[key], report.of_trial(key), cluster.now)
             calls.append(self._trial(trial, status, observations[key], cluster.now))
             events.append(self._event_recorder.work_lost(trial))
         await asyncio.gather(*calls, *events)
         jobs = []  # last: when a job has ended, its trials have reported how they ended
         for view in snapshot.jobs:
-            job = cluster.job_by_key[view.key]
-            mine = by_job.get(view.key, [])
-            about = job_ends.get(view.key), reservation_conditions.get(view.key), (left_out or {}).get(view.key)
-            jobs.append(self._job(cluster, job, view, mine, observations, snapshot, *about))
+            trials = by_job.get(view.key, [])
+            jobs.append(self._job(cluster, view, trials, observations, snapshot, report))
         await asyncio.gather(*jobs)
         self._forget(cluster)
         self._count(cluster, observations)
@@ -100,28 +117,15 @@ class StatusWriter:
     async def _job(
         self,
         cluster: ClusterState,
-        job: HyperParamJob,
         view: JobView,
         trials: list[TrialState],
         observations: Mapping[TrialKey, Observation],
         snapshot: Snapshot,
-        end: EndJob | None,
-        reservation_condition: ReservationCondition | None,
-        left_out: str | None,
+        report: Report,
     ) -> bool:
+        job = cluster.job_by_key[view.key]
         try:
-            eta = estimate(view, snapshot)
-            status = job_status(
-                job,
-                trials,
-                observations,
-                now=cluster.now,
-                size=view.max_trials,
-                eta=eta,
-                end=end,
-                reservation_condition=reservation_condition,
-                left_out=left_out,
-            )
+            status = job_status(job, trials, observations, report.of_job(view, estimate(view, snapshot)), cluster.now)
         except Exception as error:  # an inconsistent job does not affect the others
             log.error("the status of job %s/%s was not written: %r", job.metadata.namespace, job.metadata.name, error)
             return False

@@ -5,7 +5,7 @@ It holds only the operator's own fields: server-side apply keeps the agent's apa
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,23 +27,29 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def trial_status(
-    trial: TrialState,
-    job: HyperParamJob | None,
-    observation: Observation,
-    *,
-    now: float,
-    ranking: TrialRank | None = None,
-    end: EndTrial | None = None,
-    predicted: Forecast | None = None,
-    migration: Migration | None = None,
-    rebalanced: Rebalanced | None = None,
-) -> Manifest:
-    """Return the operator's part of the status.
+@dataclass(frozen=True, slots=True)
+class TrialReport:
+    """What a reconcile decided about a trial.
 
-    `ranking`: rank and its reason; `end`: the planner ended the trial in this reconcile; `predicted`: forecast of the
-    final value while the trial runs; `migration`: its live migration; `rebalanced`: its last move by rebalancing.
+    - `ranking`: rank and its reason
+    - `end`: the planner ended the trial in this reconcile
+    - `predicted`: forecast of the final value while the trial runs
+    - `migration`: its live migration
+    - `rebalanced`: its last move by rebalancing
     """
+
+    ranking: TrialRank | None = None
+    end: EndTrial | None = None
+    predicted: Forecast | None = None
+    migration: Migration | None = None
+    rebalanced: Rebalanced | None = None
+
+
+def trial_status(
+    trial: TrialState, job: HyperParamJob | None, observation: Observation, report: TrialReport, now: float
+) -> Manifest:
+    """Return the operator's part of the status."""
+    ranking, end = report.ranking, report.end
     stored = trial.status
     phase = end.phase if end else observation.phase
     if job is not None and job.spec.gpus.per_trial == 0:
@@ -58,10 +64,10 @@ def trial_status(
     }
     if observation.disruptions is not None:
         status["disruptions"] = observation.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if migration is not None:
-        status["migration"] = migration.model_dump(mode="json", by_alias=True)
-    if rebalanced is not None:
-        status["rebalanced"] = rebalanced.model_dump(mode="json", by_alias=True)
+    if report.migration is not None:
+        status["migration"] = report.migration.model_dump(mode="json", by_alias=True)
+    if report.rebalanced is not None:
+        status["rebalanced"] = report.rebalanced.model_dump(mode="json", by_alias=True)
     if phase in FINAL:
         # a finished trial keeps its node, GPUs and last rank
         status |= _kept_fields(trial)
@@ -84,8 +90,12 @@ def trial_status(
     best = _best(trial, job)
     if best is not None:
         status["best"] = {"step": best.step, "value": best.value}
-    if predicted is not None and phase not in FINAL:
-        status["predicted"] = {"value": predicted.median, "low": predicted.low, "high": predicted.high}
+    if report.predicted is not None and phase not in FINAL:
+        status["predicted"] = {
+            "value": report.predicted.median,
+            "low": report.predicted.low,
+            "high": report.predicted.high,
+        }
     conditions = _memory_conditions(trial, observation, now)
     if phase is TrialPhase.SUCCEEDED and job is not None:
         conditions += _metrics_conditions(trial, job, status["finishedAt"])

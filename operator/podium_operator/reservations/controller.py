@@ -101,7 +101,7 @@ class ReservationController:
             if isinstance(action, RequestReservation):
                 await self._request(cluster, action, demand_by_pool[action.pool])
             else:
-                await self._change(by_name[action.lease.pool.namespace, action.lease.name], action)
+                await self._change(by_name[action.reservation.pool.namespace, action.reservation.name], action)
         wake_times = [refused.retry_at for refused in self._refused.values()]
         wake_times += [planned.wake_at] if planned.wake_at is not None else []
         self._count(reservations)

@@ -72,10 +72,10 @@ POLICIES = [
     ("nobody", "UnknownPolicy: --policy nobody: policy.name: 'nobody' is not known; choose one of: asha, best_so_far"),
     (
         "asha:",
-        "InvalidPolicySetting: --policy asha:: policy.settings: '' is no setting; write SETTING=VALUE with commas",
+        "InvalidPolicySetting: --policy asha:: policy.settings: '' is not a setting; write SETTING=VALUE",
     ),
-    ("asha:eta", "InvalidPolicySetting: --policy asha:eta: policy.settings: 'eta' is no setting; write SETTING=VALUE"),
-    ("asha:eta=\x1b[1m", "is no setting; write SETTING=VALUE"),
+    ("asha:eta", "InvalidPolicySetting: --policy asha:eta: policy.settings: 'eta' is not a setting; write SETTING=VALUE"),
+    ("asha:eta=\x1b[1m", "is not a setting; write SETTING=VALUE"),
     ("asha:eta=2,eta=3", "InvalidPolicySetting: --policy asha:eta=2,eta=3: policy.settings.eta: it is given twice"),
     ("asha:eta=x", "InvalidPolicySetting: --policy asha:eta=x: policy.settings.eta: 'x' is not a number"),
     ("asha:eta=inf", "InvalidPolicySetting: --policy asha:eta=inf: policy.settings.eta: inf is not a number"),
@@ -285,7 +285,7 @@ def test_the_heading_says_how_many_trials_are_in_no_curve(
     assert json.loads(capsys.readouterr().out)[0]["leftOut"] == left
 
 
-REAL = Path(__file__).parents[1] / "core" / "event_files"
+REAL = Path(__file__).parents[1] / "simulator" / "event_files"
 WITHOUT_EFFECT = [[], ["lines"], ["table"], ["folder"], ["lines", "table"]]
 
 

@@ -78,10 +78,10 @@ def said(made: ReservationPlan) -> list[str]:
             case RequestReservation():
                 words.append("ask")
             case ReleaseReservation():
-                words.append(f"back {action.lease.name} {action.reason}")
+                words.append(f"back {action.reservation.name} {action.reason}")
             case MarkUnneeded():
                 words.append(
-                    f"mark {action.lease.name} {'-' if action.unneeded_since is None else action.unneeded_since:}"
+                    f"mark {action.reservation.name} {'-' if action.unneeded_since is None else action.unneeded_since:}"
                 )
     return words
 
@@ -145,9 +145,9 @@ class World:
                 assert action.name not in self.leases
                 self.leases[action.name] = Reservation(action.name, POOL, S.ASKED, self.now)
             elif isinstance(action, ReleaseReservation):
-                self.free += self.leases.pop(action.lease.name).state is S.HELD
+                self.free += self.leases.pop(action.reservation.name).state is S.HELD
             else:
-                self.leases[action.lease.name] = replace(action.lease, unneeded_since=action.unneeded_since)
+                self.leases[action.reservation.name] = replace(action.reservation, unneeded_since=action.unneeded_since)
             self.changes += not isinstance(action, MarkUnneeded)
         for name, one in sorted(self.leases.items()):
             if one.state is S.ASKED and self.free:

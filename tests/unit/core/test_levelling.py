@@ -72,7 +72,7 @@ def with_one_overdue(node: str) -> Snapshot:
 
 
 GOES = [("job-1", "Requeue", "node-b")]
-ALIVE = [("job-1", "Carry", "node-b")]
+ALIVE = [("job-1", "Migrate", "node-b")]
 UNBEGUN = {"phase": P.GATED, "values": (), "gpu_seconds": 0.0}
 BOUND: dict[str, Any] = {"checkpointable": True, "checkpoint_scope": "node"}
 FIXED: dict[str, Any] = {"checkpointable": False}
@@ -152,7 +152,8 @@ def test_it_says_what_it_weighed() -> None:
     (action,) = of(sound(crowd()), Requeue)
     assert isinstance(action, Requeue)
     assert action.message == (
-        "Its GPU on node-a has 3 trials, the one on node-b 0; it saves and goes on there: about 997 s of training are "
+        "Its GPU on node-a has 3 trials, the one on node-b 0; it checkpoints and continues there: about 997 s of "
+        "training are "
         "left, the move costs 20 s."
     )
 

@@ -42,7 +42,7 @@ def test_gpus_that_other_pods_have_wholly_are_said_to_be_theirs(width: int) -> N
     gpus = [make_gpu(slots=0), make_gpu("gpu-1", slots=0)]
     made = sound(make_snapshot(jobs=[make_job(gpus_per_trial=width)], trials=[make_trial(0)], gpus=gpus))
     told = next(place.message for place in made.ranks if place.trial.name == "job-0")
-    assert told.endswith("None of 2 fitting GPUs has a share for trials: other pods have them all.")
+    assert told.endswith("None of 2 fitting GPUs has a slot for trials: other pods have them all.")
 
 
 def test_auto_creates_trials_only_for_shares() -> None:

@@ -136,7 +136,7 @@ def test_never_more_is_promised_than_there_is(
     seen = cluster(*trials, works(10), *more, free=free, strangers=strangers)
     found, made = promises(seen), sound(seen)
     left = max(0, free - strangers)
-    assert sum(found.shares.values()) + len(found.broken) == len(trials)
-    assert all(shares <= left for shares in found.shares.values())
+    assert sum(found.slots.values()) + len(found.broken) == len(trials)
+    assert all(shares <= left for shares in found.slots.values())
     newcomers = [name for name in created(made) if name not in {trial.key.name for trial in trials}]
-    assert sum(found.shares.values()) + len(targets(made)) + len(newcomers) <= left
+    assert sum(found.slots.values()) + len(targets(made)) + len(newcomers) <= left

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import `operator_builders` (there are no packages under tests)."""
+"""Lets the tests of this folder import `operator_builders` (tests have no packages)."""
 
 from __future__ import annotations
 

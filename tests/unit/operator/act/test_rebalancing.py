@@ -34,7 +34,7 @@ from podium_operator.observe.observation import observe
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.report.trial_status import trial_status
+from podium_operator.report.trial_status import TrialReport, trial_status
 from podium_operator.settings import OperatorSettings
 
 WORKS: dict[str, Any] = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
@@ -152,7 +152,7 @@ def test_a_move_is_repeated_until_the_status_shows_it_and_counted_once() -> None
     assert (told.source_node, told.target_node, told.attempt, told.count) == ("node-1", "node-2", 1, 1)
     assert one.moves_to_store(cluster) == {trial_key(cluster.trials[0]): told}, "the write was refused: once more"
     written = trial_status(
-        cluster.trials[0], JOB, observe(cluster)[trial_key(cluster.trials[0])], now=NOW, rebalanced=told
+        cluster.trials[0], JOB, observe(cluster)[trial_key(cluster.trials[0])], TrialReport(rebalanced=told), NOW
     )
     shown = suspended(rebalanced=written["rebalanced"])
     assert one.moves_to_store(shown) == {trial_key(shown.trials[0]): told}

@@ -26,8 +26,8 @@ from podium_core.schema.job import HyperParamJob
 from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.observation import observe
 from podium_operator.observe.trial_state import TrialState
-from podium_operator.report.job_status import job_status
-from podium_operator.report.trial_status import trial_status
+from podium_operator.report.job_status import JobReport, job_status
+from podium_operator.report.trial_status import TrialReport, trial_status
 
 KEY = TrialKey("lab", "sweep-0", "uid-sweep-0")
 RANKING = TrialRank(KEY, 2, "Rank", "Second of two.")
@@ -50,7 +50,7 @@ def shown(
     if pod is not None:
         objects.append(make_pod(**pod))
     observation = observe(make_cluster_state(*objects))[trial_key(trial)]
-    return trial_status(trial, owner, observation, now=NOW, ranking=ranking, end=end, predicted=predicted)
+    return trial_status(trial, owner, observation, TrialReport(ranking, end, predicted), NOW)
 
 
 def test_the_condition_that_gpu_memory_was_exceeded_is_kept() -> None:
@@ -182,7 +182,7 @@ def test_a_trial_without_gpu_is_not_ranked() -> None:
 
 def of_job(job: HyperParamJob, *trials: TrialState, size: int = 3, **how: Any) -> dict[str, Any]:
     observations = observe(make_cluster_state(job, *trials))
-    return job_status(job, trials, observations, now=NOW, size=size, **how)
+    return job_status(job, trials, observations, JobReport(size, **how), NOW)
 
 
 def test_a_prediction_is_shown_until_the_trial_has_ended() -> None:

@@ -14,15 +14,14 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Requeue, WriteRunQueues
 from podium_core.domain.snapshot import JobKey
-from podium_operator.act.actuator import Actuator
-from podium_operator.act.awaiting_final_report import FinalReportWait
+from podium_operator.act.actuator import Actuator, FinalReportWait
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import observe
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.report.status_writer import StatusWriter
+from podium_operator.report.status_writer import Report, StatusWriter
 from podium_operator.settings import OperatorSettings
 
 
@@ -92,9 +91,7 @@ def test_a_status_is_written_for_exactly_this_object(
     cluster = make_cluster_state(job, trial)
     observations = observe(cluster)
     status_writer = StatusWriter(cast(Api, wire), 1.0, Metrics())
-    asyncio.run(
-        status_writer.write(cluster, observations, build_snapshot(cluster, observations), {}, {}, {}, {}, {}, {})
-    )
+    asyncio.run(status_writer.write(cluster, observations, build_snapshot(cluster, observations), Report()))
     assert wire.versions() == {"HyperParamTrial": "8", "HyperParamJob": "7"}
     assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next reconcile retries"
 
@@ -105,9 +102,7 @@ def test_a_status_that_cannot_be_written_does_not_affect_the_others(caplog: pyte
     cluster = make_cluster_state(wrong, good)
     observations = observe(cluster)
     status_writer = StatusWriter(cast(Api, wire), 1.0, Metrics())
-    asyncio.run(
-        status_writer.write(cluster, observations, build_snapshot(cluster, observations), {}, {}, {}, {}, {}, {})
-    )
+    asyncio.run(status_writer.write(cluster, observations, build_snapshot(cluster, observations), Report()))
     assert [body["metadata"]["name"] for verb, _, body in wire.calls if verb == "status"] == ["sweep"]
     assert "status of job lab/wrong was not written" in caplog.text
 

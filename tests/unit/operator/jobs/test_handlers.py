@@ -13,8 +13,7 @@ from operator_builders import job_manifest, moment
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, EVENTS, JOBS, Resource
 from podium_operator.jobs.finalizers import FINALIZER
-from podium_operator.jobs.handlers import _accept
-from podium_operator.jobs.unreadable import release_unreadable
+from podium_operator.jobs.handlers import _accept, release_unreadable
 
 CHECKPOINT = {"path": "/c", "volume": {"claimName": "runs"}}
 

@@ -1,4 +1,4 @@
-"""Cluster states in which a trial migrates from node-1 to node-2. Used by test_migration*.py."""
+"""Cluster states in which a trial migrates from node-1 to node-2. Used by act/test_migration*.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podium_core.domain.actions import Migrate
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.trial import Migration
-from podium_operator.act.migration import migrations_to_store
+from podium_operator.act.migration import MigrationNews, migrations_to_store
 from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import observe
 from podium_operator.observe.pod_state import PodState, parse_pod
@@ -73,8 +73,9 @@ def cluster(
 
 def after(seen: ClusterState, *actions: Migrate, refused: str | None = None) -> Migration | None:
     key = trial_key(seen.trials[0])
-    said = {} if refused is None else {key: refused}
-    return migrations_to_store(seen, observe(seen), {action.trial: action for action in actions}, said).get(key)
+    refusals = {} if refused is None else {key: refused}
+    news = MigrationNews({action.trial: action for action in actions}, refusals)
+    return migrations_to_store(seen, observe(seen), news).get(key)
 
 
 def let_in(seconds: float) -> dict[str, Any]:

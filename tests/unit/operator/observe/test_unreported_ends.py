@@ -14,10 +14,9 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, trial_key
-from podium_operator.observe.observation import Observation, observe
+from podium_operator.observe.observation import Observation, observe, unreported_ends
 from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.observe.unreported_ends import unreported_ends
-from podium_operator.report.status_writer import StatusWriter
+from podium_operator.report.status_writer import Report, StatusWriter
 
 FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}
 TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
@@ -61,7 +60,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool, list[tuple[s
     ("evicted, saved", {"phase": "Running"}, SAVED, False, [("PodDisrupted", "(EvictionByEvictionAPI), and its")]),
     ("and gone", {"phase": "Running"}, SAVED, True, [("PodDisrupted", "(EvictionByEvictionAPI), and its")]),
     ("gone before it ended", {"phase": "Running"}, {**LEAVES, "conditions": TAKEN}, True,
-     [("PodDisrupted", "(EvictionByEvictionAPI); a new one")]),
+     [("PodDisrupted", "(EvictionByEvictionAPI); a new pod")]),
     ("deleted", {"phase": "Running"}, LEAVES, True, [("PodDeleted", "was deleted")]),
     ("Podium's doing", {"phase": "Running", "reason": "Preempted"}, LEAVES, True, [("Preempted", "was deleted")]),
     ("unknown", {"phase": "Suspended"}, None, True, [("PodDeleted", "was deleted")]),
@@ -114,8 +113,6 @@ def test_an_unreported_end_is_recorded_once(refusals: int) -> None:
     cluster, _ = after({"phase": "Running"}, SAVED, gone=True)
     observations, status_writer = observe(cluster), StatusWriter(cast(Api, wire), 1.0, Metrics())
     for written in range(3):
-        asyncio.run(
-            status_writer.write(cluster, observations, build_snapshot(cluster, observations), {}, {}, {}, {}, {}, {})
-        )
-        requeues = [said for said in wire.told if said.startswith("TrialRequeued: PodDisrupted: The cluster took")]
+        asyncio.run(status_writer.write(cluster, observations, build_snapshot(cluster, observations), Report()))
+        requeues = [said for said in wire.told if said.startswith("TrialRequeued: PodDisrupted: The cluster ended")]
         assert len(requeues) == (written >= refusals)

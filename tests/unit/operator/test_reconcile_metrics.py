@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from operator_builders import make_cluster_state, make_job, make_node, make_trial
 
-import podium_operator.guarded_plan
+import podium_operator.reconciler
 from podium_cluster.client import Api
 from podium_core.domain.actions import LazyRanks, TrialRank
 from podium_operator.act.actuator import Actuator
@@ -55,7 +55,7 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
             under_way.append("")
 
     read: list[str] = []
-    real = podium_operator.guarded_plan.plan
+    real = podium_operator.reconciler.plan
 
     def plan(snapshot: Any) -> Any:
         decided = real(snapshot)
@@ -67,7 +67,7 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
 
         return type(decided)(decided.actions, LazyRanks(ranks), decided.wake_at)
 
-    monkeypatch.setattr(podium_operator.guarded_plan, "plan", plan)
+    monkeypatch.setattr(podium_operator.reconciler, "plan", plan)
     metrics.part_seconds = cast(Any, Parts())
     actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics)
     status_writer, reservation_controller = (

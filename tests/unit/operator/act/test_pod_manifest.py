@@ -11,7 +11,7 @@ from operator_builders import make_trial as trial_of
 from pod_manifests import RULES, pod, template, variables
 
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
-from podium_operator.act.memory_retry import smallest_whole_gpu
+from podium_operator.act.actuator import smallest_whole_gpu
 from podium_operator.act.pod_manifest import PodRules, WholeGpu, make_pod, make_trial
 
 

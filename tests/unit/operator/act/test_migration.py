@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from carrying_builders import (
+from migration_builders import (
     ALIVE,
     ARRIVES,
     IMAGE,
@@ -33,7 +33,7 @@ from podium_core.domain.actions import CreatePod, Migrate
 from podium_core.domain.migration import CONTAINER_CHECKPOINT, MigrationPhase
 from podium_core.planning.planner import plan
 from podium_core.planning.promised_slots import promises
-from podium_operator.act.migration import annotation_changes, migration_of_attempt, migrations_to_store
+from podium_operator.act.migration import MigrationNews, annotation_changes, migration_of_attempt, migrations_to_store
 from podium_operator.act.pod_manifest import PodRules, make_pod
 from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import observe
@@ -274,8 +274,8 @@ def test_a_migration_whose_slot_was_taken_fails_and_the_trial_stays() -> None:
     for there, phase, code in ((seen.nodes[1], "ImagePushed", ""), (full, "Failed", "TargetFull")):
         now = replace(seen, nodes=(seen.nodes[0], there))
         snapshot = build_snapshot(now, observe(now))
-        crowded_out = promises(snapshot).broken
-        stored = migrations_to_store(now, observe(now), {}, {}, (), crowded_out)[trial_key(now.trials[0])]
+        news = MigrationNews(slots_taken=promises(snapshot).broken)
+        stored = migrations_to_store(now, observe(now), news)[trial_key(now.trials[0])]
         assert (stored.phase.value, stored.code) == (phase, code)
         assert bool([action for action in plan(snapshot).actions if isinstance(action, CreatePod)]) is (
             there is not full

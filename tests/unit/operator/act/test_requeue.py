@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from operator_builders import ended, make_cluster_state, make_job, make_node, make_pod, make_trial, pod_payload
 
-import podium_operator.guarded_plan
+import podium_operator.reconciler
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
 from podium_core.domain.actions import LazyRanks, Plan, Requeue, TrialRank
@@ -57,7 +57,7 @@ def test_a_pod_that_was_not_deleted_is_not_reported_as_requeued(
     monkeypatch.setattr(caches, "cluster_state", lambda: make_cluster_state(make_job(), trial, pod, make_node()))
     go, stand = Requeue(key, "NodeDraining", "The node drains."), TrialRank(key, 1, "GPURetained", "It keeps its GPU.")
     monkeypatch.setattr(
-        podium_operator.guarded_plan, "plan", lambda _: Plan((go,), LazyRanks(lambda: iter((stand,))), None)
+        podium_operator.reconciler, "plan", lambda _: Plan((go,), LazyRanks(lambda: iter((stand,))), None)
     )
     actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics)
     status_writer, reservation_controller = (

@@ -13,14 +13,13 @@ from operator_builders import make_cluster_state, make_job, make_trial
 
 from podium_core.domain.actions import CreateTrial
 from podium_core.schema.job import HyperParamJob
-from podium_operator.act.actuator import Actuator
+from podium_operator.act.actuator import Actuator, trial_results
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
 from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.searchers.base import Proposal, TrialResult
 from podium_operator.searchers.random import RandomSearcher
 from podium_operator.searchers.registry import SEARCHERS
-from podium_operator.searchers.results import trial_results
 from podium_operator.settings import OperatorSettings
 
 LR = {"name": "lr", "min": 1e-4, "max": 1.0, "scale": "log"}

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from carrying_builders import IMAGE, OLD, PUSHED, cluster, pod, way
+from migration_builders import IMAGE, OLD, PUSHED, cluster, pod, way
 from operator_builders import NOW, carry_out
 
 from podium_cluster.client import Api, ApiError
@@ -16,7 +16,7 @@ from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import Migration
 from podium_operator.act.actuator import Actuator
-from podium_operator.act.migration import migrations_to_store
+from podium_operator.act.migration import MigrationNews, migrations_to_store
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.jobs.events import EventRecorder
 from podium_operator.metrics import Metrics
@@ -24,7 +24,7 @@ from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.observation import observe
 from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.report.trial_status import trial_status
+from podium_operator.report.trial_status import TrialReport, trial_status
 from podium_operator.settings import OperatorSettings
 
 NEW_POD = pod(1, migrated=True)
@@ -107,7 +107,7 @@ def test_an_unanswered_creation_of_the_new_pod_does_not_end_the_migration(
     assert actuator.refused_migrations() == {}
     assert key in actuator.refused(), "after a pause"
     nowhere = cluster(pod(), target=False, **PUSHED)
-    stored = migrations_to_store(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
+    stored = migrations_to_store(nowhere, observe(nowhere), MigrationNews(sent=actuator.sent())).get(key)
     assert stored is not None
     assert stored.phase is MigrationPhase.IMAGE_PUSHED, "the migration fails once the pod surely does not exist"
 
@@ -152,7 +152,8 @@ def test_a_migration_is_stored_and_recorded_once(before: str | None, now: str, t
     wire = Wire()
     seen = cluster(pod(), **(way(before) if before else {}))
     stored = Migration.model_validate(way(now, code="RestoreDisabled", message="no")["migration"])
-    status = trial_status(seen.trials[0], seen.jobs[0], next(iter(observe(seen).values())), now=NOW, migration=stored)
+    observation = next(iter(observe(seen).values()))
+    status = trial_status(seen.trials[0], seen.jobs[0], observation, TrialReport(migration=stored), NOW)
     assert Migration.model_validate(status["migration"]) == stored
     asyncio.run(EventRecorder(cast(Api, wire)).migration_changed(seen.trials[0], status))
     assert [body["reason"] for _, body in wire.calls] == told

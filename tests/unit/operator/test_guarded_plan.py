@@ -16,17 +16,16 @@ from podium_core.domain.actions import CreateTrial
 from podium_core.domain.snapshot import JobView, Snapshot
 from podium_core.policies.slaq import Slaq
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
-from podium_operator import guarded_plan as deciding
+from podium_operator import reconciler as reconciler_module
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
-from podium_operator.guarded_plan import plan_guarded, predict
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.reconciler import Reconciler
+from podium_operator.reconciler import Reconciler, plan_guarded, predict
 from podium_operator.report.status_writer import StatusWriter
 from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
@@ -52,7 +51,7 @@ def test_the_other_jobs_are_planned_for(monkeypatch: pytest.MonkeyPatch, caplog:
 
 
 def test_the_other_jobs_are_predicted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    real = deciding.predictions
+    real = reconciler_module.predictions
 
     def predictions(job: JobView, snapshot: Snapshot) -> Any:
         if job.key.name == "broken":
@@ -63,7 +62,7 @@ def test_the_other_jobs_are_predicted(monkeypatch: pytest.MonkeyPatch, caplog: p
     trials = [make_trial(0, job=job.key.name, values=[0.1, 0.2, 0.3]) for job in jobs]
     snapshot = make_snapshot(jobs=jobs, trials=trials)
     assert len(predict(snapshot)[0]) == 2
-    monkeypatch.setattr(deciding, "predictions", predictions)
+    monkeypatch.setattr(reconciler_module, "predictions", predictions)
     found, failed = predict(snapshot)
     assert (list(found), failed) == ([trials[1].key], 1)
     assert "broken: the final values of its trials could not be predicted" in caplog.text
