@@ -26,7 +26,7 @@ from pathlib import Path
 from checkpoint_sharing import Shared, share
 from checkpoint_site import ROOT, CudaNode, container, driver
 
-from podium_agent.observe.cgroups import Freezer, Frost
+from podium_agent.observe.cgroups import Freezer, FreezerState
 from podium_agent.schedule.memory_ledger import Footprint, shortfall
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -52,7 +52,7 @@ def bare(cuda: CudaDriver, pid: int, freezer: Freezer) -> tuple[float, float]:
     cuda.lock(pid, 5.0)
     cuda.checkpoint(pid)
     freezer.ask(True)
-    while freezer.frost() is not Frost.FROZEN:
+    while freezer.frost() is not FreezerState.FROZEN:
         pass
     middle = time.perf_counter()
     freezer.ask(False)

@@ -4,10 +4,10 @@
 
 In one process: no socket, no kube-scheduler, no KWOK (those come on top: bench_scheduler.py). For each pod filter is
 asked about all nodes and prioritize about those that filter hands on, both as bytes of HTTP to the connection's own
-protocol (`lane`). Then the pod is placed on the best node: a watch event that the caches take in, outside the timed
-part, with one heartbeat and one new status of a GPUNode, so that something has changed before each pod. `floor`: what
-json.loads and json.dumps alone take for the same bodies. Writes benchmarks/results/bench-extender.md and .png, prints
-RESULT {json}.
+protocol (`fast_path_protocol`). Then the pod is placed on the best node: a watch event outside the timed part, with
+one heartbeat and one new status of a GPUNode, so that something has changed before each pod. `floor`: what json.loads
+and json.dumps alone take for the same bodies. Writes benchmarks/results/bench-extender.md and .png, prints RESULT
+{json}.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
 from podium_core.placement.registry import DEFAULT, placement_policy
-from podium_extender.main import when_warm
+from podium_extender.main import prepare_when_synced
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Front
-from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.state.soft_preferences import Preferences
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.state.soft_preferences import SoftPreferences
 from podium_extender.state.trials import parse_trial
-from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.decisions import NodeEvaluator
 
 SIZES = (100, 1000, 5000)
 TRIALS_THERE = (100, 1000, 10_000)  # at 1,000 nodes
@@ -89,18 +89,18 @@ class Cluster:
         api, room = cast(Api, self.live), self.crowd.room()
         own = WatchCache(api, PODS, parse_pod)
         others = [room.caches["other pods"]] if asked.others else []
-        self.telemetry = Telemetry(
+        self.telemetry = NodeCache(
             WatchCache(api, GPUNODES, parse_gpunode),
             own,
             WatchCache(api, LEASES, Heartbeats(time.time).parse, namespace="podium-system"),
             WatchCache(api, TRIALS, parse_trial),
             namespace="podium-system",
             clock=time.time,
-            room=room if asked.others else None,
-            preferences=Preferences(room.caches["nodes"], [own, *others]),
+            free_cpus=room if asked.others else None,
+            preferences=SoftPreferences(room.caches["nodes"], [own, *others]),
         )
-        judge = Judge(placement_policy(asked.policy), 1e9)
-        self.connection = Connection(Front(self.telemetry, Metrics(), judge, body_limit=2**26, max_requests=32))
+        judge = NodeEvaluator(placement_policy(asked.policy), 1e9)
+        self.connection = Connection(Endpoint(self.telemetry, Metrics(), judge, body_limit=2**26, max_requests=32))
         self.watches: list[asyncio.Task[None]] = []
 
     def gpunode(self, name: str) -> Json:
@@ -109,10 +109,10 @@ class Cluster:
     async def warm(self) -> float:
         """MB that the process grew by with nodes and pods of others."""
         self._watch(self.telemetry.caches)
-        await when_warm(self.telemetry, self.telemetry.caches.values())
+        await prepare_when_synced(self.telemetry, self.telemetry.caches.values())
         before = _resident()
-        self._watch(self.telemetry.more_caches)
-        await when_warm(self.telemetry, self.telemetry.more_caches.values())
+        self._watch(self.telemetry.optional_caches)
+        await prepare_when_synced(self.telemetry, self.telemetry.optional_caches.values())
         return _resident() - before
 
     def _watch(self, caches: Mapping[str, WatchCache[object]]) -> None:

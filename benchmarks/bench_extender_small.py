@@ -26,11 +26,11 @@ from podium_cluster.watch import WatchCache
 from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Front
-from podium_extender.server.fast_path import lane
-from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.server.fast_path import fast_path_protocol
+from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
-from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.decisions import NodeEvaluator
 
 NODES = ("node-a", "node-b")
 NAGLE_MS = 40.0
@@ -68,7 +68,7 @@ def milliseconds(port: int, path: str, body: bytes, calls: int) -> list[float]:
 
 async def measure(calls: int) -> dict[str, float]:
     api = cast(Api, TwoNodes())
-    telemetry = Telemetry(
+    telemetry = NodeCache(
         WatchCache(api, GPUNODES, parse_gpunode),
         WatchCache(api, PODS, parse_pod),
         WatchCache(api, LEASES, Heartbeats(time.time).parse),
@@ -77,14 +77,16 @@ async def measure(calls: int) -> dict[str, float]:
         clock=time.time,
     )
     watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
-    front = Front(telemetry, Metrics(), Judge(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32)
+    front = Endpoint(telemetry, Metrics(), NodeEvaluator(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32)
     app = create_app(front)
 
     @app.post("/empty")
     async def empty() -> Response:
         return Response(b"{}", media_type="application/json")
 
-    server = uvicorn.Server(uvicorn.Config(app, port=0, http=lane(front), log_level="warning", access_log=False))
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=0, http=fast_path_protocol(front), log_level="warning", access_log=False)
+    )
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn offers no event
         await asyncio.sleep(0.01)

@@ -30,10 +30,10 @@ from podium_cluster.watch import WatchCache
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Front
-from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
-from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.decisions import NodeEvaluator
 
 PARTS = 10
 MOST_GROWTH = 4 * 2**20
@@ -44,7 +44,7 @@ async def bombard(bodies: int) -> tuple[Counter[str], list[int]]:
     nodes = json.loads((GOLDEN / "gpunodes.json").read_text())["filter"]
     sitting = json.loads((GOLDEN / "trials.json").read_text())
     live = Live({GPUNODES: nodes, PODS: sitting["pods"], LEASES: [], TRIALS: sitting["trials"]})
-    telemetry = Telemetry(
+    telemetry = NodeCache(
         WatchCache(live, GPUNODES, parse_gpunode),  # type: ignore[arg-type]
         WatchCache(live, PODS, parse_pod),  # type: ignore[arg-type]
         WatchCache(live, LEASES, Heartbeats(time.time).parse),  # type: ignore[arg-type]
@@ -55,7 +55,9 @@ async def bombard(bodies: int) -> tuple[Counter[str], list[int]]:
     watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
     await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
     app = create_app(
-        Front(telemetry, Metrics(), Judge(placement_policy(DEFAULT), 60.0), body_limit=2**20, max_requests=32)
+        Endpoint(
+            telemetry, Metrics(), NodeEvaluator(placement_policy(DEFAULT), 60.0), body_limit=2**20, max_requests=32
+        )
     )
     chance, true = random.Random(6), recorded()
     seen: Counter[str] = Counter()

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from control_plane import open_world
-from extender_world import World, now
+from control_plane import open_setup
+from extender_setup import ExtenderSetup, now
 from openb_replay import Arrival, Trace, arrivals, read_trace
 
 from podium_cluster.client import Api
@@ -38,7 +38,7 @@ from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.node_cache import parse_gpunode
 from podium_extender.state.views import Views
-from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.decisions import NodeEvaluator
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results" / "bench-openb-cluster.md"
@@ -86,36 +86,36 @@ async def add_nodes(api: Api, nodes: Sequence[NodeView], memory: Sequence[int]) 
     await asyncio.gather(*(add(node, size) for node, size in zip(nodes, memory, strict=True)))
 
 
-def pod(world: World, name: str, need: PodNeed, mebibytes: int) -> dict[str, Any]:
+def pod(setup: ExtenderSetup, name: str, need: PodNeed, mebibytes: int) -> dict[str, Any]:
     share = {"podium.dev/gpu": str(need.gpus)}
     requests = share | {"cpu": f"{need.cpu}m", "memory": f"{mebibytes}Mi"}
     annotations = {"podium.dev/gpu-memory": str(need.memory)}
     container = {"name": "c", "image": "none", "resources": {"requests": requests, "limits": share}}
-    metadata = {"name": name, "namespace": world.namespace, "annotations": annotations}
-    return {"metadata": metadata, "spec": spec(world, container)}
+    metadata = {"name": name, "namespace": setup.namespace, "annotations": annotations}
+    return {"metadata": metadata, "spec": spec(setup, container)}
 
 
-def spec(world: World, container: Mapping[str, Any]) -> dict[str, Any]:
-    return {"schedulerName": world.scheduler, "containers": [container], "tolerations": [{"operator": "Exists"}]}
+def spec(setup: ExtenderSetup, container: Mapping[str, Any]) -> dict[str, Any]:
+    return {"schedulerName": setup.scheduler, "containers": [container], "tolerations": [{"operator": "Exists"}]}
 
 
-async def awake(api: Api, world: World, version: str) -> None:
+async def awake(api: Api, setup: ExtenderSetup, version: str) -> None:
     """The scheduler has listed everything: it places a pod that takes nothing."""
-    metadata = {"name": FIRST, "namespace": world.namespace}
-    await api.create(PODS, {"metadata": metadata, "spec": spec(world, {"name": "c", "image": "none"})}, manager="bench")
-    watch = api.watch(PODS, world.namespace, version=version, labels=None, fields=f"metadata.name={FIRST}", seconds=60)
+    metadata = {"name": FIRST, "namespace": setup.namespace}
+    await api.create(PODS, {"metadata": metadata, "spec": spec(setup, {"name": "c", "image": "none"})}, manager="bench")
+    watch = api.watch(PODS, setup.namespace, version=version, labels=None, fields=f"metadata.name={FIRST}", seconds=60)
     async for event in watch:
         if event["object"]["spec"].get("nodeName"):
             return
     raise SystemExit(f"{FIRST} was not bound within a minute")
 
 
-async def add_crowd(api: Api, world: World, pods: Sequence[Arrival]) -> None:
+async def add_crowd(api: Api, setup: ExtenderSetup, pods: Sequence[Arrival]) -> None:
     """So many pods like these, behind a gate, that those to be placed do not change what is typical."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def add(name: str, need: PodNeed, size: int) -> None:
-        waiting = pod(world, name, need, size)
+        waiting = pod(setup, name, need, size)
         waiting["spec"]["schedulingGates"] = [{"name": "podium.dev/bench"}]
         async with room:
             await api.create(PODS, waiting, manager="bench")
@@ -124,27 +124,27 @@ async def add_crowd(api: Api, world: World, pods: Sequence[Arrival]) -> None:
     await asyncio.gather(*(add(*one) for one in crowd))
 
 
-async def add_pods(api: Api, world: World, pods: Sequence[Arrival]) -> list[str]:
+async def add_pods(api: Api, setup: ExtenderSetup, pods: Sequence[Arrival]) -> list[str]:
     """Their uids. kube-scheduler takes pods in the order in which it sees them come."""
     uids: list[str] = []
     for number, one in enumerate(pods):
-        made = await api.create(PODS, pod(world, f"pod-{number:05d}", *one), manager="bench")
+        made = await api.create(PODS, pod(setup, f"pod-{number:05d}", *one), manager="bench")
         uids.append(made["metadata"]["uid"])
     return uids
 
 
-async def place(api: Api, world: World, pods: Sequence[Arrival]) -> tuple[list[str], list[str], float]:
+async def place(api: Api, setup: ExtenderSetup, pods: Sequence[Arrival]) -> tuple[list[str], list[str], float]:
     """The pods' uids and their nodes, in the order of arrival, and pods a second from the first to the last binding."""
-    await asyncio.to_thread(world.start_extender)
-    await asyncio.to_thread(world.extender_knows, "")  # with the first question it looks at what is typical
-    version = (await api.list(PODS, world.namespace))["metadata"]["resourceVersion"]
+    await asyncio.to_thread(setup.start_extender)
+    await asyncio.to_thread(setup.extender_knows, "")  # with the first question it looks at what is typical
+    version = (await api.list(PODS, setup.namespace))["metadata"]["resourceVersion"]
     # a timeout on a machine that does much else would put the pod behind others
-    await asyncio.to_thread(world.start_scheduler, patience="30s")
-    await awake(api, world, version)
-    adding = asyncio.create_task(add_pods(api, world, pods))
+    await asyncio.to_thread(setup.start_scheduler, patience="30s")
+    await awake(api, setup, version)
+    adding = asyncio.create_task(add_pods(api, setup, pods))
     nodes: dict[str, str] = {}
     times: list[float] = []
-    watch = api.watch(PODS, world.namespace, version=version, labels=None, fields=None, seconds=550)
+    watch = api.watch(PODS, setup.namespace, version=version, labels=None, fields=None, seconds=550)
     async for event in watch:
         name, node = event["object"]["metadata"]["name"], event["object"]["spec"].get("nodeName")
         if node and name.startswith("pod-") and name not in nodes:
@@ -156,9 +156,9 @@ async def place(api: Api, world: World, pods: Sequence[Arrival]) -> tuple[list[s
         raise SystemExit(f"{len(nodes)} of {len(pods)} pods were bound within the watch")
     uids = await adding
     for process in ("scheduler", "extender"):
-        world.kill(process)
+        setup.kill(process)
     for name in (FIRST, *nodes):
-        await api.delete(PODS, name, world.namespace, grace_seconds=0)
+        await api.delete(PODS, name, setup.namespace, grace_seconds=0)
     return uids, [nodes[name] for name in sorted(nodes)], (len(times) - 1) / (times[-1] - times[0])
 
 
@@ -166,7 +166,7 @@ def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[s
     """The same, one pod after another."""
     told: dict[str, tuple[GpuReading, ...]] = {node.name: parse_gpunode(gpunode(node)).gpus for node in trace.nodes}
     views = Views(replace(node, gpus=told[node.name]) for node in trace.nodes)
-    judge = Judge(placement_policy(policy), 1.0)
+    judge = NodeEvaluator(placement_policy(policy), 1.0)
     names = np.array([node.name for node in trace.nodes])
     row = {name: i for i, name in enumerate(names.tolist())}
     cpu, memory = np.array([node.cpu_free for node in trace.nodes]), np.array(trace.memory)
@@ -187,10 +187,10 @@ def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[s
     return found
 
 
-def measure(world: World, trace: Trace, pods: Sequence[Arrival], policy: str, weight: int) -> Outcome:
-    world.values = f"scheduler.weight={weight},extender.placement={policy}"
+def measure(setup: ExtenderSetup, trace: Trace, pods: Sequence[Arrival], policy: str, weight: int) -> Outcome:
+    setup.values = f"scheduler.weight={weight},extender.placement={policy}"
     os.environ["PODIUM_PLACEMENT"] = policy
-    uids, nodes, rate = world.api(lambda api: place(api, world, pods))
+    uids, nodes, rate = setup.api(lambda api: place(api, setup, pods))
     expected = library(policy, trace, pods, uids)
     other = [i for i, (ours, theirs) in enumerate(zip(expected, nodes, strict=True)) if ours != theirs]
     first = f"{other[0]} ({pods[other[0]][0].gpus} GPUs)" if other else "-"
@@ -226,11 +226,11 @@ def main() -> None:
     pods = [(need, size) for need, size in coming if need.gpus > 0][: options.pods]
     outcomes: list[Outcome] = []
     results = RESULTS if options.weight == WEIGHT else RESULTS.with_stem(f"{RESULTS.stem}-weight-{options.weight}")
-    with open_world() as world:
-        world.api(lambda api: add_nodes(api, trace.nodes, trace.memory))
-        world.api(lambda api: add_crowd(api, world, pods))
+    with open_setup() as setup:
+        setup.api(lambda api: add_nodes(api, trace.nodes, trace.memory))
+        setup.api(lambda api: add_crowd(api, setup, pods))
         for policy in options.policies.split(","):
-            outcomes.append(measure(world, trace, pods, policy, options.weight))
+            outcomes.append(measure(setup, trace, pods, policy, options.weight))
             print(outcomes[-1], flush=True)
             results.write_text(page(outcomes, options.weight), encoding="utf-8")
     told: Mapping[str, int] = {one.policy: one.same for one in outcomes}

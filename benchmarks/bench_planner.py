@@ -22,7 +22,7 @@ from time import process_time
 
 import numpy as np
 
-from podium_cluster.garbage_collection import settle_memory
+from podium_cluster.garbage_collection import tune_garbage_collector
 from podium_core.domain.actions import Plan, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
@@ -112,7 +112,7 @@ def _grown(trial: TrialView, now: float, random: np.random.Generator) -> TrialVi
 def measure(gpus: int, jobs: int, policy: str, ticks: int) -> Measured:
     random = np.random.default_rng(1)
     snapshot = cluster(gpus, jobs, policy)
-    settle_memory()  # as the operator does once its caches are filled
+    tune_garbage_collector()  # as the operator does once its caches are filled
     seconds = []
     for _ in range(ticks + 1):
         start = process_time()

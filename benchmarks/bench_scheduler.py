@@ -33,13 +33,13 @@ from pathlib import Path
 import httpx
 import matplotlib
 import numpy as np
-from control_plane import open_world
-from extender_world import TRIAL_LABEL, World, free_port, now
+from control_plane import open_setup
+from extender_setup import TRIAL_LABEL, ExtenderSetup, free_port, now
 from made_up import gpunode
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, NODES, PODS
-from podium_extender.verbs.top_k import SCORED
+from podium_extender.verbs.node_selection import SCORED_NODES
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -88,7 +88,7 @@ def turns_at(nodes: int) -> int:
     return max(2, min(6, 600 // nodes))
 
 
-async def add_nodes(api: Api, world: World, first: int, last: int) -> None:
+async def add_nodes(api: Api, setup: ExtenderSetup, first: int, last: int) -> None:
     chance = np.random.default_rng(first)
     room = asyncio.Semaphore(AT_ONCE)
     amounts = {"cpu": "128", "memory": "1Ti", "pods": "110", "podium.dev/gpu": str(SHARES)}
@@ -104,40 +104,40 @@ async def add_nodes(api: Api, world: World, first: int, last: int) -> None:
             seen = {"updatedAt": now(), "gpus": gpus}
             await api.apply_status(GPUNODES, {"metadata": {"name": name}, "status": seen}, manager="podium-agent")
 
-    await asyncio.gather(*(add(world.node(f"{i:05d}")) for i in range(first, last)))
+    await asyncio.gather(*(add(setup.node(f"{i:05d}")) for i in range(first, last)))
 
 
-async def add_pods(api: Api, world: World, names: Sequence[str]) -> None:
+async def add_pods(api: Api, setup: ExtenderSetup, names: Sequence[str]) -> None:
     room = asyncio.Semaphore(AT_ONCE)
     share = {"podium.dev/gpu": "1"}
     container = {"name": "c", "image": "none", "resources": {"requests": share | {"cpu": "1"}, "limits": share}}
     # no kubelet keeps the nodes ready
-    spec = {"schedulerName": world.scheduler, "containers": [container], "tolerations": [{"operator": "Exists"}]}
+    spec = {"schedulerName": setup.scheduler, "containers": [container], "tolerations": [{"operator": "Exists"}]}
 
     async def add(name: str) -> None:
         async with room:
-            metadata = {"name": name, "namespace": world.namespace, "labels": {TRIAL_LABEL: name}}
+            metadata = {"name": name, "namespace": setup.namespace, "labels": {TRIAL_LABEL: name}}
             pod = {"metadata": metadata, "spec": spec}
             await api.create(PODS, pod, manager="bench")
 
     await asyncio.gather(*(add(name) for name in names))
 
 
-async def rate(api: Api, world: World, pods: int, *, with_extender: bool, port: int | None = None) -> float:
+async def rate(api: Api, setup: ExtenderSetup, pods: int, *, with_extender: bool, port: int | None = None) -> float:
     """Pods per second between the first and the last binding, as a watch sees them. `port`: of an extender that is not
     ours.
     """
     names = [f"pod-{i}" for i in range(pods)]
-    await add_pods(api, world, names)
-    version = (await api.list(PODS, world.namespace))["metadata"]["resourceVersion"]
+    await add_pods(api, setup, names)
+    version = (await api.list(PODS, setup.namespace))["metadata"]["resourceVersion"]
     other = {"urlPrefix": f"http://127.0.0.1:{port}"} if port else {}
-    world.start_scheduler(with_extender=with_extender, calls_per_second=CALLS_PER_SECOND, **other)
+    setup.start_scheduler(with_extender=with_extender, calls_per_second=CALLS_PER_SECOND, **other)
     bound: dict[str, float] = {}
     until = time.monotonic() + LONGEST
     while len(bound) < pods:  # the server closes a watch whose reader is slower than its events
         if time.monotonic() > until:
             raise SystemExit(f"{len(bound)} of {pods} pods were bound within {LONGEST:g} s")
-        watch = api.watch(PODS, world.namespace, version=version, labels=None, fields=None, seconds=60)
+        watch = api.watch(PODS, setup.namespace, version=version, labels=None, fields=None, seconds=60)
         async for event in watch:
             pod = event["object"]
             version = pod["metadata"]["resourceVersion"]
@@ -145,22 +145,22 @@ async def rate(api: Api, world: World, pods: int, *, with_extender: bool, port: 
                 bound.setdefault(pod["metadata"]["name"], time.monotonic())
             if len(bound) == pods:
                 break
-    world.kill("scheduler")
+    setup.kill("scheduler")
     for name in names:
-        await api.delete(PODS, name, world.namespace, grace_seconds=0)
+        await api.delete(PODS, name, setup.namespace, grace_seconds=0)
     return (pods - 1) / (max(bound.values()) - min(bound.values()))
 
 
-def milliseconds(world: World) -> tuple[float, float]:
+def milliseconds(setup: ExtenderSetup) -> tuple[float, float]:
     """So far: seconds in filter and prioritize, and how many pods that was for."""
-    found = request_seconds(world)
+    found = request_seconds(setup)
     spent = sum(found[f'_sum{{verb="{verb}"}}'] for verb in VERBS)
     return 1000 * spent, found['_count{verb="filter"}']
 
 
-def p99(world: World) -> float:
+def p99(setup: ExtenderSetup) -> float:
     """Milliseconds that 99 of 100 requests did not exceed, filter and prioritize added; bounds of buckets."""
-    found, bounds = request_seconds(world), 0.0
+    found, bounds = request_seconds(setup), 0.0
     for verb in VERBS:
         below = {
             float(key.partition('le="')[2].partition('"')[0]): count
@@ -171,10 +171,10 @@ def p99(world: World) -> float:
     return 1000 * bounds
 
 
-def request_seconds(world: World) -> dict[str, float]:
+def request_seconds(setup: ExtenderSetup) -> dict[str, float]:
     """The extender's histogram of requests: what is behind its name on a line of /metrics, and the figure there."""
     name = "podium_extender_request_seconds"
-    page = httpx.get(f"http://127.0.0.1:{world.health_port}/metrics", timeout=10).text
+    page = httpx.get(f"http://127.0.0.1:{setup.health_port}/metrics", timeout=10).text
     lines = (line.removeprefix(name).rsplit(" ", 1) for line in page.splitlines() if line.startswith(name))
     return {key: float(value) for key, value in lines}
 
@@ -190,25 +190,25 @@ def on(cores: set[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def cpu_seconds(world: World) -> float:
+def cpu_seconds(setup: ExtenderSetup) -> float:
     """Of the extender's process so far, in user and kernel."""
-    fields = Path(f"/proc/{world.processes['extender'].pid}/stat").read_text().rsplit(")", 1)[1].split()
+    fields = Path(f"/proc/{setup.processes['extender'].pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(world: World, options: argparse.Namespace, cores: set[int], results: Path) -> list[Size]:
+def measure(setup: ExtenderSetup, options: argparse.Namespace, cores: set[int], results: Path) -> list[Size]:
     """From the smallest to the largest cluster; nodes are only added. `cores`: the extender's."""
     pods, turns = options.pods, options.turns
     done: list[Size] = []
     there = 0
     null_port = free_port()
-    world.start("null", [sys.executable, str(NULL), str(null_port)])
+    setup.start("null", [sys.executable, str(NULL), str(null_port)])
     for nodes in sorted(map(int, options.sizes.split(","))):
-        world.api(lambda api, first=there, last=nodes: add_nodes(api, world, first, last))  # type: ignore[misc]
+        setup.api(lambda api, first=there, last=nodes: add_nodes(api, setup, first, last))  # type: ignore[misc]
         there = nodes
         print(f"{nodes} nodes are there", flush=True)
         with on(cores):
-            world.start_extender()  # anew: its memory is that of this size
+            setup.start_extender()  # anew: its memory is that of this size
         size = Size(nodes)
         used = 0.0
         kinds = [("ours", size.with_extender), ("none", size.without), ("null", size.null)]
@@ -216,17 +216,17 @@ def measure(world: World, options: argparse.Namespace, cores: set[int], results:
             for kind, rates in kinds[:: -1 if turn % 2 else 1]:
                 port = null_port if kind == "null" else None
                 ask = kind != "none"
-                started = cpu_seconds(world)
+                started = cpu_seconds(setup)
                 rates.append(
-                    world.api(lambda api, ask=ask, port=port: rate(api, world, pods, with_extender=ask, port=port))
+                    setup.api(lambda api, ask=ask, port=port: rate(api, setup, pods, with_extender=ask, port=port))
                 )  # type: ignore[misc]
                 # it watches the pods of the other turns as well
-                used += cpu_seconds(world) - started if kind == "ours" else 0.0
+                used += cpu_seconds(setup) - started if kind == "ours" else 0.0
                 print(f"  extender {kind}: {rates[-1]:.1f} pods/s", flush=True)
-        (spent, asked), slowest = milliseconds(world), p99(world)
-        status = Path(f"/proc/{world.processes['extender'].pid}/status").read_text()
+        (spent, asked), slowest = milliseconds(setup), p99(setup)
+        status = Path(f"/proc/{setup.processes['extender'].pid}/status").read_text()
         memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
-        world.kill("extender")
+        setup.kill("extender")
         cpu = 1000 * used / asked
         done.append(replace(size, verbs_ms=spent / asked, p99_ms=slowest, cpu_ms=cpu, memory=memory))
         results.write_text(page(done, options), encoding="utf-8")
@@ -245,8 +245,8 @@ def page(sizes: Sequence[Size], options: argparse.Namespace) -> str:
 {turns} turns each (by size), the middle of which is shown, {where} {os.cpu_count()} cores with etcd and the API
 server, load average {os.getloadavg()[0]:.1f} at the end. Nodes are objects without kubelets. `null` decides
 nothing, hands on every node and scores them all alike: what asking an extender costs by itself.
-Ours hands on the {SCORED} best, so kube-scheduler reads, scores and asks about no others. Verbs: both of a pod, by the
-clock, from the whole request to the whole answer; CPU: of all that the extender does, its watches too.
+Ours hands on the {SCORED_NODES} best, so kube-scheduler reads, scores and asks about no others. Verbs: both of a pod,
+by the clock, from the whole request to the whole answer; CPU: of all that the extender does, its watches too.
 
 | nodes | pods/s with | without | ratio | of null | verbs, ms | p99, at most | CPU, ms a pod | RSS, MB |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -285,8 +285,8 @@ def main() -> None:
     own = {max(cores)} if options.own_core else cores
     results = RESULTS.with_stem("bench-scheduler-own-core") if options.own_core else RESULTS
     os.environ["PODIUM_STALE_SECONDS"] = "86400"  # no agents are there whose heartbeats would keep the nodes known
-    with on(cores - own or cores), open_world() as world:
-        sizes = measure(world, options, own, results)
+    with on(cores - own or cores), open_setup() as setup:
+        sizes = measure(setup, options, own, results)
     plot(sizes, results)
     told = {str(size.nodes): {"ratio": round(size.ratio, 3), "limit": round(size.limit, 3)} for size in sizes}
     print("RESULT", json.dumps({"ratios": told, "kept": all(size.ratio >= BAR for size in sizes)}))

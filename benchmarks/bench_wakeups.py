@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from control_plane import open_world
-from extender_world import World, gpu, now
+from control_plane import open_setup
+from extender_setup import ExtenderSetup, gpu, now
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
@@ -37,12 +37,12 @@ def is_leaving(pod: Any) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-async def recover(api: Api, world: World, pod: str, seen: Callable[[Any], bool]) -> float:
+async def recover(api: Api, setup: ExtenderSetup, pod: str, seen: Callable[[Any], bool]) -> float:
     """Milliseconds from the call that says the GPU is healthy to the sight of this pod `seen`."""
-    found = await api.get(PODS, pod, world.namespace)
+    found = await api.get(PODS, pod, setup.namespace)
     events = api.watch(
         PODS,
-        world.namespace,
+        setup.namespace,
         version=found["metadata"]["resourceVersion"],
         labels=None,
         fields=f"metadata.name={pod}",
@@ -58,50 +58,50 @@ async def recover(api: Api, world: World, pod: str, seen: Callable[[Any], bool])
     watching = asyncio.create_task(watch())
     status: dict[str, Any] = {"updatedAt": now(), "gpus": [gpu(1)]}
     started = time.monotonic()
-    await api.apply_status(GPUNODES, {"metadata": {"name": world.node("a")}, "status": status}, manager="podium-agent")
+    await api.apply_status(GPUNODES, {"metadata": {"name": setup.node("a")}, "status": status}, manager="podium-agent")
     return 1000 * (await watching - started)
 
 
-def measure(world: World, rounds: int) -> list[float]:
+def measure(setup: ExtenderSetup, rounds: int) -> list[float]:
     taken = []
     for number in range(rounds):
-        world.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"))
+        setup.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"))
         pod = f"pod-{number}"
-        world.add_pod(pod, on="a")
-        world.why_not(pod)
-        taken.append(world.api(lambda api, pod=pod: recover(api, world, pod, is_bound)))  # type: ignore[misc]
-        world.api(lambda api, pod=pod: api.delete(PODS, pod, world.namespace, grace_seconds=0))  # type: ignore[misc]
-    world.clear()
+        setup.add_pod(pod, on="a")
+        setup.unschedulable_message(pod)
+        taken.append(setup.api(lambda api, pod=pod: recover(api, setup, pod, is_bound)))  # type: ignore[misc]
+        setup.api(lambda api, pod=pod: api.delete(PODS, pod, setup.namespace, grace_seconds=0))  # type: ignore[misc]
+    setup.clear()
     return taken
 
 
-def measure_parked(world: World, rounds: int) -> list[float]:
+def measure_parked(setup: ExtenderSetup, rounds: int) -> list[float]:
     """The evictions of a minute are limited, and each pod that is woken may be nudged once a second."""
     refused = 'podium_extender_preemptions_total{code="Unhealthy"}'
     taken = []
     for number in range(rounds):
         sitting, urgent = f"sitting-{number}", f"urgent-{number}"
-        world.add_node("a", gpu(1), shares=1)
-        world.add_pod(sitting, on="a")
-        world.bound(sitting)
-        world.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"), shares=1)
-        world.wait(lambda: "Unhealthy" in world.refusal("a"), "the extender has seen it")
-        before = world.metric(refused)
-        world.add_pod(urgent, on="a", urgent=True)
-        world.wait(lambda before=before: world.metric(refused) > before, "the preemption is refused")  # type: ignore[misc]
-        world.why_not(urgent, "preemption")
+        setup.add_node("a", gpu(1), slots=1)
+        setup.add_pod(sitting, on="a")
+        setup.bound(sitting)
+        setup.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"), slots=1)
+        setup.wait(lambda: "Unhealthy" in setup.refusal("a"), "the extender has seen it")
+        before = setup.metric(refused)
+        setup.add_pod(urgent, on="a", high_priority=True)
+        setup.wait(lambda before=before: setup.metric(refused) > before, "the preemption is refused")  # type: ignore[misc]
+        setup.unschedulable_message(urgent, "preemption")
         time.sleep(BETWEEN)
-        taken.append(world.api(lambda api, pod=sitting: recover(api, world, pod, is_leaving)))  # type: ignore[misc]
-        world.clear()
+        taken.append(setup.api(lambda api, pod=sitting: recover(api, setup, pod, is_leaving)))  # type: ignore[misc]
+        setup.clear()
     return taken
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-    with open_world() as world:
-        world.start_extender()
-        world.start_scheduler()
-        taken = {"refused": measure(world, rounds), "parked": measure_parked(world, rounds)}
+    with open_setup() as setup:
+        setup.start_extender()
+        setup.start_scheduler()
+        taken = {"refused": measure(setup, rounds), "parked": measure_parked(setup, rounds)}
     told: dict[str, object] = {
         name: {"p50_ms": round(statistics.median(times), 1), "max_ms": round(max(times), 1)}
         for name, times in taken.items()

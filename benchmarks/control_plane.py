@@ -1,4 +1,4 @@
-"""A control plane without nodes and a World on it, for the benchmarks that ask the real kube-scheduler (root)."""
+"""A control plane without nodes and an ExtenderSetup on it, for benchmarks with a real kube-scheduler (root)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
-from extender_world import ROOT, World, scheduler_version
+from extender_setup import ROOT, ExtenderSetup, scheduler_version
 
 from podium_devcluster.artifacts import binaries
 from podium_devcluster.cluster import Cluster
@@ -20,9 +20,9 @@ from podium_devcluster.progress import Progress
 
 
 @contextlib.contextmanager
-def open_world(**given: Any) -> Iterator[World]:
+def open_setup(**given: Any) -> Iterator[ExtenderSetup]:
     """Etcd, API server and Podium's CRDs, under a name of their own; everything is gone afterwards. `given`: fields of
-    World.
+    ExtenderSetup.
     """
     cache = Cache.default()
     scheduler = binaries.scheduler(scheduler_version())
@@ -38,8 +38,8 @@ def open_world(**given: Any) -> Iterator[World]:
         for name in ("hyperparamjobs", "hyperparamtrials", "gpunodes"):
             cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}.podium.dev", "--timeout=60s")
         with tempfile.TemporaryDirectory() as folder:
-            world = World(cluster.kubeconfig, Path(folder), find, **given)
-            with world.open():
-                yield world
+            setup = ExtenderSetup(cluster.kubeconfig, Path(folder), find, **given)
+            with setup.open():
+                yield setup
     finally:
         cluster.down(purge=True)

@@ -12,8 +12,8 @@ from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS, Resource
 from podium_cluster.watch import WatchCache
 from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
-from podium_extender.main import PAGE
-from podium_extender.state.free_cpus import Room
+from podium_extender.main import PAGE_SIZE
+from podium_extender.state.free_cpus import FreeCpus
 
 Json = dict[str, Any]
 
@@ -26,9 +26,11 @@ class Crowd:
         self._pods = pods
         self.events: dict[Resource, asyncio.Queue[Json]] = {NODES: asyncio.Queue(), PODS: asyncio.Queue()}
 
-    def room(self) -> Room:
+    def room(self) -> FreeCpus:
         api = cast(Api, self)
-        return Room(WatchCache(api, NODES, node_cpus_of, page=PAGE), WatchCache(api, PODS, cpu_request_of, page=PAGE))
+        return FreeCpus(
+            WatchCache(api, NODES, node_cpus_of, page=PAGE_SIZE), WatchCache(api, PODS, cpu_request_of, page=PAGE_SIZE)
+        )
 
     async def list(self, resource: Resource, *_: Any, limit: int, after: str = "", **__: Any) -> Json:
         begin, whole = int(after or 0), len(self._nodes) if resource is NODES else self._pods

@@ -14,7 +14,7 @@ import numpy as np
 from made_up import GPUS
 
 from podium_core.placement.registry import DEFAULT
-from podium_extender.verbs.top_k import SCORED
+from podium_extender.verbs.node_selection import SCORED_NODES
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -77,10 +77,10 @@ def text(page: Page) -> str:
 
 {os.cpu_count()} cores (one is used), commit {commit.stdout.strip()}, load average {os.getloadavg()[0]:.1f} at the end.
 Synthetic caches, {GPUS} GPUs a node, {page.pods} pods a run, policy `{DEFAULT}`. filter is sent all names, prioritize
-those that filter hands on: the {SCORED} best, or all for a pod with a wish of its own. Bodies as a real kube-scheduler
-sends them, as bytes of HTTP to the protocol of its connection. **CPU time of that process** (other work may run on the
-machine). **No socket, no kube-scheduler, no KWOK**: those are in [bench-scheduler](bench-scheduler.md). `floor`:
-json.loads and json.dumps of the same bodies.
+those that filter hands on: the {SCORED_NODES} best, or all for a pod with a wish of its own. Bodies as a real
+kube-scheduler sends them, as bytes of HTTP to the protocol of its connection. **CPU time of that process**
+(other work may run on the machine). **No socket, no kube-scheduler, no KWOK**: those are in
+[bench-scheduler](bench-scheduler.md). `floor`: json.loads and json.dumps of the same bodies.
 
 | nodes | trials | both verbs, mean ms | p99 ms | filter | prioritize | times floor | RSS, MB |
 | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -18,8 +18,8 @@ from uvicorn.server import ServerState
 
 from podium_cluster.resources import Resource
 from podium_extender.app import create_app
-from podium_extender.server.endpoint import Front
-from podium_extender.server.fast_path import lane
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.server.fast_path import fast_path_protocol
 
 GPUS, SHARES = 8, 4
 GIB = 2**30
@@ -137,8 +137,8 @@ class Connection:
     """One that kube-scheduler keeps, from the bytes that come to the bytes that go
     (`podium_extender.server.fast_path`)."""
 
-    def __init__(self, front: Front) -> None:
-        kind = lane(front)
+    def __init__(self, front: Endpoint) -> None:
+        kind = fast_path_protocol(front)
         config = uvicorn.Config(
             create_app(front), http=kind, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=600
         )

@@ -1,5 +1,5 @@
-"""The openb trace through the extender's own Judge: pods arrive and stay, each goes where the policy says. Used by
-bench_openb.
+"""The openb trace through the extender's own NodeEvaluator: pods arrive and stay, each goes where the policy says.
+Used by bench_openb.
 
 What the trace says of a pod is told in Podium's terms: thousandths of a GPU are its declared memory on GPUs of 1,000
 (`WHOLE`), whole GPUs are such pods of 1,000. CPU and memory of the node are counted here, as kube-scheduler does,
@@ -23,7 +23,7 @@ from podium_core.placement.scores import rank, tie_break
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.views import Views
-from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.decisions import NodeEvaluator
 
 SHARES = 10**6  # never what a pod lacks
 NOW = 0.0
@@ -90,7 +90,7 @@ def replay(trace: Trace, policy: PlacementPolicy, seed: int, share: float, *, cp
     cpu = np.array([node.cpu_free for node in trace.nodes])
     memory = np.array(trace.memory)
     views = Views(replace(node, cpu_free=node.cpu_free if cpus else None) for node in trace.nodes)
-    judge = Judge(policy, 1.0, kinds=10**6)
+    judge = NodeEvaluator(policy, 1.0, kinds=10**6)
     names = np.array([node.name for node in trace.nodes])
     row = {name: i for i, name in enumerate(names.tolist())}
     asked = allocated = 0.0

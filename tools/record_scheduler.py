@@ -24,12 +24,12 @@ from typing import Any
 import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-from control_plane import open_world
-from extender_world import ROOT, World, gpu, now, scheduler_version
+from control_plane import open_setup
+from extender_setup import ROOT, ExtenderSetup, gpu, now, scheduler_version
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
-from podium_extender.verbs.top_k import SCORED
+from podium_extender.verbs.node_selection import SCORED_NODES
 
 FOLDER = ROOT / "tests" / "golden" / "extender" / "schedulers"
 FORMS = {"names": True, "nodes": False}
@@ -74,21 +74,21 @@ class Relay:
                 yield call
 
 
-def known(world: World) -> Json:
+def known(setup: ExtenderSetup) -> Json:
     """Return the objects that the extender knows, with the fields that it reads."""
 
     async def read(api: Api) -> Json:
         nodes = [
-            item for item in (await api.list(GPUNODES))["items"] if item["metadata"]["name"].startswith(world.node(""))
+            item for item in (await api.list(GPUNODES))["items"] if item["metadata"]["name"].startswith(setup.node(""))
         ]
-        pods, trials = [(await api.list(kind, world.namespace))["items"] for kind in (PODS, TRIALS)]
+        pods, trials = [(await api.list(kind, setup.namespace))["items"] for kind in (PODS, TRIALS)]
         return {
             "gpunodes": [_part(node, "name") | {"status": node["status"] | {"updatedAt": OBSERVED}} for node in nodes],
             "pods": [_part(pod, "name", "namespace", "uid", "labels") | {"spec": _spec(pod["spec"])} for pod in pods],
             "trials": [_part(trial, "name", "namespace") | {"status": trial["status"]} for trial in trials],
         }
 
-    objects: Json = world.api(read)
+    objects: Json = setup.api(read)
     return objects
 
 
@@ -100,92 +100,92 @@ def _spec(spec: Mapping[str, Any]) -> Json:
     return {field: spec[field] for field in ("nodeName", "schedulerName", "priority", "containers") if field in spec}
 
 
-def settled(world: World) -> None:
+def settled(setup: ExtenderSetup) -> None:
     """Wait until the extender has observed every binding."""
-    world.wait(lambda: world.metric("podium_extender_assumed_pods") == 0, "the extender has seen every binding")
+    setup.wait(lambda: setup.metric("podium_extender_assumed_pods") == 0, "the extender has seen every binding")
 
 
-def placing(world: World, pod: str, *, trial: bool) -> Json:
+def placing(setup: ExtenderSetup, pod: str, *, trial: bool) -> Json:
     """Place a pod among a broken node, a busy node and an idle one.
 
     A first pod on the latter two shows their state.
     """
-    world.add_node("broken", gpu(1, health="Unhealthy", healthReason="Xid 79"))
-    world.add_node("busy", gpu(2, trials=2))
-    world.add_node("idle", gpu(3))
+    setup.add_node("broken", gpu(1, health="Unhealthy", healthReason="Xid 79"))
+    setup.add_node("busy", gpu(2, trials=2))
+    setup.add_node("idle", gpu(3))
     for node in ("busy", "idle"):
-        world.add_pod(f"first-on-{node}", on=node, trial=trial)
-        world.bound(f"first-on-{node}")
-    settled(world)
-    before = known(world)
-    world.add_pod(pod, trial=trial)
-    world.bound(pod)
+        setup.add_pod(f"first-on-{node}", on=node, trial=trial)
+        setup.bound(f"first-on-{node}")
+    settled(setup)
+    before = known(setup)
+    setup.add_pod(pod, trial=trial)
+    setup.bound(pod)
     return before
 
 
-def crowding(world: World, pod: str) -> Json:
+def crowding(setup: ExtenderSetup, pod: str) -> Json:
     """Place a pod among more nodes than filter returns; nodes with earlier names are busier."""
-    crowd = [f"n{i:02d}" for i in range(SCORED + 8)]
-    world.add_nodes({short: [gpu(i, smUtilization=2.0 * (len(crowd) - i))] for i, short in enumerate(crowd)})
-    world.add_pod("first", on=crowd[0])
-    world.bound("first")
-    settled(world)
-    world.wait(lambda: world.handed_on(crowd) == crowd[-SCORED:], "filter returns the best nodes")
-    before = known(world)
-    world.add_pod(pod, among=crowd)
-    world.bound(pod)
+    crowd = [f"n{i:02d}" for i in range(SCORED_NODES + 8)]
+    setup.add_nodes({short: [gpu(i, smUtilization=2.0 * (len(crowd) - i))] for i, short in enumerate(crowd)})
+    setup.add_pod("first", on=crowd[0])
+    setup.bound("first")
+    settled(setup)
+    setup.wait(lambda: setup.selected_nodes(crowd) == crowd[-SCORED_NODES:], "filter returns the best nodes")
+    before = known(setup)
+    setup.add_pod(pod, among=crowd)
+    setup.bound(pod)
     return before
 
 
-def preempting(world: World, pod: str) -> Json:
+def preempting(setup: ExtenderSetup, pod: str) -> Json:
     """Place an exclusive pod where three trials hold all slots; one of the last two has just saved."""
-    world.add_node("idle", gpu(1), shares=3)
+    setup.add_node("idle", gpu(1), slots=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
-        world.add_trial(name, gpuSeconds=100.0, checkpoint={"step": 1, "at": now(), "gpuSeconds": saved})
-        world.add_pod(name, on="idle")
-        world.bound(name)
-    settled(world)
-    before = known(world)
-    world.add_pod(pod, on="idle", urgent=True)
-    world.wait(lambda: world.pod("second")["metadata"].get("deletionTimestamp"), "the trial that saved last is deleted")
+        setup.add_trial(name, gpuSeconds=100.0, checkpoint={"step": 1, "at": now(), "gpuSeconds": saved})
+        setup.add_pod(name, on="idle")
+        setup.bound(name)
+    settled(setup)
+    before = known(setup)
+    setup.add_pod(pod, on="idle", high_priority=True)
+    setup.wait(lambda: setup.pod("second")["metadata"].get("deletionTimestamp"), "the trial that saved last is deleted")
     return before
 
 
 SCENES = {
-    "searching": lambda world: placing(world, "searching", trial=True),
-    "plain": lambda world: placing(world, "plain", trial=False),
-    "urgent": lambda world: preempting(world, "urgent"),
-    "crowded": lambda world: crowding(world, "crowded"),
+    "searching": lambda setup: placing(setup, "searching", trial=True),
+    "plain": lambda setup: placing(setup, "plain", trial=False),
+    "urgent": lambda setup: preempting(setup, "urgent"),
+    "crowded": lambda setup: crowding(setup, "crowded"),
 }
 BY_NAMES_ALONE = {"crowded"}
 
 
 @contextmanager
-def scheduler_through(world: World, relay: Relay, by_name: bool) -> Iterator[None]:
+def scheduler_through(setup: ExtenderSetup, relay: Relay, by_name: bool) -> Iterator[None]:
     """Run the scheduler with the relay as its extender."""
-    world.start_scheduler(patience="20s", urlPrefix=relay.address, nodeCacheCapable=by_name)
+    setup.start_scheduler(patience="20s", urlPrefix=relay.address, nodeCacheCapable=by_name)
     try:
         yield
     finally:
-        world.kill("scheduler")
+        setup.kill("scheduler")
 
 
-def record(world: World, scenes: Collection[str]) -> list[Json]:
+def record(setup: ExtenderSetup, scenes: Collection[str]) -> list[Json]:
     """Play the scenes and return the recorded calls."""
     recorded: list[Json] = []
-    world.start_extender()
+    setup.start_extender()
     for form, by_name in FORMS.items():
-        relay = Relay(world.extender_port)
-        with scheduler_through(world, relay, by_name):
+        relay = Relay(setup.extender_port)
+        with scheduler_through(setup, relay, by_name):
             for scene in scenes:
                 if not by_name and scene in BY_NAMES_ALONE:
                     continue
-                objects = SCENES[scene](world)
+                objects = SCENES[scene](setup)
                 for call in relay.first_about(scene):
                     recorded.append({"scene": scene, "form": form, "objects": objects, **call})
                     print(f"{scene}, {form}: {call['verb']}", flush=True)
-                world.clear()
-                settled(world)
+                setup.clear()
+                settled(setup)
         relay.server.shutdown()
     return recorded
 
@@ -197,8 +197,8 @@ def main() -> None:
     scenes = parser.parse_args().scenes
     path = FOLDER / f"{scheduler_version()}.json"
     kept = [call for call in json.loads(path.read_text()) if call["scene"] not in scenes] if path.exists() else []
-    with open_world(scheduler="podium-golden") as world:
-        calls = kept + record(world, scenes)
+    with open_setup(scheduler="podium-golden") as setup:
+        calls = kept + record(setup, scenes)
     FOLDER.mkdir(exist_ok=True)
     path.write_text(json.dumps(calls, indent=1) + "\n")
     print(f"{len(calls)} requests in {path.relative_to(ROOT)}")

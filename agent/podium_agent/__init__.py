@@ -1,1 +1,1 @@
-"""Podium on each node: telemetry, device plugin, gate, log reader, arbiter and suspender, in one asyncio process."""
+"""The agent of one node: device plugin, gate, scheduling, suspension and reports in one asyncio process."""

@@ -1,6 +1,7 @@
-"""Puts the agent together and runs its tasks; a task that fails ends the process, and the kubelet starts it anew.
+"""Assembly of the agent and its tasks.
 
-Ending changes nothing on the node: what is frozen stays frozen, gates stay shut, and the next agent goes on from there.
+A task that fails ends the process, and the kubelet restarts it. The end of the agent changes nothing on the node:
+frozen trials stay frozen and gates stay closed until the next agent continues.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from podium_agent.deviceplugin.plugin import DevicePlugin
 from podium_agent.deviceplugin.trial_folder import install
 from podium_agent.metrics import Metrics
 from podium_agent.observe.observer import Observer
-from podium_agent.observe.other_pods import Guests
+from podium_agent.observe.other_pods import OtherPods
 from podium_agent.observe.telemetry import Telemetry
-from podium_agent.report.node_reporter import MANAGER, Reporter
-from podium_agent.reservations.controller import Leases
-from podium_agent.schedule.admissions import Passages
-from podium_agent.schedule.cpu_downsizing import Parker
-from podium_agent.schedule.exclusive_allocations import Reservations
-from podium_agent.schedule.executor import Carrier
+from podium_agent.report.node_reporter import MANAGER, NodeReporter
+from podium_agent.reservations.controller import GpuReservations
+from podium_agent.schedule.admissions import Admissions
+from podium_agent.schedule.cpu_downsizing import CpuDownsizer
+from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations
+from podium_agent.schedule.executor import Executor
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.memory_admission import Admission
-from podium_agent.schedule.node_reconciler import Conductor
+from podium_agent.schedule.memory_admission import MemoryAdmission
+from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.single_instance import NodeLock
 from podium_agent.suspension.factory import Opening
-from podium_agent.wiring import Watches, make_conductor, make_departures, make_plugins
+from podium_agent.wiring import NodeWatches, make_departures, make_node_reconciler, make_plugins
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
-from podium_cluster.heartbeat import beat
+from podium_cluster.heartbeat import send_heartbeats
 from podium_core.placement.node_parser import gpu_reading
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ STUCK_SECONDS = 30.0
 
 
 async def run(settings: AgentSettings) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Run the agent until SIGTERM or SIGINT."""
     work = asyncio.ensure_future(_work(settings))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,7 +56,7 @@ async def run(settings: AgentSettings) -> None:
 
 @dataclass
 class Health:
-    """What the probes ask; it can be told more once the agent does its work."""
+    """Checks behind the liveness and readiness probes; they are replaced once the agent serves its node."""
 
     alive: Callable[[], str | None]
     ready: Callable[[], str | None]
@@ -84,44 +85,52 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
     methods = opening.methods
     telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout)
     async with connect(settings) as api, asyncio.TaskGroup() as tasks:
-        seen = Watches(api, settings.node_name)
-        reservations, guests = Reservations(settings, seen.everyone), Guests(settings, seen.everyone)
-        leases = Leases(settings, seen.placeholders, seen.everyone) if settings.gpu_mode == "reservations" else None
-        conductor = make_conductor(settings, api, metrics, tasks, seen, reservations, leases)
-        shares, plugins = make_plugins(settings, telemetry, seen, conductor, reservations, guests, leases)
-        gates = Gates(settings.proc, conductor.wake)
-        passages = Passages(settings.passages_dir)
-        observer = Observer(settings, gates, passages, methods, conductor.wake)
-        admission = Admission(observer.records, methods)
-        pause, book_of, wake = settings.retry_seconds, conductor.book_of, conductor.wake
-        carrier = Carrier(observer, gates, passages, methods, admission, metrics, pause, book_of, wake)
-        reporter = Reporter(settings, api, telemetry, conductor, metrics, methods, __version__, guests.all)
-        guests.subscribe(reporter.wake)
+        watches = NodeWatches(api, settings.node_name)
+        exclusive, other_pods = ExclusiveAllocations(settings, watches.all_pods), OtherPods(settings, watches.all_pods)
+        reservations = (
+            GpuReservations(settings, watches.reservation_pods, watches.all_pods)
+            if settings.gpu_mode == "reservations"
+            else None
+        )
+        node_reconciler = make_node_reconciler(settings, api, metrics, tasks, watches, exclusive, reservations)
+        shares, plugins = make_plugins(
+            settings, telemetry, watches, node_reconciler, exclusive, other_pods, reservations
+        )
+        gates = Gates(settings.proc, node_reconciler.wake)
+        admissions = Admissions(settings.admissions_dir)
+        observer = Observer(settings, gates, admissions, methods, node_reconciler.wake)
+        admission = MemoryAdmission(observer.records, methods)
+        pause, trial_record_of, wake = settings.retry_seconds, node_reconciler.trial_record_of, node_reconciler.wake
+        executor = Executor(observer, gates, admissions, methods, admission, metrics, pause, trial_record_of, wake)
+        reporter = NodeReporter(
+            settings, api, telemetry, node_reconciler, metrics, methods, __version__, other_pods.all
+        )
+        other_pods.subscribe(reporter.wake)
         shares.gpus = lambda: [gpu_reading(gpu) for gpu in reporter.now().gpus]
-        parker = Parker(api, metrics, seen.trials.values)
-        conductor.subscribe(parker.heed)
-        departures = make_departures(settings, api, opening, seen.trials, observer, conductor)
-        health.alive, health.ready = lambda: _stuck(conductor), lambda: _not_ready(seen, leases, plugins)
+        cpu_downsizer = CpuDownsizer(api, metrics, watches.trials.values)
+        node_reconciler.subscribe(cpu_downsizer.on_view)
+        departures = make_departures(settings, api, opening, watches.trials, observer, node_reconciler)
+        health.alive, health.ready = lambda: _stuck(node_reconciler), lambda: _not_ready(watches, reservations, plugins)
 
         async def conduct() -> None:
-            """Not before it is known which GPUs are leased: else what works on them would be suspended."""
-            if leases is not None:
-                await leases.known.wait()
-            await conductor.run(observer, carrier, gates)
+            """Start only when the reserved GPUs are known: before that, trials on them would be suspended."""
+            if reservations is not None:
+                await reservations.known.wait()
+            await node_reconciler.run(observer, executor, gates)
 
         async with gates.serve(settings.share_dir):
             group = (
                 telemetry.run(),
-                seen.trials.run(),
-                seen.nodes.run(),
-                seen.everyone.run(),
-                reservations.run(),
-                guests.run(),
+                watches.trials.run(),
+                watches.nodes.run(),
+                watches.all_pods.run(),
+                exclusive.run(),
+                other_pods.run(),
                 *(plugin.run() for plugin in plugins),
                 conduct(),
-                *((seen.placeholders.run(), leases.run()) if leases is not None else ()),
+                *((watches.reservation_pods.run(), reservations.run()) if reservations is not None else ()),
                 reporter.run(),
-                parker.run(),
+                cpu_downsizer.run(),
                 opening.run(),
                 *((departures.run(),) if departures is not None else ()),
                 _beat(settings, api),
@@ -131,23 +140,25 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             await asyncio.gather(*running)
 
 
-def _stuck(conductor: Conductor) -> str | None:
-    age = time.monotonic() - conductor.beat
-    if conductor.turns and age > STUCK_SECONDS:
+def _stuck(node_reconciler: NodeReconciler) -> str | None:
+    age = time.monotonic() - node_reconciler.last_cycle
+    if node_reconciler.running and age > STUCK_SECONDS:
         return f"the conductor has not turned for {age:.0f} s"
     return None
 
 
-def _not_ready(seen: Watches, leases: Leases | None, plugins: Iterable[DevicePlugin]) -> str | None:
-    if not (seen.trials.synced and seen.nodes.synced):
+def _not_ready(
+    watches: NodeWatches, reservations: GpuReservations | None, plugins: Iterable[DevicePlugin]
+) -> str | None:
+    if not (watches.trials.synced and watches.nodes.synced):
         return "the API server has not been heard yet"
-    if leases is not None and not leases.known.is_set():
+    if reservations is not None and not reservations.known.is_set():
         return "the kubelet has not said yet which GPUs are leased"
     return next((plugin.trouble for plugin in plugins if plugin.trouble is not None), None)
 
 
 async def _beat(settings: AgentSettings, api: Api) -> None:
-    await beat(
+    await send_heartbeats(
         api,
         name=f"podium-agent-{settings.node_name}",
         namespace=settings.namespace,

@@ -1,4 +1,4 @@
-"""`podium-agent`: the agent of one node. Everything is told by the environment (`podium-agent --help` lists it)."""
+"""Entry point `podium-agent`, the agent of one node; environment variables configure it (see `podium-agent --help`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from podium_cluster.startup import read_settings
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the settings and run the agent."""
     about = "Podium's agent of one node: device plugin, gate, suspension, telemetry, learning curves."
     asyncio.run(run(read_settings(AgentSettings, "podium-agent", about, arguments)))
 

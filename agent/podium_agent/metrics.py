@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus; one registry per process, served at /metrics."""
+"""Prometheus metrics of the agent, served at /metrics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ _PREFIX = "podium_agent_"
 
 
 class Metrics:
+    """The agent's metrics, in a registry of their own."""
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
 

@@ -1,8 +1,8 @@
-"""Notes on the node's disk that the next agent reads: a folder of them for each purpose, a small file each, whole or
-not there.
+"""Small files on the node's disk that the next agent reads, one folder for each purpose.
 
-Used by `passages`, `reservations` and `moving.traces`. Not synced: a note has to outlive the agent, and what it tells
-of does not outlive the node. A folder that cannot be written stops nobody: that is logged. Blocking.
+`admissions`, `exclusive_allocations` and `migration.artifacts` use them. A write replaces the whole file. The files
+are not synced: they must outlive the agent, and a reboot of the node ends what they describe. A folder that cannot be
+written is logged and stops nothing. All calls block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class Notes(Generic[N]):
-    """All of one kind, each by a name that can be a file's. `of`: what they are notes of, for the log."""
+    """Notes of one kind in one folder, by a name that is valid as a file name.
+
+    `of` names their subject in log messages.
+    """
 
     def __init__(self, folder: Path, kind: type[N], of: str) -> None:
         self._folder = folder
@@ -26,7 +29,10 @@ class Notes(Generic[N]):
         self._of = of
 
     def write(self, name: str, note: N, what: str) -> None:
-        """In place of the one that is there. `what`: what goes on where it cannot be written, for the log."""
+        """Write a note, or replace the one with this name.
+
+        `what`: what happens without the note if it cannot be written, for the log.
+        """
         aside = self._folder / f".{name}"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,14 +42,17 @@ class Notes(Generic[N]):
             log.error("%s without a note of it: %s", what, error)
 
     def drop(self, name: str) -> None:
-        """Nothing where there is none."""
+        """Remove a note if it exists."""
         try:
             (self._folder / name).unlink(missing_ok=True)
         except OSError as error:
             log.error("the note of %s %s stays: %s", self._of, name, error)
 
     def all(self) -> dict[str, N]:
-        """By name; what is no note of ours is logged and passed over. Raises OSError if the folder cannot be read."""
+        """Return the notes by name; an unreadable file is logged and skipped.
+
+        Raises OSError if the folder cannot be read.
+        """
         found: dict[str, N] = {}
         for place in self._folder.iterdir() if self._folder.is_dir() else ():
             if place.name.startswith("."):
@@ -55,7 +64,7 @@ class Notes(Generic[N]):
         return found
 
     def age(self, name: str, now: float) -> float:
-        """Seconds since it was written; 0 where there is none. `now`: since 1970."""
+        """Return the seconds since the note was written, or 0 without a note; `now` is in seconds since 1970."""
         try:
             return now - (self._folder / name).stat().st_mtime
         except OSError:

@@ -1,4 +1,4 @@
-"""What an agent can be told, from the environment (`PODIUM_*`): used by main; every path can be moved for tests."""
+"""Settings of the agent, from environment variables (`PODIUM_*`); tests can change every path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podium_cluster.settings import ClusterSettings
 
 
 class ExtraMount(BaseModel):
-    """A file or folder of the node that every trial's container gets as well (a driver's libraries, say)."""
+    """A file or folder of the node that is mounted into every trial's container, such as a driver's libraries."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
@@ -22,7 +22,7 @@ class ExtraMount(BaseModel):
 
 
 class ExtraDevice(BaseModel):
-    """A device node that every trial's container gets as well."""
+    """A device node that every trial's container gets."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
@@ -32,6 +32,8 @@ class ExtraDevice(BaseModel):
 
 
 class AgentSettings(ClusterSettings):
+    """Settings of one agent."""
+
     node_name: str = Field(min_length=1, description="the Kubernetes node that this agent serves")
     slots_per_gpu: int = Field(4, ge=1, le=64, description="trial pods that may occupy one GPU")
     resource: str = Field("podium.dev/gpu", description="the extended resource that a slot is counted as")
@@ -77,7 +79,7 @@ class AgentSettings(ClusterSettings):
         return self.share_dir.parent / "agent.lock"
 
     @property
-    def passages_dir(self) -> Path:
+    def admissions_dir(self) -> Path:
         return self.share_dir.parent / "passages"
 
     @property

@@ -1,7 +1,8 @@
-"""One agent a node: a second one (a rolling update, a mistake) waits until the first has ended, and says so.
+"""Lock that allows one agent a node: a second one waits until the first has ended, and reports why.
 
-Two would each hold half of the gates and freeze behind each other's back. The kernel drops the lock with its process,
-so one that was killed never leaves it behind. It is not in the folder that trials see: any of them could take it there.
+A second agent appears during a rolling update, for example. Two agents would each serve half of the gates and would
+freeze trials without knowing of each other. The kernel releases the lock when its process ends. The lock file is not
+in the folder that is mounted into trials, because a trial could take the lock there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LOOK_SECONDS = 0.2
 
 
 class NodeLock:
-    """`trouble` is the sentence that says why this agent does nothing yet."""
+    """The lock of this node; `trouble` explains why this agent does not act yet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -27,7 +28,7 @@ class NodeLock:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Waits for as long as it takes."""
+        """Wait without a limit for the lock, and hold it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:

@@ -1,6 +1,6 @@
-"""The parts of the agent that are made of several others: what it watches, who decides, what the kubelet is told.
+"""Parts of the agent that combine several others: watches, node reconciler, device plugins and live migration.
 
-Used by `app`, which makes the rest and runs them all.
+`app` uses them; it makes the other parts and runs all.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.settings import MoveSettings
 from podium_agent.observe import pods as trial_pods
 from podium_agent.observe.observer import Observer
-from podium_agent.observe.other_pods import Guests
+from podium_agent.observe.other_pods import OtherPods
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.telemetry import Telemetry
-from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_writer import TrialWriter
-from podium_agent.reservations.controller import LEASE_LABEL, Leases, parse_placeholder
-from podium_agent.reservations.reserved_gpus import Placeholder
-from podium_agent.schedule.exclusive_allocations import Reservations, parse_pod
-from podium_agent.schedule.exclusive_gpus import UrgentPod
-from podium_agent.schedule.node_reconciler import Conductor
+from podium_agent.reservations.controller import RESERVATION_LABEL, GpuReservations, parse_reservation_pod
+from podium_agent.reservations.reserved_gpus import ReservationPod
+from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations, parse_pod
+from podium_agent.schedule.exclusive_gpus import NodePod
+from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.factory import Opening
 from podium_agent.suspension.processes import CudaProcesses
@@ -38,76 +38,76 @@ from podium_core.placement.needs import EXCLUSIVE_RESOURCE
 from podium_core.schema.gpunode import GPUNode
 
 
-class Watches:
-    """What the API server tells of this node: its trials, all its pods, its GPUNode, and who holds GPUs for Podium."""
+class NodeWatches:
+    """Watches of the API server: this node's trials, all of its pods, its GPUNode and its reservation pods."""
 
     def __init__(self, api: Api, node: str) -> None:
         here = f"spec.nodeName={node}"
         self.trials: WatchCache[TrialPod] = WatchCache(
             api, PODS, trial_pods.parse, labels=trial_pods.TRIAL_LABEL, fields=here
         )
-        self.everyone: WatchCache[UrgentPod] = WatchCache(api, PODS, parse_pod, fields=here)
+        self.all_pods: WatchCache[NodePod] = WatchCache(api, PODS, parse_pod, fields=here)
         self.nodes: WatchCache[GPUNode] = WatchCache(
             api, GPUNODES, GPUNode.model_validate, fields=f"metadata.name={node}"
         )
-        self.placeholders: WatchCache[Placeholder] = WatchCache(
-            api, PODS, parse_placeholder, labels=LEASE_LABEL, fields=here
+        self.reservation_pods: WatchCache[ReservationPod] = WatchCache(
+            api, PODS, parse_reservation_pod, labels=RESERVATION_LABEL, fields=here
         )
 
 
-def make_conductor(
+def make_node_reconciler(
     settings: AgentSettings,
     api: Api,
     metrics: Metrics,
     tasks: asyncio.TaskGroup,
-    seen: Watches,
-    reservations: Reservations,
-    leases: Leases | None,
-) -> Conductor:
-    """Each book that it opens has a writer, a task of its own."""
+    watches: NodeWatches,
+    exclusive: ExclusiveAllocations,
+    reservations: GpuReservations | None,
+) -> NodeReconciler:
+    """Make the node reconciler; each trial record that it opens gets a writer, a task of its own."""
 
-    def open_book(pod: TrialPod) -> Book:
-        book = Book(pod, settings.node_name)
-        tasks.create_task(TrialWriter(settings, api, metrics, book).run(), name=f"trial {pod.name}")
-        return book
+    def open_trial_record(pod: TrialPod) -> TrialRecord:
+        trial_record = TrialRecord(pod, settings.node_name)
+        tasks.create_task(TrialWriter(settings, api, metrics, trial_record).run(), name=f"trial {pod.name}")
+        return trial_record
 
-    made = Conductor(
+    made = NodeReconciler(
         settings,
-        seen.trials,
-        seen.nodes,
+        watches.trials,
+        watches.nodes,
         metrics,
-        open_book,
-        lambda: reservations.taken,
-        lambda: None if leases is None else leases.held,
+        open_trial_record,
+        lambda: exclusive.exclusive_pods,
+        lambda: None if reservations is None else reservations.held,
     )
-    made.subscribe(reservations.heed)
-    reservations.changed = made.wake
+    made.subscribe(exclusive.on_view)
+    exclusive.changed = made.wake
     return made
 
 
 def make_plugins(
     settings: AgentSettings,
     telemetry: Telemetry,
-    seen: Watches,
-    conductor: Conductor,
-    reservations: Reservations,
-    guests: Guests,
-    leases: Leases | None,
+    watches: NodeWatches,
+    node_reconciler: NodeReconciler,
+    exclusive: ExclusiveAllocations,
+    other_pods: OtherPods,
+    reservations: GpuReservations | None,
 ) -> tuple[Servicer, list[DevicePlugin]]:
-    """Who gives shares to trials, and all that is announced to the kubelet."""
-    if leases is None:
-        shares = Servicer(settings, telemetry, lambda: reservations.taken, guests.asker)
-        whole = WholeGpus(settings, telemetry, conductor, reservations)
+    """Make the servicer of trial slots, and the device plugins that are registered with the kubelet."""
+    if reservations is None:
+        shares = Servicer(settings, telemetry, lambda: exclusive.exclusive_pods, other_pods.asker)
+        whole = WholeGpus(settings, telemetry, node_reconciler, exclusive)
         return shares, [
             DevicePlugin(settings, telemetry, settings.resource, shares),
             DevicePlugin(settings, telemetry, EXCLUSIVE_RESOURCE, whole),
         ]
     # who wants a GPU for himself asks for nvidia.com/gpu there
-    shares = LeasedShares(settings, telemetry, leases, guests.asker)
-    leases.subscribe(conductor.wake)
-    leases.subscribe(shares.wake)
-    seen.trials.subscribe(leases.look_soon)
-    conductor.subscribe(leases.heed)
+    shares = LeasedShares(settings, telemetry, reservations, other_pods.asker)
+    reservations.subscribe(node_reconciler.wake)
+    reservations.subscribe(shares.wake)
+    watches.trials.subscribe(reservations.refresh_soon)
+    node_reconciler.subscribe(reservations.on_view)
     return shares, [DevicePlugin(settings, telemetry, settings.resource, shares)]
 
 
@@ -117,8 +117,9 @@ def make_departures(
     opening: Opening,
     pods: WatchCache[TrialPod],
     observer: Observer,
-    conductor: Conductor,
+    node_reconciler: NodeReconciler,
 ) -> Departures | None:
+    """Make the part that checkpoints containers for live migration, or None without a registry."""
     if not settings.registry:
         return None
 
@@ -128,4 +129,4 @@ def make_departures(
         return opening.processes
 
     tools = Tools(opening.freeze, opening.parked, processes)
-    return Departures(MoveSettings(), api, tools, pods.values, observer.record, conductor.book_of)
+    return Departures(MoveSettings(), api, tools, pods.values, observer.record, node_reconciler.trial_record_of)

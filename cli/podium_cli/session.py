@@ -18,7 +18,7 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_picture import JOB_LABEL, JobPicture, of_job
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cluster.client import Api, ApiError, connect
-from podium_cluster.kubeconfig import Told, kubeconfigs, look
+from podium_cluster.kubeconfig import ClusterTarget, find_target, kubeconfig_paths
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource
 from podium_cluster.settings import ClusterSettings
 
@@ -32,11 +32,11 @@ class Session:
 
     namespace: str
     settings: ClusterSettings
-    told: Told
+    told: ClusterTarget
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Session:
-        (kubeconfig,) = kubeconfigs(Path(arguments.kubeconfig)) if arguments.kubeconfig else (None,)
+        (kubeconfig,) = kubeconfig_paths(Path(arguments.kubeconfig)) if arguments.kubeconfig else (None,)
         if kubeconfig is not None and not os.path.isfile(kubeconfig):
             raise CliError(Exit.USAGE, "KubeconfigMissing", f"--kubeconfig {kubeconfig}: no such file")
         given = {"kubeconfig": kubeconfig, "context": arguments.context}
@@ -44,7 +44,7 @@ class Session:
             settings = ClusterSettings().model_copy(update={key: one for key, one in given.items() if one is not None})
         except ValidationError as error:
             raise CliError(Exit.USAGE, "InvalidSettings", f"PODIUM_* in the environment: {error}") from error
-        told = look(settings.kubeconfig, settings.context)
+        told = find_target(settings.kubeconfig, settings.context)
         return cls(arguments.namespace or told.namespace, settings, told)
 
     @asynccontextmanager
@@ -120,7 +120,7 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
         raise CliError(Exit.CLUSTER, error.reason, message) from error
 
 
-def _what_is_wrong(told: Told, error: Exception) -> str:
+def _what_is_wrong(told: ClusterTarget, error: Exception) -> str:
     """Why no cluster was found, and in which file: its reader names none, and stumbles over what is no kubeconfig."""
     if told.account:
         return f"this pod's own account: {error}"

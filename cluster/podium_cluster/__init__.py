@@ -1,1 +1,1 @@
-"""The only room that talks to the Kubernetes API: client, watch caches, events, leases, health, logging."""
+"""The only package that uses the Kubernetes API: client, watch caches, events, leases, health, logging."""

@@ -1,7 +1,7 @@
-"""The API client: a few verbs over `kubernetes.aio`'s authenticated, TLS-verified HTTP session.
+"""The client of the API server: a few verbs over `kubernetes.aio`'s authenticated, TLS-verified HTTP session.
 
-Used by every component. Payloads are plain JSON mappings here, at the edge; callers parse them into models at once.
-Every call has a timeout and raises `ApiError` with the server's own sentence.
+Payloads are plain JSON mappings; callers parse them into models at once. Every call has a timeout and raises `ApiError`
+with the server's own message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import aiohttp
 from kubernetes.aio import client as kube_client
 from kubernetes.aio import config as kube_config
 
-from podium_cluster.kubeconfig import Told, look
+from podium_cluster.kubeconfig import ClusterTarget, find_target
 from podium_cluster.resources import Resource
 from podium_cluster.settings import ClusterSettings
 
@@ -27,7 +27,7 @@ JsonObject = Mapping[str, Any]
 
 @dataclass(eq=False)  # not frozen: contextlib assigns to an exception's traceback
 class ApiError(Exception):
-    """The API server said no (`status` is HTTP's), or could not be reached in time (`status` 0)."""
+    """An error of the API server (`status` is HTTP's), or a call that got no response in time (`status` 0)."""
 
     status: int
     reason: str
@@ -38,31 +38,34 @@ class ApiError(Exception):
 
     @property
     def not_found(self) -> bool:
+        """Whether the object does not exist."""
         return self.status == 404
 
     @property
     def conflict(self) -> bool:
+        """Whether another client changed the object in the meantime, or created it."""
         return self.status == 409
 
     @property
     def transient(self) -> bool:
-        """The same call may succeed later: not reached, too many calls, or the server's own trouble."""
+        """Whether the same call may succeed later: no connection, too many calls, or an error inside the server."""
         return self.status in (0, 429) or self.status >= 500
 
     @property
     def expired(self) -> bool:
-        """A watch asked for a version that the server has forgotten: list again."""
+        """Whether a watch requested a version that the server no longer has, so a new list is needed."""
         return self.status == 410
 
 
 class Api:
-    """The verbs Podium uses. Field selectors, labels and limits are passed as the API spells them."""
+    """The verbs that Podium uses; selectors and limits have the form of the Kubernetes API."""
 
     def __init__(self, client: kube_client.ApiClient, timeout: float) -> None:
         self._client = client
         self._timeout = timeout
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Manifest:
+        """Return one object."""
         return await self._json("GET", resource.path(namespace, name))
 
     async def list(
@@ -75,13 +78,16 @@ class Api:
         limit: int | None = None,
         after: str = "",
     ) -> Manifest:
-        """The list object: `items` and `metadata.resourceVersion`. With `limit` at most so many, and where there are
-        more `metadata.continue`, which is `after` of the next page.
+        """Return a list object, with `items` and `metadata.resourceVersion`.
+
+        With `limit` it holds at most that number of items. If there are more, `metadata.continue` is the value of
+        `after` for the next page.
         """
         page = {} if limit is None else {"limit": str(limit)} | ({"continue": after} if after else {})
         return await self._json("GET", resource.path(namespace), query=_selectors(labels, fields) | page)
 
     async def create(self, resource: Resource, manifest: JsonObject, *, manager: str) -> Manifest:
+        """Create an object."""
         namespace = manifest["metadata"].get("namespace")
         return await self._json("POST", resource.path(namespace), body=manifest, query={"fieldManager": manager})
 
@@ -94,7 +100,7 @@ class Api:
         uid: str | None = None,
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete; with `uid` only that very object. An object that is gone already is no error."""
+        """Delete an object, with `uid` only if it has this uid; a missing object is not an error."""
         body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid is not None:
             body["preconditions"] = {"uid": uid}
@@ -115,7 +121,7 @@ class Api:
         force: bool = True,
         subresource: str | None = None,
     ) -> Manifest:
-        """Server-side apply: `manager` owns exactly the fields in `manifest` afterwards."""
+        """Apply a manifest on the server; afterwards `manager` owns exactly the fields in `manifest`."""
         meta = manifest["metadata"]
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **manifest}
         return await self._json(
@@ -127,6 +133,7 @@ class Api:
         )
 
     async def apply_status(self, resource: Resource, manifest: JsonObject, *, manager: str) -> Manifest:
+        """Apply a manifest to the status of an object."""
         return await self.apply(resource, manifest, manager=manager, subresource="status")
 
     async def patch(
@@ -140,18 +147,23 @@ class Api:
         subresource: str | None = None,
         strategic: bool = False,
     ) -> Manifest:
-        """A merge patch (strategic for built-in kinds where lists must merge by key, such as pod conditions)."""
+        """Patch an object with a merge patch.
+
+        A strategic merge patch is for built-in kinds whose lists must merge by key, such as the conditions of pods.
+        """
         kind = "application/strategic-merge-patch+json" if strategic else "application/merge-patch+json"
         path = resource.path(namespace, name, subresource)
         return await self._json("PATCH", path, body=patch, query={"fieldManager": manager}, content_type=kind)
 
     async def logs(self, pod: str, namespace: str, container: str, *, limit_bytes: int = 4 * 2**20) -> str:
+        """Return the log of a container."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         query = {"container": container, "limitBytes": str(limit_bytes)}
         async with self._response("GET", path, query=query, timeout=self._timeout) as response:
             return (await response.read()).decode(errors="replace")
 
     async def version(self) -> Manifest:
+        """Return the version of the API server."""
         return await self._json("GET", "/version")
 
     async def watch(
@@ -164,7 +176,10 @@ class Api:
         fields: str | None,
         seconds: int,
     ) -> AsyncIterator[Manifest]:
-        """Watch events from `version` on; the server ends the stream after `seconds`, a silent one fails later."""
+        """Yield the events after `version`, until the server ends the stream after `seconds`.
+
+        A stream that does not end in time fails.
+        """
         query = _selectors(labels, fields) | {
             "watch": "true",
             "resourceVersion": version,
@@ -172,7 +187,7 @@ class Api:
             "timeoutSeconds": str(seconds),
         }
         async with self._response("GET", resource.path(namespace), query=query, timeout=seconds + 15) as response:
-            # lines may be longer than the stream's line limit (a large object), so they are put together here
+            # the line of a large object may exceed the stream's line limit, so lines are assembled here
             pending = b""
             async for chunk in response.content.iter_any():
                 *lines, pending = (pending + chunk).split(b"\n")
@@ -195,9 +210,9 @@ class Api:
             answer = await response.read()
             try:
                 result: Manifest = json.loads(answer)
-            except ValueError as error:  # a proxy's page
-                said = answer[:200].decode(errors="replace")
-                raise ApiError(0, "InvalidJSON", f"{method} {path} was answered with no JSON: {said}") from error
+            except ValueError as error:  # for example an error page of a proxy
+                text = answer[:200].decode(errors="replace")
+                raise ApiError(0, "InvalidJSON", f"{method} {path}: the response is not JSON: {text}") from error
             return result
 
     @asynccontextmanager
@@ -234,21 +249,22 @@ class Api:
 
 
 @asynccontextmanager
-async def connect(settings: ClusterSettings, told: Told | None = None) -> AsyncIterator[Api]:
-    """A client for the cluster that `settings` names: a kubeconfig, else $KUBECONFIG's, else the pod's own account.
-    `told`: for who has looked already.
+async def connect(settings: ClusterSettings, target: ClusterTarget | None = None) -> AsyncIterator[Api]:
+    """Open a client for the cluster of the settings: a kubeconfig, else $KUBECONFIG, else the pod's own account.
+
+    `target` is the result of `find_target` for these settings, if the caller has it.
     """
-    told = told or look(settings.kubeconfig, settings.context)
+    target = target or find_target(settings.kubeconfig, settings.context)
     configuration = kube_client.Configuration()
-    # a scheduler talks to one API server from a few tasks: more connections than tasks are of no use
+    # a component uses one API server from a few tasks, so more connections than tasks are useless
     configuration.connection_pool_maxsize = 32
     configuration.retries = None
-    if told.account:
+    if target.account:
         kube_config.load_incluster_config(client_configuration=configuration)
     else:
         await kube_config.load_kube_config(
-            config_file=os.pathsep.join(map(str, told.files)),
-            context=told.context,
+            config_file=os.pathsep.join(map(str, target.files)),
+            context=target.context,
             client_configuration=configuration,
         )
     async with kube_client.ApiClient(configuration) as client:

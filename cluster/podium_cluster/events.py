@@ -1,4 +1,4 @@
-"""Kubernetes Events: what `kubectl describe` shows of Podium's decisions."""
+"""Kubernetes Events, which `kubectl describe` shows for Podium's decisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import EVENTS, Resource
 
 log = logging.getLogger(__name__)
-LONGEST_MESSAGE = 1024
+MAX_MESSAGE_LENGTH = 1024
 
 
 async def emit(
@@ -25,9 +25,10 @@ async def emit(
     component: str,
     kind: Literal["Normal", "Warning"] = "Normal",
 ) -> None:
-    """Record an Event about one object (`metadata` needs name, uid, and namespace if it has one).
+    """Record an Event about one object.
 
-    An Event is a courtesy: if it cannot be written, the log says so and the work goes on.
+    `metadata` needs name, uid, and namespace if the object has one. A failure is only logged, because no decision
+    depends on an Event.
     """
     namespace = metadata.get("namespace") or "default"
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -43,7 +44,7 @@ async def emit(
             "uid": metadata.get("uid", ""),
         },
         "reason": reason,
-        "message": message[:LONGEST_MESSAGE],
+        "message": message[:MAX_MESSAGE_LENGTH],
         "type": kind,
         "source": {"component": component},
         "firstTimestamp": now,
@@ -53,4 +54,4 @@ async def emit(
     try:
         await api.create(EVENTS, manifest, manager=component)
     except ApiError as error:
-        log.warning("event %s about %s %s not recorded: %s", reason, resource.kind, metadata["name"], error)
+        log.warning("event %s about %s %s could not be recorded: %s", reason, resource.kind, metadata["name"], error)

@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics of a component that is no web server itself (operator and agent)."""
+"""The pages /healthz, /readyz and /metrics of a component."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def _page(path: str, alive: Check, ready: Check, registry: CollectorRegistry) ->
         return 200, "text/plain; version=0.0.4; charset=utf-8", generate_latest(registry)
     checks = {"/healthz": alive, "/readyz": ready}
     if path not in checks:
-        return 404, "text/plain", b"not here: /healthz, /readyz, /metrics\n"
-    trouble = checks[path]()
-    return (503, "text/plain", trouble.encode() + b"\n") if trouble else (200, "text/plain", b"ok\n")
+        return 404, "text/plain", b"not found; the pages are /healthz, /readyz and /metrics\n"
+    problem = checks[path]()
+    return (503, "text/plain", problem.encode() + b"\n") if problem else (200, "text/plain", b"ok\n")
 
 
 @asynccontextmanager
 async def serve(host: str, port: int, *, alive: Check, ready: Check, registry: CollectorRegistry) -> AsyncIterator[int]:
-    """Serve until the block ends; yields the port. A check returns None, or the sentence that says what is wrong."""
+    """Serve until the block ends, and yield the port; a check returns None or a sentence about the problem."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -33,11 +33,11 @@ async def serve(host: str, port: int, *, alive: Check, ready: Check, registry: C
             path = words[1].split("?")[0] if len(words) == 3 else "/"
             status, kind, body = _page(path, alive, ready, registry)
             start = f"HTTP/1.1 {status} {'OK' if status == 200 else 'NO'}\r\nContent-Type: {kind}\r\n"
-            # head and body in one write: two packets would cost 40 ms (Nagle)
+            # head and body in one write, because two packets would take 40 ms (Nagle's algorithm)
             writer.write(f"{start}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
             await asyncio.wait_for(writer.drain(), READ_SECONDS)
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # the caller went away or never spoke HTTP: nothing to answer
+            pass  # the client closed the connection or did not send HTTP
         finally:
             writer.close()
 

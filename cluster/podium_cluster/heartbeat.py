@@ -1,4 +1,4 @@
-"""The heartbeat of a component as a Lease: cheap to renew, read by others to tell old telemetry from new."""
+"""The heartbeat of a component as a Lease, by which other components recognise old telemetry."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from podium_cluster.resources import LEASES
 log = logging.getLogger(__name__)
 
 
-async def beat(api: Api, *, name: str, namespace: str, holder: str, seconds: int, manager: str) -> None:
-    """Renew Lease `name` every `seconds` until cancelled; it is stale after four times that."""
+async def send_heartbeats(api: Api, *, name: str, namespace: str, holder: str, seconds: int, manager: str) -> None:
+    """Renew the Lease `name` every `seconds` until cancelled; it expires after four times that."""
     while True:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         manifest = {
@@ -23,5 +23,5 @@ async def beat(api: Api, *, name: str, namespace: str, holder: str, seconds: int
         try:
             await api.apply(LEASES, manifest, manager=manager)
         except ApiError as error:
-            log.warning("heartbeat %s/%s not renewed: %s", namespace, name, error)
+            log.warning("heartbeat %s/%s could not be renewed: %s", namespace, name, error)
         await asyncio.sleep(seconds)

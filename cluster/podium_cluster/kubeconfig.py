@@ -1,8 +1,7 @@
-"""Which cluster is meant, and which namespace: kubectl's rules. Used by `client`, the operator's kopf and the command
-line.
+"""The choice of cluster and namespace by kubectl's rules.
 
-The client library reads $KUBECONFIG when it is imported, takes an empty one for a name, stumbles over an empty file,
-and goes by the current context of the *last* file: next to kubectl it would speak to another cluster.
+The client library has other rules. It reads $KUBECONFIG when it is imported, treats an empty value as a file name,
+fails on an empty file, and uses the current context of the *last* file. Thus it could use another cluster than kubectl.
 """
 
 from __future__ import annotations
@@ -16,13 +15,16 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # of a pod, as the kubelet mounts it
-_NONE = (OSError, ValueError, YAMLError, AttributeError, KeyError, TypeError)  # of a file that is no kubeconfig
+_INVALID = (OSError, ValueError, YAMLError, AttributeError, KeyError, TypeError)  # errors of an invalid kubeconfig
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the kubeconfigs say. `files`: those that are there and say something, else all that were named; `account`:
-    the pod's own account is meant."""
+class ClusterTarget:
+    """The cluster, user and namespace to use.
+
+    `files` are the kubeconfigs that exist and are not empty, else all that were named. `account` states that the pod's
+    own service account is to be used.
+    """
 
     files: tuple[Path, ...]
     context: str | None
@@ -30,21 +32,25 @@ class Told:
     account: bool
 
 
-def kubeconfigs(given: Path | None) -> list[Path]:
-    """The file given, else those of $KUBECONFIG, else ~/.kube/config; none where $KUBECONFIG names none (":")."""
-    told = os.environ.get("KUBECONFIG") or "~/.kube/config"
-    # not Path.expanduser: it raises where there is no such home, and not every pod's user has one
-    named = [str(given)] if given else told.split(os.pathsep)
+def kubeconfig_paths(given: Path | None) -> list[Path]:
+    """Return the file given, else those of $KUBECONFIG, else ~/.kube/config.
+
+    The list is empty if $KUBECONFIG contains only separators (":").
+    """
+    variable = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    # Path.expanduser raises if the user has no home, as in some pods
+    named = [str(given)] if given else variable.split(os.pathsep)
     return [Path(os.path.expanduser(one)) for one in named if one]
 
 
-def look(given: Path | None, wanted: str | None) -> Told:
-    """`given`: a file; `wanted`: a context. Of several files the first that names a context, or a namespace of it,
-    counts. The account is meant in a pod, where no file and no context was given and no kubeconfig has a current one.
-    One that cannot be read is an error, and no reason to go elsewhere: the client, which needs it, will say what is
-    wrong with it.
+def find_target(given: Path | None, wanted: str | None) -> ClusterTarget:
+    """Choose the cluster and namespace for a kubeconfig file and a context, which may both be None.
+
+    The first of several files that names a context, or the namespace of one, decides. The service account is used in a
+    pod if neither a file nor a context is given and no kubeconfig has a current context. An unreadable file is an error
+    and never leads to another cluster; the client reports the error when it reads the file.
     """
-    named, files = kubeconfigs(given), list[Path]()
+    named, files = kubeconfig_paths(given), list[Path]()
     current: str | None = None
     namespaces: dict[str, Any] = {}
     broken = False
@@ -57,30 +63,30 @@ def look(given: Path | None, wanted: str | None) -> Told:
                 namespaces = content[1] | namespaces
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except _NONE:
+        except _INVALID:
             files.append(path)
             broken = True
     context = wanted or current
-    return Told(
+    return ClusterTarget(
         files=tuple(files or named),
         context=context,
-        namespace=str(namespaces.get(context or "") or _namespace_here()),
+        namespace=str(namespaces.get(context or "") or _default_namespace()),
         account=_in_pod() and not (given or context or broken),
     )
 
 
 def _read(path: Path) -> tuple[str | None, dict[str, Any]] | None:
-    """The current context, and each context's namespace; None: the file is empty."""
+    """Return the current context and each context's namespace; None: the file is empty."""
     content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     if content is None:
         return None
     current = content.get("current-context")
-    there = {one["name"]: (one.get("context") or {}).get("namespace") for one in content.get("contexts") or []}
-    return str(current) if current else None, there
+    namespaces = {one["name"]: (one.get("context") or {}).get("namespace") for one in content.get("contexts") or []}
+    return str(current) if current else None, namespaces
 
 
-def _namespace_here() -> str:
-    """Where no context names one: the pod's own, whichever cluster is spoken to."""
+def _default_namespace() -> str:
+    """Return the namespace for a context without one: in a pod its own namespace, whichever cluster is used."""
     if not _in_pod():
         return "default"
     try:

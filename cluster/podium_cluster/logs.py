@@ -1,4 +1,4 @@
-"""Logging for every component: one JSON object a line in a cluster, readable lines on a terminal."""
+"""Logging of every component: JSON lines in a cluster, readable lines on a terminal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Literal
 
 
 class JsonFormatter(logging.Formatter):
-    """time, level, logger, message; an exception's trace under `error`."""
+    """A formatter that writes one JSON object a line: time, level, logger, message, and error with a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Format a record."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -25,7 +26,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(form: Literal["json", "console"], level: str) -> None:
-    """Send everything to standard error in the given form; called once by each component's main."""
+    """Send all records to standard error in the given form; each component's main calls this once."""
     handler = logging.StreamHandler(sys.stderr)
     if form == "json":
         handler.setFormatter(JsonFormatter())

@@ -1,4 +1,4 @@
-"""The kinds of objects that Podium reads and writes, and where each lives in the API."""
+"""The kinds of objects that Podium reads and writes, with their paths in the API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind of object: `path` is its place in the REST API."""
+    """One kind of object in the API."""
 
     group: str
     version: str
@@ -18,10 +18,14 @@ class Resource:
 
     @property
     def api_version(self) -> str:
+        """The value of `apiVersion` in manifests."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """REST path of a collection (no name), an object, or its subresource. `namespace=None` = all namespaces."""
+        """Return the REST path of a collection (without a name), an object, or its subresource.
+
+        `namespace=None` means all namespaces, or an object without a namespace.
+        """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
         if self.namespaced and namespace:
@@ -29,7 +33,7 @@ class Resource:
         parts.append(self.plural)
         if name is not None:
             if self.namespaced and not namespace:
-                raise ValueError(f"{self.kind} {name!r}: a namespace is needed to name one")
+                raise ValueError(f"{self.kind} {name!r} needs a namespace; pass the namespace of the object")
             parts.append(quote(name, safe=""))
         if subresource is not None:
             parts.append(subresource)

@@ -1,6 +1,7 @@
-"""Settings that every component shares; each component's own settings class extends this one.
+"""Settings that all components share, from the environment (`PODIUM_*`).
 
-Read from the environment (`PODIUM_*`), validated once at start: a wrong value ends the process with a sentence.
+Each component's settings class extends this one. A component validates its settings once at its start, and ends with an
+error message if a value is invalid.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class ClusterSettings(BaseSettings):
+    """Settings of the API client, the log and the health pages."""
+
     model_config = SettingsConfigDict(env_prefix="PODIUM_", extra="ignore", frozen=True)
 
     kubeconfig: Path | None = Field(
@@ -24,4 +27,6 @@ class ClusterSettings(BaseSettings):
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     http_host: str = Field("0.0.0.0", description="address of /healthz, /readyz and /metrics")
-    http_port: int = Field(8080, ge=0, le=65535, description="port of the same; 0 = any free one")
+    http_port: int = Field(
+        8080, ge=0, le=65535, description="port of /healthz, /readyz and /metrics; 0 = any free port"
+    )

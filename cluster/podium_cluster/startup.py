@@ -1,4 +1,4 @@
-"""What every component's main does first: --help that lists the settings, the settings themselves, logging."""
+"""The first steps of every component's main: --help with all settings, the settings, logging."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ S = TypeVar("S", bound=ClusterSettings)
 
 
 def read_settings(kind: type[S], program: str, about: str, arguments: Sequence[str] | None = None) -> S:
-    """The settings from the environment. `--help` ends the process, and so does a wrong value, with a sentence each."""
+    """Return the settings from the environment, and configure logging.
+
+    `--help` prints the settings and ends the process. An invalid value ends it with an error message.
+    """
     argparse.ArgumentParser(
         prog=program,
         description=f"{about} It takes its settings from the environment:",
@@ -27,8 +30,8 @@ def read_settings(kind: type[S], program: str, about: str, arguments: Sequence[s
     try:
         settings = kind()
     except ValidationError as error:
-        wrong = "; ".join(f"PODIUM_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
-        sys.exit(f"{program}: wrong settings: {wrong}")
+        problems = "; ".join(f"PODIUM_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
+        sys.exit(f"{program}: invalid settings: {problems}")
     logs.configure(settings.log_format, settings.log_level)
     return settings
 

@@ -1,7 +1,8 @@
-"""A cache of one kind of object, kept true by list and watch; the eyes of operator, extender, agent and command line.
+"""A cache of one kind of object, kept up to date by list and watch.
 
-`run` lists, then follows the watch, and begins again when the server forgot the version or the connection broke, with
-a growing pause. Objects that cannot be parsed are left out and logged once a version: one bad object blinds nobody.
+`run` lists the objects and then follows the watch. It starts again, after an increasing pause, when the server no
+longer has the version or the connection fails. Objects that cannot be parsed are omitted and logged once for each
+version, so an invalid object does not affect the others.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ Listener = Callable[[], None]
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 240
-FIRST_PAUSE = 0.2
-LONGEST_PAUSE = 10.0
-TURN = 32  # objects of a list that are parsed before others have their turn: 4 ms, of a whole list of GPUNodes 0.6 s
+MIN_PAUSE = 0.2
+MAX_PAUSE = 10.0
+PARSE_BATCH = 32  # objects parsed before other tasks run: 4 ms, while a whole list of GPUNodes takes 0.6 s
 
 
 class WatchCache(Generic[T]):
-    """`parse` turns a payload into a value (it may raise ValueError). Keys are (namespace, name). `page`: objects that
-    are listed at a time, for kinds of which there are too many to hold them all as they come; None: all at once.
+    """The parsed objects of one kind by (namespace, name).
+
+    `parse` turns a payload into a value and may raise ValueError. `page` is the number of objects listed at a time, for
+    kinds with very many objects; None: all at once.
     """
 
     def __init__(
@@ -56,48 +59,52 @@ class WatchCache(Generic[T]):
         self._heard = time.monotonic()
 
     def get(self, namespace: str, name: str) -> T | None:
+        """Return an object, or None."""
         return self._items.get((namespace, name))
 
     def values(self) -> list[T]:
-        """All objects, ordered by namespace and name."""
+        """Return all objects, ordered by namespace and name."""
         return [self._items[key] for key in sorted(self._items)]
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener` (quick, on the event loop) after every change."""
+        """Call `listener` after every change; it runs on the event loop and must be quick."""
         self._listeners.append(listener)
 
     def follow(self, follower: Callable[[Key, T | None, T | None], None]) -> None:
-        """Call `follower(key, before, after)` (quick, on the event loop) for each object that changed; None: it is not
-        there. For indexes that are kept rather than made anew after every change.
+        """Call `follower(key, before, after)` for each object that changed; None means that it does not exist.
+
+        The follower runs on the event loop and must be quick. It is meant for indexes that are updated incrementally.
         """
         self._followers.append(follower)
 
     @property
     def synced(self) -> bool:
+        """Whether the first list is complete."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
+        """Wait until the first list is complete."""
         await self._synced.wait()
 
     def age(self) -> float:
-        """Seconds since the server was last heard."""
+        """Return the seconds since the last list, event or bookmark of the server."""
         return time.monotonic() - self._heard
 
     async def run(self) -> None:
         """List and watch until cancelled."""
-        pause = FIRST_PAUSE
+        pause = MIN_PAUSE
         while True:
             try:
                 version = await self._list()
-                pause = FIRST_PAUSE
+                pause = MIN_PAUSE
                 while True:
                     version = await self._follow(version)
             except ApiError as error:
                 if error.expired:
                     continue
-                log.warning("watch of %s broken, again in %.1f s: %s", self._resource.plural, pause, error)
+                log.warning("watch of %s failed, retrying in %.1f s: %s", self._resource.plural, pause, error)
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
+                pause = min(pause * 2, MAX_PAUSE)
 
     async def _list(self) -> str:
         fresh: dict[Key, T] = {}
@@ -106,13 +113,13 @@ class WatchCache(Generic[T]):
             answer = await self._list_page(after)
             for number, payload in enumerate(answer["items"], start=1):
                 self._put(fresh, payload)
-                if number % TURN == 0:
+                if number % PARSE_BATCH == 0:
                     await asyncio.sleep(0)
             after = answer["metadata"].get("continue") or None
         before, self._items = self._items, fresh
         for key in before.keys() | fresh.keys():
-            self._tell(key, before.get(key), fresh.get(key))
-        self._touched()
+            self._notify(key, before.get(key), fresh.get(key))
+        self._call_listeners()
         self._synced.set()
         version: str = answer["metadata"]["resourceVersion"]
         return version
@@ -146,8 +153,8 @@ class WatchCache(Generic[T]):
                 self._items.pop(key, None)
             else:
                 self._put(self._items, payload)
-            self._tell(key, before, self._items.get(key))
-            self._touched()
+            self._notify(key, before, self._items.get(key))
+            self._call_listeners()
         return version
 
     def _put(self, items: dict[Key, T], payload: Mapping[str, Any]) -> None:
@@ -156,19 +163,20 @@ class WatchCache(Generic[T]):
             items[key] = self._parse(payload)
         except ValueError as error:
             items.pop(key, None)
-            log.error("%s %s/%s cannot be read and is left out: %s", self._resource.kind, *key, error)
+            log.error("%s %s/%s cannot be parsed and is omitted: %s", self._resource.kind, *key, error)
 
-    def _tell(self, key: Key, before: T | None, after: T | None) -> None:
+    def _notify(self, key: Key, before: T | None, after: T | None) -> None:
         for follower in self._followers:
             follower(key, before, after)
 
-    def _touched(self) -> None:
+    def _call_listeners(self) -> None:
         self._heard = time.monotonic()
         for listener in self._listeners:
             listener()
 
 
 async def wait_all_synced(caches: Iterable[WatchCache[Any]]) -> None:
+    """Wait until the first list of each cache is complete."""
     await asyncio.gather(*(cache.wait_synced() for cache in caches))
 
 

@@ -1,3 +1,3 @@
-"""The scheduler extender: tells kube-scheduler which nodes may take a trial (filter), which is best (prioritize), and
-who leaves for a more important pod (preempt).
+"""The scheduler extender: which nodes can run a trial (filter), which is best (prioritize), and which trials end for a
+more important pod (preempt).
 """

@@ -1,5 +1,6 @@
-"""The verbs over HTTP, as FastAPI's routes: for whoever asks in any way that HTTP allows. What kube-scheduler itself
-sends is answered by the same verbs before it comes here (`lane`).
+"""The verbs over HTTP, as FastAPI's routes for clients that use any feature of HTTP.
+
+Requests in the form that kube-scheduler sends are answered earlier, by the fast path (`server.fast_path`).
 """
 
 from __future__ import annotations
@@ -9,44 +10,45 @@ import time
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from podium_extender.server.endpoint import JSON, Front
+from podium_extender.server.endpoint import JSON, Endpoint
 from podium_extender.server.limits import RequestError, read
-from podium_extender.server.openapi import DescribedApi, words_of
+from podium_extender.server.openapi import DescribedAPI, describe_verb
 from podium_extender.verbs.handlers import VERBS
 
 
-def create_app(front: Front, *, openapi_url: str | None = None) -> FastAPI:
-    """The description of the verbs is served only where `openapi_url` is given: kube-scheduler does not ask for it."""
-    app = DescribedApi(title="Podium's scheduler extender", openapi_url=openapi_url)
+def create_app(endpoint: Endpoint, *, openapi_url: str | None = None) -> FastAPI:
+    """Return the application; it serves its OpenAPI document only if `openapi_url` is given."""
+    app = DescribedAPI(title="Podium's scheduler extender", openapi_url=openapi_url)
 
     async def answer(verb: str, request: Request) -> Response:
-        async with front.door.enter():
+        async with endpoint.concurrency.hold():
             began = time.perf_counter()
-            body = await read(request, front.body_limit)
-            return Response(front.verbs.answer(verb, body, began), media_type=JSON)
+            body = await read(request, endpoint.body_limit)
+            return Response(endpoint.verbs.answer(verb, body, began), media_type=JSON)
 
-    @app.post("/filter", openapi_extra=words_of("filter"))
+    @app.post("/filter", openapi_extra=describe_verb("filter"))
     async def filter_verb(request: Request) -> Response:
         return await answer("filter", request)
 
-    @app.post("/prioritize", openapi_extra=words_of("prioritize"))
+    @app.post("/prioritize", openapi_extra=describe_verb("prioritize"))
     async def prioritize_verb(request: Request) -> Response:
         return await answer("prioritize", request)
 
-    @app.post("/preempt", openapi_extra=words_of("preempt"))
+    @app.post("/preempt", openapi_extra=describe_verb("preempt"))
     async def preempt_verb(request: Request) -> Response:
         return await answer("preempt", request)
 
     @app.exception_handler(RequestError)
-    async def not_served(request: Request, error: RequestError) -> Response:
-        return told(request, error.status, str(error))
+    async def request_error(request: Request, error: RequestError) -> Response:
+        return error_response(request, error.status, str(error))
 
     @app.exception_handler(HTTPException)
-    async def not_here(request: Request, error: HTTPException) -> Response:
+    async def http_error(request: Request, error: HTTPException) -> Response:
         known = ", ".join(f"POST /{verb}" for verb in VERBS)
-        return told(request, error.status_code, f"{error.detail}: {known}")
+        return error_response(request, error.status_code, f"{error.detail}: {known}")
 
-    def told(request: Request, status: int, message: str) -> Response:
-        return Response(front.trouble(request.method, request.url.path, status, message), status, media_type=JSON)
+    def error_response(request: Request, status: int, message: str) -> Response:
+        body = endpoint.error_body(request.method, request.url.path, status, message)
+        return Response(body, status, media_type=JSON)
 
     return app

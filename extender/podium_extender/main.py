@@ -1,4 +1,4 @@
-"""`podium-extender`: the process. Runs the watches, serves the verbs on loopback, health and metrics beside them."""
+"""`podium-extender`: the process that runs the watches and serves the verbs on loopback, with health and metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import uvicorn
 
 from podium_cluster import health
 from podium_cluster.client import Api, connect
-from podium_cluster.garbage_collection import settle_memory
+from podium_cluster.garbage_collection import tune_garbage_collector
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
 from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache, wait_all_synced
@@ -21,125 +21,131 @@ from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of, others
 from podium_core.placement.registry import placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.requeue.preemption_retries import nudge_for_ever
-from podium_extender.requeue.unschedulable_queue import Budget, WaitingRoom
-from podium_extender.requeue.wakeups import follow_pods, wake_for_ever
-from podium_extender.server.endpoint import Front
-from podium_extender.server.fast_path import lane
+from podium_extender.requeue.preemption_retries import retry_preemptions
+from podium_extender.requeue.unschedulable_queue import TokenBucket, UnschedulableQueue
+from podium_extender.requeue.wakeups import follow_pods, wake_pods
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.server.fast_path import fast_path_protocol
 from podium_extender.settings import ExtenderSettings
-from podium_extender.state.assumptions import Assumed
-from podium_extender.state.free_cpus import Room
-from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.state.soft_preferences import Preferences
+from podium_extender.state.assumptions import AssumedPods
+from podium_extender.state.free_cpus import FreeCpus
+from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.state.soft_preferences import SoftPreferences
 from podium_extender.state.trials import parse_trial
-from podium_extender.verbs.decisions import Judge
-from podium_extender.verbs.events import Announcements
-from podium_extender.verbs.preempt import Evictor
-from podium_extender.verbs.preemption_limits import Limits
+from podium_extender.verbs.decisions import NodeEvaluator
+from podium_extender.verbs.events import EventRecorder
+from podium_extender.verbs.preempt import PreemptVerb
+from podium_extender.verbs.preemption_limits import PreemptionLimits
 
 log = logging.getLogger(__name__)
-PAGE = 500  # objects listed at a time, of those that a cluster may have very many of
+PAGE_SIZE = 500  # objects listed at a time, for kinds of which a large cluster has very many
 
 
-def watch_cluster(api: Api, settings: ExtenderSettings, assumed: Assumed) -> Telemetry:
-    """The caches that the answers come from; their `run` is up to the caller."""
-    beats = Heartbeats(time.time)
+def watch_cluster(api: Api, settings: ExtenderSettings, assumed: AssumedPods) -> NodeCache:
+    """Create the caches that the responses are computed from; the caller runs them."""
+    heartbeats = Heartbeats(time.time)
     others = others_selector(settings.scheduler_name)
     own = WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}")
-    nodes = WatchCache(api, NODES, node_cpus_of, page=PAGE)
-    other = WatchCache(api, PODS, cpu_request_of, fields=others, page=PAGE) if settings.watch_all_pods else None
-    return Telemetry(
-        WatchCache(api, GPUNODES, parse_gpunode, page=PAGE),
+    nodes = WatchCache(api, NODES, node_cpus_of, page=PAGE_SIZE)
+    other = WatchCache(api, PODS, cpu_request_of, fields=others, page=PAGE_SIZE) if settings.watch_all_pods else None
+    return NodeCache(
+        WatchCache(api, GPUNODES, parse_gpunode, page=PAGE_SIZE),
         own,
-        WatchCache(api, LEASES, beats.parse, namespace=settings.namespace),
+        WatchCache(api, LEASES, heartbeats.parse, namespace=settings.namespace),
         WatchCache(api, TRIALS, parse_trial),
         namespace=settings.namespace,
         clock=time.time,
         assumed=assumed,
-        room=None if other is None else Room(nodes, other),
-        preferences=Preferences(nodes, [own] if other is None else [own, other]),
+        free_cpus=None if other is None else FreeCpus(nodes, other),
+        preferences=SoftPreferences(nodes, [own] if other is None else [own, other]),
     )
 
 
 async def serve(settings: ExtenderSettings) -> None:
-    """Run until SIGTERM or SIGINT (uvicorn's own handlers); a watch that dies takes the process with it."""
+    """Run until SIGTERM or SIGINT (uvicorn handles them); raise the error of a task that ends by itself."""
     metrics = Metrics()
     async with connect(settings) as api:
-        assumed = Assumed(settings.assume_seconds, metrics.assumption_ended)
-        telemetry = watch_cluster(api, settings, assumed)
-        judge = Judge(placement_policy(settings.placement), settings.stale_seconds)
-        caches = {**telemetry.caches, **telemetry.more_caches}
+        assumed = AssumedPods(settings.assume_seconds, metrics.assumption_ended)
+        node_cache = watch_cluster(api, settings, assumed)
+        caches = {**node_cache.caches, **node_cache.optional_caches}
         metrics.watch(caches)
         metrics.assumed.set_function(lambda: len(assumed))
-        waiting = WaitingRoom(settings.stale_seconds, Budget(settings.wakes_per_second, settings.wakes_at_once))
-        announced = Announcements()
-        limits = Limits(settings.evictions_per_minute, settings.minimum_run_seconds)
-        evictor = Evictor(telemetry, metrics, settings.stale_seconds, limits, announced)
-        front = Front(
-            telemetry,
+        budget = TokenBucket(settings.wakes_per_second, settings.wakes_at_once)
+        unschedulable = UnschedulableQueue(settings.stale_seconds, budget)
+        events = EventRecorder()
+        limits = PreemptionLimits(settings.evictions_per_minute, settings.minimum_run_seconds)
+        preempt_verb = PreemptVerb(node_cache, metrics, settings.stale_seconds, limits, events)
+        endpoint = Endpoint(
+            node_cache,
             metrics,
-            judge,
+            NodeEvaluator(placement_policy(settings.placement), settings.stale_seconds),
             body_limit=settings.body_limit,
             max_requests=settings.max_requests,
-            evictor=evictor,
-            waiting=waiting,
-            scored=settings.scored_nodes,
+            preempt_verb=preempt_verb,
+            unschedulable=unschedulable,
+            scored_nodes=settings.scored_nodes,
         )
-        config = uvicorn.Config(
-            create_app(front),
-            http=lane(front),
-            ws="none",
-            proxy_headers=False,
-            host=settings.extender_host,
-            port=settings.extender_port,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            # the scheduler keeps its connections; closing them under it would look like a failed call
-            timeout_keep_alive=600,
-            timeout_graceful_shutdown=5,
-        )
-        server = uvicorn.Server(config)
-        follow_pods(telemetry, waiting, evictor.parking)
-        watches = [asyncio.create_task(cache.run()) for cache in caches.values()]
-        watches.append(asyncio.create_task(wake_for_ever(api, telemetry, waiting, metrics)))
-        watches.append(asyncio.create_task(nudge_for_ever(api, telemetry, evictor, metrics)))
-        watches.append(asyncio.create_task(announced.write_for_ever(api)))
-        for watch in watches:
-            watch.add_done_callback(lambda _: setattr(server, "should_exit", True))
-        settling = asyncio.create_task(when_warm(telemetry, telemetry.caches.values(), caches.values()))
+        server = uvicorn.Server(_uvicorn_config(endpoint, settings))
+        follow_pods(node_cache, unschedulable, preempt_verb.backoff_queue)
+        tasks = [asyncio.create_task(cache.run()) for cache in caches.values()]
+        tasks.append(asyncio.create_task(wake_pods(api, node_cache, unschedulable, metrics)))
+        tasks.append(asyncio.create_task(retry_preemptions(api, node_cache, preempt_verb, metrics)))
+        tasks.append(asyncio.create_task(events.run(api)))
+        for task in tasks:
+            task.add_done_callback(lambda _: setattr(server, "should_exit", True))
+        preparing = asyncio.create_task(prepare_when_synced(node_cache, node_cache.caches.values(), caches.values()))
         async with health.serve(
             settings.http_host,
             settings.http_port,
             alive=lambda: None,
-            ready=telemetry.cold,
+            ready=node_cache.not_ready,
             registry=metrics.registry,
         ) as port:
             log.info("verbs on %s:%d, health on port %d", settings.extender_host, settings.extender_port, port)
             await server.serve()
-        await _stop([*watches, settling])
+        await _stop([*tasks, preparing])
 
 
-async def when_warm(telemetry: Telemetry, *groups: Iterable[WatchCache[Any]]) -> None:
-    """One after the other: the last may never be, where the right to watch is missing. What is then known of all nodes
-    is put together before the first question: the longer part of an answer at 5,000 nodes.
+def _uvicorn_config(endpoint: Endpoint, settings: ExtenderSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(endpoint),
+        http=fast_path_protocol(endpoint),
+        ws="none",
+        proxy_headers=False,
+        host=settings.extender_host,
+        port=settings.extender_port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # the scheduler keeps its connections open; closing an idle one would look like a failed call
+        timeout_keep_alive=600,
+        timeout_graceful_shutdown=5,
+    )
+
+
+async def prepare_when_synced(node_cache: NodeCache, *groups: Iterable[WatchCache[Any]]) -> None:
+    """Create the views of all nodes before the first request, after each group of caches is synced.
+
+    At 5,000 nodes this is the longer part of a response. The groups are awaited one after the other, because the last
+    one is never synced if the right to watch is missing.
     """
     for caches in groups:
         await wait_all_synced(caches)
-        telemetry.views()
-        settle_memory()
+        node_cache.views()
+        tune_garbage_collector()
 
 
-async def _stop(watches: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel the watches; the error of one that ended by itself is raised."""
-    for watch in watches:
-        watch.cancel()
-    for watch in watches:
+async def _stop(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel the tasks, and raise the error of one that ended by itself."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
         with contextlib.suppress(asyncio.CancelledError):
-            await watch
+            await task
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the settings and run the extender."""
     settings = read_settings(
         ExtenderSettings,
         "podium-extender",

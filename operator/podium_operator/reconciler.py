@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
-from podium_cluster.garbage_collection import settle_memory
+from podium_cluster.garbage_collection import tune_garbage_collector
 from podium_core.curves.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, Migrate, Plan, Requeue
 from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
@@ -117,7 +117,7 @@ class Reconciler:
     async def run(self) -> None:
         """Reconcile until the task is cancelled."""
         await self._caches.wait_synced()
-        settle_memory()
+        tune_garbage_collector()
         while True:
             self._changed.clear()
             wake_at: float | None = None

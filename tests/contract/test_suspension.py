@@ -23,14 +23,14 @@ from cuda_node import PROGRAM
 
 from podium_agent.observe.cgroups import (
     Freezer,
-    Frost,
+    FreezerState,
     find_containers,
-    find_leftovers,
-    heeds_sigterm,
+    find_remaining_containers,
+    handles_sigterm,
     peer_of,
-    sigterm_waits,
+    sigterm_pending,
 )
-from podium_agent.observe.prestop_hooks import hook_waits
+from podium_agent.observe.prestop_hooks import prestop_hook_pending
 from podium_agent.suspension.base import Standing, SuspensionMethod
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -230,10 +230,10 @@ def test_a_removed_child_cgroup_does_not_hide_its_siblings(tmp_path: Path) -> No
     (tmp_path / "cgroup.procs").write_text("")
     for number in range(20):
         (tmp_path / f"removed-{number}").mkdir()  # without cgroup.procs, as if removed between two reads
-    assert Freezer(tmp_path, unified=False).frost() is Frost.GONE
+    assert Freezer(tmp_path, unified=False).frost() is FreezerState.GONE
     (tmp_path / "with-a-process").mkdir()
     (tmp_path / "with-a-process" / "cgroup.procs").write_text("1\n")
-    assert Freezer(tmp_path, unified=False).frost() is Frost.THAWED
+    assert Freezer(tmp_path, unified=False).frost() is FreezerState.THAWED
 
 
 def test_after_an_unexpected_error_all_processes_run(tmp_path: Path, method: SuspensionMethod) -> None:
@@ -249,7 +249,7 @@ def test_containers_are_found_by_their_id(containers: list[CountingContainer]) -
     assert {name: container.pid for name, container in by_id.items()} == {
         c.container_id: c.process.pid for c in containers
     }
-    assert all(by_id[container.container_id].freezer.frost() is Frost.THAWED for container in containers)
+    assert all(by_id[container.container_id].freezer.frost() is FreezerState.THAWED for container in containers)
     peer = peer_of(Path("/proc"), containers[0].process.pid)
     assert peer is not None
     assert (peer.pod_uid, peer.container) == (containers[0].pod_uid, containers[0].container_id)
@@ -264,7 +264,7 @@ def test_leftover_containers_are_found_by_the_pods_uid(containers: list[Counting
     def leftovers() -> set[str]:
         return {
             container.id
-            for leftovers_of_pod in find_leftovers(proc, root, pods).values()
+            for leftovers_of_pod in find_remaining_containers(proc, root, pods).values()
             for container in leftovers_of_pod
         }
 
@@ -292,7 +292,7 @@ def test_the_cgroup_of_an_ended_process_is_thawed(
     assert asyncio.run(method.suspend(freezers(containers))).ok
     name, thawed = ("cgroup.freeze", "0") if ended.freezer.unified else ("freezer.state", "THAWED")
     assert (ended.freezer.path / name).read_text().strip() == thawed
-    assert other.freezer.frost() is Frost.FROZEN
+    assert other.freezer.frost() is FreezerState.FROZEN
     assert asyncio.run(method.resume(freezers(containers))).ok
 
 
@@ -311,13 +311,13 @@ def test_a_pending_sigterm_of_a_frozen_process_is_detected(
         process.stdout.readline()
         (containers[0].freezer.path / "cgroup.procs").write_text(str(process.pid))
         assert asyncio.run(method.suspend(freezers(containers))).ok
-        assert not sigterm_waits(Path("/proc"), process.pid)
+        assert not sigterm_pending(Path("/proc"), process.pid)
         process.terminate()
-        assert sigterm_waits(Path("/proc"), process.pid)
-        assert not sigterm_waits(Path("/proc"), containers[1].process.pid)
+        assert sigterm_pending(Path("/proc"), process.pid)
+        assert not sigterm_pending(Path("/proc"), containers[1].process.pid)
         assert asyncio.run(method.resume(freezers(containers))).ok
         assert process.wait(10) == 7
-        assert not sigterm_waits(Path("/proc"), process.pid)
+        assert not sigterm_pending(Path("/proc"), process.pid)
 
 
 def test_a_waiting_hook_in_a_frozen_container_is_detected(
@@ -333,14 +333,14 @@ def test_a_waiting_hook_in_a_frozen_container_is_detected(
         hook.stdout.readline()
         (containers[0].freezer.path / "cgroup.procs").write_text(str(hook.pid))
         assert asyncio.run(method.suspend(freezers(containers))).ok
-        assert [hook_waits(Path("/proc"), container.freezer) for container in containers] == [True, False]
+        assert [prestop_hook_pending(Path("/proc"), container.freezer) for container in containers] == [True, False]
         assert asyncio.run(method.resume(freezers(containers))).ok
         hook.communicate(timeout=300)
-    assert not hook_waits(Path("/proc"), containers[0].freezer)
+    assert not prestop_hook_pending(Path("/proc"), containers[0].freezer)
 
 
 def test_processes_that_handle_sigterm_are_recognised(containers: list[CountingContainer]) -> None:
-    assert heeds_sigterm(Path("/proc"), containers[0].process.pid), (
+    assert handles_sigterm(Path("/proc"), containers[0].process.pid), (
         "the default action ends a process that is not pid 1"
     )
     namespace = subprocess.Popen(
@@ -350,7 +350,7 @@ def test_processes_that_handle_sigterm_are_recognised(containers: list[CountingC
         end, child = time.monotonic() + 300, ""
         while time.monotonic() < end and not child:
             child = Path(f"/proc/{namespace.pid}/task/{namespace.pid}/children").read_text().strip()
-        assert not heeds_sigterm(Path("/proc"), int(child)), "pid 1 ignores signals without a handler"
+        assert not handles_sigterm(Path("/proc"), int(child)), "pid 1 ignores signals without a handler"
     finally:
         namespace.kill()
         namespace.communicate(timeout=300)

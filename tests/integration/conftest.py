@@ -28,7 +28,7 @@ from podium_devcluster.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from extender_world import scheduler_version
+from extender_setup import scheduler_version
 from operator_stage import OperatorProcess, Play, Stage
 
 ROOT = Path(__file__).parents[2]

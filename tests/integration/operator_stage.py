@@ -111,7 +111,7 @@ class Stage:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}}
         await self.api.create(NAMESPACES, namespace, manager="test")
         await self.api.apply(GPUNODES, {"metadata": {"name": self.node}}, manager="podium-agent")
-        beat = leases.beat(
+        beat = leases.send_heartbeats(
             self.api,
             name=f"podium-agent-{self.node}",
             namespace="podium-system",

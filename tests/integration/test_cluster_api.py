@@ -106,7 +106,9 @@ def test_errors_contain_the_servers_message(kubeconfig: Path) -> None:
 def test_heartbeat_and_event_are_written(kubeconfig: Path) -> None:
     async def body(api: Api) -> None:
         beat = asyncio.create_task(
-            leases.beat(api, name="agent", namespace="default", holder="me", seconds=5, manager="podium-agent")
+            leases.send_heartbeats(
+                api, name="agent", namespace="default", holder="me", seconds=5, manager="podium-agent"
+            )
         )
         about = {"name": "thing", "namespace": "default", "uid": "u-1"}
         await events.emit(api, CONFIGMAPS, about, reason="Tried", message="once", component="podium-test")

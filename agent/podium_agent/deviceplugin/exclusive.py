@@ -15,9 +15,9 @@ from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.servicer import Announcer, allocation
 from podium_agent.deviceplugin.slots import Device, uuid_of
 from podium_agent.observe.telemetry import Telemetry
-from podium_agent.schedule.exclusive_allocations import Reservations, StillTakenError
-from podium_agent.schedule.exclusive_gpus import prefer, whole
-from podium_agent.schedule.node_reconciler import Conductor
+from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations, GpuStillInUseError
+from podium_agent.schedule.exclusive_gpus import prefer, whole_gpu_devices
+from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -27,15 +27,19 @@ class WholeGpus(Announcer):
     options = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
     def __init__(
-        self, settings: AgentSettings, telemetry: Telemetry, conductor: Conductor, reservations: Reservations
+        self,
+        settings: AgentSettings,
+        telemetry: Telemetry,
+        node_reconciler: NodeReconciler,
+        exclusive: ExclusiveAllocations,
     ) -> None:
         super().__init__(telemetry, "whole GPUs")
         self._settings = settings
-        self._conductor = conductor
-        self._reservations = reservations
+        self._node_reconciler = node_reconciler
+        self._exclusive = exclusive
 
     def devices(self) -> tuple[Device, ...]:
-        return whole(self._telemetry.reading.gpus)
+        return whole_gpu_devices(self._telemetry.reading.gpus)
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
         answers = []
@@ -45,20 +49,20 @@ class WholeGpus(Announcer):
                 tuple(ask.must_include_deviceIDs),
                 ask.allocation_size,
                 self._telemetry.reading.gpus,
-                self._conductor.view.trials,
+                self._node_reconciler.view.trials,
             )
             answers.append(pb.ContainerPreferredAllocationResponse(deviceIDs=chosen))
         return pb.PreferredAllocationResponse(container_responses=answers)
 
     def give(self, uuids: tuple[str, ...]) -> Any:
-        self._reservations.reserve(uuids)
+        self._exclusive.reserve(uuids)
         return allocation(self._settings, uuids)
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
         uuids = sorted({uuid_of(device) for device in request.devices_ids})
         try:
-            await self._reservations.vacate(uuids)
-        except StillTakenError as error:
+            await self._exclusive.vacate(uuids)
+        except GpuStillInUseError as error:
             log.warning("a pod is kept from starting: %s", error)
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return pb.PreStartContainerResponse()

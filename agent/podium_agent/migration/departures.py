@@ -22,9 +22,9 @@ from podium_agent.migration.kubelet import Container
 from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.settings import MoveSettings
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.observe.pod_records import Record
+from podium_agent.observe.pod_records import PodRecord
 from podium_agent.observe.pods import TrialPod
-from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_record import TrialRecord
 from podium_cluster.client import Api, ApiError
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.schema.gpunode import TrialState
@@ -45,11 +45,11 @@ class Departures:
         api: Api,
         tools: Tools,
         pods: Callable[[], Iterable[TrialPod]],
-        record_of: Callable[[str], Record | None],
-        book_of: Callable[[str], Book | None],
+        record_of: Callable[[str], PodRecord | None],
+        trial_record_of: Callable[[str], TrialRecord | None],
     ) -> None:
         self._settings, self._api, self._tools = settings, api, tools
-        self._pods, self._record_of, self._book_of = pods, record_of, book_of
+        self._pods, self._record_of, self._trial_record_of = pods, record_of, trial_record_of
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
         self._swept: set[str] = set()
@@ -58,7 +58,7 @@ class Departures:
         self._looked = 0.0
         self._traces = Traces(settings.traces_dir)
         leaves = self._leaving.__contains__
-        self._sweeping = Sweeping(settings, api, self._traces, self._here, leaves, book_of, self._makes)
+        self._sweeping = Sweeping(settings, api, self._traces, self._here, leaves, trial_record_of, self._makes)
 
     async def run(self) -> None:
         try:
@@ -86,33 +86,33 @@ class Departures:
             if task.done():
                 del self._leaving[uid]
         for uid, pod in there.items():
-            book = self._book_of(uid)
-            self._note(pod, book)
+            trial_record = self._trial_record_of(uid)
+            self._note(pod, trial_record)
             if now < self._not_before.get(uid, 0.0) or uid in self._leaving:
                 continue
-            if pod.carry and book is not None and _may_leave(pod, book):
-                self._leaving[uid] = asyncio.get_running_loop().create_task(self._leave(pod, book, now))
-            elif not pod.carry and book is not None:
-                await self._stays(pod, book, now)
+            if pod.carry and trial_record is not None and _may_leave(pod, trial_record):
+                self._leaving[uid] = asyncio.get_running_loop().create_task(self._leave(pod, trial_record, now))
+            elif not pod.carry and trial_record is not None:
+                await self._stays(pod, trial_record, now)
             if pod.carried and _needs_no_image(pod):
                 await self._remove(pod, pod.image, now)
 
-    def _note(self, pod: TrialPod, book: Book | None) -> None:
+    def _note(self, pod: TrialPod, trial_record: TrialRecord | None) -> None:
         """Whether all that it did is in its image. Once it works again (`podium thaw`) that is so no more: it is taken
         back, and the trial stays. The operator has gone further if its pod is told to go."""
         record = self._record_of(pod.uid)
-        if book is None or book.account is None or record is None:
+        if trial_record is None or trial_record.ledger is None or record is None:
             return
-        departure = book.departure
-        works = book.state in (TrialState.RESUMING, TrialState.RUNNING) and pod.deadline is None
+        departure = trial_record.container_checkpoint
+        works = trial_record.state in (TrialState.RESUMING, TrialState.RUNNING) and pod.deadline is None
         if pod.carry and departure is not None and departure.image and works:
             text = "It was let work again after its image was made: it goes on here."
             log.warning("%s: %s", pod.name, text)
             departure = ContainerCheckpoint(pod_uid=pod.uid, code="TrialResumed", message=text)
-            book.depart(departure)
-        record.imaged = departure is not None and bool(departure.image)
+            trial_record.set_container_checkpoint(departure)
+        record.image_complete = departure is not None and bool(departure.image)
 
-    async def _leave(self, pod: TrialPod, book: Book, now: float) -> None:
+    async def _leave(self, pod: TrialPod, trial_record: TrialRecord, now: float) -> None:
         self._late[pod.uid] = now + 2 * self._settings.move_seconds
         try:
             answer = await self._answer(pod)
@@ -129,8 +129,8 @@ class Departures:
         log.info("%s is to be carried to %s: %s", pod.name, pod.carry, said)
         if any(one.uid == pod.uid and one.deadline is not None for one in self._pods()):
             return  # it may be at work by now, to save: an image of it is out of date
-        book.depart(answer)
-        self._note(pod, book)
+        trial_record.set_container_checkpoint(answer)
+        self._note(pod, trial_record)
 
     async def _answer(self, pod: TrialPod) -> ContainerCheckpoint:
         if CONTAINER_CHECKPOINT not in pod.methods:
@@ -161,15 +161,15 @@ class Departures:
                 raise MoveError(done.code, done.message)
             self._tools.parked.leave(name, 0.0)
 
-    async def _stays(self, pod: TrialPod, book: Book, now: float) -> None:
+    async def _stays(self, pod: TrialPod, trial_record: TrialRecord, now: float) -> None:
         """It was not asked, or is so no more."""
         late = now < self._late.get(pod.uid, 0.0)  # the runtime writes on when the kubelet is asked no more
         if CONTAINER_CHECKPOINT in pod.methods and (late or pod.uid not in self._swept):
             self._swept.add(pod.uid)  # an agent before this one may have been killed over it
             await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, _place(pod))
-        departure = book.departure
+        departure = trial_record.container_checkpoint
         if departure is not None and (not departure.image or await self._remove(pod, departure.image, now)):
-            book.depart(None)
+            trial_record.set_container_checkpoint(None)
 
     async def _remove(self, pod: TrialPod, image: str, now: float) -> bool:
         if self._removed.get(pod.uid) == image:
@@ -215,7 +215,7 @@ def _needs_no_image(pod: TrialPod) -> bool:
     return pod.main in pod.running or (bool(pod.main) if pod.ended else pod.deadline is not None)
 
 
-def _may_leave(pod: TrialPod, book: Book) -> bool:
+def _may_leave(pod: TrialPod, trial_record: TrialRecord) -> bool:
     """`account`: what the status says of it is known, an answer among it."""
-    asked = book.account is not None and book.departure is None
-    return asked and book.state is TrialState.SUSPENDED and pod.deadline is None and not pod.ended
+    asked = trial_record.ledger is not None and trial_record.container_checkpoint is None
+    return asked and trial_record.state is TrialState.SUSPENDED and pod.deadline is None and not pod.ended

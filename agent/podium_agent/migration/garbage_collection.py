@@ -19,7 +19,7 @@ from podium_agent.migration.kubelet import Container
 from podium_agent.migration.move import REPOSITORY
 from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.settings import MoveSettings
-from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_record import TrialRecord
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
 from podium_core.domain.migration import IN_PROGRESS
@@ -45,11 +45,11 @@ class Sweeping:
         traces: Traces,
         here: Callable[[str], bool],
         leaves: Callable[[str], bool],
-        book_of: Callable[[str], Book | None],
+        trial_record_of: Callable[[str], TrialRecord | None],
         makes: Callable[[Container], bool],
     ) -> None:
         self._settings, self._api, self._traces = settings, api, traces
-        self._here, self._leaves, self._book_of, self._makes = here, leaves, book_of, makes
+        self._here, self._leaves, self._trial_record_of, self._makes = here, leaves, trial_record_of, makes
 
     async def look(self, now: float) -> None:
         """`now`: seconds since 1970. What cannot be done now is done at the next look."""
@@ -64,13 +64,17 @@ class Sweeping:
     async def _sweep(self, uid: str, trace: Trace, now: float) -> None:
         if not self._makes(trace.place):
             await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, trace.place)
-        book = self._book_of(uid) if self._here(uid) else None
-        if self._here(uid) and (book is None or book.account is None):
+        trial_record = self._trial_record_of(uid) if self._here(uid) else None
+        if self._here(uid) and (trial_record is None or trial_record.ledger is None):
             return  # what its agent answered before is not known yet
         told = await self._told(trace)
         if self._leaves(uid):  # begun while the API was asked
             return
-        counts = told if book is None or book.departure is None else told | {book.departure.image}
+        counts = (
+            told
+            if trial_record is None or trial_record.container_checkpoint is None
+            else told | {trial_record.container_checkpoint.image}
+        )
         done = [image for image in trace.images if image not in counts]
         for image in done:
             await remove(self._settings, image, trace.namespace)

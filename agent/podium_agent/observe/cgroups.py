@@ -20,7 +20,7 @@ _SIGTERM_BIT = 1 << 14
 _NOT_THE_TRIALS = ("pause", "podium-gate")
 
 
-class Frost(StrEnum):
+class FreezerState(StrEnum):
     FROZEN = "Frozen"
     FREEZING = "Freezing"
     THAWED = "Thawed"
@@ -48,7 +48,7 @@ class Freezer:
                 return
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
-    def frost(self) -> Frost:
+    def frost(self) -> FreezerState:
         """What the kernel says now; GONE also when the cgroup is there but no process is left in it.
 
         Raises OSError if the kernel would not say (no file descriptor left, say): that is no proof of an end.
@@ -57,19 +57,19 @@ class Freezer:
             if self.unified:
                 events = dict(line.split() for line in (self.path / "cgroup.events").read_text().splitlines())
                 if events.get("populated") == "0":
-                    return Frost.GONE
+                    return FreezerState.GONE
                 if events.get("frozen") == "1":
-                    return Frost.FROZEN
+                    return FreezerState.FROZEN
                 asked = (self.path / "cgroup.freeze").read_text().strip() == "1"
-                return Frost.FREEZING if asked else Frost.THAWED
+                return FreezerState.FREEZING if asked else FreezerState.THAWED
             state = (self.path / "freezer.state").read_text().strip()
             if not _populated(self.path):
-                return Frost.GONE
+                return FreezerState.GONE
         except OSError as error:
             if not _removed(error):
                 raise OSError(error.errno, error.strerror, str(self.path)) from error
-            return Frost.GONE
-        return {"FROZEN": Frost.FROZEN, "FREEZING": Frost.FREEZING}.get(state, Frost.THAWED)
+            return FreezerState.GONE
+        return {"FROZEN": FreezerState.FROZEN, "FREEZING": FreezerState.FREEZING}.get(state, FreezerState.THAWED)
 
     def processes(self) -> frozenset[int]:
         """All that live in it and below, as this process knows them. Raises OSError as `frost` does."""
@@ -124,7 +124,9 @@ def find_containers(proc: Path, cgroup_root: Path, ids: frozenset[str]) -> dict[
     return found
 
 
-def find_leftovers(proc: Path, cgroup_root: Path, pod_uids: frozenset[str]) -> dict[str, tuple[Container, ...]]:
+def find_remaining_containers(
+    proc: Path, cgroup_root: Path, pod_uids: frozenset[str]
+) -> dict[str, tuple[Container, ...]]:
     """What still runs of these pods, whatever the API says of them; pods of which nothing does are left out."""
     ids: dict[str, str] = {}
     for name in (name for name in os.listdir(proc) if name.isdigit()) if pod_uids else ():
@@ -138,7 +140,7 @@ def find_leftovers(proc: Path, cgroup_root: Path, pod_uids: frozenset[str]) -> d
     return left
 
 
-def names_of_cgroups(proc: Path) -> frozenset[str]:
+def cgroup_names(proc: Path) -> frozenset[str]:
     """Of all cgroups in which a process lives, and of those above them, the last part of the path each."""
     pids = (int(name) for name in os.listdir(proc) if name.isdigit())
     return frozenset(part for pid in pids for _, _, path in _memberships(proc, pid) for part in path.split("/"))
@@ -151,7 +153,7 @@ def _command(proc: Path, pid: str) -> str:
         return ""
 
 
-def heeds_sigterm(proc: Path, pid: int) -> bool:
+def handles_sigterm(proc: Path, pid: int) -> bool:
     """Whether SIGTERM would do anything: pid 1 of a pid namespace ignores what it has no handler for."""
     try:
         status = status_of(proc, pid)
@@ -163,7 +165,7 @@ def heeds_sigterm(proc: Path, pid: int) -> bool:
     return caught or not (ignored or first_in_namespace)
 
 
-def sigterm_waits(proc: Path, pid: int) -> bool:
+def sigterm_pending(proc: Path, pid: int) -> bool:
     """Whether a SIGTERM was sent and not taken yet, as by a process that is frozen."""
     try:
         status = status_of(proc, pid)

@@ -16,13 +16,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from podium_agent.observe.cgroups import find_containers, find_leftovers, heeds_sigterm, sigterm_waits
-from podium_agent.observe.pod_records import Hint, Record, orphan
+from podium_agent.observe.cgroups import find_containers, find_remaining_containers, handles_sigterm, sigterm_pending
+from podium_agent.observe.pod_records import Hint, PodRecord, orphan
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName, gpus_of_pods
 from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.prestop_hooks import hook_waits
+from podium_agent.observe.prestop_hooks import prestop_hook_pending
 from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
-from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.state_table import derive, reason
 from podium_agent.settings import AgentSettings
@@ -43,44 +43,44 @@ class Observer:
         self,
         settings: AgentSettings,
         gates: Gates,
-        passages: Passages,
+        admissions: Admissions,
         methods: Methods,
         changed: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._gates = gates
-        self._passages = passages
+        self._admissions = admissions
         self._methods = methods
         self._changed = changed
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, PodRecord] = {}
         self._hints: Mapping[str, Hint] = {}
         self._adopted = False
         self._before: frozenset[str] = frozenset()  # pods that were there at the first look, or noted then
         self._asking: asyncio.Future[None] | None = None
         self._ask_after = 0.0
-        self.gone: tuple[Record, ...] = ()  # of which nothing is left since the last look
+        self.removed: tuple[PodRecord, ...] = ()  # of which nothing is left since the last look
 
     def hint(self, seen: Mapping[str, Hint]) -> None:
         """The pods that an earlier agent saw, by uid: where they are, and which of them may have become orphans. Those
         that it let in a moment before it died it has noted on this node.
         """
-        self._hints = {**seen, **self._passages.read()}
+        self._hints = {**seen, **self._admissions.read()}
 
-    def record(self, pod_uid: str) -> Record | None:
+    def record(self, pod_uid: str) -> PodRecord | None:
         return self._records.get(pod_uid)
 
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[PodRecord, ...]:
         return tuple(self._records.values())
 
-    def look(self, pods: Iterable[TrialPod], now: float) -> tuple[LocalTrial, ...]:
+    def observe(self, pods: Iterable[TrialPod], now: float) -> tuple[LocalTrial, ...]:
         """All trials that are on this node's GPUs now. Pods that have ended, or never had a share, are left out."""
         present = {pod.uid: pod for pod in pods}
         for uid, pod in present.items():
-            record = self._records.setdefault(uid, Record(pod, since=now))
+            record = self._records.setdefault(uid, PodRecord(pod, since=now))
             record.pod = pod
-            if pod.arrival_trouble and not record.arrived:
-                record.arrived = True
-                log.error("%s is taken for one that began here: %s", pod.name, pod.arrival_trouble)
+            if pod.gpu_state_trouble and not record.gpu_state_noted:
+                record.gpu_state_noted = True
+                log.error("%s is taken for one that began here: %s", pod.name, pod.gpu_state_trouble)
         if not self._adopted:
             self._adopted = True
             self._before = frozenset(present) | self._hints.keys()
@@ -95,10 +95,10 @@ class Observer:
         self._locate()
         self._find_orphans(now)
         trials = tuple(trial for record in self._records.values() if (trial := self._judge(record, now)) is not None)
-        self.gone = tuple(record for record in self._records.values() if record.absent and record.ended)
-        for record in self.gone:
+        self.removed = tuple(record for record in self._records.values() if record.absent and record.ended)
+        for record in self.removed:
             self._drop(self._records.pop(record.pod.uid))
-            self._passages.forget(record.pod.uid)
+            self._admissions.forget(record.pod.uid)
         return trials
 
     def _learn_devices(self) -> None:
@@ -131,8 +131,8 @@ class Observer:
         wanted: set[str] = set()
         for record in self._records.values():
             unknown = record.pod.running - record.containers.keys() if _concerns_us(record.pod) else None
-            if unknown and not record.ended and now - record.searched >= LOOK_AGAIN_SECONDS:
-                record.searched = now
+            if unknown and not record.ended and now - record.searched_at >= LOOK_AGAIN_SECONDS:
+                record.searched_at = now
                 wanted |= unknown
         if not wanted:
             return
@@ -152,23 +152,25 @@ class Observer:
         for record in fresh.values():
             record.over_since = now
         gated = frozenset(uid for uid, record in fresh.items() if record.pod.gated and not record.ended)
-        for uid, containers in find_leftovers(self._settings.proc, self._settings.cgroup_root, gated).items():
+        for uid, containers in find_remaining_containers(
+            self._settings.proc, self._settings.cgroup_root, gated
+        ).items():
             record = fresh[uid]
             log.warning("%s is over, as the API says, and still runs: waiting for its processes", record.pod.name)
-            record.whole = True
+            record.complete = True
             for container in containers:
                 record.containers.setdefault(container.id, container)
                 self._watch_end(record, container.pid)
 
-    def _judge(self, record: Record, now: float) -> LocalTrial | None:
+    def _judge(self, record: PodRecord, now: float) -> LocalTrial | None:
         pod = record.pod
         if not pod.gated:
-            record.begun, record.ended = True, record.over_since is not None
+            record.started, record.ended = True, record.over_since is not None
             return None  # a trial without a GPU: nothing to hand over
         gate = self._gate(pod)
         work = self._work(record)
-        if not record.begun and (pod.gate_passed or record.containers):
-            record.begun, record.said = True, self._gates.said(pod.uid)
+        if not record.started and (pod.gate_passed or record.containers):
+            record.started, record.gate_report = True, self._gates.gate_report(pod.uid)
         state = derive(gate, work, record.acting)
         changed = state is not record.state
         if changed:
@@ -178,19 +180,19 @@ class Observer:
         record.done = Acting.NOTHING
         if state is None:
             return None
-        if state is TrialState.SUSPENDED and record.kill_at(now) is None and self._told(record, changed):
+        if state is TrialState.SUSPENDED and record.kill_at(now) is None and self._termination_seen(record, changed):
             log.info("%s was told to end while it was frozen, or just before", pod.name)
-            record.tell(now)
+            record.note_termination(now)
         deleting = record.kill_at(now) is not None or record.over_since is not None
         heeds = True
         if deleting:  # one that goes on elsewhere is not to compute here what it computes there
-            elsewhere = pod.carry and record.imaged is not False
+            elsewhere = pod.carry and record.image_complete is not False
             heeds = not elsewhere and any(
-                heeds_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
+                handles_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
             )
         hint = self._hints.get(pod.uid)
-        told = hint.gpus if hint is not None else ()
-        method = self._methods.best(pod.methods, len(record.gpus or told), record.failed)
+        hinted_gpus = hint.gpus if hint is not None else ()
+        method = self._methods.best(pod.methods, len(record.gpus or hinted_gpus), record.failed)
         return LocalTrial(
             key=pod.key,
             pod=pod.name,
@@ -201,28 +203,28 @@ class Observer:
             gate=gate,
             work=work,
             deleting=deleting,
-            heeds_term=heeds,
+            handles_sigterm=heeds,
             deadline=record.kill_at(now),
             grace=pod.grace,
             retry_at=record.retry_at,
             trouble=record.trouble,
-            short=record.short,
+            memory_shortage=record.memory_shortage,
             moved_off=state is TrialState.SUSPENDED and self._methods.moved_off(record.freezers),
             admitting=record.acting is Acting.ADMITTING,
             memory=pod.memory,
-            moves=method == CudaCheckpoint.name and moves_memory(pod.methods),
+            moves_memory=method == CudaCheckpoint.name and moves_memory(pod.methods),
             attempt=pod.attempt,
             method=method,
-            torn=record.torn and state is TrialState.RUNNING,
+            partly_suspended=record.partly_suspended and state is TrialState.RUNNING,
             over_since=record.over_since,
-            told=told,
+            hinted_gpus=hinted_gpus,
         )
 
-    def _told(self, record: Record, just_frozen: bool) -> bool:
+    def _termination_seen(self, record: PodRecord, just_frozen: bool) -> bool:
         """By a SIGTERM that waits, or by the hook before it, frozen with the trial: nothing enters what is frozen."""
         proc, containers = self._settings.proc, record.containers.values()
-        caught = just_frozen and any(hook_waits(proc, one.freezer) for one in containers)
-        return caught or any(sigterm_waits(proc, one.pid) for one in containers)
+        caught = just_frozen and any(prestop_hook_pending(proc, one.freezer) for one in containers)
+        return caught or any(sigterm_pending(proc, one.pid) for one in containers)
 
     def _gate(self, pod: TrialPod) -> Gate:
         if self._gates.passed(pod.uid) or pod.gate_passed:
@@ -232,7 +234,7 @@ class Observer:
         # of one that came later its helper has only not connected yet: nobody can have let it through
         return Gate.SILENT if pod.gate_running and pod.uid in self._before else Gate.ABSENT
 
-    def _work(self, record: Record) -> Work:
+    def _work(self, record: PodRecord) -> Work:
         if record.ended:
             return Work.ENDED
         over = record.over_since is not None
@@ -250,35 +252,35 @@ class Observer:
             all_seen = record.pod.running <= record.containers.keys()
             record.ended = over or (all_seen and len(record.containers) >= len(record.pod.containers))
             return Work.ENDED if record.ended else Work.NOT_STARTED
-        record.torn = standing is Standing.PARTLY_SUSPENDED and record.acting is Acting.NOTHING
-        if standing is not Standing.PARKED and not record.whole and self._incomplete(record):
+        record.partly_suspended = standing is Standing.PARTLY_SUSPENDED and record.acting is Acting.NOTHING
+        if standing is not Standing.PARKED and not record.complete and self._incomplete(record):
             # suspended now, the container that is still to come would work beside the next trial
             return Work.NOT_STARTED
-        record.whole = True
+        record.complete = True
         record.work = Work.FROZEN if standing is Standing.PARKED else Work.THAWED
         return record.work
 
-    def _note_arrival(self, record: Record) -> None:
+    def _note_arrival(self, record: PodRecord) -> None:
         """By its note it stands as torn until it is brought back onto GPUs here; one that has been is soon whole. One
         container comes, the pod's first: others that run beside it here (a sidecar) began here."""
         main = record.containers.get(record.pod.main)
-        if record.pod.arrival is None or record.arrived or not record.gpus or main is None:
+        if record.pod.arrival is None or record.gpu_state_noted or not record.gpus or main is None:
             return
         self._methods.arrives(main.freezer, record.pod.arrival, record.gpus)
-        record.arrived = True
+        record.gpu_state_noted = True
 
-    def _incomplete(self, record: Record) -> bool:
+    def _incomplete(self, record: PodRecord) -> bool:
         return record.pod.starting or not record.pod.running <= record.containers.keys()
 
-    def _watch_end(self, record: Record, pid: int) -> None:
+    def _watch_end(self, record: PodRecord, pid: int) -> None:
         """Hear at once when a container's first process has ended: the next trial need not wait for a tick."""
-        if pid in record.watched:
+        if pid in record.pidfds:
             return
         try:
             descriptor = os.pidfd_open(pid)
         except OSError:
             return  # ended already: the next look sees it
-        record.watched[pid] = descriptor
+        record.pidfds[pid] = descriptor
         loop = asyncio.get_running_loop()
 
         def ended() -> None:
@@ -287,12 +289,12 @@ class Observer:
 
         loop.add_reader(descriptor, ended)
 
-    def _drop(self, record: Record) -> None:
+    def _drop(self, record: PodRecord) -> None:
         loop = asyncio.get_running_loop()
-        for descriptor in record.watched.values():
+        for descriptor in record.pidfds.values():
             loop.remove_reader(descriptor)
             os.close(descriptor)
-        record.watched.clear()
+        record.pidfds.clear()
 
 
 def _concerns_us(pod: TrialPod) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from podium_agent.deviceplugin.slots import uuid_of
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName, devices_of_pods
-from podium_agent.schedule.exclusive_gpus import UrgentPod
+from podium_agent.schedule.exclusive_gpus import NodePod
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.views import PodNeed
@@ -27,7 +27,7 @@ SIGHT_SECONDS = 0.5  # that the kubelet may be ahead of our watch with a pod
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class LocalOtherPod:
     """`gpus`: uuids, sorted."""
 
     pod: PodName
@@ -36,15 +36,15 @@ class Guest:
     gpus: tuple[str, ...]
 
 
-class Guests:
+class OtherPods:
     """`pods`: all pods of this node."""
 
-    def __init__(self, settings: AgentSettings, pods: WatchCache[UrgentPod]) -> None:
+    def __init__(self, settings: AgentSettings, pods: WatchCache[NodePod]) -> None:
         self._socket = settings.pod_resources_socket
         self._resource = settings.resource
         self._pods = pods
-        self._waiting: dict[PodName, UrgentPod] = {}  # have or want shares, trials too; in the order of sight
-        self._guests: dict[PodName, Guest] = {}
+        self._waiting: dict[PodName, NodePod] = {}  # have or want shares, trials too; in the order of sight
+        self._other_pods: dict[PodName, LocalOtherPod] = {}
         self._event = asyncio.Event()
         self._seen = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
@@ -54,8 +54,8 @@ class Guests:
         """Call it when a guest has its GPUs, and when it is gone."""
         self._listeners.append(listener)
 
-    def all(self) -> tuple[Guest, ...]:
-        return tuple(self._guests[name] for name in sorted(self._guests))
+    def all(self) -> tuple[LocalOtherPod, ...]:
+        return tuple(self._other_pods[name] for name in sorted(self._other_pods))
 
     async def asker(self, size: int) -> PodNeed | None:
         """The need of the pod that wants so many shares now; None: it cannot be told."""
@@ -75,7 +75,7 @@ class Guests:
         """Asks the kubelet while the GPUs of a pod are not known. It tells nobody of its own accord."""
         while True:
             self._event.clear()
-            if all(name in self._guests for name, pod in self._waiting.items() if not pod.trial):
+            if all(name in self._other_pods for name, pod in self._waiting.items() if not pod.trial):
                 await self._event.wait()
             with suppress(KubeletAwayError):
                 await self._ask()
@@ -89,9 +89,9 @@ class Guests:
         for name, pod in self._waiting.items():
             if pod.need is None or pod.trial or name not in have:
                 continue
-            found = Guest(name, pod.uid, pod.need, tuple(sorted({uuid_of(device) for device in have[name]})))
-            if self._guests.get(name) != found:
-                self._guests[name] = found
+            found = LocalOtherPod(name, pod.uid, pod.need, tuple(sorted({uuid_of(device) for device in have[name]})))
+            if self._other_pods.get(name) != found:
+                self._other_pods[name] = found
                 self._tell()
         return have
 
@@ -99,11 +99,11 @@ class Guests:
         for listener in self._listeners:
             listener()
 
-    def _pod_changed(self, name: Key, before: UrgentPod | None, after: UrgentPod | None) -> None:
+    def _pod_changed(self, name: Key, before: NodePod | None, after: NodePod | None) -> None:
         wants = after is not None and after.need is not None and not after.ended
         if before is not None and (not wants or after is None or after.uid != before.uid):
             self._waiting.pop(name, None)
-            if self._guests.pop(name, None) is not None:
+            if self._other_pods.pop(name, None) is not None:
                 self._tell()
         if after is not None and wants:
             fresh = name not in self._waiting

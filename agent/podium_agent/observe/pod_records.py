@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from podium_agent.observe.cgroups import Container, Freezer
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import Acting, Work
-from podium_agent.report.lost_work import Said
+from podium_agent.report.lost_work import GateReport
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import TrialState
 
@@ -22,15 +22,15 @@ class Hint:
 
 
 @dataclass(slots=True)
-class Record:
+class PodRecord:
     """One pod. `over_since`: the API knows no such pod any more (`absent`), or says that it has ended."""
 
     pod: TrialPod
     absent: bool = False
     over_since: float | None = None
     ended: bool = False  # and the kernel says so as well
-    begun: bool = False  # its gate was passed
-    said: Said | None = None  # what the gate had said of its saves
+    started: bool = False  # its gate was passed
+    gate_report: GateReport | None = None  # what the gate had said of its saves
     gpus: tuple[str, ...] = ()
     state: TrialState | None = None
     since: float = 0.0
@@ -38,19 +38,21 @@ class Record:
     done: Acting = Acting.NOTHING  # the act that ended since the last look
     retry_at: float = 0.0
     trouble: str = ""
-    short: str = ""  # the GPU memory that it waits for, as a sentence with the numbers
+    memory_shortage: str = ""  # the GPU memory that it waits for, as a sentence with the numbers
     admitted: bool = False  # its memory was promised to it, and was not moved out since
     failed: set[str] = field(default_factory=set)  # methods that did not suspend it when they were tried
     method: str = ""  # by which it was suspended last; empty: not by this agent
     containers: dict[str, Container] = field(default_factory=dict)
-    whole: bool = False  # all of its containers were found once: from then on it can be suspended
-    arrived: bool = False  # what it held on GPUs of the node that it came from is noted
+    complete: bool = False  # all of its containers were found once: from then on it can be suspended
+    gpu_state_noted: bool = False  # what it held on GPUs of the node that it came from is noted
     work: Work = Work.THAWED  # what the kernel said last
-    imaged: bool | None = None  # all that it did is in an image, from which it goes on; None: not known yet
-    torn: bool = False  # some of it is stopped, some works
-    searched: float = 0.0
-    watched: dict[int, int] = field(default_factory=dict)  # pid > pidfd
-    told_at: float | None = None  # a SIGTERM, or the hook before it, was found waiting for it while it was frozen
+    image_complete: bool | None = None  # all that it did is in an image, from which it goes on; None: not known yet
+    partly_suspended: bool = False  # some of it is stopped, some works
+    searched_at: float = 0.0
+    pidfds: dict[int, int] = field(default_factory=dict)  # pid > pidfd
+    termination_seen_at: float | None = (
+        None  # a SIGTERM, or the hook before it, was found waiting for it while it was frozen
+    )
     _deletion: tuple[float, float] = (0.0, 0.0)
 
     @property
@@ -66,19 +68,19 @@ class Record:
         """
         deadline = self.pod.deadline
         if deadline is None:
-            end = None if self.told_at is None else self.told_at + self.pod.grace
+            end = None if self.termination_seen_at is None else self.termination_seen_at + self.pod.grace
             return end if end is not None and now < end else None
         if self._deletion[0] != deadline:
             self._deletion = (deadline, min(deadline, now + self.pod.grace))
             self.retry_at = 0.0  # there is no time to wait for what failed before
         return self._deletion[1]
 
-    def tell(self, now: float) -> None:
+    def note_termination(self, now: float) -> None:
         """Its end was seen to begin on the node."""
-        self.told_at, self.retry_at = now, 0.0
+        self.termination_seen_at, self.retry_at = now, 0.0
 
 
-def orphan(uid: str, hint: Hint) -> Record:
+def orphan(uid: str, hint: Hint) -> PodRecord:
     """Of a pod of which the API knows nothing any more, and this agent only what an earlier one wrote."""
     pod = TrialPod(
         key=hint.key,
@@ -93,4 +95,4 @@ def orphan(uid: str, hint: Hint) -> Record:
         memory=0,
         reading=None,
     )
-    return Record(pod, absent=True, gpus=hint.gpus)
+    return PodRecord(pod, absent=True, gpus=hint.gpus)

@@ -20,10 +20,10 @@ TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"
 GATE_CONTAINER = "podium-gate"
 METHODS_ANNOTATION = "podium.dev/methods"
-ARRIVES_ANNOTATION = "podium.dev/gpu-state"
+GPU_STATE_ANNOTATION = "podium.dev/gpu-state"
 INVALID_GPU_STATE = "InvalidGPUState"
-CARRY_ANNOTATION = "podium.dev/migrate"
-CARRIED_ANNOTATION = "podium.dev/migrated"
+MIGRATE_ANNOTATION = "podium.dev/migrate"
+MIGRATED_ANNOTATION = "podium.dev/migrated"
 CHECKPOINT_ANNOTATION = "podium.dev/checkpoint"
 FREEZE = "freeze"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
@@ -144,7 +144,7 @@ class TrialPod:
     cpu: Mapping[str, int] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     arrival: Arrival | None = None
-    arrival_trouble: str = ""
+    gpu_state_trouble: str = ""
     carry: str = ""
     carried: bool = False
     image: str = ""
@@ -162,7 +162,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
     gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
     reading, trouble = _reading(meta.annotations.get(METRICS_ANNOTATION))
     cpu = from_annotation(meta.annotations.get(CPU_ANNOTATION, "{}"))
-    arrival, arrival_trouble = _arrival(meta.annotations.get(ARRIVES_ANNOTATION))
+    arrival, gpu_state_trouble = _arrival(meta.annotations.get(GPU_STATE_ANNOTATION))
     return TrialPod(
         key=TrialKey(meta.namespace, trial, owner.uid),
         name=meta.name,
@@ -188,9 +188,9 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         cpu=cpu,
         requests={one.name: _thousandths(one) for one in pod.spec.containers if one.name in cpu},
         arrival=arrival,
-        arrival_trouble=arrival_trouble,
-        carry=meta.annotations.get(CARRY_ANNOTATION, ""),
-        carried=CARRIED_ANNOTATION in meta.annotations,
+        gpu_state_trouble=gpu_state_trouble,
+        carry=meta.annotations.get(MIGRATE_ANNOTATION, ""),
+        carried=MIGRATED_ANNOTATION in meta.annotations,
         image=pod.spec.containers[0].image if pod.spec.containers else "",
     )
 
@@ -255,4 +255,4 @@ def _arrival(text: str | None) -> tuple[Arrival | None, str]:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "it"
         cure = "write what the command that carried it away printed as `arrives`, and make the pod anew"
-        return None, f"{INVALID_GPU_STATE}: annotation {ARRIVES_ANNOTATION}: {field}: {first['msg']}; {cure}"
+        return None, f"{INVALID_GPU_STATE}: annotation {GPU_STATE_ANNOTATION}: {field}: {first['msg']}; {cure}"

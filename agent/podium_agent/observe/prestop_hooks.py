@@ -25,7 +25,7 @@ class _Process(BaseModel):
     args: list[str] = Field(min_length=1)
 
 
-def hook_waits(proc: Path, freezer: Freezer) -> bool:
+def prestop_hook_pending(proc: Path, freezer: Freezer) -> bool:
     """Whether it is among the processes of this cgroup, as the helper or on its way to become it."""
     try:
         here = freezer.processes()

@@ -51,26 +51,28 @@ class LocalTrial:
     gate: Gate = Gate.ABSENT
     work: Work = Work.NOT_STARTED
     deleting: bool = False
-    heeds_term: bool = True  # a thawed SIGTERM would do something: pid 1 of its container handles it
+    handles_sigterm: bool = True  # a thawed SIGTERM would do something: pid 1 of its container handles it
     deadline: float | None = None  # when the kubelet kills a deleted pod
     grace: float = 30.0  # seconds that it gave the pod until then
     retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
     trouble: str = ""  # why that failed
-    short: str = ""  # the GPU memory that is missing for it: it claims no GPU until it could have that
+    memory_shortage: str = ""  # the GPU memory that is missing for it: it claims no GPU until it could have that
     moved_off: bool = False  # suspended, and its GPU memory is in host memory: to work it takes that of the GPU anew
     admitting: bool = False  # it is about to be let in
     memory: int = 0  # bytes of GPU memory that it declared
-    moves: bool = False  # and these are moved off the GPU when its turn is over
+    moves_memory: bool = False  # and these are moved off the GPU when its turn is over
     attempt: int = 0  # of its pod
     method: str = "freeze"  # to suspend it by: the best that its job allows and this node has; empty: none
-    torn: bool = False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
+    partly_suspended: bool = (
+        False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
+    )
     over_since: float | None = None  # its pod has ended or is gone, says the API; the kernel says that it works on
-    told: tuple[str, ...] = ()
+    hinted_gpus: tuple[str, ...] = ()
 
     @property
     def seen_on(self) -> tuple[str, ...]:
         """Where it is, for others to read."""
-        return self.gpus or self.told
+        return self.gpus or self.hinted_gpus
 
     @property
     def freezable(self) -> bool:

@@ -15,45 +15,45 @@ from pathlib import Path
 
 from podium_agent.observe.cgroups import Container
 from podium_agent.report.checkpoints import Folder
-from podium_agent.report.lost_work import Mark
-from podium_agent.report.trial_record import Book
+from podium_agent.report.lost_work import CompletionMarker
+from podium_agent.report.trial_record import TrialRecord
 from podium_core.schema.gpunode import TrialState
 
 log = logging.getLogger(__name__)
 
 
-class SaveWatch:
+class CheckpointWatch:
     """Notes each new marker in the book. `seconds` is how long a volume may take to be read."""
 
-    def __init__(self, book: Book, proc: Path, seconds: float) -> None:
-        self._book = book
+    def __init__(self, trial_record: TrialRecord, proc: Path, seconds: float) -> None:
+        self._record = trial_record
         self._proc = proc
         self._seconds = seconds
-        self._looker: Looker | None = None
-        self._mark: Mark | None = None
+        self._looker: CheckpointReader | None = None
+        self._marker: CompletionMarker | None = None
         self._frozen = False
         self._over = False
 
     async def look(self) -> None:
         """Once every turn of the writer; the folder is let go of after the look that follows the trial's end."""
-        book, over = self._book, self._book.ended
-        if self._looker is None and not self._over and book.main is not None and book.pod.checkpoint:
-            self._looker = Looker(self._proc, book.main, book.pod.checkpoint)
-        frozen, was_frozen = book.state is TrialState.SUSPENDED, self._frozen
+        trial_record, over = self._record, self._record.ended
+        if self._looker is None and not self._over and trial_record.main is not None and trial_record.pod.checkpoint:
+            self._looker = CheckpointReader(self._proc, trial_record.main, trial_record.pod.checkpoint)
+        frozen, was_frozen = trial_record.state is TrialState.SUSPENDED, self._frozen
         self._frozen = frozen
         if self._looker is not None and not (frozen and was_frozen):  # what is frozen saves nothing
             await self._ask(self._looker)
         if over:
             self.close()
 
-    async def _ask(self, looker: Looker) -> None:
+    async def _ask(self, looker: CheckpointReader) -> None:
         trouble = looker.trouble
-        mark = await looker.look(self._seconds)
-        if mark is not None and mark != self._mark:
-            self._mark = mark
-            self._book.saw(mark, time.time())
-        if looker.trouble and looker.trouble != trouble and not self._book.ended:
-            log.warning("%s: its saves are not seen: %s", self._book.pod.name, looker.trouble)
+        marker = await looker.look(self._seconds)
+        if marker is not None and marker != self._marker:
+            self._marker = marker
+            self._record.saw_marker(marker, time.time())
+        if looker.trouble and looker.trouble != trouble and not self._record.ended:
+            log.warning("%s: its saves are not seen: %s", self._record.pod.name, looker.trouble)
 
     def close(self) -> None:
         """A folder that is kept open keeps its volume from being detached."""
@@ -63,7 +63,7 @@ class SaveWatch:
             self._looker = None
 
 
-class Looker:
+class CheckpointReader:
     """Opens the folder at the first look and keeps it: it can still be read when the container is gone.
 
     `trouble` says why the last look saw nothing.
@@ -77,22 +77,22 @@ class Looker:
         self._closed = False
         self.trouble = ""
 
-    async def look(self, seconds: float) -> Mark | None:
+    async def look(self, seconds: float) -> CompletionMarker | None:
         """The marker now; None: no save, or none that could be read in this time."""
         with self._lock:
             if self._busy or self._closed:
                 return None
             self._busy = True
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[tuple[Mark | None, str]] = loop.create_future()
+        answer: asyncio.Future[tuple[CompletionMarker | None, str]] = loop.create_future()
         threading.Thread(target=self._run, args=(loop, answer), name="saves", daemon=True).start()
         try:
             async with asyncio.timeout(seconds):
-                mark, self.trouble = await answer
+                marker, self.trouble = await answer
         except TimeoutError:
             self.trouble = f"VolumeUnresponsive: the checkpoint folder was not read within {seconds:g} s"
             return None
-        return mark
+        return marker
 
     def close(self) -> None:
         """Lets go of the volume; a thread that hangs in it does so when it comes back."""
@@ -101,8 +101,10 @@ class Looker:
             if not self._busy:
                 self._let_go()
 
-    def _run(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[tuple[Mark | None, str]]) -> None:
-        result: tuple[Mark | None, str] = (None, "")
+    def _run(
+        self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[tuple[CompletionMarker | None, str]]
+    ) -> None:
+        result: tuple[CompletionMarker | None, str] = (None, "")
         try:
             if self._folder is None:
                 self._folder = Folder.open(*self._place)

@@ -18,7 +18,7 @@ from pydantic.alias_generators import to_camel
 
 from podium_agent.observe.cgroups import Container, peer_of
 from podium_agent.observe.logs.tail import Position, Tail
-from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.lost_work import CompletionMarker, GateReport
 
 MARKER = "podium-checkpoint.json"
 MARKER_BYTES = 4096
@@ -46,7 +46,7 @@ class UnsafePathError(ValueError):
     """`checkpoint.path` leads through something that is no plain folder."""
 
 
-def parse_mark(text: bytes) -> Mark | None:
+def parse_completion_marker(text: bytes) -> CompletionMarker | None:
     """A bare number (the step), or an object with it; anything else is no save."""
     if not 0 < len(text) <= MARKER_BYTES:
         return None
@@ -54,35 +54,35 @@ def parse_mark(text: bytes) -> Mark | None:
     try:
         if not line.strip().startswith(b"{"):
             step = _STEP.validate_json(line)
-            return Mark(step) if step >= 0 else None
+            return CompletionMarker(step) if step >= 0 else None
         marker = _MARKER.validate_json(line)
     except ValidationError:
         return None
     path = PurePosixPath(marker.path)
     if path.is_absolute() or ".." in path.parts or "\0" in marker.path:
         return None
-    return Mark(marker.step, str(path), marker.on_request)
+    return CompletionMarker(marker.step, str(path), marker.on_request)
 
 
-def said_in_hello(line: bytes) -> Said | None:
+def report_in_hello(line: bytes) -> GateReport | None:
     """What a gate's first line says of its folder; None where it says nothing (no folder, or an older gate)."""
     line = line.rstrip(b"\n")
     if not (line.startswith(HELLO) and line.endswith(HELLO_END)):
         return None
-    return Said(parse_mark(line[len(HELLO) : -len(HELLO_END)]))
+    return GateReport(parse_completion_marker(line[len(HELLO) : -len(HELLO_END)]))
 
 
-def said_in_log(folder: Path) -> Said | None:
+def report_in_log(folder: Path) -> GateReport | None:
     """The same from the gate container's log, for an agent that was not there when its trial was let through."""
-    tail, said = Tail(folder, Position()), None
+    tail, gate_report = Tail(folder, Position()), None
     try:
         while True:
             batch = tail.read()
             for line in batch.lines:
                 if line.stream == "stdout" and line.text.startswith(LOG_WORD):
-                    said = Said(parse_mark(line.text[len(LOG_WORD) :].encode()))
+                    gate_report = GateReport(parse_completion_marker(line.text[len(LOG_WORD) :].encode()))
             if not batch.more:
-                return said
+                return gate_report
     finally:
         tail.close()
 
@@ -114,7 +114,7 @@ class Folder:
             raise
         return cls(here)
 
-    def read(self) -> Mark | None:
+    def read(self) -> CompletionMarker | None:
         """What the marker says now; None: no save. Raises OSError if that cannot be known."""
         try:
             name = os.open(MARKER, NAME, dir_fd=self._descriptor)
@@ -125,7 +125,7 @@ class Folder:
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > MARKER_BYTES:
                 return None
             with open(os.open(f"/proc/self/fd/{name}", FILE), "rb", buffering=0) as file:
-                return parse_mark(_whole(file))
+                return parse_completion_marker(_whole(file))
         finally:
             os.close(name)
 

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from podium_agent.metrics import Metrics
-from podium_agent.observe.other_pods import Guest
+from podium_agent.observe.other_pods import LocalOtherPod
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.observe.trials import LocalTrial
 from podium_agent.report.node_status import build, decisive, moved, to_json
-from podium_agent.schedule.node_reconciler import Conductor, View
+from podium_agent.schedule.node_reconciler import NodeReconciler, View
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.choice import Methods
 from podium_cluster.client import Api, ApiError, Manifest
@@ -29,73 +29,73 @@ GATHER_SECONDS = 0.01  # changes that come together go together
 LONGEST_PAUSE = 30.0
 
 
-class Reporter:
+class NodeReporter:
     def __init__(
         self,
         settings: AgentSettings,
         api: Api,
         telemetry: Telemetry,
-        conductor: Conductor,
+        node_reconciler: NodeReconciler,
         metrics: Metrics,
         methods: Methods,
         version: str,
-        guests: Callable[[], Sequence[Guest]] = tuple,
+        other_pods: Callable[[], Sequence[LocalOtherPod]] = tuple,
     ) -> None:
         self._settings = settings
         self._api = api
         self._telemetry = telemetry
-        self._conductor = conductor
+        self._node_reconciler = node_reconciler
         self._metrics = metrics
         self._methods = methods
         self._version = version
-        self._guests = guests
+        self._other_pods = other_pods
         self._event = asyncio.Event()
         self._epochs: dict[str, int] = {}
         self._written: GpuNodeStatus | None = None
         self._last = 0.0
         telemetry.subscribe(self._event.set)
-        conductor.subscribe(self._heed)
+        node_reconciler.subscribe(self._on_view)
 
     def wake(self) -> None:
         """Something else than trials has changed."""
         self._event.set()
 
-    def _heed(self, view: View) -> None:
+    def _on_view(self, view: View) -> None:
         """After every look: write soon if something decisive changed."""
         for gpu in self._telemetry.reading.gpus:
             if gpu.uuid not in view.unsettled:
-                self._epochs[gpu.uuid] = view.orders.epoch
+                self._epochs[gpu.uuid] = view.run_queues.epoch
         if self._written is None or decisive(self.now()) != decisive(self._written):
             self._event.set()
 
     def now(self) -> GpuNodeStatus:
         """What is to be told at this moment."""
-        view = self._conductor.view
+        view = self._node_reconciler.view
         return build(
             self._telemetry.reading,
             view.trials,
-            view.orders.epoch,
+            view.run_queues.epoch,
             lambda uuid: self._epochs.get(uuid, 0),
             self._held_since,
             self._settings.slots_per_gpu,
             self._methods.names,
             self._version,
             time.time(),
-            view.taken,
-            view.leased,
-            self._guests(),
+            view.exclusive_pods,
+            view.reserved,
+            self._other_pods(),
         )
 
     def _held_since(self, trial: LocalTrial) -> float:
-        book = self._conductor.book_of(trial.pod_uid)
-        since = book.held_since() if book is not None else None
+        trial_record = self._node_reconciler.trial_record_of(trial.pod_uid)
+        since = trial_record.held_since() if trial_record is not None else None
         return trial.since if since is None else since
 
     async def run(self) -> None:
         """Nothing before the first look: what the agent before this one wrote tells it where the trials are. Nor before
         the driver was asked, which takes seconds: a node without GPUs is one without trials on them.
         """
-        await self._conductor.looked.wait()
+        await self._node_reconciler.observed.wait()
         await self._telemetry.asked.wait()
         pause = 0.5
         while True:
@@ -143,7 +143,7 @@ class Reporter:
 
     def _gauge(self, status: GpuNodeStatus) -> None:
         counts: dict[str, int] = {}
-        for trial in self._conductor.view.trials:
+        for trial in self._node_reconciler.view.trials:
             counts[trial.state] = counts.get(trial.state, 0) + 1
         self._metrics.trials.clear()
         for state, count in counts.items():

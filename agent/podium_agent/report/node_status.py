@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from podium_agent.observe.gpu_health import Gpu, Reading
-from podium_agent.observe.other_pods import Guest
+from podium_agent.observe.other_pods import LocalOtherPod
 from podium_agent.observe.trials import OCCUPYING, LocalTrial
 from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, OtherPod, TrialOnGpu, TrialState
 
@@ -28,25 +28,27 @@ def build(
     methods: tuple[str, ...],
     agent: str,
     now: float,
-    taken: Mapping[str, str],
-    leased: Mapping[str, str] | None = None,
-    guests: Sequence[Guest] = (),
+    exclusive_pods: Mapping[str, str],
+    reserved: Mapping[str, str] | None = None,
+    other_pods: Sequence[LocalOtherPod] = (),
 ) -> GpuNodeStatus:
     """`settled` gives the epoch that a GPU's trials have arrived at, `taken` the pods that have one for themselves,
     `leased` the placeholders that hold one; None: all are Podium's own.
     """
     gpus = []
     for gpu in reading.gpus:
-        lease = None if leased is None else leased.get(gpu.uuid)
-        here = shares if leased is None or lease is not None else 0
-        visit = [guest for guest in guests if gpu.uuid in guest.gpus]
-        gpus.append(_gpu(gpu, trials, settled(gpu.uuid), held_since, here, taken.get(gpu.uuid), lease, visit))
+        reservation = None if reserved is None else reserved.get(gpu.uuid)
+        here = shares if reserved is None or reservation is not None else 0
+        visit = [other_pod for other_pod in other_pods if gpu.uuid in other_pod.gpus]
+        gpus.append(
+            _gpu(gpu, trials, settled(gpu.uuid), held_since, here, exclusive_pods.get(gpu.uuid), reservation, visit)
+        )
     return GpuNodeStatus(
         observed_epoch=epoch,
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",
         agent=agent,
         methods=list(methods),
-        mode="dedicated" if leased is None else "reservations",
+        mode="dedicated" if reserved is None else "reservations",
         updated_at=_moment(now),
         gpus=gpus,
     )
@@ -59,22 +61,22 @@ def _gpu(
     held_since: Callable[[LocalTrial], float],
     shares: int,
     exclusive: str | None,
-    lease: str | None,
-    guests: Sequence[Guest],
+    reservation: str | None,
+    other_pods: Sequence[LocalOtherPod],
 ) -> GpuStatus:
     here = [trial for trial in trials if gpu.uuid in trial.seen_on]
     holders = sorted(
         (trial for trial in here if trial.state in OCCUPYING), key=lambda trial: (_RANK[trial.state], trial.since)
     )
     sample = gpu.sample
-    moved = max((trial.memory for trial in here if trial.moves), default=0)
+    moved = max((trial.memory for trial in here if trial.moves_memory), default=0)
     return GpuStatus(
         uuid=gpu.uuid,
         index=sample.index,
         product=sample.product,
         memory_total=sample.memory_total,
         memory_used=sample.memory_used,
-        memory_reserved=moved + sum(trial.memory for trial in here if not trial.moves),
+        memory_reserved=moved + sum(trial.memory for trial in here if not trial.moves_memory),
         memory_movable=moved,
         sm_utilization=round(gpu.sm_utilization, 1),
         temperature=sample.temperature,
@@ -87,10 +89,10 @@ def _gpu(
         slots=shares,
         epoch=epoch,
         exclusive_pod=exclusive,
-        reservation=lease,
+        reservation=reservation,
         holder=_holder(holders[0], held_since(holders[0])) if holders else None,
         trials=[_trial(trial) for trial in here],
-        other_pods=[_guest(guest) for guest in guests],
+        other_pods=[_guest(other_pod) for other_pod in other_pods],
     )
 
 
@@ -110,9 +112,9 @@ def _trial(trial: LocalTrial) -> TrialOnGpu:
     )
 
 
-def _guest(guest: Guest) -> OtherPod:
-    namespace, pod = guest.pod
-    return OtherPod(namespace=namespace, pod=pod, pod_uid=guest.uid, memory=guest.need.memory or 0)
+def _guest(other_pod: LocalOtherPod) -> OtherPod:
+    namespace, pod = other_pod.pod
+    return OtherPod(namespace=namespace, pod=pod, pod_uid=other_pod.uid, memory=other_pod.need.memory or 0)
 
 
 def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:

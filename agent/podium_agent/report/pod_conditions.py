@@ -21,13 +21,13 @@ _MESSAGES = {
 _HOLDS = (TrialState.STARTING, TrialState.RUNNING)
 
 
-def wanted(state: TrialState, short: str = "", trouble: str = "") -> dict[str, tuple[str, str, str]]:
+def wanted(state: TrialState, memory_shortage: str = "", trouble: str = "") -> dict[str, tuple[str, str, str]]:
     """Condition type to (status, reason, message). `short`: the GPU memory that it waits for; `trouble`: what is wrong
     with the pod in whatever state, a code and a sentence.
     """
     reason, message = str(state), _MESSAGES[state]
-    if short and state in (TrialState.GATED, TrialState.SUSPENDED):
-        reason, message = INSUFFICIENT_GPU_MEMORY, f"it waits for GPU memory: {short}"
+    if memory_shortage and state in (TrialState.GATED, TrialState.SUSPENDED):
+        reason, message = INSUFFICIENT_GPU_MEMORY, f"it waits for GPU memory: {memory_shortage}"
     if trouble:
         reason, _, message = trouble.partition(": ")
     return {
@@ -37,11 +37,11 @@ def wanted(state: TrialState, short: str = "", trouble: str = "") -> dict[str, t
 
 
 def patch(
-    state: TrialState, shown: Mapping[str, tuple[str, str]], now: str, short: str = "", trouble: str = ""
+    state: TrialState, shown: Mapping[str, tuple[str, str]], now: str, memory_shortage: str = "", trouble: str = ""
 ) -> dict[str, Any] | None:
     """The patch that makes the pod show this state; None if it does already."""
     entries = []
-    for kind, (status, reason, message) in wanted(state, short, trouble).items():
+    for kind, (status, reason, message) in wanted(state, memory_shortage, trouble).items():
         old_status, old_reason = shown.get(kind, ("", ""))
         if (old_status, old_reason) == (status, reason):
             continue

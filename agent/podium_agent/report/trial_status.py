@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from podium_agent.observe.logs.tail import Position
-from podium_agent.report.lost_work import Loss, Losses, Save
-from podium_agent.report.trial_record import Book
-from podium_agent.report.usage_ledger import Account, Cost, Hold
-from podium_core.curves import additional_metrics as observations
+from podium_agent.report.lost_work import AttemptLostWork, Checkpoint, LostWorkTotals
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.report.usage_ledger import GpuAllocation, SuspensionCost, UsageLedger
+from podium_core.curves import additional_metrics as additional_metrics
 from podium_core.curves.growing_curve import Curve
 from podium_core.domain.snapshot import Point
 from podium_core.schema.trial import (
@@ -28,7 +28,7 @@ from podium_core.schema.trial import (
     TrialStatus,
 )
 
-MINE = {
+AGENT_FIELDS = {
     "curve",
     "last_step",
     "last_value",
@@ -43,35 +43,58 @@ MINE = {
 }
 
 
-def account_from(status: TrialStatus) -> Account:
-    holds = tuple(
-        Hold(tuple(hold.gpus), hold.node, hold.start.timestamp(), hold.end.timestamp() if hold.end else None)
-        for hold in status.allocations
+def ledger_from(status: TrialStatus) -> UsageLedger:
+    allocations = tuple(
+        GpuAllocation(
+            tuple(allocation.gpus),
+            allocation.node,
+            allocation.start.timestamp(),
+            allocation.end.timestamp() if allocation.end else None,
+        )
+        for allocation in status.allocations
     )
-    settled = sum(hold.seconds(0.0) for hold in holds if hold.end is not None)
-    if all(hold.end is not None for hold in holds):
-        settled = max(settled, status.gpu_seconds)  # holds that fell off the list still count
+    finished_gpu_seconds = sum(allocation.seconds(0.0) for allocation in allocations if allocation.end is not None)
+    if all(allocation.end is not None for allocation in allocations):
+        finished_gpu_seconds = max(finished_gpu_seconds, status.gpu_seconds)  # holds that fell off the list still count
     recent = tuple(
-        Cost(one.method, one.at.timestamp(), one.suspend_seconds, one.resume_seconds, one.bytes)
+        SuspensionCost(one.method, one.at.timestamp(), one.suspend_seconds, one.resume_seconds, one.bytes)
         for one in status.suspensions.recent
     )
     past = status.suspensions
-    saved, losses = _save_from(status.checkpoint), _losses_from(status.lost_work)
-    return Account(holds, settled, past.count, past.suspend_seconds, past.resume_seconds, recent, saved, losses)
-
-
-def _save_from(saved: CheckpointStatus | None) -> Save | None:
-    if saved is None:
-        return None
-    return Save(saved.step, saved.at.timestamp(), saved.path, saved.node, saved.gpu_seconds, saved.attempt)
-
-
-def _losses_from(losses: LostWork) -> Losses:
-    recent = tuple(
-        Loss(one.attempt, one.at.timestamp(), one.step, one.resumed_from, one.steps, one.gpu_seconds)
-        for one in losses.recent
+    checkpoint, lost_work = _checkpoint_from(status.checkpoint), _lost_work_from(status.lost_work)
+    return UsageLedger(
+        allocations,
+        finished_gpu_seconds,
+        past.count,
+        past.suspend_seconds,
+        past.resume_seconds,
+        recent,
+        checkpoint,
+        lost_work,
     )
-    return Losses(losses.count, losses.steps, losses.gpu_seconds, losses.accounted_gpu_seconds, recent)
+
+
+def _checkpoint_from(checkpoint: CheckpointStatus | None) -> Checkpoint | None:
+    if checkpoint is None:
+        return None
+    return Checkpoint(
+        checkpoint.step,
+        checkpoint.at.timestamp(),
+        checkpoint.path,
+        checkpoint.node,
+        checkpoint.gpu_seconds,
+        checkpoint.attempt,
+    )
+
+
+def _lost_work_from(lost_work: LostWork) -> LostWorkTotals:
+    recent = tuple(
+        AttemptLostWork(one.attempt, one.at.timestamp(), one.step, one.resumed_from, one.steps, one.gpu_seconds)
+        for one in lost_work.recent
+    )
+    return LostWorkTotals(
+        lost_work.count, lost_work.steps, lost_work.gpu_seconds, lost_work.accounted_gpu_seconds, recent
+    )
 
 
 def reached(status: TrialStatus) -> float | None:
@@ -93,7 +116,7 @@ def curve_from(status: TrialStatus, position: Position, begins_at: float | None)
         step_missing=goes_on and cursor is not None and cursor.step_pending,
         current_step=(reached(status) or 0.0) if begins_at is None else begins_at,
         awaiting_first_value=begins_at is not None or (cursor is not None and cursor.awaiting_first_value),
-        additional_metrics=observations.from_status(status.additional_metrics),
+        observed=additional_metrics.from_status(status.additional_metrics),
     )
 
 
@@ -105,17 +128,17 @@ def position_from(status: TrialStatus, pod_uid: str, container: str) -> Position
     return Position(cursor.file, cursor.fingerprint, cursor.offset)
 
 
-def to_status(book: Book, account: Account, container: str, now: float) -> dict[str, Any]:
+def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, now: float) -> dict[str, Any]:
     """Everything that the agent owns of the status, as JSON."""
-    curve, waiting = book.curve, book.curve.awaited_step
-    position = book.position if waiting is None else book.announced_at
+    curve, waiting = trial_record.curve, trial_record.curve.awaited_step
+    position = trial_record.position if waiting is None else trial_record.pending_position
     status = TrialStatus(
         curve=CurveStatus(points=[CurvePoint(step=p.step, value=p.value, time=p.time) for p in curve.points]),
         last_step=curve.last_step,
         last_value=curve.last_value,
-        additional_metrics=observations.to_status(curve.additional_metrics),
+        additional_metrics=additional_metrics.to_status(curve.additional_metrics),
         log_cursor=LogCursor(
-            pod_uid=book.pod.uid,
+            pod_uid=trial_record.pod.uid,
             container=container,
             file=position.file,
             fingerprint=position.fingerprint,
@@ -125,12 +148,12 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
             step=curve.current_step,
             awaiting_first_value=curve.awaiting_first_value,
         ),
-        checkpoint=_saved(account.saved),
-        lost_work=_losses(account.losses),
+        checkpoint=_checkpoint_status(ledger.checkpoint),
+        lost_work=_lost_work_status(ledger.lost_work),
         suspensions=Suspensions(
-            count=account.count,
-            suspend_seconds=round(account.suspend_seconds, 6),
-            resume_seconds=round(account.resume_seconds, 6),
+            count=ledger.count,
+            suspend_seconds=round(ledger.suspend_seconds, 6),
+            resume_seconds=round(ledger.resume_seconds, 6),
             recent=[
                 SuspensionRecord(
                     method=cost.method,
@@ -139,55 +162,55 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
                     resume_seconds=None if cost.resume_seconds is None else round(cost.resume_seconds, 6),
                     bytes=cost.freed,
                 )
-                for cost in account.recent
+                for cost in ledger.recent
             ],
         ),
-        gpu_seconds=round(account.gpu_seconds(now), 3),
+        gpu_seconds=round(ledger.gpu_seconds(now), 3),
         allocations=[
             Allocation(
-                gpus=list(hold.gpus),
-                node=hold.node,
-                start=_moment(hold.start),
-                end=None if hold.end is None else _moment(hold.end),
+                gpus=list(allocation.gpus),
+                node=allocation.node,
+                start=_moment(allocation.start),
+                end=None if allocation.end is None else _moment(allocation.end),
             )
-            for hold in account.holds
+            for allocation in ledger.allocations
         ],
-        container_checkpoint=book.told,
+        container_checkpoint=trial_record.published_checkpoint,
     )
     # a CRD from before additional metrics, which no upgrade of a chart renews, refuses what it does not know
-    mine = MINE if status.additional_metrics else MINE - {"additional_metrics"}
-    return status.model_dump(mode="json", by_alias=True, include=mine, exclude_none=True)
+    fields = AGENT_FIELDS if status.additional_metrics else AGENT_FIELDS - {"additional_metrics"}
+    return status.model_dump(mode="json", by_alias=True, include=fields, exclude_none=True)
 
 
-def _saved(save: Save | None) -> CheckpointStatus | None:
-    if save is None:
+def _checkpoint_status(checkpoint: Checkpoint | None) -> CheckpointStatus | None:
+    if checkpoint is None:
         return None
     return CheckpointStatus(
-        step=save.step,
-        at=_moment(save.at),
-        path=save.path,
-        node=save.node,
-        gpu_seconds=round(save.gpu_seconds, 3),
-        attempt=save.attempt,
+        step=checkpoint.step,
+        at=_moment(checkpoint.at),
+        path=checkpoint.path,
+        node=checkpoint.node,
+        gpu_seconds=round(checkpoint.gpu_seconds, 3),
+        attempt=checkpoint.attempt,
     )
 
 
-def _losses(losses: Losses) -> LostWork:
+def _lost_work_status(lost_work: LostWorkTotals) -> LostWork:
     return LostWork(
-        count=losses.count,
-        steps=losses.steps,
-        gpu_seconds=round(losses.gpu_seconds, 3),
-        accounted_gpu_seconds=round(losses.accounted_gpu_seconds, 3),
+        count=lost_work.count,
+        steps=lost_work.steps,
+        gpu_seconds=round(lost_work.gpu_seconds, 3),
+        accounted_gpu_seconds=round(lost_work.accounted_gpu_seconds, 3),
         recent=[
             LostWorkRecord(
-                attempt=loss.attempt,
-                at=_moment(loss.at),
-                step=loss.step,
-                resumed_from=loss.resumed_from,
-                steps=loss.steps,
-                gpu_seconds=round(loss.gpu_seconds, 3),
+                attempt=attempt_lost_work.attempt,
+                at=_moment(attempt_lost_work.at),
+                step=attempt_lost_work.step,
+                resumed_from=attempt_lost_work.resumed_from,
+                steps=attempt_lost_work.steps,
+                gpu_seconds=round(attempt_lost_work.gpu_seconds, 3),
             )
-            for loss in losses.recent
+            for attempt_lost_work in lost_work.recent
         ],
     )
 

@@ -8,15 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from podium_agent.observe.trials import OCCUPYING
-from podium_agent.report.lost_work import Losses, Mark, Said, Save, count, further_back, going_on_from
+from podium_agent.report.lost_work import (
+    Checkpoint,
+    CompletionMarker,
+    GateReport,
+    LostWorkTotals,
+    add_repeated_work,
+    count,
+    resumed_checkpoint,
+)
 from podium_core.schema.gpunode import TrialState
 
-MOST_HOLDS = 512
-MOST_RECENT = 32
+MAX_ALLOCATIONS = 512
+MAX_RECENT = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class GpuAllocation:
     """One turn on the GPUs; `end` None: it lasts."""
 
     gpus: tuple[str, ...]
@@ -29,7 +37,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class SuspensionCost:
     """One suspension: what it took to get off the GPU, and (once resumed) back on it."""
 
     method: str
@@ -40,61 +48,67 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class UsageLedger:
     """`settled` are the GPU-seconds of holds that have ended, also of those no longer in the list."""
 
-    holds: tuple[Hold, ...] = ()
-    settled: float = 0.0
+    allocations: tuple[GpuAllocation, ...] = ()
+    finished_gpu_seconds: float = 0.0
     count: int = 0
     suspend_seconds: float = 0.0
     resume_seconds: float = 0.0
-    recent: tuple[Cost, ...] = ()
-    saved: Save | None = None
-    losses: Losses = field(default_factory=Losses)
+    recent: tuple[SuspensionCost, ...] = ()
+    checkpoint: Checkpoint | None = None
+    lost_work: LostWorkTotals = field(default_factory=LostWorkTotals)
 
     def gpu_seconds(self, now: float) -> float:
-        return self.settled + sum(hold.seconds(now) for hold in self.holds[-1:] if hold.end is None)
+        return self.finished_gpu_seconds + sum(
+            allocation.seconds(now) for allocation in self.allocations[-1:] if allocation.end is None
+        )
 
 
-def follow(account: Account, state: TrialState | None, gpus: tuple[str, ...], node: str, now: float) -> Account:
+def follow(ledger: UsageLedger, state: TrialState | None, gpus: tuple[str, ...], node: str, now: float) -> UsageLedger:
     """The account after the trial is in this state (None: it has ended). Nothing changes while it stays in a kind."""
-    last = account.holds[-1] if account.holds and account.holds[-1].end is None else None
-    holds = state in OCCUPYING
-    if last is not None and (not holds or (last.gpus, last.node) != (gpus, node)):
+    last = ledger.allocations[-1] if ledger.allocations and ledger.allocations[-1].end is None else None
+    allocations = state in OCCUPYING
+    if last is not None and (not allocations or (last.gpus, last.node) != (gpus, node)):
         ended = replace(last, end=max(now, last.start))
-        account = replace(account, holds=(*account.holds[:-1], ended), settled=account.settled + ended.seconds(now))
+        ledger = replace(
+            ledger,
+            allocations=(*ledger.allocations[:-1], ended),
+            finished_gpu_seconds=ledger.finished_gpu_seconds + ended.seconds(now),
+        )
         last = None
-    if holds and last is None and gpus:
-        account = replace(account, holds=(*account.holds, Hold(gpus, node, now))[-MOST_HOLDS:])
-    return account
+    if allocations and last is None and gpus:
+        ledger = replace(ledger, allocations=(*ledger.allocations, GpuAllocation(gpus, node, now))[-MAX_ALLOCATIONS:])
+    return ledger
 
 
-def suspended(account: Account, cost: Cost) -> Account:
+def suspended(ledger: UsageLedger, cost: SuspensionCost) -> UsageLedger:
     return replace(
-        account,
-        count=account.count + 1,
-        suspend_seconds=account.suspend_seconds + cost.suspend_seconds,
-        recent=(*account.recent, cost)[-MOST_RECENT:],
+        ledger,
+        count=ledger.count + 1,
+        suspend_seconds=ledger.suspend_seconds + cost.suspend_seconds,
+        recent=(*ledger.recent, cost)[-MAX_RECENT:],
     )
 
 
-def resumed(account: Account, seconds: float) -> Account:
-    recent = account.recent
+def resumed(ledger: UsageLedger, seconds: float) -> UsageLedger:
+    recent = ledger.recent
     if recent and recent[-1].resume_seconds is None:
         recent = (*recent[:-1], replace(recent[-1], resume_seconds=seconds))
-    return replace(account, resume_seconds=account.resume_seconds + seconds, recent=recent)
+    return replace(ledger, resume_seconds=ledger.resume_seconds + seconds, recent=recent)
 
 
-def saw(account: Account, mark: Mark, node: str, attempt: int, now: float) -> Account:
+def saw_marker(ledger: UsageLedger, marker: CompletionMarker, node: str, attempt: int, now: float) -> UsageLedger:
     """The account after this marker was seen; the one that is known already changes nothing."""
-    if account.saved is not None and account.saved.is_of(mark):
-        return account
-    return replace(account, saved=Save(mark.step, now, mark.path, node, account.gpu_seconds(now), attempt))
+    if ledger.checkpoint is not None and ledger.checkpoint.is_of(marker):
+        return ledger
+    return replace(ledger, checkpoint=Checkpoint(marker.step, now, marker.path, node, ledger.gpu_seconds(now), attempt))
 
 
-def taken_over(
-    account: Account,
-    said: Said | None,
+def begin_attempt(
+    ledger: UsageLedger,
+    gate_report: GateReport | None,
     node: str,
     attempt: int,
     reached: float | None,
@@ -102,25 +116,29 @@ def taken_over(
     now: float,
     *,
     carried: bool = False,
-) -> Account:
+) -> UsageLedger:
     """The account as an attempt begins: what the one before lost is counted. `reached`: the step at which it ended,
     `spent`: the GPU-seconds it reported. `carried`: its process goes on in this attempt, so nothing is lost.
 
     A hold that nobody ended was on a node that died: it lasted for what was reported of it.
     """
-    last = account.holds[-1] if account.holds and account.holds[-1].end is None else None
+    last = ledger.allocations[-1] if ledger.allocations and ledger.allocations[-1].end is None else None
     if last is not None:
-        part = max(0.0, spent - account.settled) / len(last.gpus) if last.gpus else 0.0
+        part = max(0.0, spent - ledger.finished_gpu_seconds) / len(last.gpus) if last.gpus else 0.0
         ended = replace(last, end=last.start + part)
-        settled = account.settled + ended.seconds(now)
-        account = replace(account, holds=(*account.holds[:-1], ended), settled=settled)
+        finished_gpu_seconds = ledger.finished_gpu_seconds + ended.seconds(now)
+        ledger = replace(
+            ledger, allocations=(*ledger.allocations[:-1], ended), finished_gpu_seconds=finished_gpu_seconds
+        )
     if carried:
-        return account
-    save = going_on_from(said, account.saved, node, attempt, reached, account.settled, now)
-    losses = count(account.losses, save, attempt, reached, account.settled, now)
-    return replace(account, saved=save, losses=losses)
+        return ledger
+    checkpoint = resumed_checkpoint(
+        gate_report, ledger.checkpoint, node, attempt, reached, ledger.finished_gpu_seconds, now
+    )
+    lost_work = count(ledger.lost_work, checkpoint, attempt, reached, ledger.finished_gpu_seconds, now)
+    return replace(ledger, checkpoint=checkpoint, lost_work=lost_work)
 
 
-def fell_back(account: Account, attempt: int, begun_at: float, steps: float, now: float) -> Account:
+def add_repeated_steps(ledger: UsageLedger, attempt: int, begun_at: float, steps: float, now: float) -> UsageLedger:
     """The account once the script was seen to begin so many steps before the save that it could go on from."""
-    return replace(account, losses=further_back(account.losses, attempt, begun_at, steps, now))
+    return replace(ledger, lost_work=add_repeated_work(ledger.lost_work, attempt, begun_at, steps, now))

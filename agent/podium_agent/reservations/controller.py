@@ -20,8 +20,15 @@ from pydantic import Field
 
 from podium_agent.observe.cgroups import find_containers
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName, devices_of_pods
-from podium_agent.reservations.reserved_gpus import Given, LeasedGpu, Placeholder, believed, evacuated, leased_gpus
-from podium_agent.schedule.exclusive_gpus import UrgentPod
+from podium_agent.reservations.reserved_gpus import (
+    AllocatedDevices,
+    ReservationPod,
+    ReservedGpu,
+    gpus_of_reservations,
+    is_evacuated,
+    merge_kubelet_answer,
+)
+from podium_agent.schedule.exclusive_gpus import NodePod
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import WatchCache
@@ -29,8 +36,8 @@ from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.schema.base import ObjectMeta, StatusModel
 
 log = logging.getLogger(__name__)
-LEASE_LABEL = "podium.dev/gpu-reservation"
-LEASED_RESOURCE = "nvidia.com/gpu"
+RESERVATION_LABEL = "podium.dev/gpu-reservation"
+RESERVED_RESOURCE = "nvidia.com/gpu"
 SOON_SECONDS = 0.2  # between two questions to the kubelet while a placeholder comes or goes
 LATE_SECONDS = 5.0  # and while nothing is heard: the kubelet tells nobody of its own accord
 END_AGAIN_SECONDS = 1.0
@@ -50,30 +57,32 @@ class _Pod(StatusModel):
     status: _PodStatus = _PodStatus()
 
 
-def parse_placeholder(payload: Mapping[str, Any]) -> Placeholder:
+def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPod:
     pod = _Pod.model_validate(payload)
-    leaving = pod.metadata.deletion_timestamp is not None
+    terminating = pod.metadata.deletion_timestamp is not None
     name = (pod.metadata.namespace, pod.metadata.name)
     container = next((one.container_id.rpartition("/")[2] for one in pod.status.container_statuses), "")
-    return Placeholder(name, pod.metadata.uid, pod.status.phase in ("Succeeded", "Failed"), leaving, container)
+    return ReservationPod(name, pod.metadata.uid, pod.status.phase in ("Succeeded", "Failed"), terminating, container)
 
 
-class Leases:
+class GpuReservations:
     """`pods`: the placeholders of this node, `everyone`: all of its pods."""
 
-    def __init__(self, settings: AgentSettings, pods: WatchCache[Placeholder], everyone: WatchCache[UrgentPod]) -> None:
+    def __init__(
+        self, settings: AgentSettings, pods: WatchCache[ReservationPod], all_pods: WatchCache[NodePod]
+    ) -> None:
         self._settings = settings
         self._pods = pods
-        self._everyone = everyone
+        self._all_pods = all_pods
         self._listeners: list[Callable[[], None]] = []
         self.known = asyncio.Event()
-        self.given: frozenset[str] = frozenset()  # shares that pods have, by device id
-        self._holders: Mapping[PodName, Given] = {}  # of whole GPUs
-        self._sharers: Mapping[PodName, Given] = {}
-        self._gpus: Mapping[str, LeasedGpu] = {}
+        self.allocated: frozenset[str] = frozenset()  # shares that pods have, by device id
+        self._holders: Mapping[PodName, AllocatedDevices] = {}  # of whole GPUs
+        self._sharers: Mapping[PodName, AllocatedDevices] = {}
+        self._gpus: Mapping[str, ReservedGpu] = {}
         self._event = asyncio.Event()
         self._ended: dict[str, float] = {}
-        pods.subscribe(self.look_soon)
+        pods.subscribe(self.refresh_soon)
 
     @property
     def held(self) -> Mapping[str, str]:
@@ -84,36 +93,36 @@ class Leases:
         """To be called when a GPU comes or goes, or a share is given."""
         self._listeners.append(listener)
 
-    def look_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Pods have changed."""
         self._event.set()
 
     async def run(self) -> None:
         await self._pods.wait_synced()
-        await self._everyone.wait_synced()
+        await self._all_pods.wait_synced()
         while True:
             self._event.clear()
-            await self.look()
+            await self.refresh()
             with suppress(TimeoutError):
                 async with asyncio.timeout(SOON_SECONDS if self._unsettled() else LATE_SECONDS):
                     await self._event.wait()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Ask the kubelet once; with it away, or just started, the devices stay as they were last known."""
-        before = (self.known.is_set(), self.held, self.given)
+        before = (self.known.is_set(), self.held, self.allocated)
         socket, share = self._settings.pod_resources_socket, self._settings.resource
         try:
-            whole, shares = await devices_of_pods(socket, LEASED_RESOURCE, share)
+            whole, shares = await devices_of_pods(socket, RESERVED_RESOURCE, share)
             alive = {name: pod.uid for name in self._names(whole, shares) if (pod := self._alive(name)) is not None}
-            self._holders = believed(self._holders, whole, alive)
-            self._sharers = believed(self._sharers, shares, alive)
-            self.given = frozenset(device for one in self._sharers.values() for device in one.devices)
+            self._holders = merge_kubelet_answer(self._holders, whole, alive)
+            self._sharers = merge_kubelet_answer(self._sharers, shares, alive)
+            self.allocated = frozenset(device for one in self._sharers.values() for device in one.devices)
             self.known.set()
         except KubeletAwayError as error:
             log.warning("which GPUs are leased is not asked: %s", error)
         listed = {name: one.devices for name, one in self._holders.items()}
-        self._gpus = leased_gpus(listed, self._pods.values())
-        if before != (self.known.is_set(), self.held, self.given):
+        self._gpus = gpus_of_reservations(listed, self._pods.values())
+        if before != (self.known.is_set(), self.held, self.allocated):
             log.info("leased: %s", ", ".join(f"GPU {gpu} by {name}" for gpu, name in self.held.items()) or "no GPU")
             for listener in self._listeners:
                 listener()
@@ -121,20 +130,20 @@ class Leases:
     def _names(self, *answers: Mapping[PodName, frozenset[str]]) -> set[PodName]:
         return {name for named in (*answers, self._holders, self._sharers) for name in named}
 
-    def _alive(self, name: PodName) -> UrgentPod | None:
-        pod = self._everyone.get(*name)
+    def _alive(self, name: PodName) -> NodePod | None:
+        pod = self._all_pods.get(*name)
         return None if pod is None or pod.ended else pod
 
-    def heed(self, view: View) -> None:
+    def on_view(self, view: View) -> None:
         """After every look of the conductor: a placeholder that is to end does so when its GPU is empty."""
         for one in self._gpus.values():
-            leased = view.leased if view.leased is not None else ()
-            if one.state is ReservationState.LEAVING and evacuated(
-                one.gpu, leased, view.trials, released=view.orders.released
+            reserved = view.reserved if view.reserved is not None else ()
+            if one.state is ReservationState.LEAVING and is_evacuated(
+                one.gpu, reserved, view.trials, released=view.run_queues.released
             ):
                 self._end(one)
 
-    def _end(self, one: LeasedGpu) -> None:
+    def _end(self, one: ReservedGpu) -> None:
         """By force: as pid 1 of its container it ignores everything else. Its grace period would be waited for."""
         now = time.monotonic()
         if now - self._ended.get(one.uid, -END_AGAIN_SECONDS) < END_AGAIN_SECONDS:

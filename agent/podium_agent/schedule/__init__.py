@@ -1,1 +1,1 @@
-"""Which trial runs on each GPU of the node, and the steps that make it so."""
+"""Local scheduling: which trial runs on each GPU of this node, and the actions that bring this about."""

@@ -1,11 +1,11 @@
-"""Which pods were let through their gates on this node, noted on its disk before each gate opens.
+"""Notes on the node's disk of the pods that passed their gates; each is written before the gate opens.
 
-Read by the conductor when an agent starts. A pod that is deleted by force is gone from the API while its processes
-work; was it let in a moment before the agent died, GPUNode.status does not name it either. Only this note does: without
-it the next agent would let another trial in beside it. The observer removes a note when the kernel has seen the end of
-the pod's processes. A note that outlived a reboot names a pod of which nothing runs: it is removed at the first look.
+An agent reads them when it starts. A pod that is deleted by force is gone from the API while its processes run. If the
+previous agent died just after it opened that pod's gate, GPUNode.status does not name the pod either. Only this note
+keeps the next agent from running another trial beside it. The observer removes a note when the kernel reports that the
+pod's processes have ended. A note that outlived a reboot names a pod without processes and is removed at once.
 
-It is not in the folder that trials see.
+The notes are not in the folder that is mounted into trials.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ class _Note(BaseModel):
     gpus: tuple[str, ...]
 
 
-class Passages:
-    """By uid of the pod."""
+class Admissions:
+    """Notes of the admitted pods, by the uid of the pod."""
 
     def __init__(self, folder: Path) -> None:
         self._notes = Notes(folder, _Note, of="pod")
 
     def note(self, pod: TrialPod, gpus: tuple[str, ...]) -> None:
+        """Note that this pod is about to pass its gate."""
         key = pod.key
         note = _Note(namespace=key.namespace, trial=key.name, uid=key.uid, pod=pod.name, gpus=gpus)
         self._notes.write(pod.uid, note, f"{pod.name} is let through")
 
     def forget(self, pod_uid: str) -> None:
+        """Remove the note of a pod."""
         self._notes.drop(pod_uid)
 
     def read(self) -> dict[str, Hint]:
+        """Return what an earlier agent noted, by the uid of the pod."""
         return {
             pod_uid: Hint(TrialKey(note.namespace, note.trial, note.uid), note.pod, note.gpus)
             for pod_uid, note in self._notes.all().items()

@@ -1,9 +1,8 @@
-"""CPU parking: the requests of a trial that does not work are next to nothing, those of one that works what it wants.
+"""CPU downsizing: a suspended trial requests almost no CPU, a running one requests its full share.
 
-A task of the agent that follows the conductor's view: nothing waits for it. A raise that the node has no room for is
-deferred by the kubelet and carried out when there is (condition PodResizePending on the pod); the trial works
-meanwhile, with less weight than it asked for. What is to be done is derived from the pods as they are, so an agent that
-starts anew has nothing to remember.
+A task of the agent follows the node reconciler's view; nothing waits for it. If the node has too few free CPUs for an
+increase, the kubelet defers it (pod condition PodResizePending); meanwhile the trial runs with a lower CPU weight. The
+changes follow from the pods as they are, so a restarted agent needs no memory of earlier ones.
 """
 
 from __future__ import annotations
@@ -35,18 +34,19 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """`cpu`: by container, the thousandths that it is to request."""
+    """A change of one pod's CPU requests; `cpu`: the new request of each container in thousandths of a CPU."""
 
     pod: TrialPod
     cpu: Mapping[str, int]
 
     @property
     def raises(self) -> bool:
+        """Whether a container's request grows."""
         return any(wanted > DOWNSIZED_MILLICPUS for wanted in self.cpu.values())
 
 
 def resizes(pods: Iterable[TrialPod], trials: Iterable[LocalTrial]) -> tuple[Resize, ...]:
-    """What is to change, the lowering first: it may make the room for the rest. O(pods)."""
+    """Return the changes to make, decreases first because they may free the CPUs for the others. O(pods)."""
     at_work = {trial.pod_uid: trial.occupies for trial in trials}
     found = []
     for pod in pods:
@@ -65,8 +65,8 @@ class _Asked:
     pause: float
 
 
-class Parker:
-    """`pods`: those of this node, as the watch has them."""
+class CpuDownsizer:
+    """Task that changes CPU requests; `pods` returns this node's pods as the watch has them."""
 
     def __init__(self, api: Api, metrics: Metrics, pods: Callable[[], Iterable[TrialPod]]) -> None:
         self._api = api
@@ -76,12 +76,13 @@ class Parker:
         self._event = asyncio.Event()
         self._asked: dict[str, _Asked] = {}
 
-    def heed(self, view: View) -> None:
-        """The conductor's listener."""
+    def on_view(self, view: View) -> None:
+        """Follow the node reconciler: store its view and wake the task."""
         self._view = view
         self._event.set()
 
     async def run(self) -> None:
+        """Apply the changes whenever the view changes, and at least once a second."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_PAUSE):
@@ -90,6 +91,7 @@ class Parker:
             await self.once(time.monotonic())
 
     async def once(self, now: float) -> None:
+        """Request every change that is due at `now` (monotonic seconds)."""
         todo = resizes(self._pods(), self._view.trials)
         self._asked = {one.pod.uid: self._asked[one.pod.uid] for one in todo if one.pod.uid in self._asked}
         for one in todo:

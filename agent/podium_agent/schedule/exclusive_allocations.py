@@ -1,8 +1,8 @@
-"""Keeps `podium.dev/gpu-exclusive` true: which GPUs are reserved for urgent pods, from Allocate until the pod is gone.
+"""State of exclusive GPUs (`podium.dev/gpu-exclusive`) from Allocate until the exclusive pod is gone.
 
-The device plugin reserves and waits here, the conductor asks what is taken, the reporter shows it. Each reservation is
-noted on the node's disk before the kubelet is answered: an agent that starts anew must not let a trial in beside an
-urgent pod that it has not heard of yet. The rules are in `exclusive`.
+The device plugin allocates and waits here, the node reconciler reads which GPUs are taken, and the node reporter shows
+them. Each allocation is noted on the node's disk before the kubelet gets its answer: a restarted agent must not run a
+trial beside an exclusive pod that it does not know yet. The rules are in `exclusive_gpus`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from podium_agent.notes import Notes
-from podium_agent.observe.cgroups import find_leftovers
+from podium_agent.observe.cgroups import find_remaining_containers
 from podium_agent.observe.pod_resources import KubeletAwayError, gpus_of_pods
-from podium_agent.schedule.exclusive_gpus import Reservation, UrgentPod, advance, blocked
+from podium_agent.schedule.exclusive_gpus import ExclusiveAllocation, NodePod, advance, blocked
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import WatchCache
@@ -51,20 +51,23 @@ class _Note(BaseModel):
     uid: str = ""
 
 
-class StillTakenError(Exception):
-    """The pod is not to start now; the sentence is for its events."""
+class GpuStillInUseError(Exception):
+    """The pod cannot start now; the message goes to its events."""
 
 
-def parse_pod(payload: Mapping[str, Any]) -> UrgentPod:
-    """Any pod of this node: whether it has a GPU of its own is the kubelet's word."""
+def parse_pod(payload: Mapping[str, Any]) -> NodePod:
+    """Parse any pod of this node; only the kubelet knows whether it has an exclusive GPU."""
     pod = _Pod.model_validate(payload)
-    leaving = pod.metadata.deletion_timestamp is not None
+    terminating = pod.metadata.deletion_timestamp is not None
     over, trial = pod.status.phase in ("Succeeded", "Failed"), bool(pod.metadata.labels.get(TRIAL_LABEL))
-    return UrgentPod(pod.metadata.uid, over, leaving, _need(payload), trial)
+    return NodePod(pod.metadata.uid, over, terminating, _need(payload), trial)
 
 
 def _need(payload: Mapping[str, Any]) -> PodNeed | None:
-    """Of shares; one that cannot be read counts for none here, as the kubelet's word is enough to place it."""
+    """Return the slots that the pod requests; None if it requests none, or if they cannot be parsed.
+
+    The kubelet's answer is enough to place a pod whose request cannot be parsed.
+    """
     try:
         need = need_of(PlacementPod.model_validate(payload))
     except ValueError:
@@ -72,11 +75,11 @@ def _need(payload: Mapping[str, Any]) -> PodNeed | None:
     return need if need.gpus > 0 and not need.exclusive else None
 
 
-class Reservations:
-    """`pods`: all pods of this node. `changed` wakes the conductor."""
+class ExclusiveAllocations:
+    """GPUs of exclusive pods; `pods`: all pods of this node, `changed` wakes the node reconciler."""
 
     def __init__(
-        self, settings: AgentSettings, pods: WatchCache[UrgentPod], changed: Callable[[], None] = lambda: None
+        self, settings: AgentSettings, pods: WatchCache[NodePod], changed: Callable[[], None] = lambda: None
     ) -> None:
         self._settings = settings
         self._pods = pods
@@ -89,26 +92,30 @@ class Reservations:
         self._view = View()
 
     @property
-    def taken(self) -> Mapping[str, str]:
-        """GPU to the pod's namespace and name; empty while the kubelet has not said whose it is."""
+    def exclusive_pods(self) -> Mapping[str, str]:
+        """The exclusive pod of each GPU, as namespace/name; empty until the kubelet names it."""
         return {uuid: one.name for uuid, one in self._held.items()}
 
     def reserve(self, uuids: Collection[str]) -> None:
-        """From now on no trial is let onto these GPUs, and those that work there are suspended. A pod that had one
-        until now is over: else the kubelet would not give it again. With its end the next one's must not end as well.
+        """Close these GPUs to trials from now on; the trials that run there are suspended.
+
+        An earlier exclusive pod of such a GPU has ended, since the kubelet allocates the GPU again. The late news of
+        its end must not end the new allocation.
         """
-        self._settle({**self._held, **{uuid: Reservation(uuid, time.time()) for uuid in uuids}})
+        self._settle({**self._held, **{uuid: ExclusiveAllocation(uuid, time.time()) for uuid in uuids}})
         self._event.set()
 
-    def heed(self, view: View) -> None:
-        """After every look of the conductor."""
+    def on_view(self, view: View) -> None:
+        """Follow the node reconciler: store its view and wake the waiting calls."""
         self._view = view
         self._news.set()
         self._news = asyncio.Event()
 
     async def vacate(self, uuids: Collection[str]) -> None:
-        """Until no trial works on these GPUs. Raises StillTakenError when that takes longer than the kubelet waits, and
-        when the pod is deleted meanwhile: the kubelet ends it only after this call.
+        """Wait until no trial runs on these GPUs.
+
+        Raises GpuStillInUseError if that takes longer than the kubelet waits, or if the pod is deleted meanwhile: the
+        kubelet stops it only after this call.
         """
         missing = [uuid for uuid in uuids if uuid not in self._held]
         if missing:
@@ -119,36 +126,41 @@ class Reservations:
             async with asyncio.timeout(self._settings.exclusive_seconds):
                 while True:
                     news = self._news
-                    trouble = blocked(uuids, self._view.taken, self._view.trials, self._view.orders.released)
+                    trouble = blocked(
+                        uuids, self._view.exclusive_pods, self._view.trials, self._view.run_queues.released
+                    )
                     if trouble is None:
                         log.info("GPU %s is free after %.3f s", ", ".join(uuids), time.monotonic() - begin)
                         return
                     code, message = trouble
-                    if self._leaving(uuids):
-                        raise StillTakenError(f"PodTerminating: it was told to end before its GPU was free; {message}")
+                    if self._terminating(uuids):
+                        raise GpuStillInUseError(
+                            f"PodTerminating: it was told to end before its GPU was free; {message}"
+                        )
                     await news.wait()
-        raise StillTakenError(f"{code}: {message} (waited {self._settings.exclusive_seconds:g} s)")
+        raise GpuStillInUseError(f"{code}: {message} (waited {self._settings.exclusive_seconds:g} s)")
 
-    def _leaving(self, uuids: Collection[str]) -> bool:
+    def _terminating(self, uuids: Collection[str]) -> bool:
         names = {one.pod for uuid in uuids if (one := self._held.get(uuid)) is not None and one.pod is not None}
-        return any(pod.leaving for name in names if (pod := self._pods.get(*name)) is not None)
+        return any(pod.terminating for name in names if (pod := self._pods.get(*name)) is not None)
 
     async def run(self) -> None:
-        """Follows the kubelet's word while anything is reserved, at most so often; asks once when the agent starts. Not
-        with every event of a pod: a node may have hundreds a second.
+        """Poll the kubelet while a GPU is allocated, and once when the agent starts.
+
+        The task does not react to every event of a pod, since a node may have hundreds a second.
         """
         await self._pods.wait_synced()
         while True:
             self._event.clear()
             if self._held or not self._asked:
-                await self._look()
+                await self._refresh()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await self._event.wait()
             else:
                 await self._event.wait()
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         try:
             found = await gpus_of_pods(self._settings.pod_resources_socket, EXCLUSIVE_RESOURCE)
         except KubeletAwayError:
@@ -158,14 +170,14 @@ class Reservations:
         pods = {name: pod for name in self._names(listed.values()) if (pod := self._pods.get(*name)) is not None}
         doubtful = {one.uid for one in self._held.values() if one.uid and one.gpu not in listed}
         doubtful |= {pod.uid for pod in pods.values() if pod.ended}
-        alive = find_leftovers(self._settings.proc, self._settings.cgroup_root, frozenset(doubtful))
+        alive = find_remaining_containers(self._settings.proc, self._settings.cgroup_root, frozenset(doubtful))
         self._settle(advance(self._held, listed, pods, alive.keys(), time.time()))
 
     def _names(self, listed: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         return {*listed, *(one.pod for one in self._held.values() if one.pod is not None)}
 
-    def _settle(self, now: Mapping[str, Reservation]) -> None:
-        """Note what is new before anyone acts on it, then tell the conductor."""
+    def _settle(self, now: Mapping[str, ExclusiveAllocation]) -> None:
+        """Note what is new before it takes effect, then wake the node reconciler."""
         before, self._held = self._held, dict(now)
         for uuid, one in now.items():
             if before.get(uuid) != one:
@@ -177,11 +189,11 @@ class Reservations:
         if before != now:
             self.changed()
 
-    def _note(self, one: Reservation) -> None:
+    def _note(self, one: ExclusiveAllocation) -> None:
         namespace, name = one.pod or ("", "")
         note = _Note(gpu=one.gpu, at=one.at, namespace=namespace, pod=name, uid=one.uid)
         self._notes.write(one.gpu, note, f"GPU {one.gpu} is reserved")
 
 
-def _of(note: _Note) -> Reservation:
-    return Reservation(note.gpu, note.at, (note.namespace, note.pod) if note.pod else None, note.uid)
+def _of(note: _Note) -> ExclusiveAllocation:
+    return ExclusiveAllocation(note.gpu, note.at, (note.namespace, note.pod) if note.pod else None, note.uid)

@@ -1,8 +1,8 @@
-"""GPUs that one urgent pod has for itself (`podium.dev/gpu-exclusive`): whose they are, which one is given, and what it
-still waits for. Pure; used by the device plugin, `reservations` and the arbiter's orders.
+"""Rules of exclusive GPUs: which pod has one, which GPU is chosen, and what the pod still waits for. Pure.
 
-Such a pod is nobody's trial and has no gate of ours: the kubelet gives it a GPU, and the trials on it are suspended
-before its container starts. They come back when it has ended. Nobody is killed for it.
+Used by the device plugin, `exclusive_allocations` and the local scheduler. An exclusive pod is not a trial and has no
+gate: the kubelet gives it a GPU, and the trials there are suspended before its container starts. They resume when it
+has ended. No trial is deleted for it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; i
 
 
 @dataclass(frozen=True, slots=True)
-class UrgentPod:
-    """A pod of this node as the API server shows it. `ended`: it is over; `leaving`: it was told to end; `need`: of
-    shares of GPUs, None: it wants none; `trial`: it is a trial's.
+class NodePod:
+    """A pod of this node as the API server shows it.
+
+    `ended`: it has ended; `terminating`: it is being deleted; `need`: the slots it requests, None without any;
+    `trial`: it is a trial's pod.
     """
 
     uid: str
     ended: bool
-    leaving: bool = False
+    terminating: bool = False
     need: PodNeed | None = None
     trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
-    """One GPU. `pod` is None until the kubelet says whose it is; `uid` is empty until the API server does."""
+class ExclusiveAllocation:
+    """One GPU; `pod` is None until the kubelet names the pod, `uid` is empty until the API server shows it."""
 
     gpu: str
     at: float
@@ -45,11 +47,12 @@ class Reservation:
 
     @property
     def name(self) -> str:
+        """The pod as namespace/name; empty while it is not known."""
         return "" if self.pod is None else "/".join(self.pod)
 
 
-def whole(gpus: Sequence[Gpu]) -> tuple[Device, ...]:
-    """What is announced to the kubelet: one device a GPU."""
+def whole_gpu_devices(gpus: Sequence[Gpu]) -> tuple[Device, ...]:
+    """Return the devices that the kubelet is offered: one for each GPU."""
     return tuple(Device(f"{gpu.uuid}{SEPARATOR}exclusive", gpu.health != "Unhealthy") for gpu in gpus)
 
 
@@ -60,10 +63,11 @@ def prefer(
     gpus: Sequence[Gpu],
     trials: Sequence[LocalTrial],
 ) -> tuple[str, ...]:
-    """`size` devices, those first whose trials are suspended at the least cost. O(GPUs * trials).
+    """Choose `size` devices whose trials are the cheapest to suspend. O(GPUs * trials).
 
-    Health goes before all; then a GPU whose trial cannot be suspended comes last, an idle one first. Then: how many
-    GPUs stop working (a trial's other GPUs do as well), the bytes that have to be moved, how many trials wait, use.
+    Health comes first. Then a GPU comes last if its trial cannot be suspended, and an idle one comes first. The next
+    criteria are the number of GPUs that become idle (including the other GPUs of the trials), the bytes to move, the
+    number of waiting trials and the utilisation.
     """
     known = {gpu.uuid: gpu for gpu in gpus}
 
@@ -84,21 +88,23 @@ def prefer(
 
 
 def advance(
-    reservations: Mapping[str, Reservation],
+    exclusive: Mapping[str, ExclusiveAllocation],
     listed: Mapping[str, PodName],
-    pods: Mapping[PodName, UrgentPod],
+    pods: Mapping[PodName, NodePod],
     alive: Collection[str],
     now: float,
-) -> dict[str, Reservation]:
-    """The reservations after an answer of the kubelet's. `listed`: whose each GPU is; `alive`: uids of pods of which a
-    process runs, as the kernel says.
+) -> dict[str, ExclusiveAllocation]:
+    """Return the allocations after an answer of the kubelet.
 
-    A GPU is given back only when its pod is over for the API or unknown to the kubelet, and nothing of it runs: a
-    restarted kubelet forgets pods that work on, and so does the API of one that is deleted by force.
+    `listed`: the pod of each GPU as the kubelet reports it; `alive`: uids of pods that have a process.
+
+    A GPU is free again only when the API reports that its pod has ended or the kubelet no longer lists it, and no
+    process of the pod is left. A restarted kubelet forgets pods that still run, and the API forgets a pod deleted by
+    force.
     """
-    kept: dict[str, Reservation] = {}
-    for uuid in sorted(reservations.keys() | listed.keys()):
-        one = reservations.get(uuid, Reservation(uuid, now))
+    kept: dict[str, ExclusiveAllocation] = {}
+    for uuid in sorted(exclusive.keys() | listed.keys()):
+        one = exclusive.get(uuid, ExclusiveAllocation(uuid, now))
         name = listed.get(uuid)
         if name is not None:
             pod = pods.get(name)
@@ -114,15 +120,15 @@ def advance(
 
 
 def blocked(
-    uuids: Collection[str], taken: Collection[str], trials: Sequence[LocalTrial], released: bool
+    uuids: Collection[str], exclusive_pods: Collection[str], trials: Sequence[LocalTrial], released: bool
 ) -> tuple[str, str] | None:
-    """Why the pod may not start on these GPUs yet: code and sentence; None: nobody else works there.
+    """Return why the pod cannot start on these GPUs yet, as a code and a sentence; None if no trial runs there.
 
-    `taken`: the GPUs that were reserved when `trials` were looked at and decided about.
+    `exclusive_pods`: the GPUs that were closed when `trials` were observed and scheduled.
     """
     if released:
         return "Released", "this node was released (podium thaw): its trials are not suspended"
-    missing = [uuid for uuid in uuids if uuid not in taken]
+    missing = [uuid for uuid in uuids if uuid not in exclusive_pods]
     if missing:
         return "SuspensionPending", f"the trials of GPU {missing[0]} are about to be suspended"
     for trial in trials:

@@ -1,6 +1,7 @@
-"""Carries out the arbiter's steps: opens gates, tells reasons, suspends and resumes. Each act is a task of its own.
+"""Execution of the local scheduler's actions: open gates, send reasons, suspend and resume.
 
-Called by the conductor. While a trial is being acted on its record says so, and the arbiter leaves it alone.
+Each act is a task of its own. The node reconciler calls the executor. While an act on a trial is under way its pod
+record says so, and the local scheduler decides nothing else for it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from podium_agent.metrics import Metrics
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.observer import Observer
-from podium_agent.observe.pod_records import Record
+from podium_agent.observe.pod_records import PodRecord
 from podium_agent.observe.trials import Acting
-from podium_agent.report.trial_record import Book
-from podium_agent.report.usage_ledger import Cost
-from podium_agent.schedule.admissions import Passages
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.report.usage_ledger import SuspensionCost
+from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import Grant, Resume, Step, Suspend, Wait
-from podium_agent.schedule.memory_admission import Admission
+from podium_agent.schedule.local_scheduler import Action, Admit, Resume, Suspend, Wait
+from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.suspension.base import Outcome
 from podium_agent.suspension.choice import Methods
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
@@ -30,65 +31,69 @@ MEMORY_SECONDS = 1.0  # between two looks at the memory that a trial waits for
 HURRY_SECONDS = 0.5  # between two tries where the pod is about to be killed
 
 
-class Carrier:
-    """`book_of` finds the record that costs are noted in; `changed` wakes the conductor when an act is over."""
+class Executor:
+    """Executor of actions.
+
+    `trial_record_of` returns the record that costs are noted in; `changed` wakes the node reconciler when an act has
+    ended.
+    """
 
     def __init__(
         self,
         observer: Observer,
         gates: Gates,
-        passages: Passages,
+        admissions: Admissions,
         methods: Methods,
-        admission: Admission,
+        admission: MemoryAdmission,
         metrics: Metrics,
         retry_seconds: float,
-        book_of: Callable[[str], Book | None],
+        trial_record_of: Callable[[str], TrialRecord | None],
         changed: Callable[[], None],
     ) -> None:
         self._observer = observer
         self._gates = gates
-        self._passages = passages
+        self._admissions = admissions
         self._methods = methods
         self._admission = admission
         self._metrics = metrics
         self._retry_seconds = retry_seconds
-        self._book_of = book_of
+        self._trial_record_of = trial_record_of
         self._changed = changed
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def carry(self, steps: Iterable[Step]) -> bool:
-        """Begin all steps; True if any of them does something."""
+    def execute(self, actions: Iterable[Action]) -> bool:
+        """Start all actions; return True if one of them changes something."""
         acted = False
-        for step in steps:
-            record = self._observer.record(step.trial.pod_uid)
+        for action in actions:
+            record = self._observer.record(action.trial.pod_uid)
             if record is None or record.acting is not Acting.NOTHING:
                 continue
-            if isinstance(step, Wait):
-                why = f"{step.reason}: {step.message}"
-                self._gates.tell(step.trial.pod_uid, why)
-                if step.trial.deleting and record.trouble != why:
+            if isinstance(action, Wait):
+                why = f"{action.reason}: {action.message}"
+                self._gates.tell(action.trial.pod_uid, why)
+                if action.trial.deleting and record.trouble != why:
                     record.trouble = why
-                    log.warning("%s was told to end and stays suspended: %s", step.trial.pod, why)
-                if step.reason == INSUFFICIENT_GPU_MEMORY and time.time() >= record.retry_at:
+                    log.warning("%s was told to end and stays suspended: %s", action.trial.pod, why)
+                if action.reason == INSUFFICIENT_GPU_MEMORY and time.time() >= record.retry_at:
                     record.retry_at = time.time() + MEMORY_SECONDS
-                    self._start(self._look_again(record))
+                    self._start(self._check_memory_again(record))
                 continue
             acted = True
-            log.info("%s: %s (%s)", step.trial.pod, type(step).__name__.lower(), step.reason)
-            if isinstance(step, Grant):
+            log.info("%s: %s (%s)", action.trial.pod, type(action).__name__.lower(), action.reason)
+            if isinstance(action, Admit):
                 if self._admission.concerns(record):
                     record.acting = Acting.ADMITTING
-                    self._start(self._grant(record))
+                    self._start(self._admit(record))
                 else:
-                    self._let_in(record)
-            elif isinstance(step, Suspend):
+                    self._open_gate(record)
+            elif isinstance(action, Suspend):
                 record.acting = Acting.SUSPENDING
-                self._start(self._suspend(record, step))
+                self._start(self._suspend(record, action))
             else:
                 record.acting = Acting.RESUMING
-                if step.reason == "FinalCheckpoint":
+                if action.reason == "FinalCheckpoint":
                     self._metrics.last_calls.inc()
-                self._start(self._resume(record, step))
+                self._start(self._resume(record, action))
         return acted
 
     def _start(self, act: Coroutine[None, None, None]) -> None:
@@ -96,37 +101,37 @@ class Carrier:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _let_in(self, record: Record) -> None:
-        self._passages.note(record.pod, record.gpus)
+    def _open_gate(self, record: PodRecord) -> None:
+        self._admissions.note(record.pod, record.gpus)
         self._gates.open(record.pod.uid)
         self._metrics.grants.inc()
 
-    async def _grant(self, record: Record) -> None:
-        short = await self._admission.admit(record)
+    async def _admit(self, record: PodRecord) -> None:
+        memory_shortage = await self._admission.admit(record)
         record.acting = Acting.NOTHING
-        if short:
-            self._wait_for_memory(record, short)
+        if memory_shortage:
+            self._wait_for_memory(record, memory_shortage)
         else:
-            record.short = ""
-            self._let_in(record)
+            record.memory_shortage = ""
+            self._open_gate(record)
         self._changed()
 
-    async def _look_again(self, record: Record) -> None:
-        """Whether a trial that waits for memory could have it now."""
-        record.short = await self._admission.could(record)
-        if not record.short:
+    async def _check_memory_again(self, record: PodRecord) -> None:
+        """Check whether a trial that waits for GPU memory could have it now."""
+        record.memory_shortage = await self._admission.could(record)
+        if not record.memory_shortage:
             record.retry_at = 0.0
             self._changed()
 
-    def _wait_for_memory(self, record: Record, short: str) -> None:
-        record.short = short
+    def _wait_for_memory(self, record: PodRecord, memory_shortage: str) -> None:
+        record.memory_shortage = memory_shortage
         record.retry_at = time.time() + MEMORY_SECONDS
         self._metrics.failures.labels("admission", INSUFFICIENT_GPU_MEMORY).inc()
-        log.warning("%s waits for GPU memory: %s", record.pod.name, short)
+        log.warning("%s waits for GPU memory: %s", record.pod.name, memory_shortage)
 
-    async def _suspend(self, record: Record, step: Suspend) -> None:
+    async def _suspend(self, record: PodRecord, action: Suspend) -> None:
         at = time.time()
-        method = step.trial.method
+        method = action.trial.method
         outcome = await self._try(lambda targets: self._methods.suspend(method, targets), record)
         self._finish(record, "suspend", outcome)
         if not outcome.ok:
@@ -135,17 +140,17 @@ class Carrier:
             record.method = method
             record.admitted = False
             self._metrics.suspend.labels(method).observe(outcome.seconds)
-            book = self._book_of(step.trial.pod_uid)
-            if book is not None:
-                book.suspended(Cost(method, at, outcome.seconds, freed=outcome.freed))
+            trial_record = self._trial_record_of(action.trial.pod_uid)
+            if trial_record is not None:
+                trial_record.suspended(SuspensionCost(method, at, outcome.seconds, freed=outcome.freed))
 
-    async def _resume(self, record: Record, step: Resume) -> None:
+    async def _resume(self, record: PodRecord, action: Resume) -> None:
         # in its last moments it is brought back if the driver can, whatever is promised to others
-        if step.reason != "FinalCheckpoint" and self._admission.concerns(record):
-            short = await self._admission.admit(record)
-            if short:
+        if action.reason != "FinalCheckpoint" and self._admission.concerns(record):
+            memory_shortage = await self._admission.admit(record)
+            if memory_shortage:
                 record.acting = Acting.NOTHING
-                self._wait_for_memory(record, short)
+                self._wait_for_memory(record, memory_shortage)
                 self._changed()
                 return
         record.admitted = True
@@ -155,12 +160,12 @@ class Carrier:
         if outcome.code == INSUFFICIENT_GPU_MEMORY:  # a stranger was quicker
             self._wait_for_memory(record, outcome.message)
         if outcome.ok:
-            self._metrics.resume.labels(record.method or step.trial.method or "unknown").observe(outcome.seconds)
-            book = self._book_of(step.trial.pod_uid)
-            if book is not None:
-                book.resumed(outcome.seconds)
+            self._metrics.resume.labels(record.method or action.trial.method or "unknown").observe(outcome.seconds)
+            trial_record = self._trial_record_of(action.trial.pod_uid)
+            if trial_record is not None:
+                trial_record.resumed(outcome.seconds)
 
-    async def _try(self, act: Callable[[tuple[Freezer, ...]], Awaitable[Outcome]], record: Record) -> Outcome:
+    async def _try(self, act: Callable[[tuple[Freezer, ...]], Awaitable[Outcome]], record: PodRecord) -> Outcome:
         begin = time.monotonic()
         try:
             return await act(record.freezers)
@@ -168,10 +173,10 @@ class Carrier:
             log.exception("%s: the suspension method failed unexpectedly", record.pod.name)
             return Outcome(False, time.monotonic() - begin, "Crashed", repr(error))
 
-    def _finish(self, record: Record, what: str, outcome: Outcome) -> None:
+    def _finish(self, record: PodRecord, what: str, outcome: Outcome) -> None:
         record.acting, record.done = Acting.NOTHING, record.acting if outcome.ok else Acting.NOTHING
         if outcome.ok:
-            record.retry_at, record.trouble, record.short = 0.0, "", ""
+            record.retry_at, record.trouble, record.memory_shortage = 0.0, "", ""
         else:
             ending = record.kill_at(time.time()) is not None
             pause = min(HURRY_SECONDS, self._retry_seconds) if ending else self._retry_seconds

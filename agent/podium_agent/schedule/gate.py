@@ -1,7 +1,8 @@
-"""The agent's end of the gate: trials' init containers connect to a unix socket and wait here for their turn.
+"""Server of the gates: trials' init containers connect to a Unix socket and wait here for their first time slice.
 
-The conductor asks who waits, tells why, and opens. The kernel names the peer (SO_PEERCRED), its cgroup names pod and
-container: no token, and a tenant cannot speak for another pod. Protocol: see agent/helper/podium-gate.c.
+The node reconciler asks which pods wait, sends reasons, and opens gates. The kernel names the peer (SO_PEERCRED), and
+the peer's cgroup names its pod and container. So no token is needed, and a tenant cannot pose as another pod. The
+protocol is documented in agent/helper/podium-gate.c.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from podium_agent.observe.cgroups import peer_of
-from podium_agent.report.checkpoints import said_in_hello
-from podium_agent.report.lost_work import Said
+from podium_agent.report.checkpoints import report_in_hello
+from podium_agent.report.lost_work import GateReport
 
 log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
@@ -30,35 +31,37 @@ KEEPALIVE_SECONDS = 5.0
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """One helper that waits. `said` is the last reason it was given; `open` ends the wait."""
+    """One gate that waits. `reason` is the last one that it was sent; `open` ends the wait."""
 
-    said: str = "AgentSyncing: the agent has only just heard of this pod"
+    reason: str = "AgentSyncing: the agent has only just heard of this pod"
     news: asyncio.Event = field(default_factory=asyncio.Event)
     open: bool = False
 
 
 class Gates:
-    """`changed` is called when a helper comes, goes, or has been let through."""
+    """Gates of this node's trials; `changed` is called when a gate connects, disconnects or has been passed."""
 
     def __init__(self, proc: Path, changed: Callable[[], None]) -> None:
         self._proc = proc
         self._changed = changed
         self._sessions: dict[str, _Session] = {}
         self._passed: set[str] = set()
-        self._said: dict[str, Said] = {}
+        self._gate_reports: dict[str, GateReport] = {}
 
     def waiting(self, pod_uid: str) -> bool:
+        """Return whether the gate of this pod is connected and waits."""
         return pod_uid in self._sessions and pod_uid not in self._passed
 
     def passed(self, pod_uid: str) -> bool:
-        """We let this pod through; should its helper come again, because it never read that, it passes again."""
+        """Return whether this agent opened the pod's gate; a gate that missed the answer connects again and passes."""
         return pod_uid in self._passed
 
-    def said(self, pod_uid: str) -> Said | None:
-        """Which save its gate found last; None: it did not say, or not to this agent."""
-        return self._said.get(pod_uid)
+    def gate_report(self, pod_uid: str) -> GateReport | None:
+        """Return what the gate reported of the checkpoint folder; None if it reported nothing to this agent."""
+        return self._gate_reports.get(pod_uid)
 
     def open(self, pod_uid: str) -> None:
+        """Open the gate of this pod."""
         self._passed.add(pod_uid)
         session = self._sessions.get(pod_uid)
         if session is not None:
@@ -66,19 +69,21 @@ class Gates:
             session.news.set()
 
     def tell(self, pod_uid: str, reason: str) -> None:
+        """Send a waiting gate the reason for its wait, if it has changed."""
         session = self._sessions.get(pod_uid)
-        if session is not None and session.said != reason:
-            session.said = reason
+        if session is not None and session.reason != reason:
+            session.reason = reason
             session.news.set()
 
     def forget(self, keep: frozenset[str]) -> None:
-        """Pods that are gone will not ask again."""
+        """Forget all pods except those in `keep`; deleted pods do not connect again."""
         self._passed &= keep
-        for pod_uid in self._said.keys() - keep:
-            del self._said[pod_uid]
+        for pod_uid in self._gate_reports.keys() - keep:
+            del self._gate_reports[pod_uid]
 
     @asynccontextmanager
     async def serve(self, share: Path) -> AsyncIterator[None]:
+        """Listen on the socket in the shared folder."""
         path = share / SOCKET
         path.unlink(missing_ok=True)
         before = os.umask(0)  # trials run as any user
@@ -96,14 +101,14 @@ class Gates:
         try:
             line = await asyncio.wait_for(reader.readline(), READ_SECONDS)
             peer = peer_of(self._proc, _pid(writer.get_extra_info("socket")))
-            said = said_in_hello(line)
-            if line != b"gate\n" and said is None:
+            gate_report = report_in_hello(line)
+            if line != b"gate\n" and gate_report is None:
                 return
             if peer is None:
                 await _say(writer, "wait UnknownPod: this process is in no pod that the agent can see")
                 return
-            if said is not None:
-                self._said[peer.pod_uid] = said
+            if gate_report is not None:
+                self._gate_reports[peer.pod_uid] = gate_report
             await self._hold(peer.pod_uid, reader, writer)
         except (TimeoutError, ConnectionError, ValueError):
             pass  # the helper went away, or was none; it connects anew
@@ -113,7 +118,7 @@ class Gates:
             writer.close()
 
     async def _hold(self, pod_uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Keep one helper until it may go. A second connection of the same pod replaces the first."""
+        """Keep one connection until its gate opens; a second connection of the same pod replaces the first."""
         session = _Session(open=pod_uid in self._passed)
         self._sessions[pod_uid] = session
         self._changed()
@@ -121,7 +126,7 @@ class Gates:
         try:
             while not session.open:
                 session.news.clear()
-                await _say(writer, f"wait {session.said}")
+                await _say(writer, f"wait {session.reason}")
                 news = asyncio.ensure_future(session.news.wait())
                 done, _ = await asyncio.wait(
                     {gone, news}, timeout=KEEPALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED

@@ -1,28 +1,30 @@
-"""Who works on each GPU of this node, decided from the operator's order and the trials that are here. Pure.
+"""Local scheduler: which trial runs on each GPU of this node, decided from the run queues and the trials present. Pure.
 
-Called by the conductor after every change; it answers with steps, and is called again once they took effect. So it only
-ever looks at what is, never at what it has said before. The rules:
+The node reconciler calls it after every change. It answers with actions, and is called again once they took effect. It
+depends only on the present state, never on its earlier answers. The rules:
 
-- A trial holds all of its GPUs or none. GPUs are claimed in one global order (place, then name): no two trials can each
-  hold what the other waits for.
-- The next one is let in only when every other trial on those GPUs is verified frozen, gated or gone.
-- Only a trial that could work now claims (at its gate, running or suspended): a GPU does not wait for an image pull.
-- A trial that its GPU's order does not name may not work; on a GPU that the operator has not spoken of, gates stay shut
-  and what runs goes on.
-- A suspended trial whose pod is deleted goes first if its SIGTERM would be heard: it gets the GPU until it has ended.
-  The holder is suspended for it at once. Only when its grace period is all but over and the GPU is still not free (the
-  holder is just starting, could not be suspended, or may not be) is it thawed beside the holder, for what is left.
-- A trial that an agent left half-stopped when it died is made whole: suspended if another is to work, else resumed. It
-  is in the way already, so that puts nobody else on its GPUs.
-- A trial whose job allows no method that this node has is never suspended: it works until it ends, the others wait.
-- On a GPU that an urgent pod has for itself (`exclusive`), or that no lease holds (`leased`), no trial works: whoever
-  does is suspended, or works until it ends. Only a last call lets a deleted one in beside it, and only one whose memory
-  is still there: what was moved off would take a stranger's. That one waits, and is left with its last save.
-- A trial whose GPU memory could not be free whoever were suspended for it claims no GPU, deleted or not: others work
+- A trial holds all of its GPUs or none. GPUs are claimed in one global order (position in the run queue, then name),
+  so two trials can never each hold what the other waits for.
+- A trial starts or resumes only when every other trial on those GPUs is verified to be frozen, gated or gone.
+- Only a trial that could run now claims its GPUs (at its gate, running or suspended): a GPU does not wait for an image
+  pull.
+- A trial that its GPU's run queue does not name may not run. On a GPU without a run queue gates stay closed, and
+  running trials continue.
+- A suspended trial whose pod is deleted comes first if it handles SIGTERM: it holds the GPU until it has ended. The
+  holder is suspended for it at once. If the grace period is nearly over and the GPU is still not free (the holder is
+  starting, could not be suspended, or may not be), the trial is thawed beside the holder for the rest of the period.
+- A trial that a dying agent left half stopped is repaired: suspended if another trial is to run, else resumed. It
+  occupies its GPUs already, so the repair blocks no other trial.
+- A trial whose job allows no method of this node is never suspended: it runs until it ends, and the others wait.
+- No trial runs on a GPU of an exclusive pod (`exclusive_pods`) or without a GPU reservation (`reserved`): a running
+  trial is suspended, or runs until it ends. The one exception is the final checkpoint of a deleted trial whose memory
+  is still on the GPU. A trial whose memory was moved off would need memory of another pod: it waits, and is left with
+  its last checkpoint.
+- A trial claims no GPU, deleted or not, if its GPU memory would be missing whichever trials were suspended: others run
   meanwhile.
-- Of two pods of one trial only the newer may work. A pod that is over, as the API says, is left to the kubelet, and
-  its GPU to it until the kernel sees no process of it; where the kubelet does not come, it is frozen. It is never
-  thawed: another pod may go on with its saves by now.
+- Of two pods of one trial only the newer may run. A pod that has ended, as the API reports, is left to the kubelet; its
+  GPU stays occupied until the kernel sees none of its processes. If the kubelet does not act, the pod is frozen. It is
+  never thawed, because another pod may already continue from its checkpoints.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ ORPHAN_SECONDS = 15.0  # after its grace period, in which a kubelet that works h
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One place in the order of a GPU."""
+class QueueEntry:
+    """One entry of a GPU's run queue."""
 
     key: TrialKey
     reason: str = ""
@@ -52,29 +54,31 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
-    """The order in force on this node. A GPU without an entry is one that the operator has not spoken of. `taken`: GPUs
-    that an urgent pod has for itself, with its name (empty: not known yet). `leased`: those that placeholder pods hold
-    for Podium; None: all are Podium's own.
+class RunQueues:
+    """The run queues in force on this node; a GPU without an entry has no run queue from the operator yet.
+
+    `exclusive_pods`: the exclusive pod of each GPU that has one (empty: not known yet). `reserved`: the GPUs that
+    reservation pods hold for Podium; None: all GPUs of the node are Podium's.
     """
 
     epoch: int = 0
-    gpus: Mapping[str, tuple[Entry, ...]] | None = None
+    gpus: Mapping[str, tuple[QueueEntry, ...]] | None = None
     released: bool = False
-    taken: Mapping[str, str] = field(default_factory=dict)
-    leased: Collection[str] | None = None
+    exclusive_pods: Mapping[str, str] = field(default_factory=dict)
+    reserved: Collection[str] | None = None
 
     def closed(self, uuid: str) -> bool:
-        """No trial may work on it."""
-        return uuid in self.taken or (self.leased is not None and uuid not in self.leased)
+        """Return whether no trial may run on this GPU."""
+        return uuid in self.exclusive_pods or (self.reserved is not None and uuid not in self.reserved)
 
-    def of(self, uuid: str) -> tuple[Entry, ...] | None:
+    def of(self, uuid: str) -> tuple[QueueEntry, ...] | None:
+        """Return the run queue of a GPU; None if the operator has not written one."""
         return None if self.gpus is None else self.gpus.get(uuid)
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """Open the gate."""
+class Admit:
+    """Open the trial's gate."""
 
     trial: LocalTrial
     reason: str
@@ -82,70 +86,76 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
+    """Suspend the trial."""
+
     trial: LocalTrial
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
+    """Resume the trial."""
+
     trial: LocalTrial
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be done for this trial now, and why: a gate is told so."""
+    """Do nothing for this trial now; its gate is sent the reason."""
 
     trial: LocalTrial
     reason: str
     message: str
 
 
-Step = Grant | Suspend | Resume | Wait
+Action = Admit | Suspend | Resume | Wait
 
 
-def newer(current: Orders, seen: Orders) -> Orders:
-    """The order to follow: an older epoch than the one in force is ignored, but a release always counts."""
+def newer(current: RunQueues, seen: RunQueues) -> RunQueues:
+    """Return the run queues to follow: an older epoch than the current one is ignored, but a release always counts."""
     if seen.epoch >= current.epoch:
         return seen
-    return Orders(current.epoch, current.gpus, seen.released)
+    return RunQueues(current.epoch, current.gpus, seen.released)
 
 
-def decide(orders: Orders, trials: Sequence[LocalTrial], now: float) -> tuple[Step, ...]:
-    """The steps to take at once, one for every trial that is not simply to go on as it is."""
+def decide(run_queues: RunQueues, trials: Sequence[LocalTrial], now: float) -> tuple[Action, ...]:
+    """Return the actions to take now, one for every trial that does not simply continue."""
     ordered = sorted(trials, key=lambda trial: (trial.key, trial.attempt, trial.pod_uid))
-    if orders.released:
-        return tuple(step for trial in ordered if (step := _released(trial, now)) is not None)
-    holders = _holders(orders, ordered)
-    return tuple(step for trial in ordered if (step := _step(orders, trial, holders, ordered, now)) is not None)
+    if run_queues.released:
+        return tuple(action for trial in ordered if (action := _released(trial, now)) is not None)
+    holders = _holders(run_queues, ordered)
+    return tuple(
+        action for trial in ordered if (action := _action(run_queues, trial, holders, ordered, now)) is not None
+    )
 
 
-def _released(trial: LocalTrial, now: float) -> Step | None:
-    if (trial.state is TrialState.SUSPENDED or trial.torn) and now >= trial.retry_at:
+def _released(trial: LocalTrial, now: float) -> Action | None:
+    if (trial.state is TrialState.SUSPENDED or trial.partly_suspended) and now >= trial.retry_at:
         return Resume(trial, "Released")
     if trial.state is TrialState.GATED:
         return Wait(trial, "Released", "this node was released (podium thaw): nothing is started here")
     return None
 
 
-def _holders(orders: Orders, trials: Sequence[LocalTrial]) -> Mapping[str, LocalTrial]:
-    """Greedy claims in the global order: GPU to the trial that shall work on it."""
+def _holders(run_queues: RunQueues, trials: Sequence[LocalTrial]) -> Mapping[str, LocalTrial]:
+    """Claim GPUs greedily in the global order; return the holder of each claimed GPU."""
     candidates = []
     for trial in trials:
-        place = _place(orders, trial, trials)
-        if place is not None:
+        position = _queue_position(run_queues, trial, trials)
+        if position is not None:
             # of two that must end the one with less time goes first
             deadline = math.inf if trial.deadline is None else trial.deadline
-            candidates.append((place, deadline, trial.key, trial))
+            candidates.append((position, deadline, trial.key, trial))
     claimed: dict[str, LocalTrial] = {}
     for *_, trial in sorted(candidates, key=lambda candidate: candidate[:3]):
-        if not any(uuid in claimed or orders.closed(uuid) for uuid in trial.gpus):
+        if not any(uuid in claimed or run_queues.closed(uuid) for uuid in trial.gpus):
             claimed.update(dict.fromkeys(trial.gpus, trial))
     return claimed
 
 
-def _place(orders: Orders, trial: LocalTrial, trials: Sequence[LocalTrial]) -> int | None:
-    """The trial's place in the order (its worst over its GPUs), -1 for one that must end; None: it may not work now."""
+def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[LocalTrial]) -> int | None:
+    """Return the worst position of the trial over its GPUs, -1 for a deleted pod, or None if it may not run."""
     if not trial.gpus:
         return None
     if trial.deleting:
@@ -156,67 +166,71 @@ def _place(orders: Orders, trial: LocalTrial, trials: Sequence[LocalTrial]) -> i
         return None
     if _lacks_memory(trial):
         return None
-    places = []
+    positions = []
     for uuid in trial.gpus:
-        entries = orders.of(uuid)
+        entries = run_queues.of(uuid)
         if entries is None:
             # what works on a GPU without orders goes on, what waits there waits on
             if not trial.occupies:
                 return None
-            places.append(0)
+            positions.append(0)
             continue
         keys = [entry.key for entry in entries]
         if trial.key not in keys:
             return None
-        places.append(keys.index(trial.key))
-    return max(places)
+        positions.append(keys.index(trial.key))
+    return max(positions)
 
 
 def _ending(trial: LocalTrial) -> bool:
-    """A deleted trial that works, or that would hear its SIGTERM if it were thawed."""
+    """Return whether a deleted trial runs, or would handle its SIGTERM once it is thawed."""
     if trial.occupies:
         return True
-    return trial.state is TrialState.SUSPENDED and trial.heeds_term and trial.over_since is None
+    return trial.state is TrialState.SUSPENDED and trial.handles_sigterm and trial.over_since is None
 
 
 def _lacks_memory(trial: LocalTrial) -> bool:
-    return bool(trial.short) and trial.state in (TrialState.GATED, TrialState.SUSPENDED)
+    return bool(trial.memory_shortage) and trial.state in (TrialState.GATED, TrialState.SUSPENDED)
 
 
 def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
-    """A pod of a later attempt at the same trial; the operator makes one only when this one is given up."""
+    """Return a pod of a later attempt at the same trial; the operator makes one only after it gave up on this pod."""
     return next((other for other in trials if other.key == trial.key and other.attempt > trial.attempt), None)
 
 
-def _step(
-    orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float
-) -> Step | None:
+def _action(
+    run_queues: RunQueues,
+    trial: LocalTrial,
+    holders: Mapping[str, LocalTrial],
+    trials: Sequence[LocalTrial],
+    now: float,
+) -> Action | None:
     if trial.deleting:
-        return _end(orders, trial, holders, trials, now)
+        return _end(run_queues, trial, holders, trials, now)
     if not trial.gpus:
         return Wait(trial, "DevicesUnknown", "the kubelet has not said yet which GPU this pod has a share of")
     if _lacks_memory(trial):
-        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.short)
+        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.memory_shortage)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if trial.state is TrialState.RUNNING:
-        return _while_running(trial, chosen, _why_off(orders, trial, holders, trials), now)
+        return _while_running(trial, chosen, _suspend_reason(run_queues, trial, holders, trials), now)
     if trial.state not in (TrialState.GATED, TrialState.SUSPENDED):
         return None
     if not chosen:
-        return _wait(orders, trial, holders, trials)
+        return _wait(run_queues, trial, holders, trials)
     in_the_way = _in_the_way(trial, trials)
     if in_the_way is not None:
         return _wait_for(trial, in_the_way)
     if now < trial.retry_at:
         return Wait(trial, "ResumeFailed", trial.trouble)
-    why = _entry_reason(orders, trial)
-    return Grant(trial, why) if trial.state is TrialState.GATED else Resume(trial, why)
+    why = _entry_reason(run_queues, trial)
+    return Admit(trial, why) if trial.state is TrialState.GATED else Resume(trial, why)
 
 
-def _while_running(trial: LocalTrial, chosen: bool, why_off: str, now: float) -> Step | None:
+def _while_running(trial: LocalTrial, chosen: bool, suspend_reason: str, now: float) -> Action | None:
     if not chosen and trial.freezable:
-        return Suspend(trial, why_off) if now >= trial.retry_at else Wait(trial, "SuspendFailed", trial.trouble)
-    if trial.torn and now >= trial.retry_at:
+        return Suspend(trial, suspend_reason) if now >= trial.retry_at else Wait(trial, "SuspendFailed", trial.trouble)
+    if trial.partly_suspended and now >= trial.retry_at:
         return Resume(trial, "PartlySuspended")
     if not chosen:
         return Wait(trial, "FreezeNotAllowed", f"{NOT_FREEZABLE}; it works until it ends or is requeued")
@@ -224,26 +238,30 @@ def _while_running(trial: LocalTrial, chosen: bool, why_off: str, now: float) ->
 
 
 def _end(
-    orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float
-) -> Step | None:
-    """A deleted pod: what works hears its SIGTERM; what is frozen is thawed for it, alone on the GPU if it can be."""
+    run_queues: RunQueues,
+    trial: LocalTrial,
+    holders: Mapping[str, LocalTrial],
+    trials: Sequence[LocalTrial],
+    now: float,
+) -> Action | None:
+    """Decide for a deleted pod: a frozen trial is thawed to receive its SIGTERM, alone on the GPU if possible."""
     if trial.over_since is not None:
         overdue = now - trial.over_since >= trial.grace + ORPHAN_SECONDS
         stop = trial.state is TrialState.RUNNING and trial.freezable and overdue and now >= trial.retry_at
         return Suspend(trial, "Orphan") if stop else None
-    if now < trial.retry_at or not trial.heeds_term:
+    if now < trial.retry_at or not trial.handles_sigterm:
         return None
-    if trial.torn:
+    if trial.partly_suspended:
         return Resume(trial, "PartlySuspended")
     if trial.state is not TrialState.SUSPENDED:
         return None
-    if trial.moved_off and any(orders.closed(uuid) for uuid in trial.gpus):
-        return _wait(orders, trial, holders, trials)
+    if trial.moved_off and any(run_queues.closed(uuid) for uuid in trial.gpus):
+        return _wait(run_queues, trial, holders, trials)
     final_checkpoint = min(FINAL_CHECKPOINT_SECONDS, trial.grace * FINAL_CHECKPOINT_PART)
     if trial.deadline is not None and now >= trial.deadline - final_checkpoint:
         return Resume(trial, "FinalCheckpoint")
     if _lacks_memory(trial):
-        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.short)
+        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.memory_shortage)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if not trial.gpus or not chosen or _in_the_way(trial, trials) is not None:
         return None
@@ -251,7 +269,7 @@ def _end(
 
 
 def _in_the_way(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
-    """Another trial that works on one of these GPUs; one whose GPUs are not known could be on any."""
+    """Return another trial that occupies one of these GPUs; one whose GPUs are not known could be on any."""
     mine = set(trial.gpus)
     for other in trials:
         if other.pod_uid != trial.pod_uid and other.occupies and (not other.gpus or mine.intersection(other.gpus)):
@@ -259,30 +277,32 @@ def _in_the_way(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial |
     return None
 
 
-def _entry_reason(orders: Orders, trial: LocalTrial) -> str:
+def _entry_reason(run_queues: RunQueues, trial: LocalTrial) -> str:
     for uuid in trial.gpus:
-        for entry in orders.of(uuid) or ():
+        for entry in run_queues.of(uuid) or ():
             if entry.key == trial.key:
                 return entry.reason or "FirstInRunQueue"
     return "FirstInRunQueue"
 
 
-def _why_off(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> str:
+def _suspend_reason(
+    run_queues: RunQueues, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]
+) -> str:
     if _newer_pod(trial, trials) is not None:
         return "Superseded"
-    if any(uuid in orders.taken for uuid in trial.gpus):
+    if any(uuid in run_queues.exclusive_pods for uuid in trial.gpus):
         return "ExclusivePod"
-    if any(orders.closed(uuid) for uuid in trial.gpus):
+    if any(run_queues.closed(uuid) for uuid in trial.gpus):
         return "ReservationEnded"
     for uuid in trial.gpus:
         other = holders.get(uuid)
         if other is not None and other is not trial:
-            return "Ending" if other.deleting else _entry_reason(orders, other)
+            return "Ending" if other.deleting else _entry_reason(run_queues, other)
     return "NotInRunQueue"
 
 
 def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
-    """It is this trial's turn, but for another that still works on the GPU."""
+    """Let a trial wait that is next, because another one still occupies the GPU."""
     name, state = other.key.name, str(other.state)
     if other.over_since is not None:
         return Wait(
@@ -293,17 +313,19 @@ def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
     return Wait(trial, "SwitchInProgress", f"next on this GPU; {name} is still {state}")
 
 
-def _wait(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> Wait:
+def _wait(
+    run_queues: RunQueues, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]
+) -> Wait:
     newer_pod = _newer_pod(trial, trials)
     if newer_pod is not None:
         return Wait(trial, "Superseded", f"{newer_pod.pod} is the pod of this trial now; this one waits for its end")
     for uuid in trial.gpus:
-        if uuid in orders.taken:
-            who = orders.taken[uuid] or "that is being admitted"
+        if uuid in run_queues.exclusive_pods:
+            who = run_queues.exclusive_pods[uuid] or "that is being admitted"
             return Wait(trial, "ExclusivePod", f"pod {who} has GPU {uuid} for itself")
-        if orders.closed(uuid):
+        if run_queues.closed(uuid):
             return Wait(trial, "ReservationEnded", f"Podium does not lease GPU {uuid} now")
-        entries = orders.of(uuid)
+        entries = run_queues.of(uuid)
         if entries is None:
             return Wait(trial, "NoRunQueue", f"the operator has not spoken of GPU {uuid} yet")
         entry = next((entry for entry in entries if entry.key == trial.key), None)

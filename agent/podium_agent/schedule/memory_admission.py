@@ -1,9 +1,9 @@
-"""Asks the memory ledger, one at a time, whether a trial may go onto its GPUs now: at its gate, and at a restore.
+"""Admission by GPU memory: asks the memory ledger, for one trial at a time, whether it may go onto its GPUs now.
 
-Used by the carrier. The lock makes reading the driver, judging and promising one step: two trials that come at once
-cannot both be promised the same bytes, and of two that wait neither counts against the other, so they cannot block
-one another. Nothing is kept but a mark on the record: all else is read anew each time, so an agent that starts anew
-has nothing to restore.
+The executor asks at the gate and before a restore. The lock makes one step of reading the driver, judging and
+promising: two trials that come at the same time cannot both be promised the same bytes. Of two waiting trials neither
+counts against the other, so they cannot block one another. Only a flag on the pod record is kept; all else is read
+each time, so a restarted agent has nothing to restore.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from podium_agent.observe.pod_records import Record
+from podium_agent.observe.pod_records import PodRecord
 from podium_agent.schedule.memory_ledger import Footprint, Shortfall, shortfall, shortfall_alone
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -27,12 +27,15 @@ STOPPED = (TrialState.SUSPENDED, TrialState.RESUMING)
 AT_WORK = (TrialState.STARTING, TrialState.RUNNING, TrialState.SUSPENDING)
 
 
-class Admission:
-    """`records`: of all trials of this node. `memory` is read in a thread, since a driver may hang."""
+class MemoryAdmission:
+    """Admission by GPU memory; `records`: all pod records of this node.
+
+    `memory` is read in a thread, because a driver may hang.
+    """
 
     def __init__(
         self,
-        records: Callable[[], Iterable[Record]],
+        records: Callable[[], Iterable[PodRecord]],
         methods: Methods,
         memory: Callable[[], GpuMemory] = read_memory,
     ) -> None:
@@ -42,23 +45,26 @@ class Admission:
         self._lock = asyncio.Lock()
         self._reading = False  # also after a reading was given up: its thread is there until the driver answers
 
-    def concerns(self, record: Record) -> bool:
-        """Whether its memory has to be free before it may work: it is to be taken off by moving it, or was."""
+    def concerns(self, record: PodRecord) -> bool:
+        """Return whether the trial's memory must be free before it may run.
+
+        That holds if its next suspension will move the memory, or the last one moved it.
+        """
         return self._moved(record) or bool(self._methods.parked(record.freezers))
 
-    async def admit(self, record: Record) -> str:
-        """Empty: the memory is promised to it. Else why it has to wait, as a sentence with the numbers."""
+    async def admit(self, record: PodRecord) -> str:
+        """Promise the memory to the trial and return an empty text, or return why it must wait, with the numbers."""
         async with self._lock:
-            short = await self._judge(record, shortfall)
-            record.admitted = not short
-        return short
+            memory_shortage = await self._judge(record, shortfall)
+            record.admitted = not memory_shortage
+        return memory_shortage
 
-    async def could(self, record: Record) -> str:
-        """The same, if all that can make room had done so; promises nothing."""
+    async def could(self, record: PodRecord) -> str:
+        """Return the same as `admit` under the assumption that all movable memory were moved; promise nothing."""
         async with self._lock:
             return await self._judge(record, shortfall_alone)
 
-    async def _judge(self, record: Record, judge: Judge) -> str:
+    async def _judge(self, record: PodRecord, judge: Judge) -> str:
         try:
             memory = await self._read()
             claim = self._footprint(record, memory)
@@ -75,12 +81,14 @@ class Admission:
         except Exception as error:  # whatever it is: the record must not say for ever that it is being asked
             log.exception("%s: its GPU memory could not be judged", record.pod.name)
             return f"how much GPU memory is free could not be found out: {error!r}"
-        short = judge(claim, others, memory.free)
-        return "" if short is None else str(short)
+        memory_shortage = judge(claim, others, memory.free)
+        return "" if memory_shortage is None else str(memory_shortage)
 
     async def _read(self) -> GpuMemory:
-        """Raises as `read_memory` does, and GivenUpError: of a driver that hangs nothing is asked until it answers, or
-        each look would leave one more thread behind, and those that come would queue for it.
+        """Read the memory of the GPUs.
+
+        Raises as `read_memory` does, and GivenUpError: a driver that hangs is not asked again until it answers.
+        Otherwise each check would leave one more thread behind, and later checks would queue behind it.
         """
         if self._reading:
             raise GivenUpError("the driver has not answered yet")
@@ -97,8 +105,8 @@ class Admission:
         finally:
             self._reading = False
 
-    def _footprint(self, record: Record, memory: GpuMemory) -> Footprint:
-        """Raises OSError if the kernel does not say which processes it has."""
+    def _footprint(self, record: PodRecord, memory: GpuMemory) -> Footprint:
+        """Return the footprint of one pod; raises OSError if the kernel does not report its processes."""
         parked = self._methods.parked(record.freezers)
         held = memory.of(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
         moved = self._moved(record)
@@ -114,6 +122,6 @@ class Admission:
             leaves=moved and not frozen and CudaCheckpoint.name not in record.failed,
         )
 
-    def _moved(self, record: Record) -> bool:
-        """Whether the next suspension is to move its memory."""
+    def _moved(self, record: PodRecord) -> bool:
+        """Return whether the next suspension is to move the trial's memory."""
         return self._methods.best(record.pod.methods, len(record.gpus), record.failed) == CudaCheckpoint.name

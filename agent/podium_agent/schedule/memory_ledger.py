@@ -1,10 +1,10 @@
-"""The memory ledger of a node's GPUs: who holds how much, to whom how much is promised, and who may come. Pure.
+"""Ledger of a node's GPU memory: how much each trial holds, how much is promised, and which trial may come. Pure.
 
-Called by admission, under its lock, before a trial that is taken off by `cuda-checkpoint` goes onto its GPUs: at its
-gate, and at each restore. A trial that is on a GPU may grow to what it declared, so that much is promised to it; one
-whose memory was moved out has no claim there. A stranger (whatever is no trial of ours) counts by what is not free.
+Memory admission calls it, under its lock, before a trial that `cuda-checkpoint` suspends goes onto its GPUs: at its
+gate, and at each restore. A trial on a GPU may grow to what it declared, so that much is promised to it. A trial whose
+memory was moved out has no claim there. Any other pod counts by the memory that is not free.
 
-With no stranger the promises of those that are here never exceed the GPU: a trial within what it declared gets it.
+Without other pods the promises never exceed the GPU, so a trial gets all memory up to what it declared.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from podium_agent.suspension.base import RESTORE_SCRATCH
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """One trial's bytes on each of its GPUs (uuids). `held`: as NVML says; `parked`: what a restore brings back.
+    """Bytes of one trial on each of its GPUs (uuids). `held`: as NVML reports; `parked`: what a restore brings back.
 
-    `here`: it is on its GPUs, at work or frozen. `leaves`: and its memory is moved out when its turn is over.
+    `here`: the trial is on its GPUs, running or frozen. `leaves`: its memory is moved out when its time slice ends.
     """
 
     name: str
@@ -31,20 +31,23 @@ class Footprint:
     leaves: bool = False
 
     def promise(self, uuid: str) -> int:
-        """What it may come to hold there, for a moment only: a restore takes some more than it brings."""
+        """Return the bytes that it may come to hold on a GPU; a restore briefly takes some more than it brings back."""
         if uuid not in self.gpus:
             return 0
         back = self.parked.get(uuid, 0)
         return max(self.declared, back + RESTORE_SCRATCH if back else 0, self.held.get(uuid, 0))
 
     def to_come(self, uuid: str) -> int:
-        """What is promised to it and still counts as free."""
+        """Return the bytes that are promised to it and still count as free."""
         return self.promise(uuid) - self.held.get(uuid, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A GPU without room. Bytes: `needed` by the claim, `free` by NVML, of which `promised` to those that are here."""
+    """A GPU without enough memory.
+
+    Bytes: `needed` by the claim, `free` as NVML reports, of which `promised` to the trials on the GPU.
+    """
 
     uuid: str
     needed: int
@@ -59,20 +62,21 @@ class Shortfall:
 
 
 def shortfall(claim: Footprint, others: Iterable[Footprint], free: Mapping[str, int]) -> Shortfall | None:
-    """The first GPU without room for this trial beside those that are here; None: it may come. A GPU that `free` does
-    not name (it is lost) has no room. O(GPUs * trials).
+    """Return the first GPU without enough memory for this trial beside the trials there, or None. O(GPUs * trials).
+
+    A GPU that `free` does not name is lost and has no memory.
     """
     here = [other for other in others if other.here]
     for uuid in sorted(claim.gpus):
         promised = sum(other.to_come(uuid) for other in here if uuid in other.gpus)
-        short = Shortfall(uuid, claim.to_come(uuid), free.get(uuid, 0), promised)
-        if short.needed > 0 and short.needed + promised > short.free:
-            return short
+        memory_shortage = Shortfall(uuid, claim.to_come(uuid), free.get(uuid, 0), promised)
+        if memory_shortage.needed > 0 and memory_shortage.needed + promised > memory_shortage.free:
+            return memory_shortage
     return None
 
 
 def shortfall_alone(claim: Footprint, others: Iterable[Footprint], free: Mapping[str, int]) -> Shortfall | None:
-    """The same, were all gone that leave when their turn is over: while there is one, suspending them is no use."""
+    """Return the shortfall that would remain once all movable memory were moved: then suspensions cannot help."""
     others = tuple(others)
     gone = [other for other in others if other.here and other.leaves]
     stay = [other for other in others if not (other.here and other.leaves)]

@@ -1,7 +1,7 @@
-"""The agent's one loop from facts to acts: look, decide, carry out. Woken by every change, or by a short tick.
+"""The agent's one loop: observe, decide, act. Every change wakes it, as does a short tick.
 
-What it saw last is `view`, which the reporter writes to the API. It never waits for the API server or the kubelet: with
-either away it goes on with the last order.
+Its latest observation is `view`, which the node reporter writes to the API. It never waits for the API server or the
+kubelet: without them it continues with the last run queues.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from podium_agent.observe.observer import Observer
 from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import LocalTrial
-from podium_agent.report.trial_record import Book
-from podium_agent.schedule.executor import Carrier
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.schedule.executor import Executor
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import Entry, Orders, Step, Wait, decide, newer
+from podium_agent.schedule.local_scheduler import Action, QueueEntry, RunQueues, Wait, decide, newer
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import WatchCache
 from podium_core.domain.snapshot import TrialKey
@@ -32,34 +32,35 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How things stood after the last decision. `unsettled`: GPUs on which something is still to change; `taken`: those
-    that an urgent pod has for itself, with its name; `leased`: those that a placeholder pod holds, with its name, None:
-    all are Podium's own.
+    """State of the node after the last decision.
+
+    `unsettled`: GPUs on which a change is still under way. `exclusive_pods`: the exclusive pod of each GPU that has
+    one. `reserved`: the reservation pod of each GPU that has one; None: all GPUs are Podium's.
     """
 
-    orders: Orders = field(default_factory=Orders)
+    run_queues: RunQueues = field(default_factory=RunQueues)
     trials: tuple[LocalTrial, ...] = ()
     unsettled: frozenset[str] = frozenset()
-    taken: Mapping[str, str] = field(default_factory=dict)
-    leased: Mapping[str, str] | None = None
+    exclusive_pods: Mapping[str, str] = field(default_factory=dict)
+    reserved: Mapping[str, str] | None = None
 
 
-def orders_of(node: GPUNode) -> Orders:
-    """The operator's order as the arbiter takes it."""
+def run_queues_of(node: GPUNode) -> RunQueues:
+    """Return the operator's run queues as the local scheduler takes them."""
     gpus = {
         gpu.uuid: tuple(
-            Entry(TrialKey(entry.namespace, entry.trial, entry.uid), entry.reason, entry.message)
+            QueueEntry(TrialKey(entry.namespace, entry.trial, entry.uid), entry.reason, entry.message)
             for entry in gpu.run_queue
         )
         for gpu in node.spec.gpus
     }
-    return Orders(node.spec.epoch, gpus, node.spec.released)
+    return RunQueues(node.spec.epoch, gpus, node.spec.released)
 
 
-class Conductor:
-    """`listen` is called after every look; `open_book` makes the book of a pod that is seen for the first time.
+class NodeReconciler:
+    """The agent's loop; `open_trial_record` makes the record of a pod that is seen for the first time.
 
-    `taken` tells which GPUs urgent pods have for themselves, `leased` which are leased.
+    `exclusive_pods` returns the GPUs of exclusive pods, `reserved` those of GPU reservations.
     """
 
     def __init__(
@@ -68,54 +69,58 @@ class Conductor:
         pods: WatchCache[TrialPod],
         nodes: WatchCache[GPUNode],
         metrics: Metrics,
-        open_book: Callable[[TrialPod], Book],
-        taken: Callable[[], Mapping[str, str]] = dict,
-        leased: Callable[[], Mapping[str, str] | None] = lambda: None,
+        open_trial_record: Callable[[TrialPod], TrialRecord],
+        exclusive_pods: Callable[[], Mapping[str, str]] = dict,
+        reserved: Callable[[], Mapping[str, str] | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._pods = pods
         self._nodes = nodes
         self._metrics = metrics
-        self._open_book = open_book
-        self._taken = taken
-        self._leased = leased
+        self._open_trial_record = open_trial_record
+        self._exclusive_pods = exclusive_pods
+        self._reserved = reserved
         self._event = asyncio.Event()
         self._listeners: list[Callable[[View], None]] = []
         self._node_uid = ""
-        self._heard: float | None = None
-        self.books: dict[str, Book] = {}
+        self._run_queues_changed_at: float | None = None
+        self.trial_records: dict[str, TrialRecord] = {}
         self.view = View()
-        self.beat = time.monotonic()
-        self.turns = False  # its loop has begun
-        self.looked = asyncio.Event()  # once: `view` is what was seen, not the emptiness of a start
+        self.last_cycle = time.monotonic()
+        self.running = False  # its loop has begun
+        self.observed = asyncio.Event()  # once: `view` is what was seen, not the emptiness of a start
         pods.subscribe(self.wake)
         nodes.subscribe(self.wake)
 
     def wake(self) -> None:
+        """Run the loop soon."""
         self._event.set()
 
     def subscribe(self, listener: Callable[[View], None]) -> None:
+        """Call `listener` with the view after every pass of the loop."""
         self._listeners.append(listener)
 
-    def book_of(self, pod_uid: str) -> Book | None:
-        return self.books.get(pod_uid)
+    def trial_record_of(self, pod_uid: str) -> TrialRecord | None:
+        """Return the record of the trial with this pod."""
+        return self.trial_records.get(pod_uid)
 
-    async def run(self, observer: Observer, carrier: Carrier, gates: Gates) -> None:
+    async def run(self, observer: Observer, executor: Executor, gates: Gates) -> None:
+        """Run the loop once the watches are synced."""
         await self._pods.wait_synced()
         await self._nodes.wait_synced()
         self._hint(observer)
-        self.beat, self.turns = time.monotonic(), True
+        self.last_cycle, self.running = time.monotonic(), True
         await self._settle(gates)
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.tick_seconds):
                     await self._event.wait()
             self._event.clear()
-            self._once(observer, carrier)
-            self.beat = time.monotonic()
+            self.reconcile(observer, executor)
+            self.last_cycle = time.monotonic()
 
     def _hint(self, observer: Observer) -> None:
-        """Which pods the last agent saw, and where."""
+        """Pass on which pods the previous agent saw, and on which GPUs."""
         node = self._nodes.get("", self._settings.node_name)
         seen: dict[str, Hint] = {}
         for gpu in () if node is None else node.status.gpus:
@@ -126,94 +131,95 @@ class Conductor:
         observer.hint(seen)
 
     async def _settle(self, gates: Gates) -> None:
-        """After a start, give waiting gates a moment to connect: until then they look as if let through."""
+        """Give waiting gates a moment to connect after a start: until then they look as if they had been passed."""
         end = time.monotonic() + self._settings.settle_seconds
         while time.monotonic() < end and any(
             pod.gate_running and not gates.waiting(pod.uid) for pod in self._pods.values()
         ):
-            self.beat = time.monotonic()
+            self.last_cycle = time.monotonic()
             await asyncio.sleep(0.05)
 
-    def _once(self, observer: Observer, carrier: Carrier) -> None:
+    def reconcile(self, observer: Observer, executor: Executor) -> None:
+        """Make one pass: observe, decide, start the actions, publish the view."""
         now = time.time()
-        orders, taken, leased = self._orders(), self._taken(), self._leased()
-        trials = observer.look(self._pods.values(), now)
-        self._keep_books(observer, now)
-        steps = decide(replace(orders, taken=taken, leased=leased), trials, now)
-        acted = carrier.carry(steps)
-        self.view = View(orders, trials, _unsettled(steps, observer), taken, leased)
-        self.looked.set()
+        run_queues, exclusive_pods, reserved = self._run_queues(), self._exclusive_pods(), self._reserved()
+        trials = observer.observe(self._pods.values(), now)
+        self._update_trial_records(observer, now)
+        actions = decide(replace(run_queues, exclusive_pods=exclusive_pods, reserved=reserved), trials, now)
+        acted = executor.execute(actions)
+        self.view = View(run_queues, trials, _unsettled(actions, observer), exclusive_pods, reserved)
+        self.observed.set()
         if acted:
             self._event.set()  # what was begun has changed the facts
-        elif not self.view.unsettled and self._heard is not None:
-            seconds = time.monotonic() - self._heard
-            self._heard = None
+        elif not self.view.unsettled and self._run_queues_changed_at is not None:
+            seconds = time.monotonic() - self._run_queues_changed_at
+            self._run_queues_changed_at = None
             self._metrics.effect.observe(seconds)
-            log.info("epoch %d is in effect after %.1f ms", orders.epoch, seconds * 1000)
+            log.info("epoch %d is in effect after %.1f ms", run_queues.epoch, seconds * 1000)
         for listener in self._listeners:
             listener(self.view)
 
-    def _orders(self) -> Orders:
-        before = self.view.orders
+    def _run_queues(self) -> RunQueues:
+        before = self.view.run_queues
         node = self._nodes.get("", self._settings.node_name)
         if node is None:
             return before
         if node.metadata.uid != self._node_uid:
             # the object was made anew: its epochs begin anew as well
             self._node_uid = node.metadata.uid
-            before = Orders()
-        orders = newer(before, orders_of(node))
-        if orders != self.view.orders:
-            self._heard = time.monotonic()
-            self._metrics.epoch.set(orders.epoch)
-            log.info("following epoch %d%s", orders.epoch, " (released)" if orders.released else "")
-        return orders
+            before = RunQueues()
+        run_queues = newer(before, run_queues_of(node))
+        if run_queues != self.view.run_queues:
+            self._run_queues_changed_at = time.monotonic()
+            self._metrics.epoch.set(run_queues.epoch)
+            log.info("following epoch %d%s", run_queues.epoch, " (released)" if run_queues.released else "")
+        return run_queues
 
-    def _keep_books(self, observer: Observer, now: float) -> None:
+    def _update_trial_records(self, observer: Observer, now: float) -> None:
         present = set()
         for record in observer.records():
             uid = record.pod.uid
             present.add(uid)
-            book = self.books.get(uid)
-            if book is None:
+            trial_record = self.trial_records.get(uid)
+            if trial_record is None:
                 if record.absent:
                     continue  # its status cannot be written any more, or by whoever goes on with the trial
-                book = self.books[uid] = self._open_book(record.pod)
-            book.pod, book.ending = record.pod, record.kill_at(now) is not None
-            if record.begun and not book.begun:
-                book.begun, book.said = True, record.said
-                book.urgent.set()
-            if book.main is None and record.pod.main in record.containers:
-                book.main = record.containers[record.pod.main]
-                book.urgent.set()
-            if book.short != record.short:
-                book.short = record.short
-                book.urgent.set()
+                trial_record = self.trial_records[uid] = self._open_trial_record(record.pod)
+            trial_record.pod, trial_record.ending = record.pod, record.kill_at(now) is not None
+            if record.started and not trial_record.started:
+                trial_record.started, trial_record.gate_report = True, record.gate_report
+                trial_record.urgent.set()
+            if trial_record.main is None and record.pod.main in record.containers:
+                trial_record.main = record.containers[record.pod.main]
+                trial_record.urgent.set()
+            if trial_record.memory_shortage != record.memory_shortage:
+                trial_record.memory_shortage = record.memory_shortage
+                trial_record.urgent.set()
             if record.pod.gated or record.ended:
-                book.follow(record.state, record.gpus, now)
-            if record.ended and record.over_since is not None and not book.closed:
-                book.closed = True
-                book.urgent.set()
-        for record in observer.gone:
-            if record.pod.uid not in self.books:
+                trial_record.follow(record.state, record.gpus, now)
+            if record.ended and record.over_since is not None and not trial_record.closed:
+                trial_record.closed = True
+                trial_record.urgent.set()
+        for record in observer.removed:
+            if record.pod.uid not in self.trial_records:
                 # its agent died before it did: until its hold is closed, the next attempt is not begun
-                book = self.books[record.pod.uid] = self._open_book(record.pod)
-                book.begun = book.left = True
-        for uid in self.books.keys() - present:
-            book = self.books.pop(uid)
-            book.follow(None, book.gpus, now)
-            book.closed = True
-            book.urgent.set()
+                trial_record = self.trial_records[record.pod.uid] = self._open_trial_record(record.pod)
+                trial_record.started = trial_record.orphaned = True
+        for uid in self.trial_records.keys() - present:
+            trial_record = self.trial_records.pop(uid)
+            trial_record.follow(None, trial_record.gpus, now)
+            trial_record.closed = True
+            trial_record.urgent.set()
 
 
-def _unsettled(steps: tuple[Step, ...], observer: Observer) -> frozenset[str]:
-    """GPUs on which a step was begun or an act is under way."""
-    gpus = {uuid for step in steps if not isinstance(step, Wait) for uuid in step.trial.gpus}
+def _unsettled(actions: tuple[Action, ...], observer: Observer) -> frozenset[str]:
+    """Return the GPUs on which an action was started or an act is under way."""
+    gpus = {uuid for action in actions if not isinstance(action, Wait) for uuid in action.trial.gpus}
     gpus |= {uuid for record in observer.records() if record.acting != "Nothing" for uuid in record.gpus}
     gpus |= {
         uuid
-        for step in steps
-        if isinstance(step, Wait) and step.reason == "SwitchInProgress"
-        for uuid in step.trial.gpus
+        for action in actions
+        if isinstance(action, Wait) and action.reason == "SwitchInProgress"
+        for uuid in action.trial.gpus
     }
     return frozenset(gpus)

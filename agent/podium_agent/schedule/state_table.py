@@ -1,7 +1,7 @@
-"""The life of a trial on this node, as a table: what the facts say it is now, and which change has which reason.
+"""Life of a trial on this node as a table: its state by the facts, and the reason of each transition.
 
-`derive` reads facts only (gate, cgroup, what the carrier is doing), so an agent that starts anew arrives at the same
-state; `EDGES` names every change that can follow, with its reason, for logs and for the record of holds.
+`derive` reads facts only (gate, cgroup, the executor's act), so a restarted agent arrives at the same state.
+`TRANSITIONS` names every transition with its reason, for logs and for the record of GPU allocations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BY_WORK = {
     (Work.FROZEN, Acting.RESUMING): IN,
 }
 
-EDGES: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
+TRANSITIONS: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
     {
         (G, S): "Granted",
         (S, G): "GateReconnected",  # an agent that had just started took a silent gate for one that was let through
@@ -49,7 +49,7 @@ EDGES: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
 
 
 def derive(gate: Gate, work: Work, acting: Acting) -> TrialState | None:
-    """The state that these facts amount to; None: the trial's containers have ended, it is on no GPU any more."""
+    """Return the state that these facts amount to; None: the trial's containers have ended."""
     if work is Work.ENDED:
         return None
     if work is Work.NOT_STARTED:
@@ -58,9 +58,9 @@ def derive(gate: Gate, work: Work, acting: Acting) -> TrialState | None:
 
 
 def reason(before: TrialState | None, after: TrialState | None, done: Acting = Acting.NOTHING) -> str:
-    """Why a state followed another, in CamelCase; `done` is an act of ours that ended since the last look.
+    """Return why one state followed another, in CamelCase; `done` is an act that ended since the last observation.
 
-    An act may begin and end between two looks. Pairs outside the table are jumps that happened while unseen.
+    An act may begin and end between two observations. A pair outside the table is a transition that was not observed.
     """
     if before is None:
         return "Observed"
@@ -70,4 +70,4 @@ def reason(before: TrialState | None, after: TrialState | None, done: Acting = A
         before = OUT
     elif (before, after, done) == (OFF, R, Acting.RESUMING):
         before = IN
-    return EDGES.get((before, after), "ObservedChange")
+    return TRANSITIONS.get((before, after), "ObservedChange")

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from podium_agent.observe.cgroups import names_of_cgroups
+from podium_agent.observe.cgroups import cgroup_names
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.capability import read_facts, why_not, why_not_mapped, why_not_several
 from podium_agent.suspension.choice import Methods
@@ -55,7 +55,7 @@ class Opening:
         self._settings = settings
         self.freeze = Freeze(settings.freeze_timeout)
         self.parked = Parked(settings.share_dir.parent / "parked")
-        self.parked.tidy(names_of_cgroups(settings.proc))
+        self.parked.tidy(cgroup_names(settings.proc))
         self.processes: CudaProcesses | None = None
         leases, carries = settings.gpu_mode == "reservations", bool(settings.registry)
         self.methods = Methods(self.freeze, parked=self.parked, leases=leases, carries=carries)

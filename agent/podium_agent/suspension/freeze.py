@@ -10,7 +10,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from podium_agent.observe.cgroups import Freezer, Frost
+from podium_agent.observe.cgroups import Freezer, FreezerState
 from podium_agent.suspension.base import Outcome, Standing
 
 FIRST_POLL = 0.0005
@@ -30,7 +30,7 @@ class Freeze:
         try:
             for target in targets:
                 target.ask(True)
-            left = await self._until(targets, Frost.FROZEN, begin)
+            left = await self._until(targets, FreezerState.FROZEN, begin)
         except OSError as error:
             self.let_go(targets)
             return Outcome(False, time.monotonic() - begin, "FreezerRefused", f"{error.filename}: {error.strerror}")
@@ -44,7 +44,7 @@ class Freeze:
         # who ended as it was being frozen leaves an empty cgroup, frozen, that the runtime cannot clear away: its pod
         # would never end
         with suppress(OSError):
-            self.let_go(tuple(target for target in targets if target.frost() is Frost.GONE))
+            self.let_go(tuple(target for target in targets if target.frost() is FreezerState.GONE))
         return Outcome(True, time.monotonic() - begin, "Frozen")
 
     async def resume(self, targets: tuple[Freezer, ...]) -> Outcome:
@@ -52,7 +52,7 @@ class Freeze:
         try:
             for target in targets:
                 target.ask(False)
-            left = await self._until(targets, Frost.THAWED, begin)
+            left = await self._until(targets, FreezerState.THAWED, begin)
         except OSError as error:
             return Outcome(False, time.monotonic() - begin, "FreezerRefused", f"{error.filename}: {error.strerror}")
         if left:
@@ -61,18 +61,18 @@ class Freeze:
         return Outcome(True, time.monotonic() - begin, "Thawed")
 
     def standing(self, targets: tuple[Freezer, ...]) -> Standing:
-        frosts = [frost for target in targets if (frost := target.frost()) is not Frost.GONE]
+        frosts = [frost for target in targets if (frost := target.frost()) is not FreezerState.GONE]
         if not frosts:
             return Standing.GONE
-        if all(frost is Frost.THAWED for frost in frosts):
+        if all(frost is FreezerState.THAWED for frost in frosts):
             return Standing.WORKING
-        return Standing.PARKED if all(frost is Frost.FROZEN for frost in frosts) else Standing.PARTLY_SUSPENDED
+        return Standing.PARKED if all(frost is FreezerState.FROZEN for frost in frosts) else Standing.PARTLY_SUSPENDED
 
-    async def _until(self, targets: tuple[Freezer, ...], wanted: Frost, begin: float) -> list[Freezer]:
+    async def _until(self, targets: tuple[Freezer, ...], wanted: FreezerState, begin: float) -> list[Freezer]:
         """Poll until all are as wanted (or gone); what is not when time is over."""
         pause = FIRST_POLL
         while True:
-            left = [target for target in targets if target.frost() not in (wanted, Frost.GONE)]
+            left = [target for target in targets if target.frost() not in (wanted, FreezerState.GONE)]
             if not left or time.monotonic() - begin >= self._timeout:
                 return left
             await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-{{/* Names: the release's own, so that two releases never share an object. */}}
+{{/* Names contain the release's name, so that two releases never share an object. */}}
 {{- define "podium.fullname" -}}
 {{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 45 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 45 | trimSuffix "-" }}{{ end }}
 {{- end }}
@@ -23,12 +23,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* kube-scheduler of the cluster's own version; a vendor's suffix (v1.36.3-gke.1) has no upstream image. */}}
+{{/* kube-scheduler of the cluster's version, without a vendor's suffix (v1.36.3-gke.1), which has no upstream image. */}}
 {{- define "podium.schedulerImage" -}}
 {{- if .Values.scheduler.image }}{{ .Values.scheduler.image }}{{ else }}registry.k8s.io/kube-scheduler:{{ regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version }}{{ end }}
 {{- end }}
 
-{{/* Pod Security "restricted": everything but the agent. */}}
+{{/* Pod Security "restricted", for all components except the agent. */}}
 {{- define "podium.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -55,7 +55,7 @@ priorityClassName: {{ .Values.priorityClass.name }}
 {{- end }}
 {{- end }}
 
-{{/* What every component of ours reads. */}}
+{{/* Environment of every component of Podium. */}}
 {{- define "podium.env" -}}
 - name: PODIUM_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
@@ -65,7 +65,7 @@ priorityClassName: {{ .Values.priorityClass.name }}
   value: {{ .Values.logLevel }}
 {{- end }}
 
-{{/* Where a pod may run; .pods is the component's own part of the values. */}}
+{{/* Node selection of a pod; .pods is the part of the values for its component. */}}
 {{- define "podium_core.placement" -}}
 {{- with .nodeSelector }}
 nodeSelector:

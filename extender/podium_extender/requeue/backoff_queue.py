@@ -1,8 +1,8 @@
-"""Pods for which `preempt` let nobody go, and when that is worth another try. Pure; `nudges` acts on it.
+"""Pods for which the verb preempt found no victims, and when a retry is worthwhile.
 
-kube-scheduler sets such a pod aside until a pod of the cluster is deleted or a node grows, up to five minutes: neither
-a GPU that recovers, memory that came free nor a new minute of the budget is an event to it, and no annotation is
-either (shared extender-proof, d).
+kube-scheduler retries such a pod after a pod is deleted or a node grows, or after up to five minutes. A GPU that
+recovers, memory that is freed and a new minute of the limit are not events for it, and an annotation is not either. All
+code here is pure; `preemption_retries` performs the retries.
 """
 
 from __future__ import annotations
@@ -12,146 +12,158 @@ from dataclasses import dataclass, replace
 
 from podium_core.placement.victims import Preemptor
 from podium_core.placement.views import GpuReading
-from podium_extender.requeue.unschedulable_queue import PAUSE, TRIED_AGAIN, Budget, PodName
+from podium_extender.requeue.unschedulable_queue import (
+    RETRY_PAUSE_SECONDS,
+    SCHEDULER_RETRY_SECONDS,
+    PodName,
+    TokenBucket,
+)
 from podium_extender.state.views import Views
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
-    """What the scheduler proposed for one node: uids, and how many PodDisruptionBudgets would be violated."""
+class ProposedVictims:
+    """The victims (uids) proposed on one node, and how many PodDisruptionBudgets they would violate."""
 
-    victims: tuple[str, ...]
+    uids: tuple[str, ...]
     violations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
-    """`proposed` by node; none: it waits since before this process. `again_at`: when the answer may change by time.
-    `at`: when it was set aside. `tried`: it was woken with another since.
+class BackoffPod:
+    """A pod that waits since `at` for victims.
+
+    `proposed` holds the proposal by node; it is empty for a pod that waited already when this process started. At
+    `retry_at` the response may change without an event. `woken_with_other` states that a retry of another pod woke this
+    one since.
     """
 
     pod: PodName
     uid: str
     preemptor: Preemptor
-    proposed: Mapping[str, Proposed]
-    again_at: float | None = None
+    proposed: Mapping[str, ProposedVictims]
+    retry_at: float | None = None
     at: float = 0.0
-    tried: bool = False
+    woken_with_other: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
-    """What another try would bring now: the node where it finds room; None: nothing before `again_at`, or a change."""
+class RetryOutcome:
+    """The outcome of a retry now: the node with victims, or when a later retry may succeed."""
 
     node: str | None = None
-    again_at: float | None = None
+    retry_at: float | None = None
 
 
-Ask = Callable[[Parked, Collection[str]], Chance]  # looks at these of the proposed nodes
+Retry = Callable[[BackoffPod, Collection[str]], RetryOutcome]  # evaluates these of the proposed nodes
 
 
-class ParkingLot:
-    """At most `most` pods are remembered, the most important: each change of a node is weighed for each of them that it
-    was proposed for.
+class BackoffQueue:
+    """The waiting pods with the highest priorities, at most `limit`.
 
-    One pod a time is due, the most important: what wakes it wakes all of its priority and below (`nudges`).
+    The limit exists because each change of a node is evaluated for every pod that it was proposed for. One pod at a
+    time is due, the one with the highest priority. Its wake-up also wakes all pods of its priority and below
+    (`preemption_retries`).
     """
 
-    def __init__(self, budget: Budget, most: int = 100) -> None:
+    def __init__(self, budget: TokenBucket, limit: int = 100) -> None:
         self._budget = budget
-        self._most = most
-        self._pods: dict[PodName, Parked] = {}  # who waits longest comes first
+        self._limit = limit
+        self._pods: dict[PodName, BackoffPod] = {}  # the longest waiting first
         self._seen: dict[str, tuple[GpuReading, ...]] = {}
         self._version = 0
-        self._changed: dict[PodName, set[str]] = {}  # nodes that are still to be looked at for each
-        self._listener: Callable[[], None] = _nobody
+        self._changed: dict[PodName, set[str]] = {}  # nodes to evaluate for each pod
+        self._listener: Callable[[], None] = _ignore
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when a pod comes, with which `again_at` may be sooner."""
+        """Call `listener` when a pod is added, because `retry_at` may then be earlier."""
         self._listener = listener
 
     def __len__(self) -> int:
         return len(self._pods)
 
-    def park(self, one: Parked) -> None:
-        if one.pod not in self._pods and len(self._pods) >= self._most:
-            # a pod that was deleted while the scheduler was asking for it is told of by nobody
-            for other in [other for other in self._pods.values() if one.at - other.at >= TRIED_AGAIN]:
-                self.leaves(other.pod)
-            least = min(self._pods.values(), key=_importance, default=one)
-            if len(self._pods) >= self._most and _importance(least) < _importance(one):
-                self.leaves(least.pod)
-        if one.pod in self._pods or len(self._pods) < self._most:
-            self._pods[one.pod] = one
-            self._changed.pop(one.pod, None)
+    def add(self, pod: BackoffPod) -> None:
+        """Add a pod; above the limit the pod with the lowest priority is dropped."""
+        if pod.pod not in self._pods and len(self._pods) >= self._limit:
+            # no event reports a pod that was deleted while the scheduler asked for it
+            for other in [other for other in self._pods.values() if pod.at - other.at >= SCHEDULER_RETRY_SECONDS]:
+                self.remove(other.pod)
+            lowest = min(self._pods.values(), key=_priority, default=pod)
+            if len(self._pods) >= self._limit and _priority(lowest) < _priority(pod):
+                self.remove(lowest.pod)
+        if pod.pod in self._pods or len(self._pods) < self._limit:
+            self._pods[pod.pod] = pod
+            self._changed.pop(pod.pod, None)
             self._listener()
 
-    def leaves(self, pod: PodName) -> None:
-        """It was told a node, bound or deleted."""
+    def remove(self, pod: PodName) -> None:
+        """Remove a pod that got victims, or that was bound or deleted."""
         self._pods.pop(pod, None)
         self._changed.pop(pod, None)
 
-    def not_woken(self, one: Parked, now: float) -> None:
-        """It was due and could not be told."""
-        if one.pod not in self._pods:
-            self.park(replace(one, again_at=now + PAUSE, at=now))
+    def retry_later(self, pod: BackoffPod, now: float) -> None:
+        """Add a pod whose retry could not be written, to retry after a pause."""
+        if pod.pod not in self._pods:
+            self.add(replace(pod, retry_at=now + RETRY_PAUSE_SECONDS, at=now))
 
-    def due(self, views: Views, now: float, ask: Ask) -> tuple[Parked, str] | None:
-        """Who is to be tried again now, with the node where it finds room; it leaves the lot."""
-        self._look(views)
-        for one in sorted(self._pods.values(), key=_importance, reverse=True):
-            timely = one.again_at is not None and now >= one.again_at
-            nodes = one.proposed.keys() if timely else self._changed.get(one.pod)
-            if not timely and not nodes:
+    def pop_due(self, views: Views, now: float, retry: Retry) -> tuple[BackoffPod, str] | None:
+        """Remove and return the pod to retry now, with the node that has victims for it, if any."""
+        self._collect_changes(views)
+        for pod in sorted(self._pods.values(), key=_priority, reverse=True):
+            timed = pod.retry_at is not None and now >= pod.retry_at
+            nodes = pod.proposed.keys() if timed else self._changed.get(pod.pod)
+            if not timed and not nodes:
                 continue
-            chance = ask(one, nodes or ())
-            if chance.node is not None and self._budget.take(now):
-                self.leaves(one.pod)
-                self._changed.clear()  # whoever else is here is tried again with it
-                self._tried_with(one, now)
-                return one, chance.node
-            again = self._budget.next_at(now) if chance.node is not None else chance.again_at
-            self._pods[one.pod] = replace(one, again_at=again if timely else _earlier(one.again_at, again))
-            self._changed.pop(one.pod, None)
+            outcome = retry(pod, nodes or ())
+            if outcome.node is not None and self._budget.take(now):
+                self.remove(pod.pod)
+                self._changed.clear()  # the wake-up also wakes the other pods
+                self._mark_woken_with(pod, now)
+                return pod, outcome.node
+            retry_at = self._budget.next_at(now) if outcome.node is not None else outcome.retry_at
+            self._pods[pod.pod] = replace(pod, retry_at=retry_at if timed else _earlier(pod.retry_at, retry_at))
+            self._changed.pop(pod.pod, None)
         return None
 
-    def _tried_with(self, one: Parked, now: float) -> None:
-        """Those of its priority and below: the scheduler asks for them now, so their own time is not come before it had
-        time to. Of those that wait since before this process nothing else is known: whom it does not ask for after two
-        such wakes waits for something else. Without this each of them would be woken by itself, in turn, after a
-        restart, and all others with each.
+    def _mark_woken_with(self, pod: BackoffPod, now: float) -> None:
+        """Delay the pods of the same priority and below, because the scheduler now retries them too.
+
+        The scheduler gets a pause to do so. For a pod without a known proposal nothing else is known: if the scheduler
+        did not retry it after two such wake-ups, it waits for something else and is removed. Without this rule, after a
+        restart, each of these pods would be woken by itself, and all others with each of them.
         """
-        for other in [other for other in self._pods.values() if _importance(other) <= _importance(one)]:
-            if other.tried and not other.proposed:
-                self.leaves(other.pod)
-            elif other.again_at is not None:
-                self._pods[other.pod] = replace(other, again_at=max(other.again_at, now + PAUSE), tried=True)
+        for other in [other for other in self._pods.values() if _priority(other) <= _priority(pod)]:
+            if other.woken_with_other and not other.proposed:
+                self.remove(other.pod)
+            elif other.retry_at is not None:
+                later = max(other.retry_at, now + RETRY_PAUSE_SECONDS)
+                self._pods[other.pod] = replace(other, retry_at=later, woken_with_other=True)
 
-    def again_at(self) -> float | None:
-        """When `due` is worth asking although nothing changed; None: not before a change."""
-        return min((one.again_at for one in self._pods.values() if one.again_at is not None), default=None)
+    def retry_at(self) -> float | None:
+        """Return when to call `pop_due` although nothing changed; None: not before a change."""
+        return min((pod.retry_at for pod in self._pods.values() if pod.retry_at is not None), default=None)
 
-    def _look(self, views: Views) -> None:
+    def _collect_changes(self, views: Views) -> None:
         changed = views.changed_since(self._version)
         self._version = views.version
         for name in views.names() if changed is None else changed:
             gpus = views.get(name).gpus
             if self._seen.get(name) is gpus:
-                continue  # a heartbeat
+                continue  # only a heartbeat
             self._seen[name] = gpus
             if not views.known(name):
                 del self._seen[name]
-            for one in self._pods.values():
-                if name in one.proposed:
-                    self._changed.setdefault(one.pod, set()).add(name)
+            for pod in self._pods.values():
+                if name in pod.proposed:
+                    self._changed.setdefault(pod.pod, set()).add(name)
 
 
-def _nobody() -> None:
-    """Nobody listens yet."""
+def _ignore() -> None:
+    """The listener before `subscribe`."""
 
 
-def _importance(one: Parked) -> int:
-    return one.preemptor.priority
+def _priority(pod: BackoffPod) -> int:
+    return pod.preemptor.priority
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

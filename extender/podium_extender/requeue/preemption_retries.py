@@ -1,10 +1,11 @@
-"""Has kube-scheduler look again at pods that it set aside after `preempt`, once another try would find room (`parked`).
-Run by `main` beside the verbs.
+"""Retries of pods from the back-off queue, once another preemption would find victims. `main` runs the loop.
 
-To the scheduler such a pod waits for resources: it comes back when a pod is deleted, and a pod that was nominated for a
-node and is not any more counts as one deleted there (updatePodInSchedulingQueue, kube-scheduler 1.34 and newer; before
-that nothing happens, and the pod waits as ever). So the pod's own nomination is set and taken back: a placeholder that
-takes no pod and no right to make any. It wakes all pods that the scheduler set aside of this priority and below.
+kube-scheduler treats such a pod as one that waits for resources. It retries the pod when a pod is deleted. A pod that
+loses its nomination for a node counts as a pod deleted there (updatePodInSchedulingQueue, kube-scheduler 1.34 and
+newer). Older versions ignore it, and the pod waits.
+
+Therefore the extender sets and clears the pod's own nomination. This needs neither another pod nor the right to create
+one. It wakes all unschedulable pods of this priority and below.
 """
 
 from __future__ import annotations
@@ -20,72 +21,75 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
 from podium_extender.metrics import Metrics
 from podium_extender.requeue.unschedulable_queue import PodName
-from podium_extender.requeue.wakeups import MANAGER, ROOM_ANNOTATION, changes_for
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.preempt import Evictor
+from podium_extender.requeue.wakeups import MANAGER, RETRY_ANNOTATION, change_event
+from podium_extender.state.node_cache import NodeCache
+from podium_extender.verbs.preempt import PreemptVerb
 
-TRIES = 3
+MAX_TRIES = 3
 log = logging.getLogger(__name__)
 
 
-async def nudge_for_ever(api: Api, telemetry: Telemetry, evictor: Evictor, metrics: Metrics) -> None:
-    """After every change of the caches while a pod is set aside, and when an answer may change by itself."""
-    parking = evictor.parking
-    changed = changes_for(parking, telemetry)
-    parking.subscribe(changed.set)
+async def retry_preemptions(api: Api, node_cache: NodeCache, preempt_verb: PreemptVerb, metrics: Metrics) -> None:
+    """Retry waiting pods after every change of the caches, and when a response may change by itself."""
+    queue = preempt_verb.backoff_queue
+    changed = change_event(queue, node_cache)
+    queue.subscribe(changed.set)
     while True:
-        again = parking.again_at() if telemetry.cold() is None else None
-        limit = None if again is None else max(0.0, again - telemetry.clock())
+        retry_at = queue.retry_at() if node_cache.not_ready() is None else None
+        timeout = None if retry_at is None else max(0.0, retry_at - node_cache.clock())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), limit)
+            await asyncio.wait_for(changed.wait(), timeout)
         changed.clear()
-        if len(parking) == 0 or telemetry.cold() is not None:
+        if len(queue) == 0 or node_cache.not_ready() is not None:
             continue
-        due = parking.due(telemetry.views(), telemetry.clock(), evictor.ask_again)
-        if due is not None and not await _nudge(api, due[0].pod, due[1], metrics):
-            parking.not_woken(due[0], telemetry.clock())
+        due = queue.pop_due(node_cache.views(), node_cache.clock(), preempt_verb.retry_outcome)
+        if due is not None and not await _requeue(api, due[0].pod, due[1], metrics):
+            queue.retry_later(due[0], node_cache.clock())
 
 
-async def _nudge(api: Api, pod: PodName, node: str, metrics: Metrics) -> bool:
-    """False: another try may succeed."""
+async def _requeue(api: Api, pod: PodName, node: str, metrics: Metrics) -> bool:
+    """Have kube-scheduler retry the pod; return False if that failed and may succeed later."""
     try:
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             try:
-                await set_and_take_back(api, pod, node)
+                await toggle_nomination(api, pod, node)
             except ApiError as error:
                 if not error.conflict:
                     raise
-                continue  # the scheduler wrote a condition between
+                continue  # the scheduler wrote a condition in the meantime
             metrics.wakeups.labels("woken").inc()
             return True
-        log.info("pod %s/%s: it changes all the time; again later", *pod)
+        log.info("pod %s/%s changed %d times during its retry; retrying later", *pod, MAX_TRIES)
         return False
     except ApiError as error:
         metrics.wakeups.labels("failed").inc()
-        log.warning("pod %s/%s could not be woken: %s", *pod, error)
+        log.warning("pod %s/%s could not be retried: %s", *pod, error)
         return not error.transient
 
 
-async def set_and_take_back(api: Api, pod: PodName, node: str) -> None:
-    """Each write is of the version that was read: a nomination of the scheduler's own, for which victims are leaving,
-    is not touched. What an earlier try set is taken back. Until then the annotation names the node, and not after: the
-    scheduler often nominates the very same next.
+async def toggle_nomination(api: Api, pod: PodName, node: str) -> None:
+    """Set and clear the pod's nomination for `node`.
+
+    Each write names the version that was read. A nomination by the scheduler itself, for which victims are terminating,
+    remains unchanged. A nomination that an earlier try set is cleared. The annotation names the node only between the
+    two writes, because the scheduler often nominates the same node next.
     """
     namespace, name = pod
-    found = await api.get(PODS, name, namespace)
-    meta = found["metadata"]
-    nominated = found.get("status", {}).get("nominatedNodeName", "")
-    told = meta.get("annotations", {}).get(ROOM_ANNOTATION, "")
-    if found["spec"].get("nodeName") or (nominated and not told.endswith(f" {nominated}")):
+    current = await api.get(PODS, name, namespace)
+    meta = current["metadata"]
+    nominated = current.get("status", {}).get("nominatedNodeName", "")
+    annotation = meta.get("annotations", {}).get(RETRY_ANNOTATION, "")
+    if current["spec"].get("nodeName") or (nominated and not annotation.endswith(f" {nominated}")):
         return
     at = f"{time.time():.3f}"
     if not nominated:
-        found = await api.patch(
-            PODS, name, namespace, _patch(found, f"{at} {node}", node), manager=MANAGER, subresource="status"
+        current = await api.patch(
+            PODS, name, namespace, _patch(current, f"{at} {node}", node), manager=MANAGER, subresource="status"
         )
-    await api.patch(PODS, name, namespace, _patch(found, at, None), manager=MANAGER, subresource="status")
+    await api.patch(PODS, name, namespace, _patch(current, at, None), manager=MANAGER, subresource="status")
 
 
-def _patch(found: Mapping[str, Any], told: str, nominated: str | None) -> dict[str, Any]:
-    meta = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": {ROOM_ANNOTATION: told}}
+def _patch(pod: Mapping[str, Any], annotation: str, nominated: str | None) -> dict[str, Any]:
+    version = pod["metadata"]["resourceVersion"]
+    meta = {"resourceVersion": version, "annotations": {RETRY_ANNOTATION: annotation}}
     return {"metadata": meta, "status": {"nominatedNodeName": nominated}}

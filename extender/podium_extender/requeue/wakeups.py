@@ -1,5 +1,6 @@
-"""Wakes refused pods for which room appeared: an annotation on the pod itself makes kube-scheduler try it again within
-milliseconds (measured: shared extender-proof, 1d), and no other pod. Run by `main` beside the verbs.
+"""Wake-ups of unschedulable pods that a node can run now. `main` runs the loop.
+
+An annotation on the pod makes kube-scheduler retry this pod, and no other, within milliseconds.
 """
 
 from __future__ import annotations
@@ -15,72 +16,77 @@ from podium_cluster.resources import PODS
 from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.victims import Preemptor
 from podium_extender.metrics import Metrics
-from podium_extender.requeue.backoff_queue import Parked, ParkingLot
-from podium_extender.requeue.unschedulable_queue import PodName, WaitingRoom
-from podium_extender.state.node_cache import Telemetry
+from podium_extender.requeue.backoff_queue import BackoffPod, BackoffQueue
+from podium_extender.requeue.unschedulable_queue import PodName, UnschedulableQueue
+from podium_extender.state.node_cache import NodeCache
 
-ROOM_ANNOTATION = "podium.dev/retry-scheduling"
+RETRY_ANNOTATION = "podium.dev/retry-scheduling"
 MANAGER = "podium-extender"
 log = logging.getLogger(__name__)
 
 
-def follow_pods(telemetry: Telemetry, room: WaitingRoom, parking: ParkingLot | None = None) -> None:
-    """A pod that was placed or deleted waits no more. One that waits already when the extender starts was perhaps
-    refused by an earlier one, by nobody knows which nodes, or told that nobody goes for it (not trials, for which
-    nobody does).
+def follow_pods(
+    node_cache: NodeCache, unschedulable: UnschedulableQueue, backoff_queue: BackoffQueue | None = None
+) -> None:
+    """Remove pods from the queues that were bound or deleted, and add those that wait at the start.
+
+    An earlier extender may have refused a pod that waits at the start, by unknown nodes, or have found no victims for
+    it. Trials are never added to the back-off queue, because they have no victims.
     """
-    pods = telemetry.caches["pods"]
+    pods = node_cache.caches["pods"]
 
     def pod_changed(key: PodName, before: PlacedPod | None, after: PlacedPod | None) -> None:
         if after is None or not after.pending:
-            room.leaves(key)
-            if parking is not None:
-                parking.leaves(key)
+            unschedulable.remove(key)
+            if backoff_queue is not None:
+                backoff_queue.remove(key)
         elif after.need.gpus > 0 and not pods.synced:
-            room.refused(key, after.need, None, telemetry.clock())
-            if parking is not None and after.trial is None:
-                preemptor, now = Preemptor(after.need, after.priority), telemetry.clock()
-                parking.park(Parked(key, after.uid, preemptor, {}, now, now))
+            unschedulable.add(key, after.need, None, node_cache.clock())
+            if backoff_queue is not None and after.trial is None:
+                preemptor, now = Preemptor(after.need, after.priority), node_cache.clock()
+                backoff_queue.add(BackoffPod(key, after.uid, preemptor, {}, now, now))
 
     pods.follow(pod_changed)
 
 
-def changes_for(somebody: Sized, telemetry: Telemetry) -> asyncio.Event:
-    """Set by every change of the caches while somebody waits. Called by `wake_for_ever` and `nudge_for_ever`."""
+def change_event(queue: Sized, node_cache: NodeCache) -> asyncio.Event:
+    """Return an event that every change of the caches sets while the queue is not empty."""
     changed = asyncio.Event()
 
-    def look() -> None:
-        if len(somebody) > 0:  # most often nobody waits, and each binding is a change
+    def on_change() -> None:
+        if len(queue) > 0:  # the queue is empty most of the time, and each binding is a change
             changed.set()
 
-    for cache in telemetry.caches.values():
-        cache.subscribe(look)
+    for cache in node_cache.caches.values():
+        cache.subscribe(on_change)
     return changed
 
 
-async def wake_for_ever(api: Api, telemetry: Telemetry, room: WaitingRoom, metrics: Metrics) -> None:
-    """After every change of the caches while somebody waits: who has room now? Waits for one, or for the budget."""
-    changed = changes_for(room, telemetry)
+async def wake_pods(api: Api, node_cache: NodeCache, queue: UnschedulableQueue, metrics: Metrics) -> None:
+    """Wake the due pods after every change of the caches, and when the token bucket allows more."""
+    changed = change_event(queue, node_cache)
     while True:
-        again = room.again_at(telemetry.clock())
-        limit = None if again is None else max(0.0, again - telemetry.clock())
+        retry_at = queue.retry_at(node_cache.clock())
+        timeout = None if retry_at is None else max(0.0, retry_at - node_cache.clock())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), limit)
+            await asyncio.wait_for(changed.wait(), timeout)
         changed.clear()
-        if len(room) > 0 and telemetry.cold() is None:
-            due = room.due(telemetry.views(), telemetry.clock())
-            told = await asyncio.gather(*(_wake(api, waiting.pod, metrics) for waiting in due))
-            for waiting, over in zip(due, told, strict=True):
-                if not over:
-                    room.not_woken(waiting, telemetry.clock())
+        if len(queue) > 0 and node_cache.not_ready() is None:
+            due = queue.pop_due(node_cache.views(), node_cache.clock())
+            results = await asyncio.gather(*(_wake(api, pod.pod, metrics) for pod in due))
+            for pod, done in zip(due, results, strict=True):
+                if not done:
+                    queue.retry_later(pod, node_cache.clock())
 
 
 async def _wake(api: Api, pod: PodName, metrics: Metrics) -> bool:
-    """False: another try may succeed. Written through the pod's status, which kube-scheduler may write anyway: the
-    right to patch pods themselves is the right to change the image of any pod of the cluster.
+    """Write the annotation; return False if that failed and may succeed later.
+
+    The write uses the pod's status, which kube-scheduler may write anyway. The right to patch pods themselves is the
+    right to change the image of any pod of the cluster.
     """
     namespace, name = pod
-    patch = {"metadata": {"annotations": {ROOM_ANNOTATION: f"{time.time():.3f}"}}}
+    patch = {"metadata": {"annotations": {RETRY_ANNOTATION: f"{time.time():.3f}"}}}
     try:
         await api.patch(PODS, name, namespace, patch, manager=MANAGER, subresource="status")
     except ApiError as error:

@@ -1,1 +1,1 @@
-"""HTTP: how requests reach the verbs, and their limits."""
+"""The HTTP server of the verbs and its limits."""

@@ -1,6 +1,4 @@
-"""How a request comes in and what keeps it out: too many at once, too large, not the protocol's. Used by `app` and
-`lane`.
-"""
+"""Limits of requests: how many at a time, how large, and in which form."""
 
 from __future__ import annotations
 
@@ -17,44 +15,50 @@ SHOWN_ERRORS = 5
 
 
 class RequestError(Exception):
-    """The request itself cannot be served: a status and a sentence."""
+    """A request that cannot be served: a status and a sentence."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
-class Door:
-    """Lets `most` requests in at once. kube-scheduler has one or two under way; whoever comes in a crowd is told so at
-    once, since an answer after the scheduler's time limit would be work for nobody, and late for all the others.
+class ConcurrencyLimit:
+    """A limit of concurrent requests.
+
+    kube-scheduler sends one or two at a time. More than `limit` are refused at once: their responses would come after
+    the scheduler's time limit and would delay all others.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._inside = 0
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._active = 0
 
-    def come(self) -> None:
-        """Raises RequestError; whoever was let in must `go`."""
-        if self._inside >= self._most:
-            raise RequestError(503, f"{self._inside} requests are under way, as many as allowed (PODIUM_MAX_REQUESTS)")
-        self._inside += 1
+    def acquire(self) -> None:
+        """Count a request until `release`; raises RequestError at the limit."""
+        if self._active >= self._limit:
+            raise RequestError(
+                503, f"{self._active} requests are being processed, as many as allowed (PODIUM_MAX_REQUESTS)"
+            )
+        self._active += 1
 
-    def go(self) -> None:
-        self._inside -= 1
+    def release(self) -> None:
+        """End a request."""
+        self._active -= 1
 
     @asynccontextmanager
-    async def enter(self) -> AsyncIterator[None]:
-        self.come()
+    async def hold(self) -> AsyncIterator[None]:
+        """Count a request during the block; raises RequestError at the limit."""
+        self.acquire()
         try:
-            # those that came in the same moment are counted before the first of them is worked on
+            # requests that arrived at the same moment are counted before the first of them is processed
             await asyncio.sleep(0)
             yield
         finally:
-            self.go()
+            self.release()
 
 
 async def read(request: Request, limit: int) -> bytes:
-    """The whole body; 413 as soon as it is over `limit` bytes."""
+    """Read the whole body; raise RequestError (413) as soon as it exceeds `limit` bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -64,14 +68,15 @@ async def read(request: Request, limit: int) -> bytes:
 
 
 def too_large(limit: int) -> RequestError:
+    """Return the error for a body of more than `limit` bytes."""
     return RequestError(413, f"the request is larger than {limit} bytes (PODIUM_BODY_LIMIT)")
 
 
 def parse(body: bytes, model: type[M]) -> M:
-    """400 with the fields that are wrong."""
+    """Parse a body; raise RequestError (400) with the names of the invalid fields."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        found = [f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in error.errors()]
-        more = f"; and {len(found) - SHOWN_ERRORS} more" if len(found) > SHOWN_ERRORS else ""
-        raise RequestError(400, "; ".join(found[:SHOWN_ERRORS]) + more) from error
+        errors = [f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in error.errors()]
+        more = f"; and {len(errors) - SHOWN_ERRORS} more" if len(errors) > SHOWN_ERRORS else ""
+        raise RequestError(400, "; ".join(errors[:SHOWN_ERRORS]) + more) from error

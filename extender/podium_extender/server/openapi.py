@@ -1,5 +1,6 @@
-"""What the verbs say of themselves in OpenAPI, written from the models of `wire` alone. FastAPI does not parse the
-bodies itself (`bodies` does, with sentences of its own), so it cannot know their models. Used by `app`.
+"""The OpenAPI description of the verbs, generated from the models of `wire`.
+
+FastAPI does not parse the bodies (`server.limits` does, with its own error messages), so it does not know their models.
 """
 
 from __future__ import annotations
@@ -12,45 +13,53 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, RootModel
 from pydantic.json_schema import models_json_schema
 
-from podium_extender.verbs.wire import ExtenderArgs, FilterResult, HostPriorityList, PreemptArgs, PreemptResult, Trouble
+from podium_extender.verbs.wire import (
+    ErrorResponse,
+    ExtenderArgs,
+    FilterResult,
+    HostPriorityList,
+    PreemptArgs,
+    PreemptResult,
+)
 
 _READ: Literal["validation"] = "validation"
-_WRITTEN: Literal["serialization"] = "serialization"
+_WRITE: Literal["serialization"] = "serialization"
 _VERBS: Mapping[str, tuple[type[BaseModel], type[BaseModel] | type[RootModel[Any]]]] = {
     "filter": (ExtenderArgs, FilterResult),
     "prioritize": (ExtenderArgs, HostPriorityList),
     "preempt": (PreemptArgs, PreemptResult),
 }
-_TROUBLES = {
-    400: "The body is not the protocol's.",
+_ERRORS = {
+    400: "The body does not follow the protocol.",
     413: "The body is too large.",
-    503: "The caches are not warm yet, or too many requests are under way.",
+    503: "The caches are not filled yet, or too many requests are being processed.",
 }
 _REFS, _SCHEMAS = models_json_schema(
     [
-        *((asked, _READ) for asked, _ in _VERBS.values()),
-        *((said, _WRITTEN) for _, said in _VERBS.values()),
-        (Trouble, _WRITTEN),
+        *((request, _READ) for request, _ in _VERBS.values()),
+        *((response, _WRITE) for _, response in _VERBS.values()),
+        (ErrorResponse, _WRITE),
     ],
     ref_template="#/components/schemas/{model}",
 )
 
 
-class DescribedApi(FastAPI):
-    """FastAPI with the schemas of the bodies in its document."""
+class DescribedAPI(FastAPI):
+    """FastAPI with the schemas of the bodies in its OpenAPI document."""
 
     def openapi(self) -> dict[str, Any]:
+        """Return the document."""
         document = get_openapi(title=self.title, version=self.version, routes=self.routes)
         return document | {"components": {"schemas": _SCHEMAS["$defs"]}}
 
 
-def words_of(verb: str) -> dict[str, Any]:
-    """`openapi_extra` of a verb: its question, its answer, and what else may come."""
-    asked, said = _VERBS[verb]
-    troubles = {str(status): _content(Trouble, _WRITTEN) | {"description": why} for status, why in _TROUBLES.items()}
+def describe_verb(verb: str) -> dict[str, Any]:
+    """Return `openapi_extra` of a verb: its request, its response and its errors."""
+    request, response = _VERBS[verb]
+    errors = {str(status): _content(ErrorResponse, _WRITE) | {"description": text} for status, text in _ERRORS.items()}
     return {
-        "requestBody": _content(asked, _READ) | {"required": True},
-        "responses": {"200": _content(said, _WRITTEN), **troubles},
+        "requestBody": _content(request, _READ) | {"required": True},
+        "responses": {"200": _content(response, _WRITE), **errors},
     }
 
 

@@ -1,1 +1,1 @@
-"""What the extender knows of nodes and pods, kept in memory by watches."""
+"""The state of nodes and pods that the extender keeps in memory by watches."""

@@ -1,4 +1,4 @@
-"""What the extender reads of a HyperParamTrial: how it ranks and what it would lose. Kept by `telemetry`."""
+"""The part of a HyperParamTrial that the extender reads: its rank, and the work that a preemption would lose."""
 
 from __future__ import annotations
 
@@ -11,41 +11,42 @@ from podium_core.schema.base import StatusModel
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTrial:
-    """`unsaved`: what it did since its last save, so what it would do again."""
+class TrialState:
+    """The state of a trial; `unsaved` is the work since its last checkpoint."""
 
     rank: int | None
     unsaved: UnsavedWork
     uid: str = ""
 
 
-class _Saved(StatusModel):
+class _Checkpoint(StatusModel):
     step: float
     gpu_seconds: float = 0.0
 
 
-class _Losses(StatusModel):
+class _LostWork(StatusModel):
     accounted_gpu_seconds: float = 0.0
 
 
 class _Status(StatusModel):
-    """A part of TrialStatus: the curve, which is most of a trial, is not parsed."""
+    """A part of TrialStatus without the curve, which is most of a trial."""
 
     rank: int | None = None
     last_step: float | None = None
-    checkpoint: _Saved | None = None
-    lost_work: _Losses = _Losses()
+    checkpoint: _Checkpoint | None = None
+    lost_work: _LostWork = _LostWork()
     gpu_seconds: float = 0.0
 
 
-def parse_trial(payload: Mapping[str, Any]) -> SeenTrial:
+def parse_trial(payload: Mapping[str, Any]) -> TrialState:
+    """Return the state of a HyperParamTrial object."""
     status = _Status.model_validate(payload.get("status") or {})
-    saved = status.checkpoint or _Saved(step=0.0)
-    lost = unsaved_work(
+    checkpoint = status.checkpoint or _Checkpoint(step=0.0)
+    work = unsaved_work(
         last_step=status.last_step,
-        checkpoint_step=saved.step,
+        checkpoint_step=checkpoint.step,
         gpu_seconds=status.gpu_seconds,
-        checkpoint_gpu_seconds=saved.gpu_seconds,
+        checkpoint_gpu_seconds=checkpoint.gpu_seconds,
         accounted_gpu_seconds=status.lost_work.accounted_gpu_seconds,
     )
-    return SeenTrial(status.rank, lost, payload["metadata"].get("uid", ""))
+    return TrialState(status.rank, work, payload["metadata"].get("uid", ""))

@@ -1,7 +1,7 @@
-"""filter and prioritize as functions of a question and the views of the nodes; `verbs` reads and writes them.
+"""filter and prioritize as functions of a query and the views of the nodes.
 
-What was found for a node is kept until the node changes: a burst of equal pods on 5,000 nodes looks at each node once.
-The answers are those of `fit.refuse` and `scores.score_nodes`, only sooner (a test compares).
+A result for a node is kept until the node changes. A burst of equal pods on 5,000 nodes thus evaluates each node once.
+The results equal those of `fit.refuse` and `scores.score_nodes` (a test compares them).
 """
 
 from __future__ import annotations
@@ -18,107 +18,122 @@ from podium_core.placement.fit import FULL, refuse_with_freshness
 from podium_core.placement.scores import Ranking, costs_of, rank, tie_break
 from podium_core.placement.views import NodeView, PodNeed
 from podium_extender.state.views import Views
-from podium_extender.verbs.node_results import Findings
+from podium_extender.verbs.node_results import NodeResults
 
-# Whose findings are kept; a search has one or two, the openb trace 24. Each takes 2.2 MB at 5,000 nodes, and no time
-# until it is asked for; the first pod of a kind that is not kept costs a look at every node.
-KINDS_OF_PODS = 32
+# Kinds of pods whose results are kept. A search has one or two, the openb trace has 24. Each takes 2.2 MB at 5,000
+# nodes and no time until it is used. The first pod of a kind that is not kept needs an evaluation of every node.
+MAX_POD_KINDS = 32
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 _Kind = tuple[str, PodNeed, tuple[tuple[PodNeed, float], ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """Why a node may not take a pod. `helped`: by preemption. `sentence`: as the scheduler shows it; equal ones are
-    counted together, so the node's name stays out of it, and it adds a full stop of its own.
+class FailedNode:
+    """Why a node cannot run a pod.
+
+    `resolvable` states whether preemption may help. The scheduler shows `message`, counts equal messages together and
+    adds a full stop; therefore the message contains neither the node's name nor a full stop.
     """
 
     code: str
-    sentence: str
-    helped: bool
+    message: str
+    resolvable: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
-    """Nodes that may take the pod, in the order asked, and why the others may not."""
+class FilterDecision:
+    """Nodes that can run the pod, in the order of the request, and why the others cannot."""
 
     passed: Sequence[str]
-    failed: dict[str, Refused]
+    failed: dict[str, FailedNode]
 
 
-class Judge:
-    """One policy and one limit of age for a process; `stale_after` in seconds."""
+class NodeEvaluator:
+    """filter and prioritize with one placement policy.
 
-    def __init__(self, policy: PlacementPolicy, stale_after: float, kinds: int = KINDS_OF_PODS) -> None:
+    Data older than `stale_after` seconds is not trusted. Results are kept for `max_kinds` kinds of pods.
+    """
+
+    def __init__(self, policy: PlacementPolicy, stale_after: float, max_kinds: int = MAX_POD_KINDS) -> None:
         self.policy = policy
-        self._kinds = kinds
+        self._max_kinds = max_kinds
         self.stale_after = stale_after
-        self._refusals: OrderedDict[PodNeed, Findings[Refused | None]] = OrderedDict()
-        self._costs: OrderedDict[_Kind, Findings[float]] = OrderedDict()
+        self._refusals: OrderedDict[PodNeed, NodeResults[FailedNode | None]] = OrderedDict()
+        self._costs: OrderedDict[_Kind, NodeResults[float]] = OrderedDict()
 
-    def filter(self, question: PlacementQuery, names: Sequence[str], views: Views, now: float) -> Filtered:
-        """Health, product, memory, and for several GPUs whether as many different ones have a free share.
+    def filter(self, query: PlacementQuery, names: Sequence[str], views: Views, now: float) -> FilterDecision:
+        """Check GPU health, product and memory, and for several GPUs the number of GPUs with a free slot.
 
-        The number of shares is counted by the scheduler itself, and a filter is no waiting room.
+        kube-scheduler itself counts the free slots of a node.
         """
-        need = question.need
+        need = query.need
 
-        def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[Refused | None]:
-            told = (refuse_with_freshness(need, node, believed) for node, believed in zip(nodes, fresh, strict=True))
-            return [None if refusal is None else refused(refusal.code, refusal.message) for refusal in told]
+        def evaluate(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[FailedNode | None]:
+            refusals = (
+                refuse_with_freshness(need, node, is_fresh) for node, is_fresh in zip(nodes, fresh, strict=True)
+            )
+            return [None if refusal is None else failed_node(refusal.code, refusal.message) for refusal in refusals]
 
-        findings = _kept(self._refusals, self._kinds, need, lambda: Findings(look, _is_one, self.stale_after))
-        marks = findings.marks(names, views, now) > 0
-        if not marks.any():
-            return Filtered(names, {})
-        passed = tuple(compress(names, (~marks).tolist()))
-        found = {name: findings.of(name, views) for name in compress(names, marks.tolist())}
-        return Filtered(passed, {name: why for name, why in found.items() if why is not None})
+        results = _kept(
+            self._refusals, self._max_kinds, need, lambda: NodeResults(evaluate, _as_number, self.stale_after)
+        )
+        failed = results.numbers(names, views, now) > 0
+        if not failed.any():
+            return FilterDecision(names, {})
+        passed = tuple(compress(names, (~failed).tolist()))
+        reasons = {name: results.result(name, views) for name in compress(names, failed.tolist())}
+        return FilterDecision(passed, {name: reason for name, reason in reasons.items() if reason is not None})
 
-    def prioritize(self, question: PlacementQuery, names: Sequence[str], views: Views, now: float) -> Ranking:
-        """A score from 0 to 10 for each node, in the order given, and which of them is to have the pod."""
-        policy = self.policy.resolve(question)
-        if question.need.cpu and not policy.uses_cpus:
-            question = replace(question, need=replace(question.need, cpu=0))
+    def prioritize(self, query: PlacementQuery, names: Sequence[str], views: Views, now: float) -> Ranking:
+        """Score each node from 0 to 10, in the order given, and choose the one that should get the pod."""
+        policy = self.policy.resolve(query)
+        if query.need.cpu and not policy.uses_cpus:
+            query = replace(query, need=replace(query.need, cpu=0))
 
-        def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[float]:
-            costs = costs_of(policy, question, nodes, fresh)
+        def evaluate(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[float]:
+            costs = costs_of(policy, query, nodes, fresh)
             return [math.nan if cost is None else cost for cost in costs]
 
-        # pods that are alike to the policy
-        typical = question.typical_pods if policy.uses_typical_pods else ()
-        kind = policy.name, question.need, typical, question.pod if policy.uses_pod_uid else ""
-        findings = _kept(
-            self._costs, self._kinds, kind, lambda: Findings(look, float, self.stale_after, policy.uses_cpus)
+        # everything about the pod that the policy uses
+        typical = query.typical_pods if policy.uses_typical_pods else ()
+        kind = policy.name, query.need, typical, query.pod if policy.uses_pod_uid else ""
+        results = _kept(
+            self._costs,
+            self._max_kinds,
+            kind,
+            lambda: NodeResults(evaluate, float, self.stale_after, policy.uses_cpus),
         )
-        return rank(names, findings.marks(names, views, now), *tie_break(policy, question))
+        return rank(names, results.numbers(names, views, now), *tie_break(policy, query))
 
-    def get_ready(self, views: Views, now: float) -> None:
-        """For one more pod of the last kind: nodes that changed are looked at before it comes."""
-        _catch_up(self._refusals, views, now)
-        _catch_up(self._costs, views, now)
-
-
-def _is_one(refusal: Refused | None) -> float:
-    return 0.0 if refusal is None else 1.0
+    def precompute(self, views: Views, now: float) -> None:
+        """Evaluate the nodes that changed for another pod of the last kind, before it comes."""
+        _update_last(self._refusals, views, now)
+        _update_last(self._costs, views, now)
 
 
-def refused(code: str, message: str) -> Refused:
-    return Refused(code, f"{code}: {message.rstrip('.')}", code in FULL)
+def _as_number(failed: FailedNode | None) -> float:
+    return 0.0 if failed is None else 1.0
 
 
-def _catch_up(findings: OrderedDict[K, Findings[T]], views: Views, now: float) -> None:
-    if findings:
-        findings[next(reversed(findings))].catch_up(views, now)
+def failed_node(code: str, message: str) -> FailedNode:
+    """Return the failure of a node for a refusal's code and message."""
+    return FailedNode(code, f"{code}: {message.rstrip('.')}", code in FULL)
 
 
-def _kept(findings: OrderedDict[K, Findings[T]], most: int, kind: K, make: Callable[[], Findings[T]]) -> Findings[T]:
-    """What was found for pods of this kind; the kind that was asked for longest ago is forgotten first."""
-    found = findings.get(kind)
-    if found is None:
-        found = findings[kind] = make()
-        if len(findings) > most:
-            findings.popitem(last=False)
-    findings.move_to_end(kind)
-    return found
+def _update_last(results: OrderedDict[K, NodeResults[T]], views: Views, now: float) -> None:
+    if results:
+        results[next(reversed(results))].update(views, now)
+
+
+def _kept(
+    results: OrderedDict[K, NodeResults[T]], limit: int, kind: K, make: Callable[[], NodeResults[T]]
+) -> NodeResults[T]:
+    """Return the results for pods of this kind; above `limit` kinds the least recently used one is dropped."""
+    kept = results.get(kind)
+    if kept is None:
+        kept = results[kind] = make()
+        if len(results) > limit:
+            results.popitem(last=False)
+    results.move_to_end(kind)
+    return kept

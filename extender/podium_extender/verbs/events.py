@@ -1,6 +1,8 @@
-"""Events about trials that are to leave for a more important pod: for whom, from where, and what that may cost, by the
-figures that chose them. `preempt` puts them down, `main` has them written beside the verbs: an answer waits for no
-call. kube-scheduler deletes the victims when it has the answer.
+"""Events about trials that are preempted for a more important pod.
+
+Each event names the pod, the node and the work that may be lost, by the figures that chose the trial. The verb preempt
+records the events, and `main` runs the loop that writes them: a response never waits for the API server.
+kube-scheduler deletes the victims when it has the response.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ COMPONENT = "podium-extender"
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
-    """About one HyperParamTrial."""
+class TrialEvent:
+    """An event about one HyperParamTrial."""
 
     namespace: str
     trial: str
@@ -27,22 +29,26 @@ class Announcement:
     message: str
 
 
-class Announcements:
-    """As many wait here as `restraint` lets go in a minute, however slow the API server is."""
+class EventRecorder:
+    """A queue of events; the limit of preemptions per minute bounds its length."""
 
     def __init__(self) -> None:
-        self._due: asyncio.Queue[Announcement] = asyncio.Queue()
+        self._queue: asyncio.Queue[TrialEvent] = asyncio.Queue()
 
-    def evicted(self, preemptor: str, priority: int, eviction: Eviction) -> None:
-        """`preemptor`: namespace/name of the pod that gets the room. A trial whose object is not known is left out."""
+    def record_preemption(self, preemptor: str, priority: int, eviction: Eviction) -> None:
+        """Add an event for each victim whose trial object is known.
+
+        `preemptor` is namespace/name of the pod that gets the capacity.
+        """
         for victim in eviction.victims:
             if victim.pod.trial is not None and victim.trial_uid:
                 cost = UnsavedWork(victim.steps, victim.unsaved).sentence
-                why = f"Pod {preemptor} of priority {priority} gets its share of {eviction.node}. {cost}"
-                self._due.put_nowait(Announcement(*victim.pod.trial, victim.trial_uid, why))
+                message = f"Pod {preemptor} of priority {priority} gets its slot of {eviction.node}. {cost}"
+                self._queue.put_nowait(TrialEvent(*victim.pod.trial, victim.trial_uid, message))
 
-    async def write_for_ever(self, api: Api) -> None:
+    async def run(self, api: Api) -> None:
+        """Write the events until cancelled."""
         while True:
-            one = await self._due.get()
-            about = {"namespace": one.namespace, "name": one.trial, "uid": one.uid}
-            await emit(api, TRIALS, about, reason=WILL_LOSE_WORK, message=one.message, component=COMPONENT)
+            event = await self._queue.get()
+            metadata = {"namespace": event.namespace, "name": event.trial, "uid": event.uid}
+            await emit(api, TRIALS, metadata, reason=WILL_LOSE_WORK, message=event.message, component=COMPONENT)

@@ -1,8 +1,11 @@
-"""The verbs as functions from the body of a request to the body of its answer: everything is answered from memory, no
-API call and no wait inside. Called by `app` (the routes) and by `lane` (the connections of kube-scheduler).
+"""The verbs as functions from the body of a request to the body of its response.
 
-kube-scheduler takes anything but 200 as an error of the whole cycle, so 200 is used wherever a pod can be told
-something useful (`Error`, `FailedNodes`), 400 for a request that is not the protocol's, 503 while cold.
+All responses are computed from memory, without calls to the API server. The routes (`app`) and the fast path of
+kube-scheduler's connections call this module.
+
+kube-scheduler treats every status except 200 as a failure of the whole scheduling cycle. Therefore a response has
+status 200 wherever the pod can be informed (`Error`, `FailedNodes`). It has status 400 for a request that does not
+follow the protocol, and 503 until the caches are filled.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,201 +24,228 @@ from podium_core.placement.scores import MIDDLE
 from podium_core.placement.views import PodNeed
 from podium_core.schema.pod import Pod
 from podium_extender.metrics import Metrics
-from podium_extender.requeue.unschedulable_queue import WaitingRoom
+from podium_extender.requeue.unschedulable_queue import UnschedulableQueue
 from podium_extender.server.limits import RequestError, parse
-from podium_extender.state.node_cache import Telemetry
+from podium_extender.state.node_cache import NodeCache
 from podium_extender.state.views import Views
-from podium_extender.verbs.decisions import Filtered, Judge, refused
-from podium_extender.verbs.failed_nodes import Tried
-from podium_extender.verbs.node_selection import Handed, narrowed, others_say
-from podium_extender.verbs.preempt import Evictor
-from podium_extender.verbs.request import Asked, Reader, write_names
-from podium_extender.verbs.response_rows import Rows
-from podium_extender.verbs.top_k import SCORED
+from podium_extender.verbs.binding_attempts import BindingAttempts
+from podium_extender.verbs.decisions import FilterDecision, NodeEvaluator, failed_node
+from podium_extender.verbs.node_selection import SCORED_NODES, Selection, has_soft_preferences, select_best
+from podium_extender.verbs.preempt import PreemptVerb
+from podium_extender.verbs.request import NodeRequest, RequestParser, write_names
+from podium_extender.verbs.response_rows import ResponseRows
 from podium_extender.verbs.wire import FilterResult, NodeList, PreemptArgs
 
 VERBS = ("filter", "prioritize", "preempt")
 _NONE_FAILED = b'{"Nodes":null,"NodeNames":%b,"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
 
 
+@dataclass(slots=True)
+class CycleState:
+    """State of one scheduling cycle of one pod: filter creates it, and prioritize continues with it.
+
+    `selection` holds the nodes that filter selected, with their scores; None if filter returned all nodes that fit.
+    """
+
+    pod: Pod
+    need: PodNeed
+    placed: PlacedPod  # as the watch will show the pod, without its node
+    selection: Selection | None = None
+
+    @staticmethod
+    def of(pod: Pod) -> CycleState:
+        """Return the state at the start of the pod's cycle; raises InvalidPodError."""
+        need = need_of(pod)
+        return CycleState(pod, need, placed_pod(pod, need))
+
+    def selection_for(self, request: NodeRequest) -> Selection | None:
+        """Return the selection if `request` is about the same pod and exactly the selected nodes."""
+        if self.selection is not None and self.selection.names == request.names and self.pod == request.pod:
+            return self.selection
+        return None
+
+
 class Verbs:
-    """`evictor` answers preempt, `waiting` is told which pods every node refused. `scored`: how many nodes filter hands
-    on at most, where it may choose (`narrow`).
+    """The three verbs of one extender.
+
+    `preempt_verb` answers preempt. `unschedulable` receives the pods that every node refused. filter selects at most
+    `scored_nodes` nodes if no soft preference has to choose among all (`node_selection`).
     """
 
     def __init__(
         self,
-        telemetry: Telemetry,
+        node_cache: NodeCache,
         metrics: Metrics,
-        judge: Judge,
-        evictor: Evictor | None = None,
-        waiting: WaitingRoom | None = None,
-        scored: int = SCORED,
+        evaluator: NodeEvaluator,
+        preempt_verb: PreemptVerb | None = None,
+        unschedulable: UnschedulableQueue | None = None,
+        scored_nodes: int = SCORED_NODES,
     ) -> None:
-        self._telemetry = telemetry
+        self._node_cache = node_cache
         self._metrics = metrics
-        self._judge = judge
-        self._evicts = evictor or Evictor(telemetry, metrics, judge.stale_after)
-        self._waiting = waiting
-        self._scored = scored
-        self._reader = Reader()
-        self._rows = Rows()
-        self._tried = Tried()
-        self._read: tuple[Pod, PodNeed, PlacedPod] | None = None
-        self._handed: tuple[Pod, Handed] | None = None  # what prioritize will ask of, about this pod
+        self._evaluator = evaluator
+        self._preempt_verb = preempt_verb or PreemptVerb(node_cache, metrics, evaluator.stale_after)
+        self._unschedulable = unschedulable
+        self._scored_nodes = scored_nodes
+        self._parser = RequestParser()
+        self._rows = ResponseRows()
+        self._attempts = BindingAttempts()
+        self._cycle: CycleState | None = None  # between filter and prioritize of one pod
 
     def answer(self, verb: str, body: bytes, began: float) -> bytes:
-        """One of VERBS; raises RequestError. `began`: time.perf_counter() when the request's first bytes were there."""
+        """Return the response of one of VERBS to a request; raises RequestError.
+
+        `began` is the value of time.perf_counter() when the first bytes of the request arrived.
+        """
         read = time.perf_counter()
         if verb == "preempt":
-            proposal = parse(body, PreemptArgs)
+            args = parse(body, PreemptArgs)
             parsed = time.perf_counter()
-            said = self._preempt(proposal)
+            response = self._preempt(args)
         else:
-            asked = self._reader.read(body)
+            request = self._parser.parse(body)
             parsed = time.perf_counter()
-            said = self._filter(asked) if verb == "filter" else self._prioritize(asked)
+            response = self._filter(request) if verb == "filter" else self._prioritize(request)
         self._metrics.answered(verb, began, read, parsed, time.perf_counter())
-        return said
+        return response
 
-    def get_ready(self) -> None:
-        """Look at the node that the last pod went to: the next question comes soon, and is most often about a pod just
-        like it. To be called while kube-scheduler is at work on the answer, for until then it waits.
+    def precompute(self) -> None:
+        """Evaluate the nodes that changed, in advance of the next request.
+
+        The next request comes soon and is most often about a similar pod. Call this while kube-scheduler processes the
+        previous response, because kube-scheduler waits for every response.
         """
-        if self._telemetry.cold() is None:
-            self._judge.get_ready(self._telemetry.views(), self._telemetry.clock())
+        if self._node_cache.not_ready() is None:
+            self._evaluator.precompute(self._node_cache.views(), self._node_cache.clock())
 
-    def _filter(self, args: Asked) -> bytes:
-        if cold := self._telemetry.cold():
-            # reaches the pod's own condition, unlike a status code; the scheduler asks again
-            result = FilterResult(error=f"Podium's extender is not ready yet: {cold}")
+    def _filter(self, request: NodeRequest) -> bytes:
+        if not_ready := self._node_cache.not_ready():
+            # unlike a status code, this text is written to the pod's condition; the scheduler asks again
+            result = FilterResult(error=f"Podium's extender is not ready yet: {not_ready}")
             return result.model_dump_json(by_alias=True).encode()
-        return self._filtered(args, self._chosen(args))
-
-    def _chosen(self, args: Asked) -> Filtered:
-        """What passes; whoever is refused everywhere waits, and where one node is left the pod will be there."""
-        telemetry, waiting, now = self._telemetry, self._waiting, self._telemetry.clock()
+        now = self._node_cache.clock()
         try:
-            question = self._question(args)
-            views = telemetry.views()
-            decided = self._judge.filter(question, args.names, views, now)
-            if waiting is not None:
-                name = args.pod.metadata.namespace, args.pod.metadata.name
-                if decided.passed:
-                    waiting.leaves(name)
-                else:
-                    waiting.refused(name, question.need, args.names, now)
-            left = self._tried.without(question.pod, decided.passed, now)
-            decided = replace(decided, passed=self._handed_on(args, question, left, views, now))
-            if len(decided.passed) == 1:  # then there is nothing to score
-                self._expect(args, decided.passed[0])
+            cycle = self._begin_cycle(request.pod)
         except InvalidPodError as error:
-            decided = Filtered((), dict.fromkeys(args.names, refused(error.code, str(error))))
-            self._metrics.handed_on.labels("none").inc()
-        for code, count in Counter(why.code for why in decided.failed.values()).items():
-            self._metrics.rejections.labels(code).inc(count)
-        return decided
-
-    def _handed_on(
-        self, args: Asked, question: PlacementQuery, passed: Sequence[str], views: Views, now: float
-    ) -> Sequence[str]:
-        """The best of those that may take it, of which prioritize will be asked, or all of them."""
-        found: Handed | None = None
-        if not passed:
-            why = "none"
-        elif len(passed) <= self._scored:
-            why = "few"
-        elif others_say(args.pod, self._telemetry):
-            why = "preference"
+            failed = failed_node(error.code, str(error))
+            decision = FilterDecision((), dict.fromkeys(request.names, failed))
+            self._metrics.filter_answers.labels("none").inc()
         else:
-            ranking = self._judge.prioritize(self._with_cpus(question, args.pod), passed, views, now)
-            found = narrowed(ranking, passed, views, self._scored, self._telemetry.preferences.shunned)
-            why = "best" if found is not None else "no_favourite"
-        self._metrics.handed_on.labels(why).inc()
-        self._handed = None if found is None else (args.pod, found)
-        return passed if found is None else found.names
+            decision = self._decide(request, cycle, now)
+            self._cycle = cycle
+        for code, count in Counter(failed.code for failed in decision.failed.values()).items():
+            self._metrics.rejections.labels(code).inc(count)
+        return self._filter_response(request, decision)
 
-    def _filtered(self, args: Asked, decided: Filtered) -> bytes:
-        if args.listed is not None and len(decided.passed) == len(args.names):
-            return _NONE_FAILED % args.listed
-        passed = tuple(decided.passed)
-        if args.listed is not None:
-            listed = write_names(passed)
-            self._reader.answered(listed, passed)
-            if not decided.failed:
-                return _NONE_FAILED % listed
+    def _decide(self, request: NodeRequest, cycle: CycleState, now: float) -> FilterDecision:
+        """Choose the nodes for the response of filter, and record the selection in `cycle`."""
+        query = self._query(cycle)
+        views = self._node_cache.views()
+        decision = self._evaluator.filter(query, request.names, views, now)
+        if self._unschedulable is not None:
+            name = cycle.pod.metadata.namespace, cycle.pod.metadata.name
+            if decision.passed:
+                self._unschedulable.remove(name)
+            else:
+                self._unschedulable.add(name, cycle.need, request.names, now)
+        untried = self._attempts.untried(query.pod, decision.passed, now)
+        cycle.selection, reason = self._select(cycle, query, untried, views, now)
+        self._metrics.filter_answers.labels(reason).inc()
+        passed = untried if cycle.selection is None else cycle.selection.names
+        if len(passed) == 1:  # kube-scheduler does not call prioritize for a single node
+            self._assume(cycle, passed[0])
+        return replace(decision, passed=passed)
+
+    def _select(
+        self, cycle: CycleState, query: PlacementQuery, passed: Sequence[str], views: Views, now: float
+    ) -> tuple[Selection | None, str]:
+        """Return the best of the nodes that fit, or None for all of them, and the reason for the metric."""
+        if not passed:
+            return None, "none"
+        if len(passed) <= self._scored_nodes:
+            return None, "few"
+        if has_soft_preferences(cycle.pod, self._node_cache):
+            return None, "preference"
+        ranking = self._evaluator.prioritize(self._with_cpus(query, cycle), passed, views, now)
+        avoided = self._node_cache.preferences.prefer_no_schedule
+        selection = select_best(ranking, passed, views, self._scored_nodes, avoided)
+        return selection, "best" if selection is not None else "no_favourite"
+
+    def _filter_response(self, request: NodeRequest, decision: FilterDecision) -> bytes:
+        if request.names_json is not None and len(decision.passed) == len(request.names):
+            return _NONE_FAILED % request.names_json
+        passed = tuple(decision.passed)
+        if request.names_json is not None:
+            names_json = write_names(passed)
+            self._parser.remember(names_json, passed)
+            if not decision.failed:
+                return _NONE_FAILED % names_json
+        failed = decision.failed.items()
         result = FilterResult(
-            nodes=None if args.nodes is None else _only(args.nodes, frozenset(passed)),
-            node_names=list(passed) if args.nodes is None else None,
-            failed_nodes={name: why.sentence for name, why in decided.failed.items() if why.helped},
-            failed_and_unresolvable_nodes={
-                name: why.sentence for name, why in decided.failed.items() if not why.helped
-            },
+            nodes=None if request.nodes is None else _only(request.nodes, frozenset(passed)),
+            node_names=list(passed) if request.nodes is None else None,
+            failed_nodes={name: node.message for name, node in failed if node.resolvable},
+            failed_and_unresolvable_nodes={name: node.message for name, node in failed if not node.resolvable},
         )
         return result.model_dump_json(by_alias=True).encode()
 
-    def _prioritize(self, args: Asked) -> bytes:
-        self._warm()
-        handed, self._handed = self._handed, None
-        if handed is not None and handed[1].names == args.names and handed[0] == args.pod:
-            views = self._telemetry.views()
-            self._expect(args, handed[1].favourite)
-            return self._rows.write(args.names, handed[1].scores, views)
+    def _prioritize(self, request: NodeRequest) -> bytes:
+        self._require_ready()
+        cycle, self._cycle = self._cycle, None
+        selection = None if cycle is None else cycle.selection_for(request)
+        if cycle is not None and selection is not None:
+            views = self._node_cache.views()
+            self._assume(cycle, selection.favourite)
+            return self._rows.write(request.names, selection.scores, views)
         try:
-            question = self._question(args)
-        except InvalidPodError:  # filter says why; nothing is better than anything else for such a pod
-            return self._rows.write(args.names, np.full(len(args.names), MIDDLE), self._telemetry.views())
-        views = self._telemetry.views()
-        question = self._with_cpus(question, args.pod)
-        ranking = self._judge.prioritize(question, args.names, views, self._telemetry.clock())
+            cycle = self._begin_cycle(request.pod, cycle)
+        except InvalidPodError:  # filter reports the error; all nodes are equal for such a pod
+            return self._rows.write(request.names, np.full(len(request.names), MIDDLE), self._node_cache.views())
+        query = self._query(cycle)
+        views = self._node_cache.views()
+        query = self._with_cpus(query, cycle)
+        ranking = self._evaluator.prioritize(query, request.names, views, self._node_cache.clock())
         if ranking.favourite is not None:
-            self._expect(args, args.names[ranking.favourite])
-        return self._rows.write(args.names, ranking.scores, views)
+            self._assume(cycle, request.names[ranking.favourite])
+        return self._rows.write(request.names, ranking.scores, views)
 
     def _preempt(self, args: PreemptArgs) -> bytes:
-        if self._telemetry.cold():
-            self._evicts.park(args, self._telemetry.clock())
-        self._warm()
-        return self._evicts.answer(args).model_dump_json(by_alias=True).encode()
+        if self._node_cache.not_ready():
+            self._preempt_verb.back_off(args, self._node_cache.clock())
+        self._require_ready()
+        return self._preempt_verb.answer(args).model_dump_json(by_alias=True).encode()
 
-    def _warm(self) -> None:
-        """Whose victims would be named, or which node called idle, is not guessed."""
-        if cold := self._telemetry.cold():
-            raise RequestError(503, f"not ready yet: {cold}")
+    def _require_ready(self) -> None:
+        """Raise RequestError until the caches are filled: victims and scores must not be guessed."""
+        if not_ready := self._node_cache.not_ready():
+            raise RequestError(503, f"not ready yet: {not_ready}")
 
-    def _expect(self, args: Asked, node: str) -> None:
-        """Whole, as the watch will show it: a preemption may name it before its binding is seen."""
-        meta = args.pod.metadata
-        _, seen = self._of(args.pod)
-        self._tried.named(meta.uid, node, self._telemetry.clock())
-        self._telemetry.expect((meta.namespace, meta.name), replace(seen, node=node))
+    def _begin_cycle(self, pod: Pod, before: CycleState | None = None) -> CycleState:
+        """Return the state for a request about `pod`; `before` is reused if it is about the same object."""
+        self._node_cache.forget_assumption(pod.metadata.uid)
+        return before if before is not None and before.pod is pod else CycleState.of(pod)
 
-    def _question(self, args: Asked) -> PlacementQuery:
-        meta = args.pod.metadata
-        self._telemetry.asked_about(meta.uid)
-        need, _ = self._of(args.pod)
-        return PlacementQuery(need, meta.uid, self._telemetry.typical(), is_trial=bool(meta.labels.get(TRIAL_LABEL)))
+    def _assume(self, cycle: CycleState, node: str) -> None:
+        """Count the pod on `node` until a watch shows its binding; a preemption may name it as a victim before that."""
+        meta = cycle.pod.metadata
+        self._attempts.record(meta.uid, node, self._node_cache.clock())
+        self._node_cache.assume((meta.namespace, meta.name), replace(cycle.placed, node=node))
 
-    def _with_cpus(self, question: PlacementQuery, pod: Pod) -> PlacementQuery:
-        """The same to a policy that counts CPUs, where those of the nodes are known (as of the last `views`)."""
-        if not self._telemetry.cpus_known:
-            return question
-        question = replace(question, cpus_known=True)
-        if not self._judge.policy.resolve(question).uses_cpus:
-            return question
-        _, seen = self._of(pod)
-        return replace(question, need=seen.need_with_cpus)
+    def _query(self, cycle: CycleState) -> PlacementQuery:
+        meta = cycle.pod.metadata
+        is_trial = bool(meta.labels.get(TRIAL_LABEL))
+        return PlacementQuery(cycle.need, meta.uid, self._node_cache.typical(), is_trial=is_trial)
 
-    def _of(self, pod: Pod) -> tuple[PodNeed, PlacedPod]:
-        """What it needs, and what the watch will show of it but for the node; both verbs ask of one pod, so it is kept.
-        Raises InvalidPodError.
-        """
-        if self._read is None or self._read[0] is not pod:
-            need = need_of(pod)
-            self._read = pod, need, placed_pod(pod, need)
-        return self._read[1:]
+    def _with_cpus(self, query: PlacementQuery, cycle: CycleState) -> PlacementQuery:
+        """Return the query with the pod's CPU request if the policy uses CPUs and those of the nodes are known."""
+        if not self._node_cache.cpus_known:  # as of the last call of `views`
+            return query
+        query = replace(query, cpus_known=True)
+        if not self._evaluator.policy.resolve(query).uses_cpus:
+            return query
+        return replace(query, need=cycle.placed.need_with_cpus)
 
 
 def _only(nodes: NodeList, passed: frozenset[str]) -> NodeList:
-    """Full form: answering with names would be zero nodes to the scheduler, without any error."""
+    """Return the node objects that passed: in the full form the scheduler ignores names without an error."""
     return NodeList(items=[node for node in nodes.items if node.metadata.name in passed])

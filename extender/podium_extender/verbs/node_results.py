@@ -1,8 +1,7 @@
-"""One finding a node (why it is refused, what it costs), kept until the node changes in what it rests on. Used by
-`decide`.
+"""One result for each node (why it is refused, what it costs), kept until the node's relevant state changes.
 
-A question thus costs as much as the nodes that changed since the last one, and one look-up for each name asked, in
-whatever order the scheduler's threads gave them.
+A request thus costs as much as the nodes that changed since the last one, plus one look-up for each requested name, in
+whatever order the scheduler's threads sent the names.
 """
 
 from __future__ import annotations
@@ -23,9 +22,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Basis:
-    """What a finding rests on: these very GPUs (telemetry makes a new tuple for any change), the free CPUs if they are
-    read, and whether all this is believed. `place`: where it lies; a node that was gone comes back with another.
+class _Inputs:
+    """State of a node that a result depends on.
+
+    `gpus` is compared by identity, because the node cache creates a new tuple for every change. `cpu_free` is None if
+    the results do not depend on CPUs. `fresh` states whether the data is trusted. A node that was deleted and created
+    again has another `place`.
     """
 
     place: int
@@ -34,114 +36,121 @@ class _Basis:
     heard: bool
     fresh: bool
 
-    def holds(self, place: int, node: NodeView, cpu_free: int | None, fresh: bool) -> bool:
+    def equal(self, place: int, node: NodeView, cpu_free: int | None, fresh: bool) -> bool:
         rest = place, cpu_free, node.reported_at is not None, fresh
         return self.gpus is node.gpus and (self.place, self.cpu_free, self.heard, self.fresh) == rest
 
 
-class Findings(Generic[T]):
-    """`look(nodes, fresh)` is called once for each state of a node, with all nodes at once that are to be looked at;
-    they grow stale after `stale_after` seconds. `mark`: the number by which a finding is compared with others. `cpu`:
-    what is found rests on the nodes' free CPUs, too.
+class NodeResults(Generic[T]):
+    """Results of one evaluation for all nodes.
+
+    `evaluate(nodes, fresh)` is called once for each state of a node, with all nodes that have to be evaluated at once.
+    Data becomes stale after `stale_after` seconds. `number` turns a result into a number to compare. `cpu` states
+    whether the results depend on the nodes' free CPUs.
     """
 
     def __init__(
         self,
-        look: Callable[[Sequence[NodeView], Sequence[bool]], Sequence[T]],
-        mark: Callable[[T], float],
+        evaluate: Callable[[Sequence[NodeView], Sequence[bool]], Sequence[T]],
+        number: Callable[[T], float],
         stale_after: float,
         cpu: bool = False,
     ) -> None:
-        self._look = look
-        self._mark = mark
+        self._evaluate = evaluate
+        self._number = number
         self._stale_after = stale_after
         self._cpu = cpu
         self._layout = -1
-        self._found: dict[int, T] = {}  # by the node's place
-        self._marks = np.empty(0, dtype=np.float64)  # of the same
-        self._bases: dict[str, _Basis] = {}
-        self._turns: list[tuple[float, str]] = []  # a heap: when freshness changes by time alone
-        self._turns_at: dict[str, float] = {}
+        self._results: dict[int, T] = {}  # by the node's place
+        self._numbers = np.empty(0, dtype=np.float64)  # by the node's place
+        self._inputs: dict[str, _Inputs] = {}
+        self._expiries: list[tuple[float, str]] = []  # a heap: when freshness changes by time alone
+        self._expires_at: dict[str, float] = {}
         self._version = -1
-        self._asked_at = -math.inf
+        self._updated_at = -math.inf
 
-    def marks(self, names: Sequence[str], views: Views, now: float) -> NDArray[np.float64]:
-        """Of one finding a name, in the order given."""
-        self.catch_up(views, now)
+    def numbers(self, names: Sequence[str], views: Views, now: float) -> NDArray[np.float64]:
+        """Return the number of each name's result, in the order given."""
+        self.update(views, now)
         places = views.places(names)
-        marks = self._marks.take(places, mode="clip") if len(self._marks) else np.full(len(places), math.nan)
-        if len(places) and places.min() == UNKNOWN:  # nodes without a GPUNode are not kept: any name may be asked
-            strange = np.flatnonzero(places == UNKNOWN)
-            marks[strange] = self._marks_of(self._unheard([names[i] for i in strange.tolist()], views))
-        return marks
+        numbers = self._numbers.take(places, mode="clip") if len(self._numbers) else np.full(len(places), math.nan)
+        if len(places) and places.min() == UNKNOWN:  # not kept, because a request may contain any name
+            unknown = np.flatnonzero(places == UNKNOWN)
+            numbers[unknown] = self._numbers_of(self._evaluate_unknown([names[i] for i in unknown.tolist()], views))
+        return numbers
 
-    def of(self, name: str, views: Views) -> T:
-        """The finding itself, as `marks` saw it last."""
+    def result(self, name: str, views: Views) -> T:
+        """Return the result that the last call of `numbers` used for this node."""
         place = views.place(name)
-        return self._unheard([name], views)[0] if place == UNKNOWN else self._found[place]
+        return self._evaluate_unknown([name], views)[0] if place == UNKNOWN else self._results[place]
 
-    def _unheard(self, names: Sequence[str], views: Views) -> Sequence[T]:
-        return self._look([views.get(name) for name in names], [False] * len(names))
+    def _evaluate_unknown(self, names: Sequence[str], views: Views) -> Sequence[T]:
+        """Evaluate nodes without a GPUNode."""
+        return self._evaluate([views.get(name) for name in names], [False] * len(names))
 
-    def _marks_of(self, findings: Sequence[T]) -> NDArray[np.float64]:
-        return np.fromiter(map(self._mark, findings), np.float64, len(findings))
+    def _numbers_of(self, results: Sequence[T]) -> NDArray[np.float64]:
+        return np.fromiter(map(self._number, results), np.float64, len(results))
 
-    def catch_up(self, views: Views, now: float) -> None:
-        """Look at the nodes that changed, as `marks` does first."""
+    def update(self, views: Views, now: float) -> None:
+        """Evaluate the nodes that changed since the last update."""
         changed = views.changed_since(self._version)
         if self._layout != views.layout:
             self._layout = views.layout
-            self._found.clear()
-            self._bases.clear()
+            self._results.clear()
+            self._inputs.clear()
             changed = None
-        if changed is None or now < self._asked_at:  # the clock was set back: nothing that was known of time holds
-            self._turns.clear()
-            self._turns_at.clear()
-            changed = *views.names(), *self._bases
+        if changed is None or now < self._updated_at:  # the clock was set back, so no known expiry is valid
+            self._expiries.clear()
+            self._expires_at.clear()
+            changed = *views.names(), *self._inputs
         due = dict.fromkeys(changed)
-        while self._turns and self._turns[0][0] <= now:
-            at, name = heapq.heappop(self._turns)
-            if self._turns_at.get(name) == at:
-                del self._turns_at[name]
+        while self._expiries and self._expiries[0][0] <= now:
+            at, name = heapq.heappop(self._expiries)
+            if self._expires_at.get(name) == at:
+                del self._expires_at[name]
                 due[name] = None
-        outdated = {name: basis for name in due if (basis := self._outdated(name, views, now)) is not None}
+        outdated = {name: inputs for name in due if (inputs := self._changed_inputs(name, views, now)) is not None}
         if outdated:
-            fresh = [basis.fresh for basis in outdated.values()]
-            self._keep(outdated, self._look([views.get(name) for name in outdated], fresh))
-        self._version, self._asked_at = views.version, now
+            fresh = [inputs.fresh for inputs in outdated.values()]
+            self._store(outdated, self._evaluate([views.get(name) for name in outdated], fresh))
+        self._version, self._updated_at = views.version, now
 
-    def _outdated(self, name: str, views: Views, now: float) -> _Basis | None:
-        """What the node's next finding rests on, where the one that is kept holds no longer."""
+    def _changed_inputs(self, name: str, views: Views, now: float) -> _Inputs | None:
+        """Return the inputs of the node's next result, or None if its present result is valid."""
         if not views.known(name):
-            self._bases.pop(name, None)
+            self._inputs.pop(name, None)
             return None
         node = views.get(name)
         fresh = not node.stale(now, self._stale_after)
-        turn = self._turn(node, fresh, now)
-        # a later turn is found when the earlier one comes: a heartbeat, most of all changes, leaves the heap alone
-        if turn < self._turns_at.get(name, math.inf):
-            self._turns_at[name] = turn
-            heapq.heappush(self._turns, (turn, name))
-        basis, place, cpu_free = self._bases.get(name), views.place(name), node.cpu_free if self._cpu else None
-        if basis is not None and basis.holds(place, node, cpu_free, fresh):
+        expiry = self._expiry(node, fresh, now)
+        # A later expiry is computed when the earlier one is reached. Most changes are heartbeats, which thus do not
+        # change the heap.
+        if expiry < self._expires_at.get(name, math.inf):
+            self._expires_at[name] = expiry
+            heapq.heappush(self._expiries, (expiry, name))
+        inputs, place, cpu_free = self._inputs.get(name), views.place(name), node.cpu_free if self._cpu else None
+        if inputs is not None and inputs.equal(place, node, cpu_free, fresh):
             return None
-        return _Basis(place, node.gpus, cpu_free, heard=node.reported_at is not None, fresh=fresh)
+        return _Inputs(place, node.gpus, cpu_free, heard=node.reported_at is not None, fresh=fresh)
 
-    def _keep(self, bases: Mapping[str, _Basis], findings: Sequence[T]) -> None:
-        places = [basis.place for basis in bases.values()]
+    def _store(self, inputs: Mapping[str, _Inputs], results: Sequence[T]) -> None:
+        places = [one.place for one in inputs.values()]
         last = max(places)
-        if last >= len(self._marks):
-            self._marks = np.concatenate([self._marks, np.full(max(64, last + 1), math.nan)])
-        self._bases.update(bases)
-        self._found.update(zip(places, findings, strict=True))
-        self._marks[places] = self._marks_of(findings)
+        if last >= len(self._numbers):
+            self._numbers = np.concatenate([self._numbers, np.full(max(64, last + 1), math.nan)])
+        self._inputs.update(inputs)
+        self._results.update(zip(places, results, strict=True))
+        self._numbers[places] = self._numbers_of(results)
 
-    def _turn(self, node: NodeView, fresh: bool, now: float) -> float:
-        """When it grows stale, or the time comes that a clock ahead of ours gave; never, where it is stale for good."""
+    def _expiry(self, node: NodeView, fresh: bool, now: float) -> float:
+        """Return when the freshness changes without an event; infinity if it does not.
+
+        Fresh data becomes stale. Data with a time in the future (a wrong clock) becomes fresh at that time.
+        """
         heard = node.reported_at
         if heard is None:
             return math.inf
-        soonest = math.nextafter(now, math.inf)  # whatever was rounded: a turn never comes twice in one moment
+        soonest = math.nextafter(now, math.inf)  # strictly later, so that rounding cannot repeat an expiry
         if fresh:
             return max(heard + self._stale_after, soonest)
         return max(heard - CLOCK_SKEW, soonest) if heard > now else math.inf

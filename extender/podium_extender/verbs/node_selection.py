@@ -1,7 +1,11 @@
-"""filter may hand on fewer nodes than fit: the best, where nobody's wish but ours decides among them. Used by `verbs`.
+"""Selection of the best nodes for the response of filter.
 
-By then every filter of kube-scheduler itself has passed these nodes, and one that is left out is no failed node: no
-reason is given for it, none is looked at for a preemption. At least one is always handed on.
+kube-scheduler reads each name that filter returns, lets its plugins score each node, writes all names into its next
+request and reads the scores. At 5,000 nodes that takes as long as the rest of its work on a pod (bench-scheduler.md).
+Its own `percentageOfNodesToScore` omits nodes for the same reason, in turn; this module omits those with low scores.
+
+All filters of kube-scheduler itself have already passed these nodes. An omitted node is not a failed node: it has no
+reason, and kube-scheduler does not search victims on it. At least one node is always returned.
 """
 
 from __future__ import annotations
@@ -13,17 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium_core.placement.needs import has_preferences
-from podium_core.placement.scores import Ranking
+from podium_core.placement.scores import HIGHEST, Ranking
 from podium_core.schema.pod import Pod
-from podium_extender.state.node_cache import Telemetry
+from podium_extender.state.node_cache import NodeCache
 from podium_extender.state.views import Views
-from podium_extender.verbs.top_k import head
+
+SCORED_NODES = 32  # enough for kube-scheduler's own scores to choose among
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Handed:
-    """The answer to filter, with what prioritize says when it asks of these: their scores among all that fit, and which
-    of them is to have the pod.
+class Selection:
+    """The nodes that filter returns, with their scores among all nodes that fit.
+
+    `favourite` is the node that should get the pod.
     """
 
     names: tuple[str, ...]
@@ -31,25 +37,45 @@ class Handed:
     favourite: str
 
 
-def others_say(pod: Pod, telemetry: Telemetry) -> bool:
-    """Not our scores alone are to decide: a node that is not among our best could be the one that the pod would rather
-    have, or that other pods would rather have it on.
-    """
-    return has_preferences(pod) or telemetry.others_mean(pod)
+def has_soft_preferences(pod: Pod, node_cache: NodeCache) -> bool:
+    """Return whether a node outside the selection could be preferred by the pod, or by other pods for it."""
+    return has_preferences(pod) or node_cache.may_be_preferred_by_others(pod)
 
 
-def narrowed(
-    ranking: Ranking, names: Sequence[str], views: Views, most: int, shunned: Set[str] = frozenset()
-) -> Handed | None:
-    """The `most` best of `names`, in the order given; where one of them is `shunned`, those of the others as well, for
-    kube-scheduler to choose. None: no node stands alone at the top, the choice is not ours.
+def select_best(
+    ranking: Ranking, names: Sequence[str], views: Views, limit: int, avoided: Set[str] = frozenset()
+) -> Selection | None:
+    """Return the best `limit` of `names`, in the order given; None if no node is the single best one.
+
+    `avoided` are nodes with a taint `PreferNoSchedule`. If one of them is selected, the best of the other nodes are
+    selected as well, and kube-scheduler chooses.
     """
     if ranking.favourite is None:
         return None
     scores, costs, places = ranking.scores, ranking.costs, views.places(names)
-    best = head(scores, costs, places, most)
-    if shunned and not shunned.isdisjoint(names[i] for i in best.tolist()):
-        free = np.array([i for i, name in enumerate(names) if name not in shunned], dtype=np.intp)
-        best = np.union1d(best, free[head(scores[free], costs[free], places[free], most)])
-    chosen = tuple([names[i] for i in best.tolist()])
-    return Handed(chosen, scores[best], names[ranking.favourite])
+    best = top_k(scores, costs, places, limit)
+    if avoided and not avoided.isdisjoint(names[i] for i in best.tolist()):
+        others = np.array([i for i, name in enumerate(names) if name not in avoided], dtype=np.intp)
+        best = np.union1d(best, others[top_k(scores[others], costs[others], places[others], limit)])
+    selected = tuple([names[i] for i in best.tolist()])
+    return Selection(selected, scores[best], names[ranking.favourite])
+
+
+def top_k(scores: NDArray[np.int64], costs: NDArray[np.float64], places: NDArray[np.intp], k: int) -> NDArray[np.intp]:
+    """Return the indices of the `k` highest scores, in ascending order, in O(n).
+
+    Equal scores are ordered by lower cost, then by lower place, so the result does not depend on the order of the
+    request. Unknown costs (nan) come last.
+    """
+    if len(scores) <= k:
+        return np.arange(len(scores))
+    counts_from_top = np.cumsum(np.bincount(scores, minlength=HIGHEST + 1)[::-1])
+    threshold = HIGHEST - int(np.searchsorted(counts_from_top, k))
+    above, tied = np.flatnonzero(scores > threshold), np.flatnonzero(scores == threshold)
+    tied_costs = np.where(np.isnan(costs[tied]), np.inf, costs[tied])
+    remaining = k - len(above)
+    cost_limit = np.partition(tied_costs, remaining - 1)[remaining - 1]
+    cheaper, last = tied[tied_costs < cost_limit], tied[tied_costs == cost_limit]
+    remaining -= len(cheaper)
+    last = last[np.argpartition(places[last], remaining - 1)[:remaining]]
+    return np.sort(np.concatenate([above, cheaper, last]))

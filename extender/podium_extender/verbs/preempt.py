@@ -1,9 +1,8 @@
-"""The verb `preempt`: kube-scheduler's proposal in either form, what is known of its pods, and the answer.
+"""The verb preempt: kube-scheduler's proposal in either form, what is known of its pods, and the response.
 
-Called by `verbs`; the decision itself is `podium_core.placement.victims`. Not "no" while the proposal can be used, but
-for
-what `restraint` says: a pod that was told so waits until some pod is deleted, up to five minutes, or `parked` says that
-another try is worth it.
+The decision itself is `podium_core.placement.victims`. The response names victims whenever the proposal can be used and
+the limits of `preemption_limits` allow it. kube-scheduler retries a pod without victims only after a pod is deleted, or
+after up to five minutes. Therefore such a pod waits in the back-off queue, which triggers an earlier retry.
 """
 
 from __future__ import annotations
@@ -15,153 +14,169 @@ from dataclasses import replace
 
 from podium_core.placement.needs import InvalidPodError, has_placement_constraints, need_of
 from podium_core.placement.node_parser import placed_pod
-from podium_core.placement.victims import Occupant, Preemptor, Proposal, choose
+from podium_core.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
+from podium_core.placement.views import NodeRefusal
 from podium_extender.metrics import Metrics
-from podium_extender.requeue.backoff_queue import Chance, Parked, ParkingLot, Proposed
-from podium_extender.requeue.unschedulable_queue import Budget
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.events import Announcements
+from podium_extender.requeue.backoff_queue import BackoffPod, BackoffQueue, ProposedVictims, RetryOutcome
+from podium_extender.requeue.unschedulable_queue import TokenBucket
+from podium_extender.state.node_cache import NodeCache
+from podium_extender.verbs.events import EventRecorder
 from podium_extender.verbs.preemption_limits import (
-    Guard,
-    Limits,
-    budget_free_at,
-    over_budget,
-    remember,
-    spare,
-    standing,
+    PreemptionLimits,
+    PreemptionState,
+    limit_allows_at,
+    limit_refusal,
+    mark_just_started,
+    pending_answer,
+    record_answer,
 )
 from podium_extender.verbs.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
 
 log = logging.getLogger(__name__)
-SHOWN = 3
-NO_STORM = Limits()
-LOOK_AGAIN = 1.0  # seconds, where room is being made elsewhere
-NUDGES_PER_SECOND, NUDGES_AT_ONCE = 1.0, 5  # each wakes many
+MAX_LOGGED_REFUSALS = 3
+DEFAULT_LIMITS = PreemptionLimits()
+RECHECK_SECONDS = 1.0  # while victims on another node are being deleted
+RETRIES_PER_SECOND, RETRIES_AT_ONCE = 1.0, 5  # each retry wakes many pods
 
 
-class Evictor:
-    """The answers of one extender, each of which bears on the next (`restraint`). Who goes and what that may cost is
-    put down in `announced`, once for each victim; pods for which nobody goes stand in `parking`.
+class PreemptVerb:
+    """The verb preempt of one extender; earlier responses influence later ones (`preemption_limits`).
+
+    `events` receives an event for each victim. `backoff_queue` holds the pods for which there were no victims.
     """
 
     def __init__(
         self,
-        telemetry: Telemetry,
+        node_cache: NodeCache,
         metrics: Metrics,
         stale_after: float,
-        limits: Limits = NO_STORM,
-        announced: Announcements | None = None,
-        parking: ParkingLot | None = None,
+        limits: PreemptionLimits = DEFAULT_LIMITS,
+        events: EventRecorder | None = None,
+        backoff_queue: BackoffQueue | None = None,
     ) -> None:
-        self._telemetry = telemetry
+        self._node_cache = node_cache
         self._metrics = metrics
         self._stale_after = stale_after
-        self._guard = Guard(limits)
-        self._announced = announced
-        self.parking = ParkingLot(Budget(NUDGES_PER_SECOND, NUDGES_AT_ONCE)) if parking is None else parking
+        self._state = PreemptionState(limits)
+        self._events = events
+        if backoff_queue is None:
+            backoff_queue = BackoffQueue(TokenBucket(RETRIES_PER_SECOND, RETRIES_AT_ONCE))
+        self.backoff_queue = backoff_queue
 
     def answer(self, args: PreemptArgs) -> PreemptResult:
-        """One node and its victims, or no node where no proposal may be carried out; why is counted and logged."""
+        """Return one node and its victims, or no node if no proposal can be used.
+
+        The reasons of refusals are counted and logged.
+        """
         name = f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
         try:
             preemptor = _preemptor(args)
-        except InvalidPodError as error:  # no room would help a pod that cannot be placed
+        except InvalidPodError as error:  # a preemption would not help a pod that cannot be placed
             self._metrics.preemptions.labels(error.code).inc()
             log.warning("preemption for %s: %s", name, error)
             return PreemptResult()
-        guard, now, uid = self._guard, self._telemetry.clock(), args.pod.metadata.uid
-        before = standing(guard.history, uid, self._telemetry.occupants, now)
-        if before is not None:
+        state, now, uid = self._state, self._node_cache.clock(), args.pod.metadata.uid
+        pending = pending_answer(state.history, uid, self._node_cache.occupants, now)
+        if pending is not None:
             self._metrics.preemptions.labels("PreemptionInProgress").inc()
-            log.info("preemption for %s: %d trials leave %s for it already", name, len(before.victims), before.node)
-            if before.node not in args.proposed:
-                self.park(args, now + LOOK_AGAIN)
+            log.info("preemption for %s: %d trials on %s are ending for it", name, len(pending.victims), pending.node)
+            if pending.node not in args.proposed:
+                self.back_off(args, now + RECHECK_SECONDS)
                 return PreemptResult()
-            return _answer(before.node, before.victims, before.violations)
-        chosen, refusals = choose(preemptor, self._proposals(_proposed(args), _told(args)), now, self._stale_after)
-        again_at = None
-        if chosen is not None and (limit := over_budget(guard.history, chosen, now, guard.limits)) is not None:
-            again_at = budget_free_at(guard.history, len(chosen.victims), now, guard.limits)
+            return _result(pending.node, pending.victims, pending.violations)
+        chosen, refusals = choose(preemptor, self._proposals(_proposed(args), _sent(args)), now, self._stale_after)
+        retry_at = None
+        if chosen is not None and (limit := limit_refusal(state.history, chosen, now, state.limits)) is not None:
+            retry_at = limit_allows_at(state.history, len(chosen.victims), now, state.limits)
             refusals, chosen = {chosen.node: limit}, None
         if chosen is None:
-            for refusal in refusals.values():
-                self._metrics.preemptions.labels(refusal.code).inc()
-            why = [f"{node}: {refusal.code}: {refusal.message}" for node, refusal in sorted(refusals.items())]
-            log.warning("preemption for %s: no node of %d: %s", name, len(refusals), " ".join(why[:SHOWN]))
-            self.park(args, again_at)
+            self._report_refusals(name, refusals)
+            self.back_off(args, retry_at)
             return PreemptResult()
+        self._report_victims(name, args.pod.spec.priority, chosen)
+        self.backoff_queue.remove((args.pod.metadata.namespace, args.pod.metadata.name))
+        state.history = record_answer(state.history, uid, chosen, now)
+        return _result(chosen.node, tuple(victim.pod.uid for victim in chosen.victims), chosen.violations)
+
+    def _report_refusals(self, name: str, refusals: Mapping[str, NodeRefusal]) -> None:
+        for refusal in refusals.values():
+            self._metrics.preemptions.labels(refusal.code).inc()
+        reasons = [f"{node}: {refusal.code}: {refusal.message}" for node, refusal in sorted(refusals.items())]
+        shown = " ".join(reasons[:MAX_LOGGED_REFUSALS])
+        log.warning("preemption for %s: none of %d nodes can be used: %s", name, len(refusals), shown)
+
+    def _report_victims(self, name: str, priority: int, chosen: Eviction) -> None:
         self._metrics.preemptions.labels("Evicted").inc()
-        log.info("preemption for %s on %s: %s", name, chosen.node, "; ".join(_loss(one) for one in chosen.victims))
-        if self._announced is not None:
-            self._announced.evicted(name, args.pod.spec.priority, chosen)
-        self.parking.leaves((args.pod.metadata.namespace, args.pod.metadata.name))
-        guard.history = remember(guard.history, uid, chosen, now)
-        return _answer(chosen.node, tuple(one.pod.uid for one in chosen.victims), chosen.violations)
+        log.info("preemption for %s on %s: %s", name, chosen.node, "; ".join(_cost(one) for one in chosen.victims))
+        if self._events is not None:
+            self._events.record_preemption(name, priority, chosen)
 
-    def park(self, args: PreemptArgs, again_at: float | None) -> None:
-        """The scheduler sets the pod aside now. `again_at`: when the answer may change by itself."""
-        meta, now = args.pod.metadata, self._telemetry.clock()
+    def back_off(self, args: PreemptArgs, retry_at: float | None) -> None:
+        """Add the pod to the back-off queue; `retry_at` is when the response may change without an event."""
+        meta, now = args.pod.metadata, self._node_cache.clock()
         with contextlib.suppress(InvalidPodError):
-            one = Parked((meta.namespace, meta.name), meta.uid, _preemptor(args), _proposed(args), again_at, now)
-            self.parking.park(one)
+            proposed = _proposed(args)
+            pod = BackoffPod((meta.namespace, meta.name), meta.uid, _preemptor(args), proposed, retry_at, now)
+            self.backoff_queue.add(pod)
 
-    def ask_again(self, one: Parked, nodes: Collection[str]) -> Chance:
-        """What `answer` would say to a parked pod now, as far as these of the proposed nodes go; changes nothing."""
-        now, guard = self._telemetry.clock(), self._guard
-        if not one.proposed:  # nobody knows what it was told before this process: it asks itself
-            return Chance(next(iter(self._telemetry.views().names()), None), now + LOOK_AGAIN)
-        if standing(guard.history, one.uid, self._telemetry.occupants, now) is not None:
-            return Chance(again_at=now + LOOK_AGAIN)
-        some = {name: one.proposed[name] for name in nodes}
-        chosen, _ = choose(one.preemptor, self._proposals(some, {}), now, self._stale_after)
+    def retry_outcome(self, pod: BackoffPod, nodes: Collection[str]) -> RetryOutcome:
+        """Return what `answer` would respond for a waiting pod, considering only `nodes`; changes no state."""
+        now, state = self._node_cache.clock(), self._state
+        if not pod.proposed:  # the proposal was made to an earlier process, so the pod has to be scheduled again
+            return RetryOutcome(next(iter(self._node_cache.views().names()), None), now + RECHECK_SECONDS)
+        if pending_answer(state.history, pod.uid, self._node_cache.occupants, now) is not None:
+            return RetryOutcome(retry_at=now + RECHECK_SECONDS)
+        proposed = {name: pod.proposed[name] for name in nodes}
+        chosen, _ = choose(pod.preemptor, self._proposals(proposed, {}), now, self._stale_after)
         if chosen is None:
-            return Chance()
-        free_at = budget_free_at(guard.history, len(chosen.victims), now, guard.limits)
-        return Chance(chosen.node) if free_at <= now else Chance(again_at=free_at)
+            return RetryOutcome()
+        allowed_at = limit_allows_at(state.history, len(chosen.victims), now, state.limits)
+        return RetryOutcome(chosen.node) if allowed_at <= now else RetryOutcome(retry_at=allowed_at)
 
     def _proposals(
-        self, proposed: Mapping[str, Proposed], told: Mapping[str, Mapping[str, Occupant]]
+        self, proposed: Mapping[str, ProposedVictims], sent: Mapping[str, Mapping[str, Occupant]]
     ) -> Iterator[Proposal]:
-        views, now, limits = self._telemetry.views(), self._telemetry.clock(), self._guard.limits
-        for name, one in proposed.items():
-            known = {**told.get(name, {}), **self._telemetry.occupants(name)}
-            spared = {uid: spare(occupant, now, limits) for uid, occupant in known.items()}
-            yield Proposal(views.get(name), one.victims, one.violations, spared)
+        views, now, limits = self._node_cache.views(), self._node_cache.clock(), self._state.limits
+        for name, victims in proposed.items():
+            known = {**sent.get(name, {}), **self._node_cache.occupants(name)}
+            occupants = {uid: mark_just_started(occupant, now, limits) for uid, occupant in known.items()}
+            yield Proposal(views.get(name), victims.uids, victims.violations, occupants)
 
 
 def _preemptor(args: PreemptArgs) -> Preemptor:
     return Preemptor(need_of(args.pod), args.pod.spec.priority, not has_placement_constraints(args.pod))
 
 
-def _proposed(args: PreemptArgs) -> dict[str, Proposed]:
-    """By node, from either form."""
+def _proposed(args: PreemptArgs) -> dict[str, ProposedVictims]:
+    """Return the proposed victims by node, from either form of the request."""
     if args.node_name_to_victims:
         whole = args.node_name_to_victims.items()
-        return {n: Proposed(tuple(pod.metadata.uid for pod in v.pods), v.num_pdb_violations) for n, v in whole}
-    short = (args.node_name_to_meta_victims or {}).items()
-    return {n: Proposed(tuple(pod.uid for pod in v.pods), v.num_pdb_violations) for n, v in short}
+        return {n: ProposedVictims(tuple(pod.metadata.uid for pod in v.pods), v.num_pdb_violations) for n, v in whole}
+    by_uid = (args.node_name_to_meta_victims or {}).items()
+    return {n: ProposedVictims(tuple(pod.uid for pod in v.pods), v.num_pdb_violations) for n, v in by_uid}
 
 
-def _told(args: PreemptArgs) -> dict[str, dict[str, Occupant]]:
-    """Victims that came as whole pods. A pod of another scheduler is in no cache of ours: what it holds is read here,
-    and it is never chosen.
+def _sent(args: PreemptArgs) -> dict[str, dict[str, Occupant]]:
+    """Return the victims that were sent as whole pods.
+
+    The caches do not contain pods of other schedulers. Their requests are read here, and they are never chosen.
     """
-    own = args.pod.spec.scheduler_name
-    found: dict[str, dict[str, Occupant]] = {}
+    scheduler = args.pod.spec.scheduler_name
+    sent: dict[str, dict[str, Occupant]] = {}
     for name, victims in (args.node_name_to_victims or {}).items():
-        pods = [(placed_pod(pod), pod.spec.scheduler_name == own) for pod in victims.pods]
-        found[name] = {pod.uid: Occupant(pod if ours else replace(pod, trial=None)) for pod, ours in pods}
-    return found
+        pods = [(placed_pod(pod), pod.spec.scheduler_name == scheduler) for pod in victims.pods]
+        sent[name] = {pod.uid: Occupant(pod if own else replace(pod, trial=None)) for pod, own in pods}
+    return sent
 
 
-def _answer(node: str, victims: tuple[str, ...], violations: int) -> PreemptResult:
+def _result(node: str, victims: tuple[str, ...], violations: int) -> PreemptResult:
     pods = [MetaPod(uid=uid) for uid in victims]
     return PreemptResult(node_name_to_meta_victims={node: MetaVictims(pods=pods, num_pdb_violations=violations)})
 
 
-def _loss(victim: Occupant) -> str:
-    """What the agent will count if the trial cannot save before it ends."""
+def _cost(victim: Occupant) -> str:
+    """Describe the work that the agent will report as lost if the trial ends without a checkpoint."""
     trial = "/".join(victim.pod.trial or ("", victim.pod.uid))
     rank = "not ranked" if victim.rank is None else f"rank {victim.rank}"
-    young = ", just begun" if victim.just_started else ""
-    return f"{trial} ({rank}{young}) goes, {victim.unsaved:.0f} GPU-seconds since its last save"
+    young = ", started recently" if victim.just_started else ""
+    return f"{trial} ({rank}{young}) is preempted, {victim.unsaved:.0f} GPU-seconds since its last checkpoint"

@@ -1,9 +1,9 @@
-"""What keeps preemption from becoming a storm: an answer stands until its room is made, trials that have only just
-begun go last, and so many trials a minute and no more. Pure; `preempt` asks it, with the time.
+"""Limits of preemption: pending responses, trials that started recently, and a maximum of preemptions per minute.
 
-A "no" here parks the pod until some pod of the cluster is deleted (shared extender-proof, d), so there are only two:
-one while the pod's own victims are still leaving, one when as many trials as are allowed in a minute were told to go.
-The end of those trials wakes it, or `parked` does. Kept in memory: an extender that starts anew has evicted nobody.
+A response without victims makes kube-scheduler wait until any pod is deleted, for up to five minutes. Therefore there
+are only two such limits: one while the pod's own victims are still terminating, and one when the maximum of the last
+minute is reached. The end of those trials, or the back-off queue, triggers the retry. The state is kept in memory, so a
+restarted extender knows no preemptions. All functions are pure; the caller passes the time.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from podium_core.placement.victims import Eviction, Occupant
 from podium_core.placement.views import CLOCK_SKEW, NodeRefusal
 
 MINUTE = 60.0
-LONGEST_GRACE = 3600.0  # who takes longer to end is not waited for
-OVERDUE_SECONDS = 60.0  # a pod that is still there so long after its grace period is on a node that is lost
-TAKEN_UP_SECONDS = 5.0  # from our answer until kube-scheduler must have told the victims to go
+MAX_GRACE_SECONDS = 3600.0  # a victim that takes longer to end is not waited for
+OVERDUE_SECONDS = 60.0  # a pod that exists for so long after its grace period is on a lost node
+DELETION_SECONDS = 5.0  # from a response until kube-scheduler must have deleted the victims
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """`per_minute`: trials that are told to go in any 60 s. `minimum_run`: seconds for which a trial that has begun is
-    spared while anybody else can go instead.
+class PreemptionLimits:
+    """Limits of the extender's settings.
+
+    `per_minute` is the maximum of trials preempted in any 60 s. A trial that started less than `minimum_run` seconds
+    ago is preempted only if no other trial can be.
     """
 
     per_minute: int = 60
@@ -31,8 +33,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """That these pods of this node go, for one preemptor."""
+class PreemptionAnswer:
+    """A response: the victims (uids) on one node for one preemptor."""
 
     at: float
     node: str
@@ -41,79 +43,92 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """The last answer to each preemptor (by uid) that still matters, and when how many were told to go."""
+class PreemptionHistory:
+    """The responses and evictions that influence later responses.
 
-    answers: Mapping[str, Answer] = field(default_factory=dict)
-    told: tuple[tuple[float, int], ...] = ()
+    `answers` holds the last relevant response to each preemptor (by uid), and `evictions` the time and the number of
+    victims of each response in the last minute.
+    """
+
+    answers: Mapping[str, PreemptionAnswer] = field(default_factory=dict)
+    evictions: tuple[tuple[float, int], ...] = ()
 
 
 @dataclass(slots=True)
-class Guard:
-    """The limits of one extender, and what it has answered."""
+class PreemptionState:
+    """The limits of one extender and the history of its responses."""
 
-    limits: Limits = field(default_factory=Limits)
-    history: History = field(default_factory=History)
+    limits: PreemptionLimits = field(default_factory=PreemptionLimits)
+    history: PreemptionHistory = field(default_factory=PreemptionHistory)
 
 
-def spare(occupant: Occupant, now: float, limits: Limits) -> Occupant:
-    """Marked as young if it has only just begun; one that waits at its gate has not, and loses nothing."""
+def mark_just_started(occupant: Occupant, now: float, limits: PreemptionLimits) -> Occupant:
+    """Mark the occupant if it started recently.
+
+    A trial that waits at its gate has not started and loses nothing.
+    """
     began = occupant.pod.started_at
     young = began is not None and -CLOCK_SKEW <= now - began < limits.minimum_run
     return replace(occupant, just_started=young) if young else occupant
 
 
-def standing(
-    history: History, preemptor: str, on_node: Callable[[str], Mapping[str, Occupant]], now: float
-) -> Answer | None:
-    """The answer that this pod was given before, with the victims that are still there; None: it may be given another.
+def pending_answer(
+    history: PreemptionHistory, preemptor: str, on_node: Callable[[str], Mapping[str, Occupant]], now: float
+) -> PreemptionAnswer | None:
+    """Return the earlier response to this pod with its remaining victims, if it still applies.
 
-    Victims that were not told to go in time will not be: the scheduler did not take the answer up. Those that were told
-    and do not end when their time is over make no room either.
+    None means that the pod may get another response. If kube-scheduler did not delete the victims in time, it did not
+    use the response. Victims that still exist after their grace period do not free capacity either.
     """
     answer = history.answers.get(preemptor)
     if answer is None:
         return None
     known = on_node(answer.node)
-    there = tuple(uid for uid in answer.victims if uid in known)
-    going = any(_going(known[uid], now) for uid in there)
-    if not there or not (going or now - answer.at < TAKEN_UP_SECONDS):
+    remaining = tuple(uid for uid in answer.victims if uid in known)
+    terminating = any(_terminating(known[uid], now) for uid in remaining)
+    if not remaining or not (terminating or now - answer.at < DELETION_SECONDS):
         return None
-    return replace(answer, victims=there)
+    return replace(answer, victims=remaining)
 
 
-def _going(victim: Occupant, now: float) -> bool:
+def _terminating(victim: Occupant, now: float) -> bool:
     pod = victim.pod
     return pod.terminating and (pod.deletion_deadline is None or now < pod.deletion_deadline + OVERDUE_SECONDS)
 
 
-def over_budget(history: History, eviction: Eviction, now: float, limits: Limits) -> NodeRefusal | None:
-    """A set that is larger than the limit may go when nobody went in the last minute."""
+def limit_refusal(
+    history: PreemptionHistory, eviction: Eviction, now: float, limits: PreemptionLimits
+) -> NodeRefusal | None:
+    """Return why the maximum per minute forbids the eviction; None if it is allowed.
+
+    A set of victims that is larger than the maximum is allowed if there were no victims in the last minute.
+    """
     wanted = len(eviction.victims)
-    free_at = budget_free_at(history, wanted, now, limits)
-    if free_at <= now:
+    allowed_at = limit_allows_at(history, wanted, now, limits)
+    if allowed_at <= now:
         return None
-    used = sum(count for at, count in history.told if now - at < MINUTE)
+    used = sum(count for at, count in history.evictions if now - at < MINUTE)
     return NodeRefusal(
         "EvictionLimitReached",
-        f"{used} trials were told to go in the last minute, and {wanted} more would be over the limit of "
-        f"{limits.per_minute} (PODIUM_EVICTIONS_PER_MINUTE); again in {free_at - now:.0f} s.",
+        f"{used} trials were preempted in the last minute, and {wanted} more would exceed the limit of "
+        f"{limits.per_minute} (PODIUM_EVICTIONS_PER_MINUTE); retry in {allowed_at - now:.0f} s.",
     )
 
 
-def budget_free_at(history: History, wanted: int, now: float, limits: Limits) -> float:
-    """When so many may go, if nobody else does until then; `now` where they may."""
-    recent = [(at, count) for at, count in history.told if now - at < MINUTE]
-    left, free_at = sum(count for _, count in recent), now
+def limit_allows_at(history: PreemptionHistory, wanted: int, now: float, limits: PreemptionLimits) -> float:
+    """Return when `wanted` victims are allowed if there are no others until then, at least `now`."""
+    recent = [(at, count) for at, count in history.evictions if now - at < MINUTE]
+    used, allowed_at = sum(count for _, count in recent), now
     for at, count in recent:
-        if left > 0 and left + wanted > limits.per_minute:
-            left, free_at = left - count, at + MINUTE
-    return free_at
+        if used > 0 and used + wanted > limits.per_minute:
+            used, allowed_at = used - count, at + MINUTE
+    return allowed_at
 
 
-def remember(history: History, preemptor: str, eviction: Eviction, now: float) -> History:
-    """With this answer; what is over is forgotten: answers of which nothing can be there still, minutes that passed."""
-    answers = {uid: one for uid, one in history.answers.items() if now - one.at < LONGEST_GRACE}
-    answers[preemptor] = Answer(now, eviction.node, tuple(one.pod.uid for one in eviction.victims), eviction.violations)
-    told = (*((at, count) for at, count in history.told if now - at < MINUTE), (now, len(eviction.victims)))
-    return History(answers, told)
+def record_answer(history: PreemptionHistory, preemptor: str, eviction: Eviction, now: float) -> PreemptionHistory:
+    """Return the history with this response, without entries that are no longer relevant."""
+    answers = {uid: one for uid, one in history.answers.items() if now - one.at < MAX_GRACE_SECONDS}
+    victims = tuple(victim.pod.uid for victim in eviction.victims)
+    answers[preemptor] = PreemptionAnswer(now, eviction.node, victims, eviction.violations)
+    recent = ((at, count) for at, count in history.evictions if now - at < MINUTE)
+    return PreemptionHistory(answers, (*recent, (now, len(eviction.victims))))

@@ -1,7 +1,7 @@
 """The HTTP extender's messages as kube-scheduler sends and expects them (k8s.io/kube-scheduler/extender/v1).
 
-The protocol's own keys are Go names (`Pod`, `NodeNames`); the Pod and Node objects inside use the API's camelCase.
-Unknown fields are ignored and Go's `null` for an empty list or map is taken as such. Used by `verbs`.
+The protocol's own keys are Go names (`Pod`, `NodeNames`). The Pod and Node objects inside use the API's camelCase.
+Unknown fields are ignored. Go's `null` for an empty list or map means an empty one.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from podium_core.schema.pod import ApiModel, Pod
 
 
 class GoModel(ApiModel):
-    """A message of the protocol: keys as Go spells its fields, null means absent."""
+    """A message of the protocol, with keys in Go's spelling; null means absent."""
 
     model_config = ConfigDict(alias_generator=to_pascal)
 
 
 class NodeMeta(BaseModel):
+    """Metadata of a node object."""
+
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str
 
 
 class Node(BaseModel):
-    """Kept whole: in the full form the reply must hold the node objects that passed."""
+    """A node object with all its fields: in the full form the response must contain the nodes that passed."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -35,6 +37,8 @@ class Node(BaseModel):
 
 
 class NodeList(BaseModel):
+    """Node objects of the full form."""
+
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -42,7 +46,10 @@ class NodeList(BaseModel):
 
 
 class ExtenderArgs(GoModel):
-    """The question of filter and prioritize: a pod, and nodes by name or (not cache-capable) as whole objects."""
+    """The request of filter and prioritize: a pod, and nodes by name or as whole objects.
+
+    A scheduler that is configured as not cache-capable sends whole objects.
+    """
 
     pod: Pod
     nodes: NodeList | None = None
@@ -56,13 +63,14 @@ class ExtenderArgs(GoModel):
 
     @property
     def names(self) -> list[str]:
+        """The names of the nodes, from either form."""
         if self.node_names is not None:
             return self.node_names
         return [node.metadata.name for node in self.nodes.items] if self.nodes else []
 
 
 class FilterResult(GoModel):
-    """`FailedNodes` may be helped by preemption, `FailedAndUnresolvableNodes` may not."""
+    """The response of filter; preemption may help `FailedNodes`, but not `FailedAndUnresolvableNodes`."""
 
     nodes: NodeList | None = None
     node_names: list[str] | None = None
@@ -72,28 +80,30 @@ class FilterResult(GoModel):
 
 
 class HostPriority(GoModel):
-    """Of one node; see `rows`, which writes the answer of prioritize."""
+    """The score of one node; `response_rows` writes the response of prioritize."""
 
     host: str
     score: int = Field(ge=0, le=10)
 
 
 class HostPriorityList(RootModel[list[HostPriority]]):
-    """The answer of prioritize, in the order asked; a node that is left out has 0."""
+    """The response of prioritize, in the order of the request; an omitted node has the score 0."""
 
 
-class Trouble(GoModel):
-    """The body of every answer that is not 200."""
+class ErrorResponse(GoModel):
+    """The body of every response with a status other than 200."""
 
     error: str
 
 
 class MetaPod(GoModel):
+    """A pod by its uid."""
+
     uid: str = Field(alias="UID")
 
 
 class MetaVictims(GoModel):
-    """Victims by uid: the question of a cache-capable scheduler, and every answer."""
+    """Victims by uid, in the request of a cache-capable scheduler and in every response."""
 
     pods: list[MetaPod] = Field(default_factory=list)
     num_pdb_violations: int = Field(0, alias="NumPDBViolations")
@@ -107,7 +117,7 @@ class Victims(GoModel):
 
 
 class PreemptArgs(GoModel):
-    """The question of preempt: for each node the pods whose end would make room there, in one of two forms."""
+    """The request of preempt: for each node the pods to delete for the preemptor, in one of two forms."""
 
     pod: Pod
     node_name_to_victims: dict[str, Victims] | None = None
@@ -121,11 +131,14 @@ class PreemptArgs(GoModel):
 
     @property
     def proposed(self) -> list[str]:
-        """The nodes."""
+        """The names of the proposed nodes."""
         return list(self.node_name_to_victims or self.node_name_to_meta_victims or ())
 
 
 class PreemptResult(GoModel):
-    """At most one node: the scheduler would else choose by its own criteria. No node: the pod waits."""
+    """The response of preempt, with at most one node; without a node the pod waits.
+
+    The scheduler would choose among several nodes by its own criteria.
+    """
 
     node_name_to_meta_victims: dict[str, MetaVictims] = Field(default_factory=dict)

@@ -19,7 +19,7 @@ import kopf
 
 from podium_cluster import events
 from podium_cluster.client import Api, ApiError
-from podium_cluster.kubeconfig import look
+from podium_cluster.kubeconfig import find_target
 from podium_cluster.resources import CLAIMS, JOBS
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
@@ -76,7 +76,7 @@ def settings() -> kopf.OperatorSettings:
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
     """Return the connection from the kubeconfig, else from the pod's service account, as Podium's own client does."""
-    account = kopf.login_with_service_account(**arguments) if look(None, None).account else None
+    account = kopf.login_with_service_account(**arguments) if find_target(None, None).account else None
     if account is None:
         return kopf.login_with_kubeconfig(**arguments)
     host = os.environ["KUBERNETES_SERVICE_HOST"]

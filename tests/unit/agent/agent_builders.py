@@ -9,7 +9,7 @@ from typing import Any
 
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.pods import TrialPod
-from podium_agent.report.trial_status import MINE
+from podium_agent.report.trial_status import AGENT_FIELDS
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import ApiError
 from podium_core.domain.snapshot import TrialKey
@@ -93,7 +93,7 @@ class TrialServer:
 
     def write(self, status: dict[str, Any]) -> None:
         """An apply by the agent: its fields are these and no others."""
-        mine = {field.title().replace("_", "") for field in MINE}
+        mine = {field.title().replace("_", "") for field in AGENT_FIELDS}
         mine = {field[0].lower() + field[1:] for field in mine}
         self.status = {field: value for field, value in self.status.items() if field not in mine} | status
         self.written.append(status)

@@ -11,12 +11,12 @@ from podium_agent.metrics import Metrics
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import LocalTrial
-from podium_agent.report.trial_record import Book
-from podium_agent.schedule.admissions import Passages
-from podium_agent.schedule.executor import Carrier
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.schedule.admissions import Admissions
+from podium_agent.schedule.executor import Executor
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import Entry, Orders, decide
-from podium_agent.schedule.memory_admission import Admission
+from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
+from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.parked_memory import Parked
@@ -28,7 +28,7 @@ class Node(Machine):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.books: dict[str, Book] = {}
+        self.trial_records: dict[str, TrialRecord] = {}
         self.settled = asyncio.Event()
         self._start_agent()
 
@@ -42,47 +42,47 @@ class Node(Machine):
         settings, self.parked = self.settings(), Parked(self.folder / "parked")
         methods = Methods(Freeze(1.0), parked=self.parked)
         self.gates = Gates(settings.proc, lambda: None)
-        passages = Passages(settings.passages_dir)
-        self.observer = Observer(settings, self.gates, passages, methods, lambda: None)
-        self.carrier = Carrier(
+        admissions = Admissions(settings.admissions_dir)
+        self.observer = Observer(settings, self.gates, admissions, methods, lambda: None)
+        self.executor = Executor(
             self.observer,
             self.gates,
-            passages,
+            admissions,
             methods,
-            Admission(self.observer.records, methods),
+            MemoryAdmission(self.observer.records, methods),
             Metrics(),
             5.0,
-            self.books.get,
+            self.trial_records.get,
             lambda: self.settled.set(),
         )
 
     def look(self, *pods: TrialPod, now: float = 1.0) -> tuple[LocalTrial, ...]:
         """Found anew: the observer looks for containers at most twice a second. All are on the one GPU, G."""
         for one in self.observer.records():
-            one.searched = 0.0
-        self.observer.look(pods, now)
+            one.searched_at = 0.0
+        self.observer.observe(pods, now)
         for one in self.observer.records():
             one.gpus = ("G",)
-        return self.observer.look(pods, now)
+        return self.observer.observe(pods, now)
 
     def state(self, *pods: TrialPod) -> TrialState | None:
         """Of the first one."""
         trials = self.look(*pods)
         return trials[0].state if trials else None
 
-    def steps(self, orders: Orders, *pods: TrialPod, now: float = 1.0) -> set[str]:
-        steps = decide(orders, self.look(*pods, now=now), now)
+    def steps(self, run_queues: RunQueues, *pods: TrialPod, now: float = 1.0) -> set[str]:
+        steps = decide(run_queues, self.look(*pods, now=now), now)
         return {f"{type(step).__name__.lower()} {step.trial.pod} {step.reason}" for step in steps}
 
     def forget(self) -> None:
         """What runs here has ended: the observer closes what it watches."""
         for place in (self.folder / "cgroup").rglob("cgroup.procs"):
             place.write_text("")
-        self.observer.look((), 2.0)
+        self.observer.observe((), 2.0)
 
     def waits_at_its_gate(self, one: TrialPod) -> None:
         self.gates._sessions[one.uid] = None  # type: ignore[assignment]
 
 
-def order(*names: str) -> Orders:
-    return Orders(1, {"G": tuple(Entry(key(name)) for name in names)})
+def order(*names: str) -> RunQueues:
+    return RunQueues(1, {"G": tuple(QueueEntry(key(name)) for name in names)})

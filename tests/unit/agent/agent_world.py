@@ -26,13 +26,13 @@ from podium_agent.metrics import Metrics
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.pods import TrialPod, parse
-from podium_agent.report.trial_record import Book
-from podium_agent.schedule.admissions import Passages
-from podium_agent.schedule.executor import Carrier
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.schedule.admissions import Admissions
+from podium_agent.schedule.executor import Executor
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.local_scheduler import FINAL_CHECKPOINT_PART, FINAL_CHECKPOINT_SECONDS
-from podium_agent.schedule.memory_admission import Admission
-from podium_agent.schedule.node_reconciler import Conductor
+from podium_agent.schedule.memory_admission import MemoryAdmission
+from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_cluster.client import Api
@@ -212,16 +212,16 @@ class World:
         """The API's caches hear how things stand."""
         pods = [trial.as_pod() for trial in self.trials.values()]
         entries = [{"namespace": "demo", "trial": name, "uid": key(name).uid} for name in self.order]
-        orders, gpus = [], []
+        run_queues, gpus = [], []
         for index, gpu in enumerate(self.gpus):
             here = [one for one in self.trials.values() if gpu in one.gpus]
             names = {one.name for one in here}
-            orders.append({"uuid": gpu, "runQueue": [entry for entry in entries if entry["trial"] in names]})
+            run_queues.append({"uuid": gpu, "runQueue": [entry for entry in entries if entry["trial"] in names]})
             gpus.append({"uuid": gpu, "index": index, "trials": [_seen(one) for one in here]})
         node = GPUNode.model_validate(
             {
                 "metadata": {"name": "n", "uid": "node"},
-                "spec": {"epoch": self.epoch, "gpus": orders if self.epoch else [], "released": self.released},
+                "spec": {"epoch": self.epoch, "gpus": run_queues if self.epoch else [], "released": self.released},
                 "status": {"gpus": gpus},
             }
         )
@@ -267,15 +267,19 @@ class Agent:
         methods = Methods(Freeze(5.0))
         self.pods = WatchCache(cast(Api, None), PODS, parse)
         self.nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
-        self.conductor = Conductor(settings, self.pods, self.nodes, metrics, lambda one: Book(one, "n"))
+        self.node_reconciler = NodeReconciler(
+            settings, self.pods, self.nodes, metrics, lambda one: TrialRecord(one, "n")
+        )
         gates = _Gates(world)
-        passages = Passages(settings.passages_dir)
-        self.observer = Observer(settings, gates, passages, methods, lambda: None)
-        book_of, wake = self.conductor.book_of, self.conductor.wake
-        admission = Admission(self.observer.records, methods)
-        self.carrier = Carrier(self.observer, gates, passages, methods, admission, metrics, 1.0, book_of, wake)
+        admissions = Admissions(settings.admissions_dir)
+        self.observer = Observer(settings, gates, admissions, methods, lambda: None)
+        trial_record_of, wake = self.node_reconciler.trial_record_of, self.node_reconciler.wake
+        admission = MemoryAdmission(self.observer.records, methods)
+        self.executor = Executor(
+            self.observer, gates, admissions, methods, admission, metrics, 1.0, trial_record_of, wake
+        )
         self.hear()
-        self.conductor._hint(self.observer)
+        self.node_reconciler._hint(self.observer)
 
     def hear(self) -> None:
         pods, node = self.world.shown
@@ -285,11 +289,11 @@ class Agent:
     async def turn(self) -> None:
         """One look, and the acts that it leads to, as far as they come: a freeze is done in the kernel's next turn."""
         for record in self.observer.records():
-            record.searched = 0.0
-        self.conductor._once(self.observer, self.carrier)
+            record.searched_at = 0.0
+        self.node_reconciler.reconcile(self.observer, self.executor)
         await asyncio.sleep(0)
-        if self.carrier._tasks:
-            done, _ = await asyncio.wait(set(self.carrier._tasks), timeout=4 * POLL_SECONDS)
+        if self.executor._tasks:
+            done, _ = await asyncio.wait(set(self.executor._tasks), timeout=4 * POLL_SECONDS)
             for task in done:
                 task.result()
         if self.world.dead:
@@ -297,7 +301,7 @@ class Agent:
 
     async def die(self) -> None:
         """The kernel closes what the process had open, and its tasks are no more."""
-        tasks = set(self.carrier._tasks)
+        tasks = set(self.executor._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -318,8 +322,8 @@ def stood_in_for(world: World) -> Iterator[None]:
         patch.setattr(podium_agent.observe.observer, "time", world.clock)
         patch.setattr(podium_agent.observe.observer, "gpus_of_pods", devices)
         patch.setattr(podium_agent.suspension.freeze, "LONGEST_POLL", POLL_SECONDS)
-        patch.setattr(podium_agent.observe.observer, "heeds_sigterm", lambda *_: True)
-        patch.setattr(podium_agent.observe.observer, "sigterm_waits", lambda *_: False)
+        patch.setattr(podium_agent.observe.observer, "handles_sigterm", lambda *_: True)
+        patch.setattr(podium_agent.observe.observer, "sigterm_pending", lambda *_: False)
         patch.setattr(Freezer, "ask", lambda freezer, frozen: world.ask(freezer, frozen))
         yield
 

@@ -12,22 +12,22 @@ from agent_builders import Machine, TrialServer
 
 from podium_agent.metrics import Metrics
 from podium_agent.observe.pods import TrialPod
-from podium_agent.report.lost_work import Said
-from podium_agent.report.trial_record import Book
+from podium_agent.report.lost_work import GateReport
+from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_writer import TrialWriter
 from podium_cluster.client import Api
 
 
-def begun(one: TrialPod, said: Said | None = None, node: str = "n") -> Book:
-    book = Book(one, node)
-    book.begun, book.said = True, said
-    return book
+def started(one: TrialPod, gate_report: GateReport | None = None, node: str = "n") -> TrialRecord:
+    trial_record = TrialRecord(one, node)
+    trial_record.started, trial_record.gate_report = True, gate_report
+    return trial_record
 
 
-def end(book: Book) -> None:
-    book.follow(None, (), time.time())
-    book.closed = True
-    book.urgent.set()
+def end(trial_record: TrialRecord) -> None:
+    trial_record.follow(None, (), time.time())
+    trial_record.closed = True
+    trial_record.urgent.set()
 
 
 class Writing:
@@ -37,9 +37,9 @@ class Writing:
         self.machine = Machine(folder)
         self.server = server
 
-    def start(self, book: Book, **settings: Any) -> asyncio.Task[None]:
+    def start(self, trial_record: TrialRecord, **settings: Any) -> asyncio.Task[None]:
         api = cast(Api, self.server)
-        return asyncio.ensure_future(TrialWriter(self.machine.settings(**settings), api, Metrics(), book).run())
+        return asyncio.ensure_future(TrialWriter(self.machine.settings(**settings), api, Metrics(), trial_record).run())
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
         end_at = time.monotonic() + 300
@@ -47,10 +47,10 @@ class Writing:
             assert time.monotonic() < end_at, f"{what}: never"
             await asyncio.sleep(0.002)
 
-    async def whole_life(self, book: Book, **settings: Any) -> None:
+    async def whole_life(self, trial_record: TrialRecord, **settings: Any) -> None:
         """From its start to the end of a pod that has ended."""
-        end(book)
-        await asyncio.wait_for(self.start(book, **settings), 300)
+        end(trial_record)
+        await asyncio.wait_for(self.start(trial_record, **settings), 300)
 
 
 async def kill(task: asyncio.Task[None]) -> None:

@@ -19,10 +19,10 @@ from podium_agent.migration.checkpointing import Tools
 from podium_agent.migration.departures import Departures
 from podium_agent.migration.settings import MoveSettings
 from podium_agent.observe.cgroups import Container, Freezer
-from podium_agent.observe.pod_records import Record
+from podium_agent.observe.pod_records import PodRecord
 from podium_agent.observe.pods import TrialPod
-from podium_agent.report.trial_record import Book
-from podium_agent.report.usage_ledger import Account
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.report.usage_ledger import UsageLedger
 from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.parked_memory import Parked
@@ -74,8 +74,8 @@ class Scene:
         self.pod = pod(
             carry=self.there, methods=("cuda-checkpoint", CONTAINER_CHECKPOINT), main="c1", running=frozenset({"c1"})
         )
-        self.record = Record(self.pod, containers={"c1": Container("c1", FIRST_PID, self.freezer)})
-        self.book = Book(self.pod, "n", state=TrialState.SUSPENDED, account=Account())
+        self.record = PodRecord(self.pod, containers={"c1": Container("c1", FIRST_PID, self.freezer)})
+        self.trial_record = TrialRecord(self.pod, "n", state=TrialState.SUSPENDED, ledger=UsageLedger())
         self.port = 0
 
     async def list(self, *_: Any, **__: Any) -> dict[str, Any]:
@@ -123,7 +123,9 @@ class Scene:
             proc=self.root,
         )
         tools = Tools(self.freeze, self.parked, lambda: cast(CudaProcesses, Driver()))
-        return Departures(settings, cast(Api, self), tools, self.pods, lambda _: self.record, lambda _: self.book)
+        return Departures(
+            settings, cast(Api, self), tools, self.pods, lambda _: self.record, lambda _: self.trial_record
+        )
 
     def pods(self) -> list[TrialPod]:
         return [self.pod] if self.here else []
@@ -150,5 +152,5 @@ def answered(scene: Scene) -> ContainerCheckpoint:
             await settled(departures)
 
     asyncio.run(ask())
-    assert scene.book.departure is not None
-    return scene.book.departure
+    assert scene.trial_record.container_checkpoint is not None
+    return scene.trial_record.container_checkpoint

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from podium_agent.observe.cgroups import Freezer, Frost
+from podium_agent.observe.cgroups import Freezer, FreezerState
 
 DUMP = {
     "config.dump": json.dumps({"rootfsImageName": "registry/trial:1", "rootfsImageRef": "registry/trial@sha256:1"}),
@@ -62,7 +62,7 @@ class FakeKubelet:
             await asyncio.Event().wait()
         if self.status != 200:
             return web.Response(status=self.status, text=self.says)
-        if self.freezer.frost() is not Frost.THAWED:
+        if self.freezer.frost() is not FreezerState.THAWED:
             return web.Response(status=500, text="OCI runtime pause failed: container not running")
         where = request.match_info
         name = f"checkpoint-{where['pod']}_{where['namespace']}-{where['container']}-2026-11-22T04:52:25Z.tar"

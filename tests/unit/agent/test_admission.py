@@ -11,8 +11,8 @@ from agent_builders import pod
 
 import podium_agent.schedule.memory_admission
 from podium_agent.observe.cgroups import Container, Freezer
-from podium_agent.observe.pod_records import Record
-from podium_agent.schedule.memory_admission import Admission
+from podium_agent.observe.pod_records import PodRecord
+from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import GpuMemory, GPUMemoryUnknownError
@@ -35,15 +35,15 @@ def test_who_is_kept_out_by_a_driver_that_does_not_tell(
         raise error
 
     notes = Parked(tmp_path / "parked")
-    record = Record(pod(), gpus=("G",), containers={"c": Container("c", 1, Freezer(tmp_path / "c", unified=False))})
+    record = PodRecord(pod(), gpus=("G",), containers={"c": Container("c", 1, Freezer(tmp_path / "c", unified=False))})
     if parked:
         notes.note("c", {"G": 5})
-    admission = Admission(lambda: [record], Methods(Freeze(1.0), parked=notes), memory)
+    admission = MemoryAdmission(lambda: [record], Methods(Freeze(1.0), parked=notes), memory)
     assert admission.concerns(record) is parked
-    short = asyncio.run(admission.admit(record))
-    assert short.endswith(says)
+    memory_shortage = asyncio.run(admission.admit(record))
+    assert memory_shortage.endswith(says)
     assert record.admitted is (says == "")
-    assert bool(short) is bool(says)
+    assert bool(memory_shortage) is bool(says)
 
 
 def test_a_driver_that_hangs_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,8 +56,8 @@ def test_a_driver_that_hangs_is_asked_once(tmp_path: Path, monkeypatch: pytest.M
         assert answers.wait(60)
         return GpuMemory({}, {"G": 5})
 
-    record = Record(pod(), gpus=("G",))
-    admission = Admission(lambda: [record], Methods(Freeze(1.0)), memory)
+    record = PodRecord(pod(), gpus=("G",))
+    admission = MemoryAdmission(lambda: [record], Methods(Freeze(1.0)), memory)
 
     async def scene() -> None:
         says = [await admission.admit(record) for _ in range(3)]

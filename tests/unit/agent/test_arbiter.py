@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_agent.observe.trials import Gate, LocalTrial
-from podium_agent.schedule.local_scheduler import Entry, Grant, Orders, Resume, Step, Suspend, Wait, decide, newer
+from podium_agent.schedule.local_scheduler import (
+    Action,
+    Admit,
+    QueueEntry,
+    Resume,
+    RunQueues,
+    Suspend,
+    Wait,
+    decide,
+    newer,
+)
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import TrialState
 
@@ -36,89 +46,89 @@ def trial(name: str, state: TrialState, gpus: str = "A", **changes: object) -> L
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def orders(epoch: int = 1, released: bool = False, **gpus: str) -> Orders:
-    return Orders(
-        epoch, {uuid: tuple(Entry(key(n), "Ranked") for n in names) for uuid, names in gpus.items()}, released
+def run_queues(epoch: int = 1, released: bool = False, **gpus: str) -> RunQueues:
+    return RunQueues(
+        epoch, {uuid: tuple(QueueEntry(key(n), "Ranked") for n in names) for uuid, names in gpus.items()}, released
     )
 
 
-def said(steps: tuple[Step, ...]) -> set[str]:
+def said(steps: tuple[Action, ...]) -> set[str]:
     return {f"{type(step).__name__.lower()} {step.trial.key.name} {step.reason}" for step in steps}
 
 
 CASES = {
-    "first at its gate is let in": (orders(A="ab"), [trial("a", GATED), trial("b", GATED)], {"grant a Ranked", "wait b GPUInUse"}),
-    "who works goes on": (orders(A="ab"), [trial("a", RUNNING), trial("b", GATED)], {"wait b GPUInUse"}),
-    "a better one comes: first only the suspension": (orders(A="ba"), [trial("a", RUNNING), trial("b", GATED)], {"suspend a Ranked", "wait b SwitchInProgress"}),
-    "not before it is verified": (orders(A="ba"), [trial("a", OUT), trial("b", OFF)], {"wait b SwitchInProgress"}),
-    "then the next goes on": (orders(A="ba"), [trial("a", OFF), trial("b", OFF)], {"resume b Ranked", "wait a GPUInUse"}),
-    "a starting one is not suspended": (orders(A="ba"), [trial("a", STARTING), trial("b", OFF)], {"wait b SwitchInProgress"}),
-    "a resuming one is left alone": (orders(A="ba"), [trial("a", IN), trial("b", OFF)], {"wait b SwitchInProgress"}),
-    "the holder has ended: the next at once": (orders(A="abc"), [trial("b", OFF), trial("c", OFF)], {"resume b Ranked", "wait c GPUInUse"}),
-    "a GPU does not wait for an image": (orders(A="ab"), [trial("a", GATED, gate=Gate.ABSENT), trial("b", GATED)], {"wait a GPUInUse", "grant b Ranked"}),
-    "a gate that may have been passed counts as at work": (orders(A="ba"), [trial("a", STARTING, gate=Gate.SILENT), trial("b", GATED)], {"wait b SwitchInProgress"}),
-    "not in the order: may not work": (orders(A="b"), [trial("a", RUNNING)], {"suspend a NotInRunQueue"}),
-    "not in the order: not let in": (orders(A=""), [trial("a", GATED), trial("b", OFF)], {"wait a NotInRunQueue", "wait b NotInRunQueue"}),
-    "no order yet: gates stay shut, who works goes on": (orders(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoRunQueue"}),
-    "no GPUNode at all": (Orders(), [trial("a", GATED)], {"wait a NoRunQueue"}),
-    "devices not known": (orders(A="a"), [trial("a", GATED, gpus="")], {"wait a DevicesUnknown"}),
-    "one at work somewhere unknown is in everyone's way": (orders(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="")], {"wait a SwitchInProgress", "wait x DevicesUnknown"}),
-    "released: all thawed, gates shut": (orders(released=True, A="ab"), [trial("a", RUNNING), trial("b", OFF), trial("c", GATED)], {"resume b Released", "wait c Released"}),
-    "two GPUs or none": (orders(A="ab", B="ab"), [trial("a", GATED, gpus="AB"), trial("b", RUNNING, gpus="A")], {"suspend b Ranked", "wait a SwitchInProgress"}),
-    "two GPUs: not while one is kept": (orders(A="a", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B")], {"wait a GPUInUse"}),
-    "what the big one cannot have goes to the next": (orders(A="ac", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B"), trial("c", OFF)], {"wait a GPUInUse", "resume c Ranked"}),
-    "crossed orders do not deadlock": (orders(A="ab", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", OFF, gpus="AB")], {"resume a Ranked", "wait b GPUInUse"}),
-    "in the order of one of its GPUs only": (orders(A="a", B=""), [trial("a", OFF, gpus="AB")], {"wait a NotInRunQueue"}),
-    "a failed suspension is tried again later": (orders(A="b"), [trial("a", RUNNING, retry_at=20.0, trouble="FreezeTimeout: x")], {"wait a SuspendFailed"}),
-    "a failed resumption too": (orders(A="a"), [trial("a", OFF, retry_at=20.0)], {"wait a ResumeFailed"}),
-    "deleted while at work: its SIGTERM is its own business": (orders(A="ba"), [trial("a", RUNNING, deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
-    "deleted while frozen: the holder makes room": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True)], {"suspend a Ending"}),
-    "then it is thawed alone": (orders(A="ab"), [trial("a", OFF), trial("b", OFF, deleting=True)], {"resume b Deleted", "wait a GPUInUse"}),
-    "deleted, and deaf to SIGTERM: stays frozen": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, heeds_term=False)], set()),
-    "last call": (orders(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
-    "a short grace period: first the holder makes room": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, deadline=11.0, grace=1.0)], {"suspend a Ending"}),
-    "a short grace period: last call in its last third": (orders(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=10.3, grace=1.0)], {"resume b FinalCheckpoint"}),
-    "waits for memory: others work": (orders(A="ba"), [trial("a", RUNNING), trial("b", OFF, short="0 free")], {"wait b InsufficientGPUMemory"}),
-    "deleted while it waits for memory: others work meanwhile": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, short="0 free", deleting=True, deadline=90.0)], {"wait b InsufficientGPUMemory"}),
-    "deleted while it waits for memory: last call": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, short="0 free", deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
-    "deleted at its gate: nothing": (orders(A="a"), [trial("a", GATED, deleting=True)], set()),
-    "deleted while it is being suspended: first that is over": (orders(A="ab"), [trial("a", OFF), trial("b", OUT, deleting=True)], {"wait a GPUInUse"}),
-    "deleted while it is being resumed: it works soon, and hears": (orders(A="ab"), [trial("a", OFF), trial("b", IN, deleting=True)], {"wait a GPUInUse"}),
-    "deleted while it starts: the kubelet ends it": (orders(A="ba"), [trial("a", OFF), trial("b", STARTING, deleting=True)], {"wait a GPUInUse"}),
-    "deleted while it starts behind the holder": (orders(A="ab"), [trial("a", RUNNING), trial("b", STARTING, deleting=True)], {"suspend a Ending"}),
-    "a thaw that failed is tried again later, deleted or not": (orders(A="ab"), [trial("b", OFF, deleting=True, deadline=12.0, retry_at=11.0)], set()),
-    "two deleted: who has less time goes first": (orders(A="ab"), [trial("a", OFF, deleting=True, deadline=90.0), trial("b", OFF, deleting=True, deadline=40.0)], {"resume b Deleted"}),
-    "two deleted: the other's last call": (orders(A="ab"), [trial("a", OFF, deleting=True, deadline=12.0), trial("b", RUNNING, deleting=True, deadline=11.0)], {"resume a FinalCheckpoint"}),
-    "a last call beside a holder that is just starting": (orders(A="ab"), [trial("a", STARTING), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
-    "after a last call the holder still makes room": (orders(A="ab"), [trial("a", RUNNING), trial("b", RUNNING, deleting=True, deadline=12.0)], {"suspend a Ending"}),
-    "half-stopped: goes on whole": (orders(A="ab"), [trial("a", RUNNING, torn=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
-    "half-stopped, and another is next: off whole": (orders(A="ba"), [trial("a", RUNNING, torn=True), trial("b", OFF)], {"suspend a Ranked", "wait b SwitchInProgress"}),
-    "half-stopped, and may not be frozen": (orders(A="ba"), [trial("a", RUNNING, torn=True, method=""), trial("b", OFF)], {"resume a PartlySuspended", "wait b HolderNotFreezable"}),
-    "half-stopped, and deleted": (orders(A="ba"), [trial("a", RUNNING, torn=True, deleting=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
-    "half-stopped, and its thaw failed a moment ago": (orders(A="a"), [trial("a", RUNNING, torn=True, retry_at=20.0)], set()),
-    "half-stopped, and released": (orders(released=True, A="a"), [trial("a", RUNNING, torn=True)], {"resume a Released"}),
-    "may not be frozen: works on, and the next is told": (orders(A="ba"), [trial("a", RUNNING, method=""), trial("b", GATED)], {"wait a FreezeNotAllowed", "wait b HolderNotFreezable"}),
-    "may not be frozen: not for one that must end either": (orders(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True)], {"wait a FreezeNotAllowed"}),
-    "may not be frozen: then a last call": (orders(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True, deadline=12.0)], {"wait a FreezeNotAllowed", "resume b FinalCheckpoint"}),
-    "may not be frozen, but was: it goes on": (orders(A="a"), [trial("a", OFF, method="")], {"resume a Ranked"}),
-    "may not be frozen, and is on its way out": (orders(A="ba"), [trial("a", RUNNING, method="", deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
-    "not in the order any more, but may not be frozen": (orders(A=""), [trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
-    "an older pod of the trial may not work": (orders(A="a"), [trial("a", RUNNING, pod_uid="old"), trial("a", GATED, attempt=1)], {"suspend a Superseded", "wait a SwitchInProgress"}),
-    "nor be let in": (orders(A="a"), [trial("a", GATED, pod_uid="old"), trial("a", GATED, attempt=1)], {"wait a Superseded", "grant a Ranked"}),
-    "nor be thawed": (orders(A="a"), [trial("a", OFF, pod_uid="old"), trial("a", OFF, attempt=1)], {"wait a Superseded", "resume a Ranked"}),
-    "but it may end": (orders(A="a"), [trial("a", OFF, pod_uid="old", deleting=True), trial("a", GATED, attempt=1)], {"resume a Deleted", "wait a GPUInUse"}),
-    "over, and works: it may still be saving": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-9.0, grace=60.0), trial("b", OFF)], {"wait b GPUInUse"}),
-    "over, and works: left to the kubelet": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=9.0), trial("b", OFF)], {"wait b GPUInUse"}),
-    "over, and works for long: frozen": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-36.0), trial("b", OFF)], {"suspend a Orphan", "wait b GPUInUse"}),
-    "over for long, and may not be frozen": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-36.0, method=""), trial("b", OFF)], {"wait b GPUInUse"}),
-    "over, and frozen: it stays so, and the next works": (orders(A="ab"), [trial("a", OFF, deleting=True, over_since=-36.0), trial("b", OFF)], {"resume b Ranked"}),
-    "over on a GPU that is not known: in everyone's way": (orders(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="", deleting=True, over_since=9.0)], {"wait a SwitchInProgress"}),
-    "an older pod of the same trial is in the way of the new one": (orders(A="a"), [trial("a", RUNNING, pod_uid="old", deleting=True), trial("a", GATED)], {"wait a GPUInUse"}),
+    "first at its gate is let in": (run_queues(A="ab"), [trial("a", GATED), trial("b", GATED)], {"admit a Ranked", "wait b GPUInUse"}),
+    "who works goes on": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", GATED)], {"wait b GPUInUse"}),
+    "a better one comes: first only the suspension": (run_queues(A="ba"), [trial("a", RUNNING), trial("b", GATED)], {"suspend a Ranked", "wait b SwitchInProgress"}),
+    "not before it is verified": (run_queues(A="ba"), [trial("a", OUT), trial("b", OFF)], {"wait b SwitchInProgress"}),
+    "then the next goes on": (run_queues(A="ba"), [trial("a", OFF), trial("b", OFF)], {"resume b Ranked", "wait a GPUInUse"}),
+    "a starting one is not suspended": (run_queues(A="ba"), [trial("a", STARTING), trial("b", OFF)], {"wait b SwitchInProgress"}),
+    "a resuming one is left alone": (run_queues(A="ba"), [trial("a", IN), trial("b", OFF)], {"wait b SwitchInProgress"}),
+    "the holder has ended: the next at once": (run_queues(A="abc"), [trial("b", OFF), trial("c", OFF)], {"resume b Ranked", "wait c GPUInUse"}),
+    "a GPU does not wait for an image": (run_queues(A="ab"), [trial("a", GATED, gate=Gate.ABSENT), trial("b", GATED)], {"wait a GPUInUse", "admit b Ranked"}),
+    "a gate that may have been passed counts as at work": (run_queues(A="ba"), [trial("a", STARTING, gate=Gate.SILENT), trial("b", GATED)], {"wait b SwitchInProgress"}),
+    "not in the order: may not work": (run_queues(A="b"), [trial("a", RUNNING)], {"suspend a NotInRunQueue"}),
+    "not in the order: not let in": (run_queues(A=""), [trial("a", GATED), trial("b", OFF)], {"wait a NotInRunQueue", "wait b NotInRunQueue"}),
+    "no order yet: gates stay shut, who works goes on": (run_queues(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoRunQueue"}),
+    "no GPUNode at all": (RunQueues(), [trial("a", GATED)], {"wait a NoRunQueue"}),
+    "devices not known": (run_queues(A="a"), [trial("a", GATED, gpus="")], {"wait a DevicesUnknown"}),
+    "one at work somewhere unknown is in everyone's way": (run_queues(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="")], {"wait a SwitchInProgress", "wait x DevicesUnknown"}),
+    "released: all thawed, gates shut": (run_queues(released=True, A="ab"), [trial("a", RUNNING), trial("b", OFF), trial("c", GATED)], {"resume b Released", "wait c Released"}),
+    "two GPUs or none": (run_queues(A="ab", B="ab"), [trial("a", GATED, gpus="AB"), trial("b", RUNNING, gpus="A")], {"suspend b Ranked", "wait a SwitchInProgress"}),
+    "two GPUs: not while one is kept": (run_queues(A="a", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B")], {"wait a GPUInUse"}),
+    "what the big one cannot have goes to the next": (run_queues(A="ac", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B"), trial("c", OFF)], {"wait a GPUInUse", "resume c Ranked"}),
+    "crossed orders do not deadlock": (run_queues(A="ab", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", OFF, gpus="AB")], {"resume a Ranked", "wait b GPUInUse"}),
+    "in the order of one of its GPUs only": (run_queues(A="a", B=""), [trial("a", OFF, gpus="AB")], {"wait a NotInRunQueue"}),
+    "a failed suspension is tried again later": (run_queues(A="b"), [trial("a", RUNNING, retry_at=20.0, trouble="FreezeTimeout: x")], {"wait a SuspendFailed"}),
+    "a failed resumption too": (run_queues(A="a"), [trial("a", OFF, retry_at=20.0)], {"wait a ResumeFailed"}),
+    "deleted while at work: its SIGTERM is its own business": (run_queues(A="ba"), [trial("a", RUNNING, deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
+    "deleted while frozen: the holder makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True)], {"suspend a Ending"}),
+    "then it is thawed alone": (run_queues(A="ab"), [trial("a", OFF), trial("b", OFF, deleting=True)], {"resume b Deleted", "wait a GPUInUse"}),
+    "deleted, and deaf to SIGTERM: stays frozen": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, handles_sigterm=False)], set()),
+    "last call": (run_queues(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
+    "a short grace period: first the holder makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, deadline=11.0, grace=1.0)], {"suspend a Ending"}),
+    "a short grace period: last call in its last third": (run_queues(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=10.3, grace=1.0)], {"resume b FinalCheckpoint"}),
+    "waits for memory: others work": (run_queues(A="ba"), [trial("a", RUNNING), trial("b", OFF, memory_shortage="0 free")], {"wait b InsufficientGPUMemory"}),
+    "deleted while it waits for memory: others work meanwhile": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, memory_shortage="0 free", deleting=True, deadline=90.0)], {"wait b InsufficientGPUMemory"}),
+    "deleted while it waits for memory: last call": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", OFF, memory_shortage="0 free", deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
+    "deleted at its gate: nothing": (run_queues(A="a"), [trial("a", GATED, deleting=True)], set()),
+    "deleted while it is being suspended: first that is over": (run_queues(A="ab"), [trial("a", OFF), trial("b", OUT, deleting=True)], {"wait a GPUInUse"}),
+    "deleted while it is being resumed: it works soon, and hears": (run_queues(A="ab"), [trial("a", OFF), trial("b", IN, deleting=True)], {"wait a GPUInUse"}),
+    "deleted while it starts: the kubelet ends it": (run_queues(A="ba"), [trial("a", OFF), trial("b", STARTING, deleting=True)], {"wait a GPUInUse"}),
+    "deleted while it starts behind the holder": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", STARTING, deleting=True)], {"suspend a Ending"}),
+    "a thaw that failed is tried again later, deleted or not": (run_queues(A="ab"), [trial("b", OFF, deleting=True, deadline=12.0, retry_at=11.0)], set()),
+    "two deleted: who has less time goes first": (run_queues(A="ab"), [trial("a", OFF, deleting=True, deadline=90.0), trial("b", OFF, deleting=True, deadline=40.0)], {"resume b Deleted"}),
+    "two deleted: the other's last call": (run_queues(A="ab"), [trial("a", OFF, deleting=True, deadline=12.0), trial("b", RUNNING, deleting=True, deadline=11.0)], {"resume a FinalCheckpoint"}),
+    "a last call beside a holder that is just starting": (run_queues(A="ab"), [trial("a", STARTING), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
+    "after a last call the holder still makes room": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", RUNNING, deleting=True, deadline=12.0)], {"suspend a Ending"}),
+    "half-stopped: goes on whole": (run_queues(A="ab"), [trial("a", RUNNING, partly_suspended=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
+    "half-stopped, and another is next: off whole": (run_queues(A="ba"), [trial("a", RUNNING, partly_suspended=True), trial("b", OFF)], {"suspend a Ranked", "wait b SwitchInProgress"}),
+    "half-stopped, and may not be frozen": (run_queues(A="ba"), [trial("a", RUNNING, partly_suspended=True, method=""), trial("b", OFF)], {"resume a PartlySuspended", "wait b HolderNotFreezable"}),
+    "half-stopped, and deleted": (run_queues(A="ba"), [trial("a", RUNNING, partly_suspended=True, deleting=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
+    "half-stopped, and its thaw failed a moment ago": (run_queues(A="a"), [trial("a", RUNNING, partly_suspended=True, retry_at=20.0)], set()),
+    "half-stopped, and released": (run_queues(released=True, A="a"), [trial("a", RUNNING, partly_suspended=True)], {"resume a Released"}),
+    "may not be frozen: works on, and the next is told": (run_queues(A="ba"), [trial("a", RUNNING, method=""), trial("b", GATED)], {"wait a FreezeNotAllowed", "wait b HolderNotFreezable"}),
+    "may not be frozen: not for one that must end either": (run_queues(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True)], {"wait a FreezeNotAllowed"}),
+    "may not be frozen: then a last call": (run_queues(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True, deadline=12.0)], {"wait a FreezeNotAllowed", "resume b FinalCheckpoint"}),
+    "may not be frozen, but was: it goes on": (run_queues(A="a"), [trial("a", OFF, method="")], {"resume a Ranked"}),
+    "may not be frozen, and is on its way out": (run_queues(A="ba"), [trial("a", RUNNING, method="", deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
+    "not in the order any more, but may not be frozen": (run_queues(A=""), [trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
+    "an older pod of the trial may not work": (run_queues(A="a"), [trial("a", RUNNING, pod_uid="old"), trial("a", GATED, attempt=1)], {"suspend a Superseded", "wait a SwitchInProgress"}),
+    "nor be let in": (run_queues(A="a"), [trial("a", GATED, pod_uid="old"), trial("a", GATED, attempt=1)], {"wait a Superseded", "admit a Ranked"}),
+    "nor be thawed": (run_queues(A="a"), [trial("a", OFF, pod_uid="old"), trial("a", OFF, attempt=1)], {"wait a Superseded", "resume a Ranked"}),
+    "but it may end": (run_queues(A="a"), [trial("a", OFF, pod_uid="old", deleting=True), trial("a", GATED, attempt=1)], {"resume a Deleted", "wait a GPUInUse"}),
+    "over, and works: it may still be saving": (run_queues(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-9.0, grace=60.0), trial("b", OFF)], {"wait b GPUInUse"}),
+    "over, and works: left to the kubelet": (run_queues(A="ab"), [trial("a", RUNNING, deleting=True, over_since=9.0), trial("b", OFF)], {"wait b GPUInUse"}),
+    "over, and works for long: frozen": (run_queues(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-36.0), trial("b", OFF)], {"suspend a Orphan", "wait b GPUInUse"}),
+    "over for long, and may not be frozen": (run_queues(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-36.0, method=""), trial("b", OFF)], {"wait b GPUInUse"}),
+    "over, and frozen: it stays so, and the next works": (run_queues(A="ab"), [trial("a", OFF, deleting=True, over_since=-36.0), trial("b", OFF)], {"resume b Ranked"}),
+    "over on a GPU that is not known: in everyone's way": (run_queues(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="", deleting=True, over_since=9.0)], {"wait a SwitchInProgress"}),
+    "an older pod of the same trial is in the way of the new one": (run_queues(A="a"), [trial("a", RUNNING, pod_uid="old", deleting=True), trial("a", GATED)], {"wait a GPUInUse"}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("order", "trials", "expected"), CASES.values(), ids=CASES)
-def test_rules(order: Orders, trials: list[LocalTrial], expected: set[str]) -> None:
+def test_rules(order: RunQueues, trials: list[LocalTrial], expected: set[str]) -> None:
     assert said(decide(order, trials, now=10.0)) == expected
     assert said(decide(order, trials[::-1], now=10.0)) == expected, "the answer depends on the order of the list"
 
@@ -133,22 +143,22 @@ def test_every_wait_says_why() -> None:
 @pytest.mark.parametrize(
     ("seen", "followed"),
     [
-        (orders(4, A="b"), orders(5, A="a")),
-        (orders(5, A="b"), orders(5, A="b")),
-        (orders(6, A="b"), orders(6, A="b")),
-        (orders(4, released=True, A="b"), orders(5, released=True, A="a")),
+        (run_queues(4, A="b"), run_queues(5, A="a")),
+        (run_queues(5, A="b"), run_queues(5, A="b")),
+        (run_queues(6, A="b"), run_queues(6, A="b")),
+        (run_queues(4, released=True, A="b"), run_queues(5, released=True, A="a")),
     ],
 )
-def test_an_older_epoch_is_ignored_but_a_release_counts(seen: Orders, followed: Orders) -> None:
-    assert newer(orders(5, A="a"), seen) == followed
+def test_an_older_epoch_is_ignored_but_a_release_counts(seen: RunQueues, followed: RunQueues) -> None:
+    assert newer(run_queues(5, A="a"), seen) == followed
 
 
-def play(current: dict[str, LocalTrial], steps: tuple[Step, ...]) -> bool:
+def play(current: dict[str, LocalTrial], steps: tuple[Action, ...]) -> bool:
     """Carry out steps instantly, except that the states in between are passed through; True if anything moved."""
     moved = False
     for step in steps:
         name = step.trial.pod_uid
-        if isinstance(step, Grant):
+        if isinstance(step, Admit):
             current[name] = replace(current[name], state=STARTING, gate=Gate.PASSED)
         elif isinstance(step, Suspend):
             current[name] = replace(current[name], state=OUT)
@@ -167,7 +177,7 @@ FACTS = {
     "deleting": st.booleans(),
     "deadline": st.one_of(st.none(), st.floats(-10.0, 40.0)),
     "grace": st.sampled_from([1.0, 30.0]),
-    "heeds_term": st.booleans(),
+    "handles_sigterm": st.booleans(),
     "method": st.sampled_from(["freeze", ""]),
     "attempt": st.integers(0, 2),
     "over_since": st.one_of(st.none(), st.floats(-30.0, 0.0)),
@@ -186,26 +196,28 @@ def test_no_state_of_affairs_lets_a_second_one_work(data: st.DataObject) -> None
         state = data.draw(st.sampled_from([GATED, STARTING, RUNNING, OUT, OFF, IN]))
         gpus = data.draw(st.sampled_from(["", "A", "B", "AB"]))
         trials.append(trial(data.draw(st.sampled_from("ab")), state, gpus, pod_uid=f"pod-{number}", **facts))
-    order = orders(1, A=data.draw(st.sampled_from(["", "a", "ab", "ba"])), B=data.draw(st.sampled_from(["ab", "b"])))
+    order = run_queues(
+        1, A=data.draw(st.sampled_from(["", "a", "ab", "ba"])), B=data.draw(st.sampled_from(["ab", "b"]))
+    )
     steps = decide(order, trials, now=0.0)
     for step in steps:
         one = step.trial
-        if not isinstance(step, Grant | Resume):
+        if not isinstance(step, Admit | Resume):
             if isinstance(step, Suspend):
                 assert one.freezable
                 assert one.state is RUNNING
             continue
         assert one.over_since is None
-        assert not (isinstance(step, Grant) and one.deleting)
+        assert not (isinstance(step, Admit) and one.deleting)
         if step.reason == "FinalCheckpoint":
             continue
         others = [other for other in trials if other is not one and (set(other.gpus) & set(one.gpus) or not other.gpus)]
-        let_in = [s.trial for s in steps if isinstance(s, Grant | Resume) and s.reason != "FinalCheckpoint"]
+        let_in = [s.trial for s in steps if isinstance(s, Admit | Resume) and s.reason != "FinalCheckpoint"]
         assert not any(other.occupies or other in let_in for other in others)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Orders, list[LocalTrial]]:
+def worlds(draw: st.DrawFn) -> tuple[RunQueues, list[LocalTrial]]:
     trials = [
         trial(
             name,
@@ -215,12 +227,12 @@ def worlds(draw: st.DrawFn) -> tuple[Orders, list[LocalTrial]]:
         for name in NAMES[: draw(st.integers(1, 6))]
     ]
     lists = {gpu: draw(st.permutations([t.key.name for t in trials if gpu in t.gpus])) for gpu in GPUS}
-    return orders(1, **{gpu: "".join(names) for gpu, names in lists.items()}), trials
+    return run_queues(1, **{gpu: "".join(names) for gpu, names in lists.items()}), trials
 
 
 @settings(max_examples=80, deadline=None)
 @given(worlds(), st.data())
-def test_never_two_at_work_and_never_stuck(world: tuple[Orders, list[LocalTrial]], data: st.DataObject) -> None:
+def test_never_two_at_work_and_never_stuck(world: tuple[RunQueues, list[LocalTrial]], data: st.DataObject) -> None:
     order, trials = world
     current = {one.pod_uid: one for one in trials}
     for _ in range(60):

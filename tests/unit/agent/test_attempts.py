@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from agent_builders import TrialServer, cri, pod
-from agent_writing import Writing, begun, kill, reader_of
+from agent_writing import Writing, kill, reader_of, started
 
-from podium_agent.report.lost_work import Mark, Said
-from podium_agent.report.usage_ledger import Cost
+from podium_agent.report.lost_work import CompletionMarker, GateReport
+from podium_agent.report.usage_ledger import SuspensionCost
 from podium_core.schema.gpunode import TrialState
 
 RUNNING = TrialState.RUNNING
@@ -24,11 +24,11 @@ def saved_status(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("said", "printed_by_gate", "resumed_from"),
+    ("gate_report", "printed_by_gate", "resumed_from"),
     [
-        (Said(Mark(10.0, "step-10")), None, 10.0),
-        (Said(Mark(12.0, "step-12")), None, 12.0),
-        (Said(None), None, 0.0),
+        (GateReport(CompletionMarker(10.0, "step-10")), None, 10.0),
+        (GateReport(CompletionMarker(12.0, "step-12")), None, 12.0),
+        (GateReport(None), None, 0.0),
         (None, "saved: 13", 13.0),
         (None, "saved: null", 0.0),
         (None, "wait: an older gate", 10.0),
@@ -36,7 +36,7 @@ def saved_status(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_what_an_attempt_lost(
-    write: Callable[..., TrialServer], said: Said | None, printed_by_gate: str | None, resumed_from: float
+    write: Callable[..., TrialServer], gate_report: GateReport | None, printed_by_gate: str | None, resumed_from: float
 ) -> None:
     """The gate tells; to an agent that was not there its log does; else what the status says has to do."""
 
@@ -44,11 +44,11 @@ def test_what_an_attempt_lost(
         new = pod(attempt=1)
         if printed_by_gate is not None:
             writing.machine.log(new, "podium-gate").write_text(cri(printed_by_gate))
-        await writing.whole_life(begun(new, said))
+        await writing.whole_life(started(new, gate_report))
 
-    losses = write(scene, attempt=1, **saved_status()).parsed.lost_work
-    assert (losses.count, losses.steps) == (1, 15.0 - resumed_from)
-    assert (losses.recent[0].attempt, losses.recent[0].resumed_from) == (1, resumed_from)
+    lost_work = write(scene, attempt=1, **saved_status()).parsed.lost_work
+    assert (lost_work.count, lost_work.steps) == (1, 15.0 - resumed_from)
+    assert (lost_work.recent[0].attempt, lost_work.recent[0].resumed_from) == (1, resumed_from)
 
 
 @pytest.mark.parametrize("deaths", [0, 1, 5])
@@ -60,24 +60,29 @@ def test_a_loss_is_counted_once_however_often_the_agent_dies(write: Callable[...
         log = writing.machine.log(new)
         for number in range(deaths):
             before = writing.server.patches
-            book = begun(new, Said(Mark(10.0, "step-10")) if number == 0 else None)
-            book.follow(RUNNING, ("A",), time.time())
-            task = writing.start(book)
+            trial_record = started(new, GateReport(CompletionMarker(10.0, "step-10")) if number == 0 else None)
+            trial_record.follow(RUNNING, ("A",), time.time())
+            task = writing.start(trial_record)
             with log.open("a") as file:
                 file.write(cri(f'{{"step": {20 + number}, "acc": 0.5}}'))
             await writing.until(lambda n=before: writing.server.patches > n, "a patch")
             await kill(task)
-        await writing.whole_life(begun(new, Said(Mark(10.0, "step-10"))))
+        await writing.whole_life(started(new, GateReport(CompletionMarker(10.0, "step-10"))))
 
-    losses = write(scene, attempt=1, **saved_status()).parsed.lost_work
-    assert (losses.count, losses.steps, losses.gpu_seconds, losses.accounted_gpu_seconds) == (1, 5.0, 60.0, 100.0)
+    lost_work = write(scene, attempt=1, **saved_status()).parsed.lost_work
+    assert (lost_work.count, lost_work.steps, lost_work.gpu_seconds, lost_work.accounted_gpu_seconds) == (
+        1,
+        5.0,
+        60.0,
+        100.0,
+    )
 
 
 def test_the_last_words_of_another_node_are_part_of_the_loss(write: Callable[..., TrialServer]) -> None:
     """The old pod's agent writes after this one has looked: the loss is counted again from what is true then."""
 
     async def scene(writing: Writing) -> None:
-        server, new = writing.server, begun(pod(attempt=1), Said(Mark(10.0, "step-10")))
+        server, new = writing.server, started(pod(attempt=1), GateReport(CompletionMarker(10.0, "step-10")))
         new.follow(RUNNING, ("A",), 1000.0)
         load = server.get
         looks = 0
@@ -99,18 +104,18 @@ def test_the_last_words_of_another_node_are_part_of_the_loss(write: Callable[...
     assert status.last_step == 18.0
     assert status.log_cursor is not None
     assert status.log_cursor.lines == 2
-    assert [hold.start.timestamp() for hold in status.allocations] == [1000.0]
+    assert [allocation.start.timestamp() for allocation in status.allocations] == [1000.0]
 
 
 def test_an_older_pods_agent_stops_where_a_newer_one_has_begun(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
-        old = begun(pod())
+        old = started(pod())
         task = writing.start(old)
-        old.suspended(Cost("freeze", 1.0, 0.5))
+        old.suspended(SuspensionCost("freeze", 1.0, 0.5))
         await writing.until(lambda: writing.server.patches == 1, "a patch of the old one")
         writing.server.operator_writes(attempt=1)
-        await writing.whole_life(begun(pod(attempt=1), Said(None), node="m"))
-        old.suspended(Cost("freeze", 2.0, 0.5))
+        await writing.whole_life(started(pod(attempt=1), GateReport(None), node="m"))
+        old.suspended(SuspensionCost("freeze", 2.0, 0.5))
         await asyncio.wait_for(task, 300)
 
     status = write(scene).parsed

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from agent_builders import TrialServer, pod, pod_uid
-from agent_writing import Writing, begun, kill
+from agent_writing import Writing, kill, started
 from departing import LATE, MINE, Scene, answered, settled
 
 from podium_agent.migration.departures import AGAIN_SECONDS
@@ -54,7 +54,7 @@ def test_what_cannot_be_carried_is_answered_and_stands_as_it_stood(scene: Scene,
     [
         ({}, {"state": TrialState.RUNNING}),
         ({}, {"state": TrialState.SUSPENDING}),
-        ({}, {"account": None}),
+        ({}, {"ledger": None}),
         ({"carry": ""}, {}),
         ({"deadline": 1.0}, {}),
         ({"ended": True}, {}),
@@ -63,14 +63,14 @@ def test_what_cannot_be_carried_is_answered_and_stands_as_it_stood(scene: Scene,
 def test_who_does_not_leave_yet(scene: Scene, pod_change: dict[str, Any], book_change: dict[str, Any]) -> None:
     scene.pod = replace(scene.pod, **pod_change)
     for name, value in book_change.items():
-        setattr(scene.book, name, value)
+        setattr(scene.trial_record, name, value)
 
     async def ask() -> None:
         async with scene.agent() as departures:
             await settled(departures)
 
     asyncio.run(ask())
-    assert (scene.book.departure, scene.kubelet.asked) == (None, [])
+    assert (scene.trial_record.container_checkpoint, scene.kubelet.asked) == (None, [])
 
 
 def test_asked_no_more_while_it_is_written_it_stands_as_it_stood(scene: Scene) -> None:
@@ -84,7 +84,7 @@ def test_asked_no_more_while_it_is_written_it_stands_as_it_stood(scene: Scene) -
             await settled(departures)
 
     asyncio.run(take_back())
-    assert (scene.state, scene.archives, scene.book.departure) == ("FROZEN", [], None)
+    assert (scene.state, scene.archives, scene.trial_record.container_checkpoint) == ("FROZEN", [], None)
 
 
 def test_an_archive_that_comes_when_nobody_waits_any_more_is_removed(scene: Scene) -> None:
@@ -112,10 +112,10 @@ class Slow(Freeze):
 
     def __init__(self) -> None:
         super().__init__(5.0)
-        self.begun, self.may = asyncio.Event(), asyncio.Event()
+        self.started, self.may = asyncio.Event(), asyncio.Event()
 
     async def suspend(self, targets: tuple[Freezer, ...]) -> Outcome:
-        self.begun.set()
+        self.started.set()
         await self.may.wait()
         return await super().suspend(targets)
 
@@ -130,7 +130,7 @@ def test_what_is_undone_is_not_broken_off_by_the_next_look(scene: Scene) -> None
             await scene.kubelet.written.wait()
             scene.pod = replace(scene.pod, carry="")
             await departures.look(0.0)
-            await slow.begun.wait()
+            await slow.started.wait()
             for _ in range(3):
                 await departures.look(0.0)
                 await asyncio.sleep(0)
@@ -150,7 +150,7 @@ def test_asked_no_more_its_image_is_removed(scene: Scene) -> None:
             await settled(departures)
 
     asyncio.run(take_back())
-    assert (scene.book.departure, scene.state) == (None, "FROZEN")
+    assert (scene.trial_record.container_checkpoint, scene.state) == (None, "FROZEN")
     assert not scene.registry.manifests
 
 
@@ -171,15 +171,15 @@ def test_an_image_of_a_trial_that_works_again_is_taken_back(
     async def thawed() -> None:
         async with scene.agent() as departures:
             await settled(departures)
-            assert scene.record.imaged is True
-            scene.pod, scene.book.state = replace(scene.pod, **about), state
+            assert scene.record.image_complete is True
+            scene.pod, scene.trial_record.state = replace(scene.pod, **about), state
             await departures.look(0.0)
 
     asyncio.run(thawed())
-    answer = scene.book.departure
+    answer = scene.trial_record.container_checkpoint
     assert answer is not None
     assert (answer.code, not answer.image) == (("TrialResumed", True) if taken_back else ("", False))
-    assert scene.record.imaged is not taken_back
+    assert scene.record.image_complete is not taken_back
     assert scene.registry.manifests
 
 
@@ -190,13 +190,17 @@ def test_told_to_go_before_its_image_is_there_it_stands_as_it_stood(scene: Scene
     async def told() -> None:
         async with scene.agent() as departures:
             await departures.look(0.0)
-            assert scene.record.imaged is False
+            assert scene.record.image_complete is False
             await scene.kubelet.written.wait()
             scene.pod = replace(scene.pod, deadline=1.0)
             await settled(departures)
 
     asyncio.run(told())
-    assert (scene.state, scene.book.departure, scene.record.imaged) == ("FROZEN", None, False)
+    assert (scene.state, scene.trial_record.container_checkpoint, scene.record.image_complete) == (
+        "FROZEN",
+        None,
+        False,
+    )
 
 
 def test_an_image_that_is_ready_when_its_trial_was_just_told_to_go_is_not_told(scene: Scene) -> None:
@@ -208,7 +212,7 @@ def test_an_image_that_is_ready_when_its_trial_was_just_told_to_go_is_not_told(s
 
     asyncio.run(told())
     assert scene.registry.manifests
-    assert (scene.book.departure, scene.record.imaged) == (None, False)
+    assert (scene.trial_record.container_checkpoint, scene.record.image_complete) == (None, False)
 
 
 def test_what_an_agent_left_half_done_is_done_by_the_next(scene: Scene) -> None:
@@ -238,15 +242,15 @@ def test_with_the_api_away_it_is_tried_again(scene: Scene) -> None:
     async def again() -> None:
         async with scene.agent() as departures:
             await settled(departures)
-            assert (scene.book.departure, scene.state) == (None, "FROZEN")
+            assert (scene.trial_record.container_checkpoint, scene.state) == (None, "FROZEN")
             scene.api_is_there = True
             await settled(departures, AGAIN_SECONDS / 2)
             assert scene.kubelet.asked == []
             await settled(departures, AGAIN_SECONDS)
 
     asyncio.run(again())
-    assert scene.book.departure is not None
-    assert scene.book.departure.image
+    assert scene.trial_record.container_checkpoint is not None
+    assert scene.trial_record.container_checkpoint.image
 
 
 def test_the_pause_after_the_api_was_away_begins_when_that_was_seen(scene: Scene) -> None:
@@ -260,11 +264,11 @@ def test_the_pause_after_the_api_was_away_begins_when_that_was_seen(scene: Scene
             await asyncio.gather(*departures._leaving.values())
             scene.api_is_there = True
             await settled(departures, 100.0 + AGAIN_SECONDS / 2)
-            assert (scene.book.departure, scene.kubelet.asked) == (None, [])
+            assert (scene.trial_record.container_checkpoint, scene.kubelet.asked) == (None, [])
             await settled(departures, 100.0 + AGAIN_SECONDS)
 
     asyncio.run(again())
-    assert scene.book.departure is not None
+    assert scene.trial_record.container_checkpoint is not None
 
 
 CAME: list[tuple[str, dict[str, Any], str, bool]] = [
@@ -301,19 +305,19 @@ def test_the_answer_is_in_the_status_until_another_pod_writes_there(tmp_path: Pa
     answer = ContainerCheckpoint(pod_uid=pod_uid(), image="registry/a@sha256:1", gpu_state="{}")
 
     async def lives() -> None:
-        book = begun(pod())
-        writer = writing.start(book)
-        await writing.until(lambda: book.owned, "the status is its own")
-        book.depart(answer)
+        trial_record = started(pod())
+        writer = writing.start(trial_record)
+        await writing.until(lambda: trial_record.owned, "the status is its own")
+        trial_record.set_container_checkpoint(answer)
         await writing.until(lambda: server.parsed.container_checkpoint == answer, "it is told")
         await kill(writer)
-        again = begun(pod())
+        again = started(pod())
         writer = writing.start(again)
-        await writing.until(lambda: again.departure == answer, "the next agent knows of it")
+        await writing.until(lambda: again.container_checkpoint == answer, "the next agent knows of it")
         await kill(writer)
         server.status |= {"attempt": 1, "lastStep": 7.0}
         server.status["logCursor"]["step"] = 7.0
-        successor = begun(pod(attempt=1, carried=True))  # of one that held nothing on a GPU yet
+        successor = started(pod(attempt=1, carried=True))  # of one that held nothing on a GPU yet
         writer = writing.start(successor)
         await writing.until(lambda: successor.owned, "the next attempt writes")
         await kill(writer)

@@ -12,14 +12,14 @@ from podium_agent.observe.gpu_health import Gpu, Health, Sample
 from podium_agent.observe.trials import Gate, LocalTrial
 from podium_agent.schedule.exclusive_gpus import (
     ADMISSION_SECONDS,
-    Reservation,
-    UrgentPod,
+    ExclusiveAllocation,
+    NodePod,
     advance,
     blocked,
     prefer,
-    whole,
+    whole_gpu_devices,
 )
-from podium_agent.schedule.local_scheduler import Entry, Orders, Step, decide
+from podium_agent.schedule.local_scheduler import Action, QueueEntry, RunQueues, decide
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import TrialState
 
@@ -41,7 +41,7 @@ def gpu(uuid: str, health: Health = "Healthy", use: float = 0.0) -> Gpu:
 
 
 def test_one_device_a_gpu() -> None:
-    said = whole([gpu("A"), gpu("B", "Unhealthy"), gpu("C", "Unknown")])
+    said = whole_gpu_devices([gpu("A"), gpu("B", "Unhealthy"), gpu("C", "Unknown")])
     assert [(one.id, one.healthy) for one in said] == [
         ("A::exclusive", True),
         ("B::exclusive", False),
@@ -96,8 +96,8 @@ def test_several_gpus_and_those_that_must_be_among_them() -> None:
     )
 
 
-FRESH, MINE = Reservation("A", NOW - 1.0), Reservation("A", NOW - 1.0, POD, "u")
-AT_WORK, OVER = {POD: UrgentPod("u", False)}, {POD: UrgentPod("u", True)}
+FRESH, MINE = ExclusiveAllocation("A", NOW - 1.0), ExclusiveAllocation("A", NOW - 1.0, POD, "u")
+AT_WORK, OVER = {POD: NodePod("u", False)}, {POD: NodePod("u", True)}
 LIST = {"A": POD}
 LIFE = {
     "just allocated: nobody is listed yet": (FRESH, {}, {}, (), FRESH),
@@ -110,18 +110,18 @@ LIFE = {
     "over for the API, and at work": (MINE, LIST, OVER, ("u",), MINE),
     "forgotten by a new kubelet, and at work": (MINE, {}, {}, ("u",), MINE),
     "deleted, and ended": (MINE, {}, {}, (), None),
-    "another pod of that name": (MINE, LIST, {POD: UrgentPod("v", False)}, (), replace(MINE, uid="v")),
-    "gone over to another pod": (MINE, {"A": ("prod", "other")}, {}, (), Reservation("A", MINE.at, ("prod", "other"), "")),
+    "another pod of that name": (MINE, LIST, {POD: NodePod("v", False)}, (), replace(MINE, uid="v")),
+    "gone over to another pod": (MINE, {"A": ("prod", "other")}, {}, (), ExclusiveAllocation("A", MINE.at, ("prod", "other"), "")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("before", "listed", "pods", "alive", "after"), LIFE.values(), ids=LIFE.keys())
 def test_how_long_a_gpu_stays_reserved(
-    before: Reservation | None,
+    before: ExclusiveAllocation | None,
     listed: dict[str, tuple[str, str]],
-    pods: dict[tuple[str, str], UrgentPod],
+    pods: dict[tuple[str, str], NodePod],
     alive: tuple[str, ...],
-    after: Reservation | None,
+    after: ExclusiveAllocation | None,
 ) -> None:
     held = {} if before is None else {"A": before}
     assert advance(held, listed, pods, alive, NOW) == ({} if after is None else {"A": after})
@@ -142,9 +142,9 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize(("taken", "trials", "code"), WAITS.values(), ids=WAITS.keys())
-def test_what_the_pod_waits_for(taken: str, trials: list[LocalTrial], code: str | None) -> None:
-    trouble = blocked(["A"], taken, trials, released=False)
+@pytest.mark.parametrize(("exclusive_pods", "trials", "code"), WAITS.values(), ids=WAITS.keys())
+def test_what_the_pod_waits_for(exclusive_pods: str, trials: list[LocalTrial], code: str | None) -> None:
+    trouble = blocked(["A"], exclusive_pods, trials, released=False)
     assert (trouble and trouble[0]) == code
 
 
@@ -154,7 +154,7 @@ def test_a_released_node_suspends_nothing() -> None:
     assert trouble[0] == "Released"
 
 
-def said(steps: tuple[Step, ...]) -> set[str]:
+def said(steps: tuple[Action, ...]) -> set[str]:
     return {f"{type(step).__name__.lower()} {step.trial.key.name} {step.reason}" for step in steps}
 
 
@@ -164,7 +164,7 @@ RULES = {
     "the other GPUs go on": ([trial("a", OFF), trial("b", OFF, "B")], {"wait a ExclusivePod", "resume b Ranked"}),
     "one that is starting is left to start": ([trial("a", STARTING)], set()),
     "what cannot be suspended works on": ([trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
-    "half-stopped by a dead agent": ([trial("a", RUNNING, torn=True)], {"suspend a ExclusivePod"}),
+    "half-stopped by a dead agent": ([trial("a", RUNNING, partly_suspended=True)], {"suspend a ExclusivePod"}),
     "one that was told to end does so": ([trial("a", RUNNING, deleting=True, deadline=90.0)], set()),
     "a frozen one waits for its last call": ([trial("a", OFF, deleting=True, deadline=90.0)], set()),
     "not with memory that was moved off": ([trial("a", OFF, deleting=True, deadline=12.0, moved_off=True)], {"wait a ExclusivePod"}),
@@ -174,17 +174,17 @@ RULES = {
 
 @pytest.mark.parametrize(("trials", "expected"), RULES.values(), ids=RULES.keys())
 def test_the_arbiter_on_a_gpu_that_is_taken(trials: list[LocalTrial], expected: set[str]) -> None:
-    entries = {uuid: tuple(Entry(one.key, "Ranked") for one in trials if uuid in one.gpus) for uuid in "AB"}
-    assert said(decide(Orders(1, entries, taken={"A": "prod/urgent"}), trials, 10.0)) == expected
+    entries = {uuid: tuple(QueueEntry(one.key, "Ranked") for one in trials if uuid in one.gpus) for uuid in "AB"}
+    assert said(decide(RunQueues(1, entries, exclusive_pods={"A": "prod/urgent"}), trials, 10.0)) == expected
 
 
 def test_without_the_urgent_pod_they_go_on_in_their_order() -> None:
     trials = [trial("a", OFF), trial("b", OFF)]
-    orders = Orders(1, {"A": tuple(Entry(one.key, "Ranked") for one in trials)})
-    assert said(decide(orders, trials, 10.0)) == {"resume a Ranked", "wait b GPUInUse"}
+    run_queues = RunQueues(1, {"A": tuple(QueueEntry(one.key, "Ranked") for one in trials)})
+    assert said(decide(run_queues, trials, 10.0)) == {"resume a Ranked", "wait b GPUInUse"}
 
 
 def test_a_released_node_thaws_beside_the_urgent_pod() -> None:
     """Nothing stays frozen when Podium goes."""
-    orders = Orders(1, {}, released=True, taken={"A": "prod/urgent"})
-    assert said(decide(orders, [trial("a", OFF)], 10.0)) == {"resume a Released"}
+    run_queues = RunQueues(1, {}, released=True, exclusive_pods={"A": "prod/urgent"})
+    assert said(decide(run_queues, [trial("a", OFF)], 10.0)) == {"resume a Released"}

@@ -32,7 +32,7 @@ def play(
     return world
 
 
-def settled(world: World, *order: str) -> None:
+def finished_gpu_seconds(world: World, *order: str) -> None:
     """The first that is alive works, and every other that was let in is frozen, whole."""
     alive = [world.trials[name] for name in order if not world.trials[name].ended]
     assert alive[0].standing() == {"THAWED"}, "the first does not work, whole"
@@ -41,9 +41,9 @@ def settled(world: World, *order: str) -> None:
 
 
 def hand_over(world: World, number: int) -> None:
-    orders = {0: "abc", 8: "bac", 16: "cba", 24: "abc"}
-    if number in orders:
-        world.command(*orders[number])
+    run_queues = {0: "abc", 8: "bac", 16: "cba", 24: "abc"}
+    if number in run_queues:
+        world.command(*run_queues[number])
     world.show()
 
 
@@ -78,7 +78,7 @@ def test_killed_at_each_act_of_three_hand_overs(tmp_path: Path, first: int) -> N
         world = play(folder, trials(), hand_over, {first, first + gap}, 45)
         assert world.deaths >= 1
         assert world.acts >= HAND_OVER_ACTS
-        settled(world, *"abc")
+        finished_gpu_seconds(world, *"abc")
         assert all(one.let_in for one in world.trials.values())
 
 
@@ -89,7 +89,7 @@ def test_killed_at_each_act_of_a_deletion(tmp_path: Path, kill: int, grace: floa
     world = play(tmp_path, trials(), delete_the_frozen(grace), {kill}, 40)
     assert world.deaths == 1
     assert world.trials["a"].heard, "it was left to SIGKILL, frozen"
-    settled(world, *"bac")
+    finished_gpu_seconds(world, *"bac")
 
 
 @pytest.mark.parametrize("kill", [None, *range(6, RELEASE_ACTS + 1)])
@@ -98,10 +98,10 @@ def test_after_a_release_all_are_frozen_before_another_is_let_in(tmp_path: Path,
     at_work: list[set[str]] = []
 
     def script(world: World, number: int) -> None:
-        orders = {0: "abc", 8: "bac", 16: "bac", 24: "cab"}
-        if number in orders:
+        run_queues = {0: "abc", 8: "bac", 16: "bac", 24: "cab"}
+        if number in run_queues:
             world.released = number == 16
-            world.command(*orders[number])
+            world.command(*run_queues[number])
         if number == 23:
             at_work.append({one.name for one in world.trials.values() if one.works})
         world.show()
@@ -110,7 +110,7 @@ def test_after_a_release_all_are_frozen_before_another_is_let_in(tmp_path: Path,
     assert at_work == [{"a", "b"}]
     assert world.trials["c"].let_in
     assert (world.acts, world.deaths) == (RELEASE_ACTS, 0) if kill is None else world.deaths == 1
-    settled(world, *"cab")
+    finished_gpu_seconds(world, *"cab")
 
 
 @pytest.mark.parametrize("state", ["Gated", "Starting", "Suspending", "Resuming", "Running"])
@@ -118,7 +118,7 @@ def test_after_a_release_all_are_frozen_before_another_is_let_in(tmp_path: Path,
 @pytest.mark.parametrize("stale", [0, 2])
 def test_deleted_in_each_state(tmp_path: Path, state: str, grace: float, stale: int) -> None:
     """At the very turn in which it is let in, suspended or resumed; the agent may hear of it two turns later."""
-    orders = {"Gated": "bca", "Starting": "abc", "Suspending": "bac", "Resuming": "abc", "Running": "abc"}
+    run_queues = {"Gated": "bca", "Starting": "abc", "Suspending": "bac", "Resuming": "abc", "Running": "abc"}
     begin = {"Gated": 9, "Starting": 0, "Suspending": 9, "Resuming": 18, "Running": 5}[state]
 
     def script(world: World, number: int) -> None:
@@ -127,7 +127,7 @@ def test_deleted_in_each_state(tmp_path: Path, state: str, grace: float, stale: 
         if number == 9 and state == "Resuming":
             world.command(*"bac")
         if number == begin:
-            world.command(*orders[state])
+            world.command(*run_queues[state])
             world.show()
             world.delete("a", grace)
         if not begin <= number < begin + stale:
@@ -135,7 +135,7 @@ def test_deleted_in_each_state(tmp_path: Path, state: str, grace: float, stale: 
 
     world = play(tmp_path, trials(), script, set(), 45)
     assert world.trials["a"].heard
-    settled(world, *orders[state])
+    finished_gpu_seconds(world, *run_queues[state])
 
 
 EXAMPLES = int(os.environ.get("PODIUM_MODEL_EXAMPLES", "60"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.lost_work import CompletionMarker, GateReport
 from podium_agent.schedule.gate import Gates
 
 POD = "5f0a4d0e-0000-4000-8000-000000000001"
@@ -82,12 +82,12 @@ def test_strangers_get_nothing(tmp_path: Path, cgroup: str, hello: bytes, answer
     ("hello", "said"),
     [
         (b"gate\n", None),
-        (b'gate {"checkpoint": null}\n', Said(None)),
-        (b'gate {"checkpoint": {"step": 3}}\n', Said(Mark(3.0))),
-        (b'gate {"checkpoint": ' + b"9" * 4096 + b"}\n", Said(None)),
+        (b'gate {"checkpoint": null}\n', GateReport(None)),
+        (b'gate {"checkpoint": {"step": 3}}\n', GateReport(CompletionMarker(3.0))),
+        (b'gate {"checkpoint": ' + b"9" * 4096 + b"}\n", GateReport(None)),
     ],
 )
-def test_what_a_gate_says_of_its_saves(tmp_path: Path, hello: bytes, said: Said | None) -> None:
+def test_what_a_gate_says_of_its_saves(tmp_path: Path, hello: bytes, said: GateReport | None) -> None:
     proc = proc_with(tmp_path / "proc", f"0::/kubepods/pod{POD}/{'ab' * 32}\n")
 
     async def talk() -> None:
@@ -97,11 +97,11 @@ def test_what_a_gate_says_of_its_saves(tmp_path: Path, hello: bytes, said: Said 
             reader, writer = await asyncio.open_unix_connection(str(tmp_path / "agent.sock"))
             writer.write(hello)
             await asyncio.wait_for(changed.wait(), 300)
-            assert gates.said(POD) == said
+            assert gates.gate_report(POD) == said
             gates.open(POD)
             assert (await lines_until(reader, "go"))[-1] == "go"
             writer.close()
             gates.forget(frozenset())
-            assert gates.said(POD) is None
+            assert gates.gate_report(POD) is None
 
     asyncio.run(talk())

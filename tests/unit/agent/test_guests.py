@@ -16,7 +16,7 @@ from podium_agent.deviceplugin.packing import pack
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.servicer import Servicer
 from podium_agent.observe.gpu_health import Gpu, Reading, Sample
-from podium_agent.observe.other_pods import Guest, Guests
+from podium_agent.observe.other_pods import LocalOtherPod, OtherPods
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.report.node_status import build, decisive
@@ -127,12 +127,12 @@ def pods() -> Pods:
 
 
 @pytest.fixture
-def guests(tmp_path: Path, pods: Pods) -> Guests:
-    return Guests(Machine(tmp_path).settings(), cast("WatchCache[Any]", pods))
+def other_pods(tmp_path: Path, pods: Pods) -> OtherPods:
+    return OtherPods(Machine(tmp_path).settings(), cast("WatchCache[Any]", pods))
 
 
 def test_it_asks_for_the_first_seen_that_has_less_than_it_wants(
-    guests: Guests, pods: Pods, monkeypatch: pytest.MonkeyPatch
+    other_pods: OtherPods, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
         kubelet = Kubelet(monkeypatch)
@@ -141,41 +141,41 @@ def test_it_asks_for_the_first_seen_that_has_less_than_it_wants(
         pods.put("a", pod("a", 1))
         pods.put("pair", pod("pair", 2, memory=7))
         pods.put("none", pod("none", 0))
-        assert await guests.asker(1) == NEED
+        assert await other_pods.asker(1) == NEED
         kubelet.has["lab", "z"] = frozenset(["A::0"])
-        assert await guests.asker(1) == PodNeed(1)
-        assert await guests.asker(2) == PodNeed(2, memory=7, packed=True)
+        assert await other_pods.asker(1) == PodNeed(1)
+        assert await other_pods.asker(2) == PodNeed(2, memory=7, packed=True)
         pods.put("a", pod("a", 1, phase="Failed"))
         kubelet.has["lab", "pair"] = frozenset(["A::1"])  # its first container has one
-        assert await guests.asker(1) == PodNeed(2, memory=7, packed=True)
+        assert await other_pods.asker(1) == PodNeed(2, memory=7, packed=True)
         kubelet.has["lab", "pair"] = frozenset(["A::1", "B::1"])
-        asking = asyncio.ensure_future(guests.asker(1))
+        asking = asyncio.ensure_future(other_pods.asker(1))
         kubelet.asked.clear()
         await kubelet.asked.wait()
         pods.put("late", pod("late", 1, memory=30))  # the kubelet was ahead of our watch
         assert await asking == NEED
         kubelet.there = False
-        assert await guests.asker(1) is None
+        assert await other_pods.asker(1) is None
 
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_guests_are_known_by_the_kubelet_and_forgotten_with_their_end(
-    guests: Guests, pods: Pods, monkeypatch: pytest.MonkeyPatch
+    other_pods: OtherPods, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
         kubelet, told = Kubelet(monkeypatch), asyncio.Event()
-        guests.subscribe(told.set)
-        run = asyncio.ensure_future(guests.run())
+        other_pods.subscribe(told.set)
+        run = asyncio.ensure_future(other_pods.run())
         pods.put("t", pod("t", 1, trial=True))
         pods.put("a", pod("a", 1, memory=30))
         kubelet.has = {("lab", "t"): frozenset(["A::0"]), ("lab", "a"): frozenset(["B::1"])}
         await told.wait()
-        assert guests.all() == (Guest(("lab", "a"), "uid-a", NEED, ("B",)),)
+        assert other_pods.all() == (LocalOtherPod(("lab", "a"), "uid-a", NEED, ("B",)),)
         told.clear()
         pods.put("a", pod("a", 1, memory=30, phase="Succeeded"))
         assert told.is_set()
-        assert guests.all() == ()
+        assert other_pods.all() == ()
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
 
@@ -186,7 +186,7 @@ def test_guests_are_told_at_once_and_count_in_the_extenders_reading() -> None:
     gpus = tuple(Gpu(Sample(uuid, i, memory_total=80), 0.0, "Healthy") for i, uuid in enumerate("AB"))
     how: Any = (1, lambda _: 1, lambda _: 0.0, 4, ("freeze",), "0", 1.0, {})
     before = build(Reading(1.0, "570", gpus), (), *how)
-    status = build(Reading(1.0, "570", gpus), (), *how, guests=[Guest(("lab", "a"), "u", NEED, ("B",))])
+    status = build(Reading(1.0, "570", gpus), (), *how, other_pods=[LocalOtherPod(("lab", "a"), "u", NEED, ("B",))])
     assert decisive(before) != decisive(status)
     assert [gpu.other_pods for gpu in status.gpus] == [
         [],

@@ -12,7 +12,7 @@ import pytest
 from agent_builders import key
 
 from podium_agent.observe.trials import Gate, LocalTrial, Work
-from podium_agent.schedule.local_scheduler import Entry, Grant, Orders, Resume, Suspend, decide
+from podium_agent.schedule.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, decide
 from podium_agent.schedule.memory_ledger import Footprint, shortfall, shortfall_alone
 from podium_core.schema.gpunode import TrialState
 
@@ -30,7 +30,7 @@ class Node:
 
     chance: np.random.Generator
     trials: dict[str, LocalTrial]
-    orders: Orders = field(default_factory=Orders)
+    run_queues: RunQueues = field(default_factory=RunQueues)
     stranger: dict[str, int] = field(default_factory=lambda: {"A": 0, "B": 0})
     kept: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
@@ -53,7 +53,7 @@ class Node:
         held = [self.footprint(trial).held for trial in self.trials.values()]
         return {gpu: TOTAL - taken - sum(one.get(gpu, 0) for one in held) for gpu, taken in self.stranger.items()}
 
-    def short(self, trial: LocalTrial, alone: bool) -> str:
+    def memory_shortage(self, trial: LocalTrial, alone: bool) -> str:
         if trial.pod in self.kept:
             return ""
         others = [self.footprint(one) for one in self.trials.values() if one.pod != trial.pod]
@@ -63,10 +63,10 @@ class Node:
     def turn(self, fails: float = 0.0) -> bool:
         """One decision and what it leads to; False: nothing is left to be done."""
         for name, trial in self.trials.items():
-            if trial.short:
-                self.trials[name] = replace(trial, short=self.short(trial, alone=True))
+            if trial.memory_shortage:
+                self.trials[name] = replace(trial, memory_shortage=self.memory_shortage(trial, alone=True))
         moved = False
-        for step in decide(self.orders, list(self.trials.values()), now=0.0):
+        for step in decide(self.run_queues, list(self.trials.values()), now=0.0):
             trial = self.trials[step.trial.pod]
             if isinstance(step, Suspend):
                 moved = True
@@ -75,12 +75,12 @@ class Node:
                     self.failed.add(trial.pod)
                 if trial.pod in self.failed:
                     self.kept.add(trial.pod)
-            elif isinstance(step, Grant | Resume):
+            elif isinstance(step, Admit | Resume):
                 moved = True
-                short = self.short(trial, alone=False)
+                memory_shortage = self.memory_shortage(trial, alone=False)
                 self.kept.discard(trial.pod)
-                state = trial.state if short else RUNNING
-                self.trials[trial.pod] = replace(trial, state=state, short=short, work=Work.THAWED)
+                state = trial.state if memory_shortage else RUNNING
+                self.trials[trial.pod] = replace(trial, state=state, memory_shortage=memory_shortage, work=Work.THAWED)
             self.check()
         return moved
 
@@ -113,8 +113,8 @@ class Node:
         sequence = [str(name) for name in self.chance.permutation(sorted(self.trials))]
         leaders = self.wanted(sequence)
         places = [n for n in sequence if n in leaders] + [n for n in sequence if n not in leaders]
-        gpus = {g: tuple(Entry(key(n)) for n in places if g in self.trials[n].gpus) for g in self.stranger}
-        self.orders = Orders(self.orders.epoch + 1, gpus)
+        gpus = {g: tuple(QueueEntry(key(n)) for n in places if g in self.trials[n].gpus) for g in self.stranger}
+        self.run_queues = RunQueues(self.run_queues.epoch + 1, gpus)
         return places
 
 
@@ -148,7 +148,7 @@ def test_somebody_works_whatever_stays_on_a_gpu(seed: int) -> None:
         here.stranger[gpu] = int(here.chance.integers(0, room + 1)) if here.chance.random() < 0.5 else 0
         here.command()
         here.settle(fails=0.01)
-        could = [name for name, one in here.trials.items() if not here.short(one, alone=True)]
+        could = [name for name, one in here.trials.items() if not here.memory_shortage(one, alone=True)]
         assert here.at_work() or not could, "all wait, and somebody could work"
     here.stranger = {"A": 0, "B": 0}
     left = set(here.trials)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.observe.prestop_hooks import hook_waits
+from podium_agent.observe.prestop_hooks import prestop_hook_pending
 
 INIT = ("/usr/sbin/runc", "init")
 EXEC = ("/usr/sbin/runc", "--root", "/run/runc", "exec", "--process", "/tmp/runc-process7", "--detach", "c1")
@@ -46,11 +46,11 @@ def test_a_hook_is_known(
     if described is not None:
         (tmp_path / "10" / "root" / "tmp" / "runc-process7").write_text(json.dumps({"args": described, "cwd": "/"}))
     (tmp_path / "cgroup.procs").write_text("11\n")
-    assert hook_waits(tmp_path, Freezer(tmp_path, unified=False)) is expected
+    assert prestop_hook_pending(tmp_path, Freezer(tmp_path, unified=False)) is expected
 
 
 def test_a_process_of_the_tenant_that_calls_itself_runc_is_none(tmp_path: Path) -> None:
     process(tmp_path, 10, ("runc", "exec", "--process", "/tmp/mine"), 9)
     process(tmp_path, 11, INIT, 10)
     (tmp_path / "cgroup.procs").write_text("10\n11\n")
-    assert not hook_waits(tmp_path, Freezer(tmp_path, unified=False))
+    assert not prestop_hook_pending(tmp_path, Freezer(tmp_path, unified=False))

@@ -21,11 +21,11 @@ from podium_agent.observe.pod_resources import KubeletAwayError, PodName
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.observe.trials import Gate, LocalTrial
 from podium_agent.report.node_status import build
-from podium_agent.reservations.controller import Leases, parse_placeholder
-from podium_agent.reservations.reserved_gpus import Placeholder, announced, evacuated, leased_gpus
+from podium_agent.reservations.controller import GpuReservations, parse_reservation_pod
+from podium_agent.reservations.reserved_gpus import ReservationPod, advertised, gpus_of_reservations, is_evacuated
 from podium_agent.schedule.exclusive_allocations import parse_pod
-from podium_agent.schedule.exclusive_gpus import UrgentPod
-from podium_agent.schedule.local_scheduler import Entry, Orders, decide
+from podium_agent.schedule.exclusive_gpus import NodePod
+from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
@@ -46,28 +46,32 @@ def trial(state: TrialState, gpu: str = "A", method: str = "cuda-checkpoint") ->
 
 
 STATES = {
-    "the kubelet has not named its GPU": ({}, Placeholder(NAME, "u"), {}),
-    "named": ({NAME: {"A"}}, Placeholder(NAME, "u"), {"A": ReservationState.HELD}),
-    "told to end": ({NAME: {"A"}}, Placeholder(NAME, "u", leaving=True), {"A": ReservationState.LEAVING}),
-    "over": ({NAME: {"A"}}, Placeholder(NAME, "u", over=True), {"A": ReservationState.ENDED}),
-    "another pod's GPU": ({("lab", "train"): {"B"}, NAME: {"A"}}, Placeholder(NAME, "u"), {"A": ReservationState.HELD}),
+    "the kubelet has not named its GPU": ({}, ReservationPod(NAME, "u"), {}),
+    "named": ({NAME: {"A"}}, ReservationPod(NAME, "u"), {"A": ReservationState.HELD}),
+    "told to end": ({NAME: {"A"}}, ReservationPod(NAME, "u", terminating=True), {"A": ReservationState.LEAVING}),
+    "over": ({NAME: {"A"}}, ReservationPod(NAME, "u", over=True), {"A": ReservationState.ENDED}),
+    "a GPU of another pod": (
+        {("lab", "train"): {"B"}, NAME: {"A"}},
+        ReservationPod(NAME, "u"),
+        {"A": ReservationState.HELD},
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("listed", "placeholder", "expected"), STATES.values(), ids=STATES.keys())
 def test_the_state_of_a_gpu(
-    listed: Mapping[PodName, Collection[str]], placeholder: Placeholder, expected: Mapping[str, ReservationState]
+    listed: Mapping[PodName, Collection[str]], placeholder: ReservationPod, expected: Mapping[str, ReservationState]
 ) -> None:
-    assert {uuid: one.state for uuid, one in leased_gpus(listed, [placeholder]).items()} == expected
+    assert {uuid: one.state for uuid, one in gpus_of_reservations(listed, [placeholder]).items()} == expected
 
 
 def test_shares_of_leased_gpus_are_announced_and_those_that_pods_still_have() -> None:
-    assert [one.id for one in announced(GPUS, 2, {"A"}, {"A::0", "B::1"})] == ["A::0", "A::1", "B::1"]
-    assert announced(GPUS, 2, (), ()) == ()
+    assert [one.id for one in advertised(GPUS, 2, {"A"}, {"A::0", "B::1"})] == ["A::0", "A::1", "B::1"]
+    assert advertised(GPUS, 2, (), ()) == ()
 
 
 @pytest.mark.parametrize(
-    ("leased", "trials", "released", "expected"),
+    ("reserved", "trials", "released", "expected"),
     [
         ((), [trial(OFF)], False, True),
         ((), [trial(GATED)], False, True),
@@ -78,9 +82,9 @@ def test_shares_of_leased_gpus_are_announced_and_those_that_pods_still_have() ->
     ],
 )
 def test_when_the_gpu_may_be_given_up(
-    leased: tuple[str, ...], trials: list[LocalTrial], released: bool, expected: bool
+    reserved: tuple[str, ...], trials: list[LocalTrial], released: bool, expected: bool
 ) -> None:
-    assert evacuated("A", leased, trials, released=released) is expected
+    assert is_evacuated("A", reserved, trials, released=released) is expected
 
 
 RULES = [
@@ -91,19 +95,19 @@ RULES = [
     (OFF, "cuda-checkpoint", (), {"wait ReservationEnded"}),
     (OFF, "cuda-checkpoint", ("A",), {"resume Ranked"}),
     (GATED, "cuda-checkpoint", ("B",), {"wait ReservationEnded"}),
-    (GATED, "cuda-checkpoint", ("A", "B"), {"grant Ranked"}),
+    (GATED, "cuda-checkpoint", ("A", "B"), {"admit Ranked"}),
 ]
 
 
-@pytest.mark.parametrize(("state", "method", "leased", "expected"), RULES)
-def test_the_arbiter(state: TrialState, method: str, leased: tuple[str, ...] | None, expected: set[str]) -> None:
-    orders = Orders(1, {"A": (Entry(key(), "Ranked"),)}, leased=leased)
-    steps = decide(orders, [trial(state, method=method)], 10.0)
+@pytest.mark.parametrize(("state", "method", "reserved", "expected"), RULES)
+def test_the_arbiter(state: TrialState, method: str, reserved: tuple[str, ...] | None, expected: set[str]) -> None:
+    run_queues = RunQueues(1, {"A": (QueueEntry(key(), "Ranked"),)}, reserved=reserved)
+    steps = decide(run_queues, [trial(state, method=method)], 10.0)
     assert {f"{type(step).__name__.lower()} {step.reason}" for step in steps} == expected
 
 
 @pytest.mark.parametrize(
-    ("leased", "moved_off", "expected"),
+    ("reserved", "moved_off", "expected"),
     [
         ((), True, {"wait ReservationEnded"}),
         (("A",), True, {"resume FinalCheckpoint"}),
@@ -111,10 +115,10 @@ def test_the_arbiter(state: TrialState, method: str, leased: tuple[str, ...] | N
     ],
 )
 def test_a_last_call_takes_no_memory_of_a_strangers_gpu(
-    leased: tuple[str, ...], moved_off: bool, expected: set[str]
+    reserved: tuple[str, ...], moved_off: bool, expected: set[str]
 ) -> None:
     ending = replace(trial(OFF), deleting=True, deadline=12.0, moved_off=moved_off)
-    steps = decide(Orders(1, {"A": (Entry(key(), "Ranked"),)}, leased=leased), [ending], 10.0)
+    steps = decide(RunQueues(1, {"A": (QueueEntry(key(), "Ranked"),)}, reserved=reserved), [ending], 10.0)
     assert {f"{type(step).__name__.lower()} {step.reason}" for step in steps} == expected
 
 
@@ -138,13 +142,13 @@ class Desk:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.machine = Machine(folder)
         self.listed: Mapping[PodName, frozenset[str]] | None = {}
-        self.given: Mapping[PodName, frozenset[str]] = {}
-        self.pods = WatchCache(cast(Api, None), PODS, parse_placeholder)
-        self.everyone = WatchCache(cast(Api, None), PODS, parse_pod)
+        self.allocated: Mapping[PodName, frozenset[str]] = {}
+        self.pods = WatchCache(cast(Api, None), PODS, parse_reservation_pod)
+        self.all_pods = WatchCache(cast(Api, None), PODS, parse_pod)
         patch.setattr(podium_agent.reservations.controller, "devices_of_pods", self._ask)
-        self.leases = Leases(self.machine.settings(gpu_mode="reservations"), self.pods, self.everyone)
+        self.reservations = GpuReservations(self.machine.settings(gpu_mode="reservations"), self.pods, self.all_pods)
         self.news = 0
-        self.leases.subscribe(self._hear)
+        self.reservations.subscribe(self._hear)
 
     def _hear(self) -> None:
         self.news += 1
@@ -152,22 +156,22 @@ class Desk:
     async def _ask(self, *_: Any) -> tuple[Mapping[PodName, frozenset[str]], ...]:
         if self.listed is None:
             raise KubeletAwayError("away")
-        return self.listed, self.given
+        return self.listed, self.allocated
 
     def hear(self, **meta: str) -> None:
         about = {"namespace": NAME[0], "name": NAME[1], "uid": "u", **meta}
         status = {"phase": "Running", "containerStatuses": [{"containerID": f"containerd://{'c' * 64}"}]}
-        self.pods._items = {NAME: parse_placeholder({"metadata": about, "status": status})}
+        self.pods._items = {NAME: parse_reservation_pod({"metadata": about, "status": status})}
 
     def lives(self, **uids: str) -> None:
         """Pods of the namespace by name, as the API shows them; `over`: it has ended."""
-        self.everyone._items = {
-            ("lab", name.replace("_", "-")): UrgentPod(uid, ended=uid == "over") for name, uid in uids.items()
+        self.all_pods._items = {
+            ("lab", name.replace("_", "-")): NodePod(uid, ended=uid == "over") for name, uid in uids.items()
         }
 
     def look(self) -> Mapping[str, str]:
-        asyncio.run(self.leases.look())
-        return self.leases.held
+        asyncio.run(self.reservations.refresh())
+        return self.reservations.held
 
 
 @pytest.fixture
@@ -177,10 +181,10 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 def test_held_from_the_kubelets_word_until_it_is_told_to_end(desk: Desk) -> None:
     desk.listed = None
-    assert (desk.look(), desk.leases.known.is_set()) == ({}, False)
+    assert (desk.look(), desk.reservations.known.is_set()) == ({}, False)
     desk.listed = {}
     desk.hear()
-    assert (desk.look(), desk.leases.known.is_set(), desk.news) == ({}, True, 1)
+    assert (desk.look(), desk.reservations.known.is_set(), desk.news) == ({}, True, 1)
     desk.listed = {NAME: frozenset({"A"})}
     assert (desk.look(), desk.news) == ({"A": "lab/podium-reservation-0"}, 2)
     desk.look()
@@ -192,16 +196,18 @@ def test_held_from_the_kubelets_word_until_it_is_told_to_end(desk: Desk) -> None
 
 
 def test_a_kubelet_that_has_just_started_takes_nothing_away(desk: Desk) -> None:
-    desk.listed, desk.given = {NAME: frozenset({"A"})}, {("lab", "t-0"): frozenset({"A::1"})}
+    desk.listed, desk.allocated = {NAME: frozenset({"A"})}, {("lab", "t-0"): frozenset({"A::1"})}
     desk.hear()
     desk.lives(podium_reservation_0="u", t_0="t")
-    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-reservation-0"}, {"A::1"}, 1)
-    desk.listed, desk.given = {}, {}
-    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-reservation-0"}, {"A::1"}, 1)
+    assert (desk.look(), desk.reservations.allocated, desk.news) == ({"A": "lab/podium-reservation-0"}, {"A::1"}, 1)
+    desk.listed, desk.allocated = {}, {}
+    assert (desk.look(), desk.reservations.allocated, desk.news) == ({"A": "lab/podium-reservation-0"}, {"A::1"}, 1)
     desk.lives(podium_reservation_0="u", t_0="over")
-    assert (desk.look(), desk.leases.given) == ({"A": "lab/podium-reservation-0"}, frozenset()), "nothing is left of it"
+    assert (desk.look(), desk.reservations.allocated) == ({"A": "lab/podium-reservation-0"}, frozenset()), (
+        "nothing is left of it"
+    )
     desk.lives(podium_reservation_0="another", t_0="t")
-    assert (desk.look(), desk.leases.given) == ({}, frozenset()), "another pod of that name has nothing yet"
+    assert (desk.look(), desk.reservations.allocated) == ({}, frozenset()), "another pod of that name has nothing yet"
 
 
 def test_the_placeholder_is_ended_once_its_gpu_is_empty(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,20 +218,20 @@ def test_the_placeholder_is_ended_once_its_gpu_is_empty(desk: Desk, monkeypatch:
     desk.listed = {NAME: frozenset({"A"})}
     desk.hear(deletionTimestamp="2026-11-22T00:00:00Z")
     desk.look()
-    desk.leases.heed(View(Orders(), (trial(RUNNING),), leased={}))
-    desk.leases.heed(View(Orders(), (trial(OFF),), leased={"A": "lab/podium-reservation-0"}))
+    desk.reservations.on_view(View(RunQueues(), (trial(RUNNING),), reserved={}))
+    desk.reservations.on_view(View(RunQueues(), (trial(OFF),), reserved={"A": "lab/podium-reservation-0"}))
     assert killed == []
-    desk.leases.heed(View(Orders(), (trial(OFF),), leased={}))
-    desk.leases.heed(View(Orders(), (trial(OFF),), leased={}))
+    desk.reservations.on_view(View(RunQueues(), (trial(OFF),), reserved={}))
+    desk.reservations.on_view(View(RunQueues(), (trial(OFF),), reserved={}))
     assert killed == [(77, signal.SIGKILL)], "and not twice for one death"
 
 
 def test_the_plugin_waits_for_the_kubelet_and_refuses_what_is_lost(desk: Desk) -> None:
     telemetry = Telemetry(1.0, 1.0)
     telemetry.reading = Reading(1.0, "570", tuple(GPUS))
-    plugin = LeasedShares(desk.machine.settings(), telemetry, desk.leases)
+    plugin = LeasedShares(desk.machine.settings(), telemetry, desk.reservations)
     assert not plugin.ready
-    desk.listed, desk.given = {NAME: frozenset({"A"})}, {("lab", "t-0"): frozenset({"B::3"})}
+    desk.listed, desk.allocated = {NAME: frozenset({"A"})}, {("lab", "t-0"): frozenset({"B::3"})}
     desk.hear()
     desk.look()
     assert plugin.ready

@@ -19,7 +19,7 @@ def one(name: str = "a", gpus: str = "A", **facts: object) -> Footprint:
 
 
 @pytest.mark.parametrize(
-    ("claim", "others", "free", "short"),
+    ("claim", "others", "free", "memory_shortage"),
     [
         (one(declared=60), [], {"A": 100}, None),
         (one(declared=60), [], {"A": 59}, (60, 59, 0)),
@@ -38,10 +38,10 @@ def one(name: str = "a", gpus: str = "A", **facts: object) -> Footprint:
     ],
 )
 def test_who_may_come(
-    claim: Footprint, others: list[Footprint], free: dict[str, int], short: tuple[int, int, int] | None
+    claim: Footprint, others: list[Footprint], free: dict[str, int], memory_shortage: tuple[int, int, int] | None
 ) -> None:
     found = shortfall(claim, others, free)
-    assert (None if found is None else (found.needed, found.free, found.promised)) == short
+    assert (None if found is None else (found.needed, found.free, found.promised)) == memory_shortage
 
 
 def test_only_who_stays_is_in_the_way_for_good() -> None:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from podium_agent.report.lost_work import MOST_RECENT, Losses, Mark, Said, Save, count, further_back, going_on_from
-from podium_agent.report.usage_ledger import Account, Hold, saw, taken_over
+from podium_agent.report.lost_work import (
+    MAX_RECENT,
+    Checkpoint,
+    CompletionMarker,
+    GateReport,
+    LostWorkTotals,
+    add_repeated_work,
+    count,
+    resumed_checkpoint,
+)
+from podium_agent.report.usage_ledger import GpuAllocation, UsageLedger, begin_attempt, saw_marker
 
-SAVED = Save(10.0, at=50.0, path="step-10", node="far", gpu_seconds=40.0, attempt=0)
-SAME, NEWER = Mark(10.0, "step-10"), Mark(14.0, "step-14")
+SAVED = Checkpoint(10.0, at=50.0, path="step-10", node="far", gpu_seconds=40.0, attempt=0)
+SAME, NEWER = CompletionMarker(10.0, "step-10"), CompletionMarker(14.0, "step-14")
 
 
 @pytest.mark.parametrize(
@@ -16,19 +25,21 @@ SAME, NEWER = Mark(10.0, "step-10"), Mark(14.0, "step-14")
     [
         (None, None, None),
         (None, SAVED, SAVED),
-        (Said(SAME), SAVED, SAVED),
-        (Said(None), SAVED, None),
-        (Said(None), None, None),
+        (GateReport(SAME), SAVED, SAVED),
+        (GateReport(None), SAVED, None),
+        (GateReport(None), None, None),
         # 14 is four fifths of the way from 10 to 15, so its GPU-seconds are from 40 to 100
-        (Said(NEWER), SAVED, Save(14.0, 99.0, "step-14", "here", 88.0, 1)),
-        (Said(NEWER), None, Save(14.0, 99.0, "step-14", "here", 100.0 * 14 / 15, 1)),
+        (GateReport(NEWER), SAVED, Checkpoint(14.0, 99.0, "step-14", "here", 88.0, 1)),
+        (GateReport(NEWER), None, Checkpoint(14.0, 99.0, "step-14", "here", 100.0 * 14 / 15, 1)),
         # beyond what was printed, or before the save that was known: an older one was put back
-        (Said(Mark(20.0)), SAVED, Save(20.0, 99.0, ".", "here", 100.0, 1)),
-        (Said(Mark(5.0)), SAVED, Save(5.0, 99.0, ".", "here", 20.0, 1)),
+        (GateReport(CompletionMarker(20.0)), SAVED, Checkpoint(20.0, 99.0, ".", "here", 100.0, 1)),
+        (GateReport(CompletionMarker(5.0)), SAVED, Checkpoint(5.0, 99.0, ".", "here", 20.0, 1)),
     ],
 )
-def test_the_save_that_an_attempt_goes_on_from(said: Said | None, known: Save | None, save: Save | None) -> None:
-    assert going_on_from(said, known, "here", attempt=2, reached=15.0, spent=100.0, now=99.0) == save
+def test_the_save_that_an_attempt_goes_on_from(
+    said: GateReport | None, known: Checkpoint | None, save: Checkpoint | None
+) -> None:
+    assert resumed_checkpoint(said, known, "here", attempt=2, reached=15.0, spent=100.0, now=99.0) == save
 
 
 @pytest.mark.parametrize(
@@ -43,43 +54,48 @@ def test_the_save_that_an_attempt_goes_on_from(said: Said | None, known: Save | 
     ],
 )
 def test_what_is_lost(
-    save: Save | None, last_step: float | None, spent: float, steps: float, gpu_seconds: float
+    save: Checkpoint | None, last_step: float | None, spent: float, steps: float, gpu_seconds: float
 ) -> None:
-    losses = count(Losses(), save, 1, last_step, spent, now=99.0)
-    assert (losses.steps, losses.gpu_seconds, losses.count) == (steps, gpu_seconds, int(steps > 0))
-    assert [loss.steps for loss in losses.recent] == ([steps] if steps else []), "who lost no step has no entry"
+    lost_work = count(LostWorkTotals(), save, 1, last_step, spent, now=99.0)
+    assert (lost_work.steps, lost_work.gpu_seconds, lost_work.count) == (steps, gpu_seconds, int(steps > 0))
+    assert [loss.steps for loss in lost_work.recent] == ([steps] if steps else []), "who lost no step has no entry"
 
 
 def test_gpu_seconds_are_not_lost_twice() -> None:
     """The second attempt dies before it saves: what the first one had lost is not its loss."""
-    losses = count(Losses(), SAVED, 1, 15.0, 100.0, now=1.0)
-    losses = count(losses, SAVED, 2, 15.0, 130.0, now=2.0)
-    assert losses.gpu_seconds == 60.0 + 30.0
-    assert [loss.gpu_seconds for loss in losses.recent] == [60.0, 30.0]
+    lost_work = count(LostWorkTotals(), SAVED, 1, 15.0, 100.0, now=1.0)
+    lost_work = count(lost_work, SAVED, 2, 15.0, 130.0, now=2.0)
+    assert lost_work.gpu_seconds == 60.0 + 30.0
+    assert [loss.gpu_seconds for loss in lost_work.recent] == [60.0, 30.0]
 
 
 def test_only_the_last_ones_are_listed() -> None:
-    losses = Losses()
+    lost_work = LostWorkTotals()
     for attempt in range(1, 21):
-        losses = count(losses, None, attempt, 1.0, float(attempt), now=1.0)
-    assert (losses.count, losses.steps, len(losses.recent)) == (20, 20.0, MOST_RECENT)
-    assert losses.recent[-1].attempt == 20
+        lost_work = count(lost_work, None, attempt, 1.0, float(attempt), now=1.0)
+    assert (lost_work.count, lost_work.steps, len(lost_work.recent)) == (20, 20.0, MAX_RECENT)
+    assert lost_work.recent[-1].attempt == 20
 
 
 def test_a_hold_that_a_dead_node_never_ended_lasted_for_what_was_reported() -> None:
-    account = Account(holds=(Hold(("A", "B"), "far", 0.0, 10.0), Hold(("A", "B"), "far", 100.0)), settled=20.0)
-    after = taken_over(account, None, "here", 1, reached=4.0, spent=50.0, now=9000.0)
-    carried = taken_over(account, None, "here", 1, reached=4.0, spent=50.0, now=9000.0, carried=True)
-    assert (carried.holds, carried.losses) == (after.holds, account.losses), "its process goes on: nothing is lost"
-    assert after.holds[-1].end == 115.0
-    assert (after.gpu_seconds(9000.0), after.losses.gpu_seconds, after.losses.steps) == (50.0, 50.0, 4.0)
+    ledger = UsageLedger(
+        allocations=(GpuAllocation(("A", "B"), "far", 0.0, 10.0), GpuAllocation(("A", "B"), "far", 100.0)),
+        finished_gpu_seconds=20.0,
+    )
+    after = begin_attempt(ledger, None, "here", 1, reached=4.0, spent=50.0, now=9000.0)
+    carried = begin_attempt(ledger, None, "here", 1, reached=4.0, spent=50.0, now=9000.0, carried=True)
+    assert (carried.allocations, carried.lost_work) == (after.allocations, ledger.lost_work), (
+        "its process goes on: nothing is lost"
+    )
+    assert after.allocations[-1].end == 115.0
+    assert (after.gpu_seconds(9000.0), after.lost_work.gpu_seconds, after.lost_work.steps) == (50.0, 50.0, 4.0)
 
 
 def test_a_marker_that_is_known_changes_nothing() -> None:
-    account = saw(Account(settled=7.0), Mark(3.0), "n", 1, now=5.0)
-    assert account.saved == Save(3.0, 5.0, ".", "n", 7.0, 1)
-    assert saw(account, Mark(3.0), "m", 2, now=6.0) is account
-    again = saw(account, Mark(3.0, "other"), "m", 2, now=6.0).saved
+    ledger = saw_marker(UsageLedger(finished_gpu_seconds=7.0), CompletionMarker(3.0), "n", 1, now=5.0)
+    assert ledger.checkpoint == Checkpoint(3.0, 5.0, ".", "n", 7.0, 1)
+    assert saw_marker(ledger, CompletionMarker(3.0), "m", 2, now=6.0) is ledger
+    again = saw_marker(ledger, CompletionMarker(3.0, "other"), "m", 2, now=6.0).checkpoint
     assert again is not None
     assert (again.at, again.node) == (6.0, "m")
 
@@ -94,7 +110,7 @@ def test_a_marker_that_is_known_changes_nothing() -> None:
 def test_a_script_that_goes_on_from_an_older_save_than_the_newest(
     reached: float, expected: tuple[int, float, float, list[tuple[float, float]]]
 ) -> None:
-    losses = count(Losses(), SAVED, 1, reached, 100.0, now=1.0)
-    losses = further_back(losses, 1, SAVED.step, 5.0, now=2.0)
-    recent = [(loss.resumed_from, loss.steps) for loss in losses.recent]
-    assert (losses.count, losses.steps, pytest.approx(losses.gpu_seconds), recent) == expected
+    lost_work = count(LostWorkTotals(), SAVED, 1, reached, 100.0, now=1.0)
+    lost_work = add_repeated_work(lost_work, 1, SAVED.step, 5.0, now=2.0)
+    recent = [(loss.resumed_from, loss.steps) for loss in lost_work.recent]
+    assert (lost_work.count, lost_work.steps, pytest.approx(lost_work.gpu_seconds), recent) == expected

@@ -69,7 +69,7 @@ class Scene:
                 self.folder,
                 self.seconds,
             )
-            return await mover.depart(TRIAL, self.freezer, self.subject, HERE, THERE)
+            return await mover.set_container_checkpoint(TRIAL, self.freezer, self.subject, HERE, THERE)
 
     @property
     def state(self) -> str:
@@ -88,7 +88,7 @@ def scene(tmp_path: Path, certificates: Path) -> Scene:
 @pytest.mark.parametrize("suspended", [False, True], ids=["at work", "suspended"])
 def test_a_container_becomes_an_image_and_stands_still(scene: Scene, suspended: bool) -> None:
     scene.freezer.ask(suspended)
-    departed = asyncio.run(scene.depart())
+    departed = asyncio.run(scene.set_container_checkpoint())
 
     assert scene.kubelet.asked == ["/checkpoint/team/search-7-0/train?timeout=20 Bearer the-agents-own"]
     assert scene.state == "FROZEN"
@@ -147,7 +147,7 @@ def test_a_move_that_fails_changes_nothing(
     scene.freezer.ask(suspended)
 
     with pytest.raises(MoveError) as failed:
-        asyncio.run(scene.depart())
+        asyncio.run(scene.set_container_checkpoint())
     assert failed.value.code == code.strip()
     assert scene.state == ("FROZEN" if suspended else "THAWED")
     assert scene.archives == [OTHERS]
@@ -158,7 +158,7 @@ def test_a_move_that_is_cut_short_changes_nothing(scene: Scene) -> None:
     scene.kubelet.silent = True
 
     async def cut() -> None:
-        moving = asyncio.ensure_future(scene.depart())
+        moving = asyncio.ensure_future(scene.set_container_checkpoint())
         await scene.kubelet.written.wait()
         moving.cancel()
         await asyncio.gather(moving, return_exceptions=True)
@@ -173,14 +173,14 @@ def test_an_archive_that_came_after_its_time_is_removed_by_the_next_move(scene: 
     late.touch()
     scene.kubelet.status = 500
     with pytest.raises(MoveError):
-        asyncio.run(scene.depart())
+        asyncio.run(scene.set_container_checkpoint())
     assert scene.archives == [OTHERS]
 
 
 def test_nobody_there_is_asked_nothing(scene: Scene) -> None:
     (scene.freezer.path / "cgroup.procs").write_text("")
     with pytest.raises(MoveError, match="ContainerNotRunning"):
-        asyncio.run(scene.depart())
+        asyncio.run(scene.set_container_checkpoint())
     assert scene.kubelet.asked == []
 
 

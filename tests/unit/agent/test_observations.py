@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from podium_agent.observe.logs.cri import LogLine
 from podium_agent.observe.logs.tail import Batch, Position
-from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import curve_from, position_from, to_status
-from podium_agent.report.usage_ledger import Account
+from podium_agent.report.usage_ledger import UsageLedger
 from podium_core.curves.additional_metrics import Extreme, MetricSummary, from_status
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.line_readers import Reader, line_reader
@@ -94,11 +94,13 @@ def test_an_agent_that_dies_anywhere_changes_nothing(log: tuple[str, list[str]],
     lines, one = lines_of(texts), pod()
     status = TrialStatus()
     for until in [*sorted(deaths), len(lines)]:
-        book = Book(one, "n")
+        trial_record = TrialRecord(one, "n")
         position = position_from(status, one.uid, "train")
-        book.load(Account(), curve_from(status, position, None), position)
-        book.take(Batch(tuple(lines[position.offset : until]), Position("0.log", "f", until), False), reads(form), GRID)
-        written = json.dumps(to_status(book, Account(), "train", 0.0), allow_nan=False)
+        trial_record.load(UsageLedger(), curve_from(status, position, None), position)
+        trial_record.add_lines(
+            Batch(tuple(lines[position.offset : until]), Position("0.log", "f", until), False), reads(form), GRID
+        )
+        written = json.dumps(to_status(trial_record, UsageLedger(), "train", 0.0), allow_nan=False)
         status = TrialStatus.model_validate(json.loads(written))
     whole = extend(Curve(), lines, reads(form), GRID)
     assert repr(sorted(from_status(status.additional_metrics), key=repr)) == repr(
@@ -146,16 +148,16 @@ def test_nor_where_its_steps_are_announced() -> None:
     ],
 )
 def test_what_is_no_number_is_told_as_what_it_is(values: list[float], expected: dict[str, Any]) -> None:
-    book = Book(pod(), "n")
+    trial_record = TrialRecord(pod(), "n")
     texts = [json.dumps({"epoch": n, "loss": value}) for n, value in enumerate(values, start=1)]
-    book.load(Account(), Curve(), Position())
-    book.take(Batch(tuple(lines_of(texts)), Position(), False), reads("json"), GRID)
-    assert to_status(book, Account(), "train", 0.0)["additionalMetrics"] == [
+    trial_record.load(UsageLedger(), Curve(), Position())
+    trial_record.add_lines(Batch(tuple(lines_of(texts)), Position(), False), reads("json"), GRID)
+    assert to_status(trial_record, UsageLedger(), "train", 0.0)["additionalMetrics"] == [
         {"metric": "loss", "step": float(len(values))} | expected
     ]
-    assert book.version == 1, "worth a patch, although the objective said nothing"
+    assert trial_record.version == 1, "worth a patch, although the objective said nothing"
 
 
 def test_a_trial_without_additional_metrics_writes_none() -> None:
     """A CRD of an older version knows no such field, and the API server would refuse the whole status."""
-    assert "additionalMetrics" not in to_status(Book(pod(), "n"), Account(), "train", 0.0)
+    assert "additionalMetrics" not in to_status(TrialRecord(pod(), "n"), UsageLedger(), "train", 0.0)

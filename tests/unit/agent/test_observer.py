@@ -20,9 +20,9 @@ from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import TrialPod, parse
 from podium_agent.observe.trials import Acting
 from podium_agent.report.pod_conditions import patch
-from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.local_scheduler import Suspend, Wait, decide
-from podium_agent.schedule.node_reconciler import Conductor
+from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.parked_memory import Arrival
@@ -42,7 +42,7 @@ def test_a_trial_without_a_gpu_stands_in_nobodys_way(on_node: Callable[..., None
         assert node.state(cpu) is None
         assert node.observer._asking is None, "the kubelet is asked for devices that it will never have"
         node.waits_at_its_gate(waiting)
-        assert node.steps(order("b"), cpu, waiting) == {"grant b-0 FirstInRunQueue"}
+        assert node.steps(order("b"), cpu, waiting) == {"admit b-0 FirstInRunQueue"}
 
     on_node(scene)
 
@@ -53,13 +53,15 @@ def test_the_book_of_a_trial_without_a_gpu_is_open_until_its_pod_ends(on_node: C
     def scene(node: Node) -> None:
         pods = WatchCache(cast(Api, None), PODS, parse)
         nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
-        conductor = Conductor(AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: Book(one, "n"))
+        node_reconciler = NodeReconciler(
+            AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: TrialRecord(one, "n")
+        )
         cpu = pod("cpu", gated=False)
         for ended in (False, True):
-            node.observer.look((replace(cpu, ended=ended),), 1.0)
-            conductor._keep_books(node.observer, 1.0)
-            book = conductor.books[cpu.uid]
-            assert (book.ended, book.closed) == (ended, ended)
+            node.observer.observe((replace(cpu, ended=ended),), 1.0)
+            node_reconciler._update_trial_records(node.observer, 1.0)
+            trial_record = node_reconciler.trial_records[cpu.uid]
+            assert (trial_record.ended, trial_record.closed) == (ended, ended)
 
     on_node(scene)
 
@@ -107,14 +109,14 @@ def test_a_freezer_that_cannot_be_read_changes_no_state(on_node: Callable[..., N
 
 
 @pytest.mark.parametrize(
-    ("carry", "imaged", "heeds"),
+    ("carry", "image_complete", "heeds"),
     [("", None, True), ("", True, True), ("node-b", None, False), ("node-b", True, False), ("node-b", False, True)],
 )
 def test_told_to_go_while_it_is_to_be_carried_it_may_save_if_no_image_is_made(
-    on_node: Callable[..., None], monkeypatch: pytest.MonkeyPatch, carry: str, imaged: bool | None, heeds: bool
+    on_node: Callable[..., None], monkeypatch: pytest.MonkeyPatch, carry: str, image_complete: bool | None, heeds: bool
 ) -> None:
     """By whoever: with the operator away nobody takes the ask back."""
-    monkeypatch.setattr("podium_agent.observe.observer.heeds_sigterm", lambda *_: True)
+    monkeypatch.setattr("podium_agent.observe.observer.handles_sigterm", lambda *_: True)
 
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid()).ask(True)
@@ -122,9 +124,9 @@ def test_told_to_go_while_it_is_to_be_carried_it_may_save_if_no_image_is_made(
         node.look(asked)
         record = node.observer.record(asked.uid)
         assert record is not None
-        record.imaged = imaged
+        record.image_complete = image_complete
         (trial,) = node.look(replace(asked, deadline=1e10))
-        assert (trial.deleting, trial.heeds_term) == (True, heeds)
+        assert (trial.deleting, trial.handles_sigterm) == (True, heeds)
 
     on_node(scene)
 
@@ -132,11 +134,11 @@ def test_told_to_go_while_it_is_to_be_carried_it_may_save_if_no_image_is_made(
 def test_a_method_that_crashes_leaves_no_trial_in_between(on_node: Callable[..., None]) -> None:
     async def scene(node: Node) -> None:
         (node.folder / "cgroup.events").write_text("populated\n")  # no number: dict() raises ValueError
-        trials = node.observer.look((pod(),), 1.0)
+        trials = node.observer.observe((pod(),), 1.0)
         record = node.observer.record(pod().uid)
         assert record is not None
         record.containers["x"] = Container("x", os.getpid(), Freezer(node.folder, unified=True))
-        assert node.carrier.carry([Suspend(trials[0], "Ranked")])
+        assert node.executor.execute([Suspend(trials[0], "Ranked")])
         assert record.acting is Acting.SUSPENDING
         await asyncio.wait_for(node.settled.wait(), 300)
         assert record.acting is Acting.NOTHING
@@ -154,40 +156,45 @@ def test_the_book_of_what_is_over_is_closed_when_its_processes_are_gone(on_node:
         freezer = node.run(pod(), TRAIN, os.getpid())
         pods = WatchCache(cast(Api, None), PODS, parse)
         nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
-        conductor = Conductor(AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: Book(one, "n"))
+        node_reconciler = NodeReconciler(
+            AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: TrialRecord(one, "n")
+        )
         node.look(pod(running=frozenset({TRAIN}), main=TRAIN))
-        conductor._keep_books(node.observer, 1.0)
-        book = conductor.books[pod().uid]
-        assert book.main is not None
-        assert book.begun
+        node_reconciler._update_trial_records(node.observer, 1.0)
+        trial_record = node_reconciler.trial_records[pod().uid]
+        assert trial_record.main is not None
+        assert trial_record.started
         node.look(pod(ended=True))
-        conductor._keep_books(node.observer, 1.0)
-        assert (book.ended, book.closed) == (False, False)
+        node_reconciler._update_trial_records(node.observer, 1.0)
+        assert (trial_record.ended, trial_record.closed) == (False, False)
         (freezer.path / "cgroup.procs").write_text("")
         node.look(pod(ended=True))
-        conductor._keep_books(node.observer, 1.0)
-        assert (book.ended, book.closed) == (True, True)
+        node_reconciler._update_trial_records(node.observer, 1.0)
+        assert (trial_record.ended, trial_record.closed) == (True, True)
 
     on_node(scene)
 
 
 def test_what_ended_while_no_agent_was_there_gets_a_book_that_is_only_closed(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
-        opened: list[Book] = []
+        opened: list[TrialRecord] = []
         pods = WatchCache(cast(Api, None), PODS, parse)
         nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
 
-        def open_book(one: TrialPod) -> Book:
-            opened.append(Book(one, "n"))
+        def open_trial_record(one: TrialPod) -> TrialRecord:
+            opened.append(TrialRecord(one, "n"))
             return opened[-1]
 
-        conductor = Conductor(AgentSettings(node_name="n"), pods, nodes, Metrics(), open_book)
+        node_reconciler = NodeReconciler(AgentSettings(node_name="n"), pods, nodes, Metrics(), open_trial_record)
         node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
         for _ in range(2):
-            node.observer.look((), 1.0)
-            conductor._keep_books(node.observer, 1.0)
-        assert [(book.left, book.begun, book.ended, book.closed) for book in opened] == [(True,) * 4]
-        assert conductor.books == {}
+            node.observer.observe((), 1.0)
+            node_reconciler._update_trial_records(node.observer, 1.0)
+        assert [
+            (trial_record.orphaned, trial_record.started, trial_record.ended, trial_record.closed)
+            for trial_record in opened
+        ] == [(True,) * 4]
+        assert node_reconciler.trial_records == {}
 
     on_node(scene)
 
@@ -199,7 +206,7 @@ def test_until_the_kubelet_has_spoken_the_last_agents_word_is_told_and_nothing_i
         node.run(pod(), TRAIN, os.getpid())
         node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
         running = pod(running=frozenset({TRAIN}))
-        (first,) = node.observer.look((running,), 1.0)
+        (first,) = node.observer.observe((running,), 1.0)
         assert (first.state, first.gpus, first.seen_on) == (TrialState.RUNNING, (), ("G",))
         (step,) = decide(order("b"), (first,), 1.0)
         assert isinstance(step, Wait)
@@ -221,8 +228,8 @@ def test_of_several_gpus_that_the_last_agent_told_of_the_memory_is_counted_as_th
         node.observer.hint(
             {wide.uid: Hint(wide.key, wide.name, ("G", "H")), narrow.uid: Hint(narrow.key, "b-0", ("G",))}
         )
-        told = node.observer.look((wide, narrow), 1.0)
-        assert [(one.seen_on, one.moves) for one in told] == [(("G", "H"), False), (("G",), True)]
+        hinted_gpus = node.observer.observe((wide, narrow), 1.0)
+        assert [(one.seen_on, one.moves_memory) for one in hinted_gpus] == [(("G", "H"), False), (("G",), True)]
 
     on_node(scene)
 
@@ -345,8 +352,8 @@ def test_a_pod_says_what_comes_in_it() -> None:
 def test_what_comes_and_cannot_be_read_is_said_and_the_pod_is_there(text: str, said: str) -> None:
     came = parse({"metadata": {**META, "annotations": {"podium.dev/gpu-state": text}}})
     assert came.arrival is None
-    assert came.arrival_trouble.startswith(f"InvalidGPUState: annotation podium.dev/gpu-state: {said}")
-    shown = patch(TrialState.RUNNING, {}, "now", trouble=came.arrival_trouble)
+    assert came.gpu_state_trouble.startswith(f"InvalidGPUState: annotation podium.dev/gpu-state: {said}")
+    shown = patch(TrialState.RUNNING, {}, "now", trouble=came.gpu_state_trouble)
     assert shown is not None
     assert {entry["reason"] for entry in shown["status"]["conditions"]} == {"InvalidGPUState"}
     assert all(said in entry["message"] for entry in shown["status"]["conditions"])

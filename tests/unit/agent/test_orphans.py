@@ -125,7 +125,7 @@ def test_what_is_over_as_the_api_says_holds_its_gpu_until_its_processes_are_gone
             "wait b-0 GPUInUse",
         }
         (freezer.path / "cgroup.procs").write_text("")
-        assert node.steps(order("b", "a"), *after, second) == {"grant b-0 FirstInRunQueue"}
+        assert node.steps(order("b", "a"), *after, second) == {"admit b-0 FirstInRunQueue"}
 
     on_node(scene)
 
@@ -140,7 +140,7 @@ def test_what_is_over_is_never_thawed(on_node: Callable[..., None], after: tuple
         assert node.state(pod(running=frozenset({TRAIN}))) is TrialState.SUSPENDED
         new = pod(attempt=1, gate_passed=False)
         node.waits_at_its_gate(new)
-        assert node.steps(order("a"), *after, new, now=100.0) == {"grant a-1 FirstInRunQueue"}
+        assert node.steps(order("a"), *after, new, now=100.0) == {"admit a-1 FirstInRunQueue"}
         assert node.steps(order("a"), *after, now=200.0) == set()
 
     on_node(scene)

@@ -11,7 +11,7 @@ from agent_builders import pod
 from podium_agent.metrics import Metrics
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import LocalTrial
-from podium_agent.schedule.cpu_downsizing import Parker, resizes
+from podium_agent.schedule.cpu_downsizing import CpuDownsizer, resizes
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
 from podium_core.schema.gpunode import TrialState
@@ -70,11 +70,11 @@ class Server:
 def times(server: Server, *moments: float) -> list[int]:
     """How many patches there were after a look at each of these moments; the watch shows none of them."""
     one = parking("a", 10)
-    parker = Parker(cast(Api, server), Metrics(), lambda: [one])
-    parker.heed(View(trials=(trial(one, TrialState.RUNNING),)))
+    cpu_downsizer = CpuDownsizer(cast(Api, server), Metrics(), lambda: [one])
+    cpu_downsizer.on_view(View(trials=(trial(one, TrialState.RUNNING),)))
     counts = []
     for moment in moments:
-        asyncio.run(parker.once(moment))
+        asyncio.run(cpu_downsizer.once(moment))
         counts.append(len(server.patches))
     return counts
 

@@ -14,10 +14,10 @@ from agent_node import Node, order
 from podium_agent.metrics import Metrics
 from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import parse
-from podium_agent.report.trial_record import Book
-from podium_agent.schedule.admissions import Passages
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.local_scheduler import decide
-from podium_agent.schedule.node_reconciler import Conductor
+from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
@@ -34,39 +34,41 @@ def test_let_in_and_at_once_deleted_by_force_while_the_agent_is_dead(on_node: Ca
     def scene(node: Node) -> None:
         first, second = pod("a", gate_passed=False), pod("b", gate_passed=False)
         node.waits_at_its_gate(first)
-        assert node.carrier.carry(decide(order("a", "b"), node.look(first), 1.0))
+        assert node.executor.execute(decide(order("a", "b"), node.look(first), 1.0))
         freezer = node.run(first, TRAIN, os.getpid())
         node.restart_agent()
         no_nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
         no_pods = WatchCache(cast(Api, None), PODS, parse)
-        Conductor(node.settings(), no_pods, no_nodes, Metrics(), lambda one: Book(one, "n"))._hint(node.observer)
+        NodeReconciler(node.settings(), no_pods, no_nodes, Metrics(), lambda one: TrialRecord(one, "n"))._hint(
+            node.observer
+        )
         node.waits_at_its_gate(second)
         assert node.steps(order("b"), second) == {"wait b-0 GPUInUse"}
         (freezer.path / "cgroup.procs").write_text("")
-        assert node.steps(order("b"), second) == {"grant b-0 FirstInRunQueue"}
-        assert Passages(node.settings().passages_dir).read() == {}
+        assert node.steps(order("b"), second) == {"admit b-0 FirstInRunQueue"}
+        assert Admissions(node.settings().admissions_dir).read() == {}
 
     on_node(scene)
 
 
 def test_a_note_outlives_the_agent_until_it_is_removed(tmp_path: Path) -> None:
-    Passages(tmp_path / "notes").note(pod(), ("G", "H"))
-    assert Passages(tmp_path / "notes").read() == {pod_uid(): Hint(key(), "a-0", ("G", "H"))}
-    Passages(tmp_path / "notes").forget(pod_uid())
-    assert Passages(tmp_path / "notes").read() == {}
-    Passages(tmp_path / "notes").forget(pod_uid())
+    Admissions(tmp_path / "notes").note(pod(), ("G", "H"))
+    assert Admissions(tmp_path / "notes").read() == {pod_uid(): Hint(key(), "a-0", ("G", "H"))}
+    Admissions(tmp_path / "notes").forget(pod_uid())
+    assert Admissions(tmp_path / "notes").read() == {}
+    Admissions(tmp_path / "notes").forget(pod_uid())
 
 
 @pytest.mark.parametrize(("name", "text"), [(".half", "{"), ("torn", "{"), ("other", "[]"), ("bytes", "\udcff")])
 def test_what_is_no_note_is_passed_over(tmp_path: Path, name: str, text: str) -> None:
-    Passages(tmp_path).note(pod(), ("G",))
+    Admissions(tmp_path).note(pod(), ("G",))
     (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
-    assert list(Passages(tmp_path).read()) == [pod_uid()]
+    assert list(Admissions(tmp_path).read()) == [pod_uid()]
 
 
 def test_a_folder_that_cannot_be_written_stops_no_trial(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
-    notes = Passages(tmp_path / "file")
+    notes = Admissions(tmp_path / "file")
     notes.note(pod(), ("G",))
     notes.forget(pod_uid())
     assert notes.read() == {}

@@ -12,8 +12,8 @@ from agent_builders import Machine
 from podium_agent.metrics import Metrics
 from podium_agent.observe.gpu_health import Reading
 from podium_agent.observe.telemetry import Telemetry
-from podium_agent.report.node_reporter import Reporter
-from podium_agent.schedule.node_reconciler import Conductor, View
+from podium_agent.report.node_reporter import NodeReporter
+from podium_agent.schedule.node_reconciler import NodeReconciler, View
 from podium_agent.suspension.choice import Methods
 from podium_cluster.client import Api
 
@@ -31,14 +31,14 @@ def test_nothing_is_told_before_the_first_look_at_trials_and_gpus(tmp_path: Path
             written.append(manifest)
             told.set()
 
-        conductor = SimpleNamespace(looked=asyncio.Event(), view=View(), subscribe=lambda _: None)
+        node_reconciler = SimpleNamespace(observed=asyncio.Event(), view=View(), subscribe=lambda _: None)
         heard: list[Any] = []
         telemetry = SimpleNamespace(subscribe=heard.append, reading=Reading(), asked=asyncio.Event())
-        reporter = Reporter(
+        reporter = NodeReporter(
             Machine(tmp_path).settings(),
             cast(Api, SimpleNamespace(apply_status=apply_status)),
             cast(Telemetry, telemetry),
-            cast(Conductor, conductor),
+            cast(NodeReconciler, node_reconciler),
             Metrics(),
             cast(Methods, SimpleNamespace(names=("freeze",))),
             "0",
@@ -46,7 +46,7 @@ def test_nothing_is_told_before_the_first_look_at_trials_and_gpus(tmp_path: Path
         task = asyncio.ensure_future(reporter.run())
         (wake,) = heard
         wake()
-        for event in (conductor.looked, telemetry.asked):
+        for event in (node_reconciler.observed, telemetry.asked):
             for _ in range(20):
                 await asyncio.sleep(0.005)
             assert written == []

@@ -13,8 +13,8 @@ from agent_builders import Machine, key, pod
 import podium_agent.schedule.exclusive_allocations
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName
 from podium_agent.observe.trials import LocalTrial
-from podium_agent.schedule.exclusive_allocations import Reservations, StillTakenError, parse_pod
-from podium_agent.schedule.local_scheduler import Orders
+from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations, GpuStillInUseError, parse_pod
+from podium_agent.schedule.local_scheduler import RunQueues
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS
@@ -44,15 +44,15 @@ class Desk:
         def woken() -> None:
             self.woken += 1
 
-        self.reservations = Reservations(self.machine.settings(**settings), self.pods, woken)
+        self.exclusive = ExclusiveAllocations(self.machine.settings(**settings), self.pods, woken)
 
     def hear(self, uid: str, phase: str, **meta: str) -> None:
         about = {"namespace": POD[0], "name": POD[1], "uid": uid, **meta}
         self.pods._items = {POD: parse_pod({"metadata": about, "status": {"phase": phase}})}
 
     def look(self) -> Mapping[str, str]:
-        asyncio.run(self.reservations._look())
-        return self.reservations.taken
+        asyncio.run(self.exclusive._refresh())
+        return self.exclusive.exclusive_pods
 
     def notes(self) -> set[str]:
         folder = self.machine.settings().exclusive_dir
@@ -66,8 +66,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 def test_from_allocation_to_the_end_of_the_last_process(desk: Desk) -> None:
     urgent = pod("urgent")
-    desk.reservations.reserve(["G"])
-    assert (desk.reservations.taken, desk.notes(), desk.woken) == ({"G": ""}, {"G"}, 1)
+    desk.exclusive.reserve(["G"])
+    assert (desk.exclusive.exclusive_pods, desk.notes(), desk.woken) == ({"G": ""}, {"G"}, 1)
     desk.listed = {POD: ("G",)}
     desk.hear(urgent.uid, "Pending")
     assert desk.look() == {"G": "prod/urgent"}
@@ -82,24 +82,24 @@ def test_from_allocation_to_the_end_of_the_last_process(desk: Desk) -> None:
 
 def test_the_next_pod_does_not_end_with_the_one_before(desk: Desk) -> None:
     """The kubelet gives a GPU again before its last pod's end was looked at."""
-    desk.reservations.reserve(["G"])
+    desk.exclusive.reserve(["G"])
     desk.listed = {POD: ("G",)}
     desk.hear("first", "Running")
     assert desk.look() == {"G": "prod/urgent"}
     desk.listed = {}
     desk.hear("first", "Succeeded", deletionTimestamp="2026-11-22T00:00:00Z")
-    desk.reservations.reserve(["G"])
-    assert not desk.reservations._leaving(["G"])
+    desk.exclusive.reserve(["G"])
+    assert not desk.exclusive._terminating(["G"])
     assert desk.look() == {"G": ""}
 
 
 def test_the_next_agent_knows_it_before_it_has_asked_anybody(desk: Desk) -> None:
-    desk.reservations.reserve(["G"])
+    desk.exclusive.reserve(["G"])
     desk.listed = {POD: ("G",)}
     desk.look()
     (desk.machine.settings().exclusive_dir / "H").write_text("no note")
     desk.new_agent()
-    assert desk.reservations.taken == {"G": "prod/urgent"}
+    assert desk.exclusive.exclusive_pods == {"G": "prod/urgent"}
     desk.listed = None
     assert desk.look() == {"G": "prod/urgent"}, "with the kubelet away nothing is given back"
     desk.listed = {}
@@ -113,17 +113,17 @@ def test_without_a_note_the_kubelet_tells_it(desk: Desk) -> None:
 
 def test_the_container_starts_when_the_trial_is_seen_suspended(desk: Desk) -> None:
     def view(state: TrialState, taken: Mapping[str, str]) -> View:
-        return View(Orders(), (LocalTrial(key(), "a-0", "uid", ("G",), state, 0.0),), frozenset(), taken)
+        return View(RunQueues(), (LocalTrial(key(), "a-0", "uid", ("G",), state, 0.0),), frozenset(), taken)
 
     async def story() -> None:
         desk.new_agent(exclusive_seconds=29)
-        desk.reservations.heed(view(TrialState.RUNNING, {}))
-        waits = asyncio.ensure_future(desk.reservations.vacate(["G"]))
+        desk.exclusive.on_view(view(TrialState.RUNNING, {}))
+        waits = asyncio.ensure_future(desk.exclusive.vacate(["G"]))
         for state in (TrialState.RUNNING, TrialState.SUSPENDING, TrialState.SUSPENDED):
             for _ in range(5):
                 await asyncio.sleep(0)
             assert not waits.done()
-            desk.reservations.heed(view(state, desk.reservations.taken))
+            desk.exclusive.on_view(view(state, desk.exclusive.exclusive_pods))
         await waits
 
     asyncio.run(story())
@@ -132,23 +132,23 @@ def test_the_container_starts_when_the_trial_is_seen_suspended(desk: Desk) -> No
 def test_a_gpu_that_does_not_come_free_is_refused_with_the_reason(desk: Desk) -> None:
     stuck = LocalTrial(key(), "a-0", "uid", ("G",), TrialState.RUNNING, 0.0, method="")
     desk.new_agent(exclusive_seconds=0.01)
-    desk.reservations.heed(View(Orders(), (stuck,), frozenset(), {"G": ""}))
-    with pytest.raises(StillTakenError, match="HolderNotFreezable: trial demo/a is at work"):
-        asyncio.run(desk.reservations.vacate(["G"]))
-    assert desk.reservations.taken == {"G": ""}, "the kubelet asks again"
+    desk.exclusive.on_view(View(RunQueues(), (stuck,), frozenset(), {"G": ""}))
+    with pytest.raises(GpuStillInUseError, match="HolderNotFreezable: trial demo/a is at work"):
+        asyncio.run(desk.exclusive.vacate(["G"]))
+    assert desk.exclusive.exclusive_pods == {"G": ""}, "the kubelet asks again"
 
 
 def test_a_pod_that_is_deleted_while_it_waits_is_let_go_at_once(desk: Desk) -> None:
     async def story() -> None:
         desk.new_agent(exclusive_seconds=29)
-        waits = asyncio.ensure_future(desk.reservations.vacate(["G"]))
+        waits = asyncio.ensure_future(desk.exclusive.vacate(["G"]))
         await asyncio.sleep(0)
         desk.listed = {POD: ("G",)}
         desk.hear("u", "Pending")
-        await desk.reservations._look()
+        await desk.exclusive._refresh()
         desk.hear("u", "Pending", deletionTimestamp="2026-11-22T00:00:00Z")
-        desk.reservations.heed(View())  # as after each tick
-        with pytest.raises(StillTakenError, match="PodTerminating"):
+        desk.exclusive.on_view(View())  # as after each tick
+        with pytest.raises(GpuStillInUseError, match="PodTerminating"):
             await waits
 
     asyncio.run(story())
@@ -156,27 +156,27 @@ def test_a_pod_that_is_deleted_while_it_waits_is_let_go_at_once(desk: Desk) -> N
 
 def test_the_kubelet_is_not_asked_with_every_event_of_a_pod(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    looked = asyncio.Event()
+    observed = asyncio.Event()
 
     async def look() -> None:
         looks.append(1)
-        looked.set()
+        observed.set()
 
     async def story() -> None:
-        desk.reservations.reserve(["G"])
-        desk.reservations._look = look  # type: ignore[method-assign]
+        desk.exclusive.reserve(["G"])
+        desk.exclusive._refresh = look  # type: ignore[method-assign]
         desk.pods._synced.set()
-        task = asyncio.ensure_future(desk.reservations.run())
-        await looked.wait()
+        task = asyncio.ensure_future(desk.exclusive.run())
+        await observed.wait()
         before = len(looks)
         for _ in range(50):
             for heard in desk.pods._listeners:
                 heard()
             await asyncio.sleep(0)
         assert len(looks) == before
-        desk.reservations.reserve(["H"])
-        looked.clear()
-        await looked.wait()
+        desk.exclusive.reserve(["H"])
+        observed.clear()
+        await observed.wait()
         task.cancel()
 
     monkeypatch.setattr(podium_agent.schedule.exclusive_allocations, "LOOK_SECONDS", 600.0)

@@ -15,24 +15,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_agent.observe.cgroups import Container
-from podium_agent.report.checkpoint_watch import Looker
-from podium_agent.report.checkpoints import Folder, UnsafePathError, parse_mark, said_in_hello, said_in_log
-from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.checkpoint_watch import CheckpointReader
+from podium_agent.report.checkpoints import (
+    Folder,
+    UnsafePathError,
+    parse_completion_marker,
+    report_in_hello,
+    report_in_log,
+)
+from podium_agent.report.lost_work import CompletionMarker, GateReport
 
 TRAIN = "ab" * 32
 PATH = "/data/ckpt"
 
 
 @pytest.mark.parametrize(
-    ("text", "mark"),
+    ("text", "marker"),
     [
-        (b"12", Mark(12.0)),
-        (b" 0.5\n", Mark(0.5)),
-        (b'{"step": 12}', Mark(12.0)),
-        (b'{"step": 12.5, "path": "step-12", "onRequest": true}', Mark(12.5, "step-12", True)),
-        (b'{"step": 1, "path": "a/./b//c", "more": [1]}', Mark(1.0, "a/b/c")),
-        (b'{"step": 1, "path": ""}', Mark(1.0)),
-        (b'{\n\t"step": 1\r\n}', Mark(1.0)),
+        (b"12", CompletionMarker(12.0)),
+        (b" 0.5\n", CompletionMarker(0.5)),
+        (b'{"step": 12}', CompletionMarker(12.0)),
+        (b'{"step": 12.5, "path": "step-12", "onRequest": true}', CompletionMarker(12.5, "step-12", True)),
+        (b'{"step": 1, "path": "a/./b//c", "more": [1]}', CompletionMarker(1.0, "a/b/c")),
+        (b'{"step": 1, "path": ""}', CompletionMarker(1.0)),
+        (b'{\n\t"step": 1\r\n}', CompletionMarker(1.0)),
         (b"", None),
         (b"null", None),
         (b"true", None),
@@ -55,34 +61,34 @@ PATH = "/data/ckpt"
         (b'{"step": 1} x', None),
         (b"[" * 4000, None),
         (b"\xff\xfe", None),
-        (b" " * 4095 + b"1", Mark(1.0)),
+        (b" " * 4095 + b"1", CompletionMarker(1.0)),
         (b" " * 4096 + b"1", None),
     ],
 )
-def test_what_is_a_save(text: bytes, mark: Mark | None) -> None:
-    assert parse_mark(text) == mark
+def test_what_is_a_save(text: bytes, marker: CompletionMarker | None) -> None:
+    assert parse_completion_marker(text) == marker
 
 
 @given(st.binary(max_size=200))
 def test_no_marker_is_an_error(text: bytes) -> None:
-    parse_mark(text)
-    said_in_hello(b'gate {"checkpoint": ' + text + b"}\n")
+    parse_completion_marker(text)
+    report_in_hello(b'gate {"checkpoint": ' + text + b"}\n")
 
 
 def test_what_a_gate_said_is_judged_by_the_same_rule() -> None:
-    assert said_in_hello(b'gate {"checkpoint": {"step": 1}}\n') == Said(Mark(1.0))
-    assert said_in_hello(b'gate {"checkpoint": 1}, "x": {}}\n') == Said(None), "no way to say two things"
-    assert said_in_hello(b"gate\n") is None
+    assert report_in_hello(b'gate {"checkpoint": {"step": 1}}\n') == GateReport(CompletionMarker(1.0))
+    assert report_in_hello(b'gate {"checkpoint": 1}, "x": {}}\n') == GateReport(None), "no way to say two things"
+    assert report_in_hello(b"gate\n") is None
 
 
 def test_what_a_gate_printed_is_found_after_a_restart(tmp_path: Path) -> None:
     folder = tmp_path / "podium-gate"
-    assert said_in_log(folder) is None
+    assert report_in_log(folder) is None
     folder.mkdir()
     (folder / "0.log").write_text(cri("wait: saved: 7") + cri("saved: 3"))
-    assert said_in_log(folder) == Said(Mark(3.0))
+    assert report_in_log(folder) == GateReport(CompletionMarker(3.0))
     (folder / "0.log").write_text(cri('saved: {"step": 4, "path": "s"}') + cri("saved: null") + cri("go: it is"))
-    assert said_in_log(folder) == Said(None)
+    assert report_in_log(folder) == GateReport(None)
 
 
 class Place:
@@ -100,7 +106,7 @@ class Place:
         self.secret.mkdir()
         (self.secret / "podium-checkpoint.json").write_text("666")
 
-    def read(self) -> Mark | None:
+    def read(self) -> CompletionMarker | None:
         with closing(Folder.open(self.proc, self.container, PATH)) as folder:
             return folder.read()
 
@@ -114,11 +120,11 @@ def test_a_marker_is_read_and_read_again_when_the_container_is_gone(place: Place
     assert place.read() is None
     with closing(Folder.open(place.proc, place.container, PATH)) as folder:
         (place.folder / "podium-checkpoint.json").write_text("3")
-        assert folder.read() == Mark(3.0)
+        assert folder.read() == CompletionMarker(3.0)
         (place.folder / "podium-checkpoint.json").write_text('{"step": 4}')
         place.root.rename(place.root.with_name("unmounted"))
         (place.proc / "77/root").unlink()
-        assert folder.read() == Mark(4.0)
+        assert folder.read() == CompletionMarker(4.0)
 
 
 def link_the_marker(place: Place) -> None:
@@ -173,7 +179,7 @@ def test_a_pid_that_is_another_process_by_now_is_not_entered(place: Place) -> No
 def test_nothing_stays_open(place: Place) -> None:
     before = len(os.listdir("/proc/self/fd"))
     (place.folder / "podium-checkpoint.json").write_text("3")
-    assert place.read() == Mark(3.0)
+    assert place.read() == CompletionMarker(3.0)
     place.folder.rename(place.root / "aside")
     with pytest.raises(FileNotFoundError):
         place.read()
@@ -191,7 +197,7 @@ def test_a_volume_that_hangs_holds_one_thread_and_lets_go_when_it_comes_back(
     back, closed = threading.Event(), threading.Event()
     reading, closing_it = Folder.read, Folder.close
 
-    def hang(folder: Folder) -> Mark | None:
+    def hang(folder: Folder) -> CompletionMarker | None:
         assert back.wait(20)
         return reading(folder)
 
@@ -204,7 +210,7 @@ def test_a_volume_that_hangs_holds_one_thread_and_lets_go_when_it_comes_back(
     before = threading.active_count()
 
     async def story() -> None:
-        looker = Looker(place.proc, place.container, PATH)
+        looker = CheckpointReader(place.proc, place.container, PATH)
         for _ in range(3):
             assert await looker.look(0.05) is None
             assert looker.trouble.startswith("VolumeUnresponsive")

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_builders import FIRST_PID, TrialServer, pod
-from agent_writing import Writing, begun, end, kill
+from agent_writing import Writing, end, kill, started
 
 from podium_agent.observe.cgroups import Container
-from podium_agent.report.lost_work import Said
-from podium_agent.report.usage_ledger import Cost
+from podium_agent.report.lost_work import GateReport
+from podium_agent.report.usage_ledger import SuspensionCost
 from podium_core.schema.gpunode import TrialState
 
 TRAIN = "ab" * 32
@@ -27,11 +27,11 @@ class Saving:
         self.freezer = self.machine.run(self.pod, TRAIN)
         self.folder = self.machine.root(TRAIN) / "ckpt"
         self.folder.mkdir()
-        self.book = begun(self.pod, Said(None))
+        self.trial_record = started(self.pod, GateReport(None))
 
     def found(self) -> None:
-        self.book.main = Container(TRAIN, FIRST_PID, self.freezer)
-        self.book.follow(RUNNING, ("A",), 100.0)
+        self.trial_record.main = Container(TRAIN, FIRST_PID, self.freezer)
+        self.trial_record.follow(RUNNING, ("A",), 100.0)
 
     def save(self, step: int) -> None:
         (self.folder / "aside").write_text(f'{{"step": {step}, "path": "step-{step}", "onRequest": true}}')
@@ -45,14 +45,14 @@ class Saving:
 def test_saves_are_seen_while_it_runs_and_the_last_one_after_its_end(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
         trial = Saving(writing)
-        task = writing.start(trial.book)
+        task = writing.start(trial.trial_record)
         trial.found()
         for step in (3, 4):
             trial.save(step)
             await writing.until(lambda n=step: trial.step() == n, f"save {step}")
         trial.save(5)  # and at once it ends: its files are out of sight, but for who holds the folder
         trial.machine.end(trial.freezer)
-        end(trial.book)
+        end(trial.trial_record)
         await asyncio.wait_for(task, 300)
 
     saved = write(scene).parsed.checkpoint
@@ -69,8 +69,8 @@ def test_a_save_seen_again_by_the_next_agent_keeps_its_time_and_its_gpu_seconds(
         trial = Saving(writing)
         trial.save(3)
         for _ in range(2):
-            trial.book = begun(trial.pod)
-            task = writing.start(trial.book, holder_report_seconds=0.01)
+            trial.trial_record = started(trial.pod)
+            task = writing.start(trial.trial_record, holder_report_seconds=0.01)
             trial.found()
             before = writing.server.patches
             await writing.until(lambda n=before: writing.server.patches > n + 2 and trial.step() == 3.0, "the save")
@@ -85,12 +85,12 @@ def test_with_the_api_away_saves_and_suspensions_are_kept(write: Callable[..., T
     async def scene(writing: Writing) -> None:
         writing.server.away = True
         trial = Saving(writing)
-        task = writing.start(trial.book)
+        task = writing.start(trial.trial_record)
         trial.found()
         trial.save(3)
-        trial.book.suspended(Cost("freeze", 110.0, 0.5))
-        await writing.until(lambda: trial.book.version >= 3, "the save noted")
-        end(trial.book)
+        trial.trial_record.suspended(SuspensionCost("freeze", 110.0, 0.5))
+        await writing.until(lambda: trial.trial_record.version >= 3, "the save noted")
+        end(trial.trial_record)
         writing.server.away = False
         await asyncio.wait_for(task, 300)
 
@@ -103,16 +103,16 @@ def test_what_is_frozen_is_looked_at_once(write: Callable[..., TrialServer]) -> 
     async def scene(writing: Writing) -> None:
         trial = Saving(writing)
         trial.save(3)
-        task = writing.start(trial.book)
+        task = writing.start(trial.trial_record)
         trial.found()
-        trial.book.follow(SUSPENDED, ("A",), 110.0)
+        trial.trial_record.follow(SUSPENDED, ("A",), 110.0)
         await writing.until(lambda: trial.step() == 3.0, "its last save")
         trial.save(4)  # by nobody: it is frozen
         before = writing.server.patches
-        trial.book.suspended(Cost("freeze", 110.0, 0.5))
+        trial.trial_record.suspended(SuspensionCost("freeze", 110.0, 0.5))
         await writing.until(lambda: writing.server.patches > before, "a turn of the writer")
         assert trial.step() == 3.0
-        trial.book.follow(RUNNING, ("A",), 120.0)
+        trial.trial_record.follow(RUNNING, ("A",), 120.0)
         await writing.until(lambda: trial.step() == 4.0, "it works again")
         await kill(task)
 

@@ -24,15 +24,15 @@ from agent_builders import key, pod, pod_uid
 from podium_agent.metrics import Metrics
 from podium_agent.observe.gpu_health import Reading, Sample, merge
 from podium_agent.observe.observer import Observer
-from podium_agent.observe.pod_records import Record
+from podium_agent.observe.pod_records import PodRecord
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import OCCUPYING, LocalTrial
 from podium_agent.report.node_status import build
-from podium_agent.schedule.admissions import Passages
-from podium_agent.schedule.executor import Carrier
+from podium_agent.schedule.admissions import Admissions
+from podium_agent.schedule.executor import Executor
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import Entry, Orders, decide
-from podium_agent.schedule.memory_admission import Admission
+from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
+from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
@@ -110,8 +110,8 @@ class Site:
     total: int
     trials: dict[str, Trial]
     observer: Observer
-    carrier: Carrier
-    orders: Orders = field(default_factory=Orders)
+    executor: Executor
+    run_queues: RunQueues = field(default_factory=RunQueues)
     most_held: int = 0
 
     @property
@@ -119,9 +119,11 @@ class Site:
         return self.total * 4 // 5
 
     def command(self, *names: str) -> None:
-        self.orders = Orders(self.orders.epoch + 1, {self.gpu: tuple(Entry(key(name)) for name in names)})
+        self.run_queues = RunQueues(
+            self.run_queues.epoch + 1, {self.gpu: tuple(QueueEntry(key(name)) for name in names)}
+        )
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> PodRecord:
         found = self.observer.record(pod_uid(name))
         assert found is not None
         return found
@@ -139,13 +141,15 @@ class Site:
         while not condition():
             now = time.time()
             pods = [trial.as_pod(self.declared) for trial in self.trials.values()]
-            self.observer.look(pods, now)
+            self.observer.observe(pods, now)
             for record in self.observer.records():
-                record.gpus, record.searched = (self.gpu,), 0.0
-            self.carrier.carry(decide(self.orders, self.observer.look(pods, now), now))
-            self.report(self.observer.look(pods, now), now)
+                record.gpus, record.searched_at = (self.gpu,), 0.0
+            self.executor.execute(decide(self.run_queues, self.observer.observe(pods, now), now))
+            self.report(self.observer.observe(pods, now), now)
             self.most_held = max(self.most_held, sum(one.get(self.gpu, 0) for one in read_memory().held.values()))
-            assert time.monotonic() < deadline, f"{what}: not in time; {[r.short for r in self.observer.records()]}"
+            assert time.monotonic() < deadline, (
+                f"{what}: not in time; {[r.memory_shortage for r in self.observer.records()]}"
+            )
             await asyncio.sleep(0.005)
 
 
@@ -168,11 +172,11 @@ def site(cuda_node: Any, tmp_path: Path) -> Iterator[Site]:
     settings = AgentSettings(node_name="n", share_dir=tmp_path / "share")
     freeze, parked, gates = Freeze(5.0), Parked(tmp_path / "parked"), _Gates(trials)
     cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 5.0, 20.0), freeze, parked)
-    methods, passages = Methods(freeze, cuda, parked=parked), Passages(settings.passages_dir)
-    observer = Observer(settings, gates, passages, methods, lambda: None)
-    admission = Admission(observer.records, methods)
-    carrier = Carrier(observer, gates, passages, methods, admission, Metrics(), 1.0, {}.get, lambda: None)
-    yield Site(cuda_node, gpu, total, trials, observer, carrier)
+    methods, admissions = Methods(freeze, cuda, parked=parked), Admissions(settings.admissions_dir)
+    observer = Observer(settings, gates, admissions, methods, lambda: None)
+    admission = MemoryAdmission(observer.records, methods)
+    executor = Executor(observer, gates, admissions, methods, admission, Metrics(), 1.0, {}.get, lambda: None)
+    yield Site(cuda_node, gpu, total, trials, observer, executor)
     for trial in trials.values():
         record = observer.record(pod_uid(trial.name))
         for freezer in () if record is None else record.freezers:
@@ -213,7 +217,7 @@ def test_two_that_do_not_fit_together_share_a_gpu_and_wait_for_a_stranger(site: 
         await site.until(lambda: len(site.trials[now].lines()) >= before + 2, f"{now} works")
 
     def waits(name: str) -> bool:
-        return bool(site.record(name).short) and site.record(name).state is TrialState.SUSPENDED
+        return bool(site.record(name).memory_shortage) and site.record(name).state is TrialState.SUSPENDED
 
     async def scene() -> None:
         for _ in range(3):  # the one works on, the other's memory is off the GPU
@@ -222,7 +226,7 @@ def test_two_that_do_not_fit_together_share_a_gpu_and_wait_for_a_stranger(site: 
         site.node.overcommit_memory(0, site.total // 2)  # just before a is brought back
         site.command("a", "b")
         await site.until(lambda: all(map(waits, SEEDS)), "both wait for memory")
-        assert f"GPU {site.gpu} has " in site.record("a").short
+        assert f"GPU {site.gpu} has " in site.record("a").memory_shortage
         for trial in site.trials.values():
             assert trial.process is not None
             assert driver.state(trial.process.pid) is ProcessState.CHECKPOINTED, "waiting, not FAILED"

@@ -14,13 +14,21 @@ from podium_agent.observe.gpu_health import Reading, Sample, merge
 from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import parse
 from podium_agent.observe.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
-from podium_agent.report.lost_work import Loss, Losses, Mark, Said
+from podium_agent.report.lost_work import AttemptLostWork, CompletionMarker, GateReport, LostWorkTotals
 from podium_agent.report.node_status import build, decisive, moved
 from podium_agent.report.pod_conditions import HOLDS, SUSPENDED, patch
-from podium_agent.report.trial_record import Book
-from podium_agent.report.trial_status import account_from, curve_from, position_from, reached, to_status
-from podium_agent.report.usage_ledger import Account, Cost, follow, resumed, saw, suspended, taken_over
-from podium_agent.schedule.state_table import EDGES, derive, reason
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
+from podium_agent.report.usage_ledger import (
+    SuspensionCost,
+    UsageLedger,
+    begin_attempt,
+    follow,
+    resumed,
+    saw_marker,
+    suspended,
+)
+from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_core.curves.growing_curve import Curve, Line, extend
@@ -40,7 +48,7 @@ def test_every_combination_of_facts_has_a_state() -> None:
 
 
 def test_every_edge_has_its_own_kind_of_reason() -> None:
-    assert all(why[0].isupper() and before is not after for (before, after), why in EDGES.items())
+    assert all(why[0].isupper() and before is not after for (before, after), why in TRANSITIONS.items())
 
 
 @pytest.mark.parametrize(
@@ -59,18 +67,18 @@ def test_reasons(before: TrialState | None, after: TrialState | None, done: Acti
 
 
 def test_an_account_over_two_turns() -> None:
-    account = Account()
+    ledger = UsageLedger()
     for state, now in ((TrialState.GATED, 0.0), (TrialState.STARTING, 10.0), (R, 11.0), (TrialState.SUSPENDING, 20.0)):
-        account = follow(account, state, ("A", "B"), "n", now)
-    account = suspended(account, Cost("freeze", 20.0, 0.5))
-    account = follow(account, OFF, ("A", "B"), "n", 20.5)
-    account = resumed(follow(account, TrialState.RESUMING, ("A", "B"), "n", 30.0), 0.25)
-    account = follow(account, R, ("A", "B"), "n", 30.5)
-    assert account.gpu_seconds(31.0) == 2 * (10.5 + 1.0)
-    account = follow(account, None, ("A", "B"), "n", 32.0)
-    assert [(hold.start, hold.end) for hold in account.holds] == [(10.0, 20.5), (30.0, 32.0)]
-    assert (account.count, account.suspend_seconds, account.resume_seconds) == (1, 0.5, 0.25)
-    assert account.recent[0].resume_seconds == 0.25
+        ledger = follow(ledger, state, ("A", "B"), "n", now)
+    ledger = suspended(ledger, SuspensionCost("freeze", 20.0, 0.5))
+    ledger = follow(ledger, OFF, ("A", "B"), "n", 20.5)
+    ledger = resumed(follow(ledger, TrialState.RESUMING, ("A", "B"), "n", 30.0), 0.25)
+    ledger = follow(ledger, R, ("A", "B"), "n", 30.5)
+    assert ledger.gpu_seconds(31.0) == 2 * (10.5 + 1.0)
+    ledger = follow(ledger, None, ("A", "B"), "n", 32.0)
+    assert [(allocation.start, allocation.end) for allocation in ledger.allocations] == [(10.0, 20.5), (30.0, 32.0)]
+    assert (ledger.count, ledger.suspend_seconds, ledger.resume_seconds) == (1, 0.5, 0.25)
+    assert ledger.recent[0].resume_seconds == 0.25
 
 
 def pod_payload(**status: Any) -> dict[str, Any]:
@@ -171,15 +179,15 @@ def test_a_pod_that_only_claims_to_be_a_trials_is_refused() -> None:
 
 def test_the_status_of_a_trial_survives_an_agent() -> None:
     """What one agent writes, the next reads back: same account with its saves and losses, curve and position."""
-    book = Book(parse(pod_payload()), "n")
-    account = follow(Account(), R, ("A",), "n", 100.0)
-    account = suspended(follow(account, OFF, ("A",), "n", 110.0), Cost("freeze", 110.0, 0.5))
-    account = saw(follow(account, R, ("A",), "n", 120.0), Mark(3.0, "step-3"), "n", 1, 121.0)
-    loss = Loss(1, 100.0, step=5.0, resumed_from=2.0, steps=3.0, gpu_seconds=4.5)
-    account = replace(account, losses=Losses(1, 3.0, 4.5, accounted_gpu_seconds=5.0, recent=(loss,)))
-    book.load(account, Curve(last_step=3.0, last_value=0.5, lines=7, current_step=2.0), Position("0.log", "f", 42))
-    status = TrialStatus.model_validate(to_status(book, account, "train", 125.0))
-    assert account_from(status) == account
+    trial_record = TrialRecord(parse(pod_payload()), "n")
+    ledger = follow(UsageLedger(), R, ("A",), "n", 100.0)
+    ledger = suspended(follow(ledger, OFF, ("A",), "n", 110.0), SuspensionCost("freeze", 110.0, 0.5))
+    ledger = saw_marker(follow(ledger, R, ("A",), "n", 120.0), CompletionMarker(3.0, "step-3"), "n", 1, 121.0)
+    loss = AttemptLostWork(1, 100.0, step=5.0, resumed_from=2.0, steps=3.0, gpu_seconds=4.5)
+    ledger = replace(ledger, lost_work=LostWorkTotals(1, 3.0, 4.5, accounted_gpu_seconds=5.0, recent=(loss,)))
+    trial_record.load(ledger, Curve(last_step=3.0, last_value=0.5, lines=7, current_step=2.0), Position("0.log", "f", 42))
+    status = TrialStatus.model_validate(to_status(trial_record, ledger, "train", 125.0))
+    assert ledger_from(status) == ledger
     position = position_from(status, "p1", "train")
     assert position == Position("0.log", "f", 42)
     assert curve_from(status, position, None) == Curve(last_step=3.0, last_value=0.5, lines=7, current_step=2.0)
@@ -203,9 +211,9 @@ def test_a_step_is_lost_once_for_each_time_it_was_done() -> None:
 
 def attempts(status: TrialStatus, attempt: int, begins: int, ends: int) -> TrialStatus:
     """The status after a pod that goes on from step `begins` and prints up to step `ends`."""
-    account = account_from(status)
-    said = Said(Mark(float(begins)) if begins else None)
-    account = taken_over(account, said, "n", attempt, reached(status), status.gpu_seconds, 100.0)
+    ledger = ledger_from(status)
+    said = GateReport(CompletionMarker(float(begins)) if begins else None)
+    ledger = begin_attempt(ledger, said, "n", attempt, reached(status), status.gpu_seconds, 100.0)
     lines = [Line(100.0, f"{step}") for step in range(begins + 1, ends + 1)]
     curve = extend(
         curve_from(status, Position(), float(begins)),
@@ -213,19 +221,19 @@ def attempts(status: TrialStatus, attempt: int, begins: int, ends: int) -> Trial
         lambda text: [ParsedLine(float(text), 0.5)],
         Grid(maximize=True),
     )
-    book = Book(parse(pod_payload()), "n")
-    book.load(account, curve, Position())
-    return TrialStatus.model_validate(to_status(book, account, "train", 125.0))
+    trial_record = TrialRecord(parse(pod_payload()), "n")
+    trial_record.load(ledger, curve, Position())
+    return TrialStatus.model_validate(to_status(trial_record, ledger, "train", 125.0))
 
 
 def test_what_happens_before_the_status_could_be_loaded_is_not_lost() -> None:
-    book = Book(parse(pod_payload()), "n")
-    book.follow(R, ("A",), 10.0)
-    book.suspended(Cost("freeze", 15.0, 0.1))
-    book.follow(OFF, ("A",), 15.0)
-    book.load(Account(settled=100.0), Curve(), Position())
-    assert book.account is not None
-    assert (book.account.gpu_seconds(99.0), book.account.count) == (105.0, 1)
+    trial_record = TrialRecord(parse(pod_payload()), "n")
+    trial_record.follow(R, ("A",), 10.0)
+    trial_record.suspended(SuspensionCost("freeze", 15.0, 0.1))
+    trial_record.follow(OFF, ("A",), 15.0)
+    trial_record.load(UsageLedger(finished_gpu_seconds=100.0), Curve(), Position())
+    assert trial_record.ledger is not None
+    assert (trial_record.ledger.gpu_seconds(99.0), trial_record.ledger.count) == (105.0, 1)
 
 
 def test_who_waits_for_memory_says_so_while_it_is_off_the_gpu() -> None:
@@ -265,7 +273,7 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     assert (gpu.holder.trial, gpu.memory_reserved, [one.trial for one in gpu.trials]) == ("a", 300, ["a", "b", "c"])
     coming = status_of(replace(local("a", TrialState.GATED), admitting=True)).gpus[0]
     assert (coming.holder, coming.trials[0].state) == (None, TrialState.GATED), "it holds nothing before its gate opens"
-    movers = (replace(local(name, OFF), moves=True, memory=size) for name, size in (("a", 60), ("b", 70)))
+    movers = (replace(local(name, OFF), moves_memory=True, memory=size) for name, size in (("a", 60), ("b", 70)))
     packed = status_of(*movers, local("c", R)).gpus[0]
     assert (packed.memory_reserved, packed.memory_movable) == (170, 70), "of those that are moved off the largest only"
     assert decisive(status) != decisive(status_of(local("a", R), local("b", TrialState.GATED), local("c", OFF)))
@@ -281,6 +289,8 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
 def test_the_node_status_leaves_out_nobody_whose_gpus_a_new_agent_does_not_know_yet() -> None:
     """The operator would take it for gone, and give its GPU away."""
     known = local("a", R)
-    assert status_of(replace(known, gpus=(), told=("A",))).gpus == status_of(known).gpus
+    assert status_of(replace(known, gpus=(), hinted_gpus=("A",))).gpus == status_of(known).gpus
     assert status_of(replace(known, gpus=())).gpus[0].trials == []
-    assert status_of(replace(known, gpus=("B",), told=("A",))).gpus[0].trials == [], "the kubelet's word goes before"
+    assert status_of(replace(known, gpus=("B",), hinted_gpus=("A",))).gpus[0].trials == [], (
+        "the kubelet's word goes before"
+    )

@@ -28,8 +28,8 @@ def after_the_end(scene: Scene, then: Callable[[Scene, str], None], age: float =
     async def both() -> None:
         async with scene.agent() as first:
             await settled(first)
-            assert scene.book.departure is not None
-            images.append(scene.book.departure.image)
+            assert scene.trial_record.container_checkpoint is not None
+            images.append(scene.trial_record.container_checkpoint.image)
             then(scene, images[0])
             await scene.departures()._sweeping.look(time.time() + age)
 
@@ -52,7 +52,7 @@ def way(phase: str, image: str, **more: Any) -> dict[str, Any]:
 
 def unheard(scene: Scene, _: str) -> None:
     """It was killed before the answer was written."""
-    scene.book.departure = None
+    scene.trial_record.container_checkpoint = None
 
 
 def unheard_and_gone(scene: Scene, _: str) -> None:
@@ -61,12 +61,12 @@ def unheard_and_gone(scene: Scene, _: str) -> None:
 
 def fallen_back(scene: Scene, image: str) -> None:
     """It is here, was told to let it be, and has taken its answer back."""
-    scene.book.departure, scene.trial = None, way("Failed", image)
+    scene.trial_record.container_checkpoint, scene.trial = None, way("Failed", image)
 
 
 def on_its_way(scene: Scene, image: str) -> None:
     """Its old pod is still here, and its answer is not counted on any more."""
-    scene.book.departure, scene.trial = None, way("PodCreated", image)
+    scene.trial_record.container_checkpoint, scene.trial = None, way("PodCreated", image)
 
 
 def heard(scene: Scene, _: str) -> None:
@@ -74,7 +74,7 @@ def heard(scene: Scene, _: str) -> None:
 
 
 def not_known_yet(scene: Scene, _: str) -> None:
-    scene.book.departure = scene.book.account = None
+    scene.trial_record.container_checkpoint = scene.trial_record.ledger = None
 
 
 def gone_with(phase: str, *, named: bool = True, told: bool = False) -> Callable[[Scene, str], None]:
@@ -145,7 +145,7 @@ def test_what_is_being_made_is_not_swept(scene: Scene) -> None:
     async def twice() -> None:
         async with scene.agent() as first:
             await settled(first)
-            scene.book.departure = None
+            scene.trial_record.container_checkpoint = None
             scene.kubelet.files = DUMP | {"checkpoint/pages-1.img": "a step later"}
             scene.kubelet.silent = True
             scene.kubelet.written.clear()
@@ -161,8 +161,8 @@ def test_what_is_being_made_is_not_swept(scene: Scene) -> None:
             await third._sweeping.look(time.time())
 
     asyncio.run(twice())
-    assert scene.book.departure is not None
-    assert list(scene.registry.manifests) == [scene.book.departure.image.partition("@")[2]]
+    assert scene.trial_record.container_checkpoint is not None
+    assert list(scene.registry.manifests) == [scene.trial_record.container_checkpoint.image.partition("@")[2]]
 
 
 def test_an_earlier_trial_of_the_same_name_takes_no_archive_that_is_being_made(scene: Scene) -> None:
@@ -197,7 +197,7 @@ def test_what_is_noted_meanwhile_stays_noted(scene: Scene, at: int) -> None:
     async def meanwhile() -> None:
         async with scene.agent() as first:
             await settled(first)
-            scene.book.departure = None
+            scene.trial_record.container_checkpoint = None
             traces = first._traces
 
             def leaves(uid: str) -> bool:
@@ -206,8 +206,13 @@ def test_what_is_noted_meanwhile_stays_noted(scene: Scene, at: int) -> None:
                     traces.pushes(uid, "another")
                 return len(looks) >= at
 
-            told, here, book_of, makes = cast(Api, scene), lambda _: True, lambda _: scene.book, lambda _: False
-            sweeping = Sweeping(first._settings, told, traces, here, leaves, book_of, makes)
+            told, here, trial_record_of, makes = (
+                cast(Api, scene),
+                lambda _: True,
+                lambda _: scene.trial_record,
+                lambda _: False,
+            )
+            sweeping = Sweeping(first._settings, told, traces, here, leaves, trial_record_of, makes)
             await sweeping.look(time.time())
             assert traces.read()[scene.pod.uid].images[-1] == "another"
 

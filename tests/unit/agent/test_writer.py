@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 
 import pytest
 from agent_builders import TrialServer, cri, pod
-from agent_writing import Writing, begun, end, kill, reader_of
+from agent_writing import Writing, end, kill, reader_of, started
 
 import podium_agent.report.trial_writer
 from podium_agent.observe.logs.tail import CHUNK
-from podium_agent.report.checkpoint_watch import SaveWatch
-from podium_agent.report.lost_work import Mark, Said
-from podium_agent.report.trial_record import Book
-from podium_agent.report.usage_ledger import Cost
+from podium_agent.report.checkpoint_watch import CheckpointWatch
+from podium_agent.report.lost_work import CompletionMarker, GateReport
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.report.usage_ledger import SuspensionCost
 from podium_core.curves.line_readers import ParsedLine
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.metrics_config import MetricsConfig
@@ -31,14 +31,14 @@ SUSPENDED = TrialState.SUSPENDED
 def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServer]) -> None:
     """Nor is the hold closed before it is read: that says to the operator that the curve is whole."""
     since = datetime.fromtimestamp(time.time() - 60, UTC).isoformat()
-    holds = [{"gpus": ["G"], "node": "n", "start": since}]
+    allocations = [{"gpus": ["G"], "node": "n", "start": since}]
 
     async def scene(writing: Writing) -> None:
         noise = cri("x" * 8000)
         writing.machine.log(pod()).write_text(noise * (33 * CHUNK // len(noise)) + cri('{"acc": 0.9}'))
-        await writing.whole_life(begun(pod()), log_seconds=1e-9)  # a look takes longer than it waits for containerd
+        await writing.whole_life(started(pod()), log_seconds=1e-9)  # a look takes longer than it waits for containerd
 
-    server = write(scene, allocations=holds, logCursor=reader_of(pod().uid))
+    server = write(scene, allocations=allocations, logCursor=reader_of(pod().uid))
     assert server.status["lastValue"] == 0.9
     closed = [status["lastValue"] for status in server.written if "end" in status["allocations"][-1]]
     assert closed == [0.9] * len(closed) != []
@@ -54,7 +54,7 @@ def test_a_line_that_nobody_has_thought_of_ends_this_writer_alone(
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(pod()).write_text(cri("x"))
-        await writing.whole_life(begun(pod()))
+        await writing.whole_life(started(pod()))
 
     write(scene)
     assert "its log is followed no more" in caplog.text
@@ -69,7 +69,7 @@ def test_the_pod_of_an_earlier_attempt_leaves_the_status_alone(
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(old).write_text(cri('{"acc": 0.1}'))
-        await writing.whole_life(begun(old))
+        await writing.whole_life(started(old))
 
     server = write(scene, attempt=attempt_in_force, lastStep=3, lastValue=0.5, logCursor=reader_of("live", offset=9))
     assert (server.status["logCursor"]["podUid"] == old.uid) == reads
@@ -83,7 +83,7 @@ def test_the_last_words_of_the_pod_before_are_written_although_a_new_one_is_made
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(pod()).write_text(cri('{"acc": 0.1}') + cri('{"acc": 0.2}'))
-        await writing.whole_life(begun(pod()))
+        await writing.whole_life(started(pod()))
 
     server = write(scene, attempt=1, logCursor=reader_of(pod().uid))
     assert server.status["lastStep"] == 2.0
@@ -98,23 +98,23 @@ def test_a_script_that_goes_on_from_further_back_than_its_save_has_lost_that_too
     reading = MetricsConfig.model_validate(
         {"metric": "acc", "direction": "maximize", "container": "train", "format": "json", "stepKey": "epoch"}
     )
-    second, said = pod(attempt=1, reading=reading), Said(Mark(20.0))
+    second, said = pod(attempt=1, reading=reading), GateReport(CompletionMarker(20.0))
     points = [{"step": float(step), "value": 0.1, "time": 1.0} for step in range(1, 21)]
 
     async def scene(writing: Writing) -> None:
         log = writing.machine.log(second)
         log.write_text(cri("hello"))
         if killed:
-            book = begun(second, said)
-            task = writing.start(book)
+            trial_record = started(second, said)
+            task = writing.start(trial_record)
             await writing.until(
                 lambda: writing.server.status["logCursor"]["podUid"] == second.uid, "the record is its own"
             )
             await kill(task)
         with log.open("a") as file:
             file.write("".join(cri(f'{{"acc": 0.1, "epoch": {step}}}') for step in (begins, begins + 1, begins + 2)))
-        book = begun(second, said)
-        await writing.whole_life(book)
+        trial_record = started(second, said)
+        await writing.whole_life(trial_record)
 
     stored = {"curve": {"points": points}, "lastStep": 20, "lastValue": 0.1, "gpuSeconds": 40.0}
     status = write(scene, **stored, logCursor=reader_of("before", step=20.0)).parsed
@@ -133,7 +133,7 @@ def test_a_script_that_counts_from_below_its_first_step_loses_no_more_than_it_ha
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(one).write_text(cri(f'{{"acc": 0.1, "epoch": {begins}}}') + cri('{"acc": 0.2, "epoch": 1}'))
-        await writing.whole_life(begun(one, Said(None if saved is None else Mark(saved))))
+        await writing.whole_life(started(one, GateReport(None if saved is None else CompletionMarker(saved))))
 
     stored = {"lastStep": saved, "lastValue": 0.1, "gpuSeconds": 40.0} if saved is not None else {}
     status = write(scene, **stored, logCursor=reader_of("before", step=saved)).parsed
@@ -143,7 +143,7 @@ def test_a_script_that_counts_from_below_its_first_step_loses_no_more_than_it_ha
 
 def test_a_pod_that_never_passed_its_gate_writes_nothing(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
-        await writing.whole_life(Book(pod(attempt=1, gate_passed=False), "n"))
+        await writing.whole_life(TrialRecord(pod(attempt=1, gate_passed=False), "n"))
 
     assert write(scene, lastStep=7).patches == 0
 
@@ -152,9 +152,9 @@ def test_the_gpu_seconds_of_a_silent_holder_are_fresh(write: Callable[..., Trial
     """Round robin and budgets go by them; a trial may print nothing for minutes."""
 
     async def scene(writing: Writing) -> None:
-        book = begun(pod())
-        book.follow(RUNNING, ("A",), time.time())
-        task = writing.start(book, holder_report_seconds=0.02)
+        trial_record = started(pod())
+        trial_record.follow(RUNNING, ("A",), time.time())
+        task = writing.start(trial_record, holder_report_seconds=0.02)
         await writing.until(lambda: writing.server.patches >= 3, "three patches")
         await kill(task)
 
@@ -163,13 +163,13 @@ def test_the_gpu_seconds_of_a_silent_holder_are_fresh(write: Callable[..., Trial
 
 def test_the_operators_writes_between_ours_cost_a_look_and_nothing_else(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
-        book, server = begun(pod()), writing.server
-        task = writing.start(book)
+        trial_record, server = started(pod()), writing.server
+        task = writing.start(trial_record)
         for number in range(1, 6):
-            book.suspended(Cost("freeze", float(number), 0.5))
+            trial_record.suspended(SuspensionCost("freeze", float(number), 0.5))
             await writing.until(lambda n=number: server.parsed.suspensions.count == n, f"suspension {number}")
             server.operator_writes(phase="Running", rank=number)
-        end(book)
+        end(trial_record)
         await asyncio.wait_for(task, 300)
 
     server = write(scene)
@@ -182,11 +182,11 @@ def test_an_answer_that_is_lost_counts_nothing_twice(write: Callable[..., TrialS
 
     async def scene(writing: Writing) -> None:
         writing.server.answers_lost = 1
-        book = begun(pod(attempt=1), Said(None))
-        book.follow(RUNNING, ("A",), 100.0)
-        book.suspended(Cost("freeze", 110.0, 0.5))
-        book.follow(SUSPENDED, ("A",), 110.0)
-        await writing.whole_life(book)
+        trial_record = started(pod(attempt=1), GateReport(None))
+        trial_record.follow(RUNNING, ("A",), 100.0)
+        trial_record.suspended(SuspensionCost("freeze", 110.0, 0.5))
+        trial_record.follow(SUSPENDED, ("A",), 110.0)
+        await writing.whole_life(trial_record)
 
     status = write(scene, lastStep=4, gpuSeconds=8.0).parsed
     assert (status.suspensions.count, status.lost_work.count, len(status.allocations)) == (1, 1, 1)
@@ -195,12 +195,12 @@ def test_an_answer_that_is_lost_counts_nothing_twice(write: Callable[..., TrialS
 
 def test_a_trial_made_anew_under_the_same_name_gets_nothing_of_this_one(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
-        book, server = begun(pod()), writing.server
-        task = writing.start(book)
-        book.suspended(Cost("freeze", 1.0, 0.5))
+        trial_record, server = started(pod()), writing.server
+        task = writing.start(trial_record)
+        trial_record.suspended(SuspensionCost("freeze", 1.0, 0.5))
         await writing.until(lambda: server.patches == 1, "a patch")
         server.key, server.status, server.version = server.key._replace(uid="another"), {}, server.version + 7
-        book.suspended(Cost("freeze", 2.0, 0.5))
+        trial_record.suspended(SuspensionCost("freeze", 2.0, 0.5))
         await asyncio.wait_for(task, 300)
 
     assert write(scene).status == {}
@@ -217,16 +217,16 @@ def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., Trial
     async def scene(writing: Writing) -> None:
         log = writing.machine.log(one)
         log.write_text("".join(cri(text) for text in ANNOUNCING[:dies_after]))
-        book = begun(one)
-        book.follow(RUNNING, ("A",), time.time())
-        task = writing.start(book, holder_report_seconds=0.001)
-        await writing.until(lambda: book.curve.lines == dies_after, "the lines so far")
+        trial_record = started(one)
+        trial_record.follow(RUNNING, ("A",), time.time())
+        task = writing.start(trial_record, holder_report_seconds=0.001)
+        await writing.until(lambda: trial_record.curve.lines == dies_after, "the lines so far")
         before = writing.server.patches
         await writing.until(lambda: writing.server.patches > before, "a patch of them")
         await kill(task)
         with log.open("a") as file:
             file.writelines(cri(text) for text in ANNOUNCING[dies_after:])
-        await writing.whole_life(begun(one))
+        await writing.whole_life(started(one))
 
     status = write(scene).parsed
     assert [(point.step, point.value) for point in status.curve.points] == [(3, 0.3), (5, 0.5), (6, 0.6)]
@@ -240,13 +240,13 @@ def test_it_looks_by_the_clock_however_long_a_look_takes(
     """Each takes 0.04 s; five looks 0.1 s apart are over in 0.4 s, with as long a pause after each in 0.56 s."""
     looks: list[float] = []
 
-    async def slow(_: SaveWatch) -> None:
+    async def slow(_: CheckpointWatch) -> None:
         looks.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0.04)
 
     async def scene(writing: Writing) -> None:
-        monkeypatch.setattr(SaveWatch, "look", slow)
-        writer = writing.start(begun(pod()), log_seconds=0.1)
+        monkeypatch.setattr(CheckpointWatch, "look", slow)
+        writer = writing.start(started(pod()), log_seconds=0.1)
         await writing.until(
             lambda: any(after - before < 0.48 for before, after in zip(looks, looks[4:], strict=False)), "by the clock"
         )
@@ -262,20 +262,20 @@ def test_one_that_ends_as_its_node_stalls_gets_its_time_for_the_last_lines(
     every, ended, closed = 0.4, list[float](), list[float]()
 
     async def scene(writing: Writing) -> None:
-        loop, book = asyncio.get_running_loop(), begun(pod())
-        book.follow(RUNNING, ("G",), time.time())
+        loop, trial_record = asyncio.get_running_loop(), started(pod())
+        trial_record.follow(RUNNING, ("G",), time.time())
 
         def ends() -> None:
             ended.append(loop.time())
-            end(book)
+            end(trial_record)
 
-        async def stalls(_: SaveWatch) -> None:
+        async def stalls(_: CheckpointWatch) -> None:
             if not ended:  # of what is due together the loop calls first what was due first
                 loop.call_at(loop.time() + every - 0.01, time.sleep, 0.01 + 0.9 * every)
                 loop.call_at(loop.time() + every, ends)
 
-        monkeypatch.setattr(SaveWatch, "look", stalls)
-        await asyncio.wait_for(writing.start(book, log_seconds=every), 300)
+        monkeypatch.setattr(CheckpointWatch, "look", stalls)
+        await asyncio.wait_for(writing.start(trial_record, log_seconds=every), 300)
         closed.append(loop.time())
 
     write(scene)
@@ -286,18 +286,18 @@ def test_a_hold_that_opens_for_the_end_is_written_before_the_pod_is_gone(write: 
     """Suspended, deleted and thawed for its SIGTERM: while its hold stands as closed, the next attempt would begin."""
 
     async def scene(writing: Writing) -> None:
-        book = begun(pod())
-        book.follow(SUSPENDED, ("G",), time.time())
-        writer = writing.start(book, trial_report_seconds=60)
+        trial_record = started(pod())
+        trial_record.follow(SUSPENDED, ("G",), time.time())
+        writer = writing.start(trial_record, trial_report_seconds=60)
         await writing.until(lambda: writing.server.patches == 1, "its record")
-        book.ending = True
-        book.follow(RUNNING, ("G",), time.time())
+        trial_record.ending = True
+        trial_record.follow(RUNNING, ("G",), time.time())
         await writing.until(lambda: "end" not in writing.server.status["allocations"][-1], "the open hold")
         await kill(writer)
 
     since = datetime.fromtimestamp(time.time() - 60, UTC)
-    holds = [{"gpus": ["G"], "node": "n", "start": since.isoformat(), "end": since.isoformat()}]
-    assert len(write(scene, allocations=holds).status["allocations"]) == 2
+    allocations = [{"gpus": ["G"], "node": "n", "start": since.isoformat(), "end": since.isoformat()}]
+    assert len(write(scene, allocations=allocations).status["allocations"]) == 2
 
 
 @pytest.mark.parametrize("whose", ["its own", "a later pod's"])
@@ -309,9 +309,9 @@ def test_the_hold_of_a_pod_that_is_gone_is_closed_as_far_as_it_was_reported(
     since = datetime.fromtimestamp(time.time() - 600, UTC)
 
     async def scene(writing: Writing) -> None:
-        book = begun(pod(containers=(), reading=None))
-        book.left = True
-        await writing.whole_life(book)
+        trial_record = started(pod(containers=(), reading=None))
+        trial_record.orphaned = True
+        await writing.whole_life(trial_record)
 
     reader = reader_of(pod().uid if mine else "later", step=7.0)
     server = write(

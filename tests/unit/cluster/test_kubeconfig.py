@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from podium_cluster import kubeconfig
-from podium_cluster.kubeconfig import Told, kubeconfigs, look
+from podium_cluster.kubeconfig import ClusterTarget, find_target, kubeconfig_paths
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,15 @@ def test_files(told: str | None, files: list[str], monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("KUBECONFIG", raising=False)
     if told is not None:
         monkeypatch.setenv("KUBECONFIG", told)
-    assert [str(path) for path in kubeconfigs(None)] == files
-    assert kubeconfigs(Path("/given")) == [Path("/given")]
-    assert kubeconfigs(Path("~/given")) == [Path("/home/me/given")]
+    assert [str(path) for path in kubeconfig_paths(None)] == files
+    assert kubeconfig_paths(Path("/given")) == [Path("/given")]
+    assert kubeconfig_paths(Path("~/given")) == [Path("/home/me/given")]
 
 
-def told(monkeypatch: pytest.MonkeyPatch, files: Sequence[Path], wanted: str | None = None) -> Told:
+def told(monkeypatch: pytest.MonkeyPatch, files: Sequence[Path], wanted: str | None = None) -> ClusterTarget:
     """With $KUBECONFIG."""
     monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)) or ":")
-    return look(None, wanted)
+    return find_target(None, wanted)
 
 
 def test_the_first_that_says_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,16 +95,16 @@ def test_a_pods_own_account_is_for_who_has_no_kubeconfig(
     usual.parent.mkdir()
     if content is not None:
         usual.write_text(content)
-    assert look(None, None).account is account
+    assert find_target(None, None).account is account
     usual.write_text(CURRENT)
     if content is not None:
         named.write_text(content)
     monkeypatch.setenv("KUBECONFIG", str(named))
-    assert look(None, None).account is account
-    assert not look(named, None).account
-    assert not look(None, "x").account
+    assert find_target(None, None).account is account
+    assert not find_target(named, None).account
+    assert not find_target(None, "x").account
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
-    assert not look(None, None).account
+    assert not find_target(None, None).account
 
 
 def test_a_namespace_that_no_context_names_is_the_pods(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:

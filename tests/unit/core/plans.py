@@ -1,4 +1,4 @@
-"""Snapshots for the planner's tests, and what a plan says in a word."""
+"""Snapshots for the planner's tests, and short views of a plan."""
 
 from __future__ import annotations
 

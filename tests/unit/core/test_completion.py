@@ -1,4 +1,4 @@
-"""The planner on ends: which trials and jobs are over, what is left behind, how long the rest takes."""
+"""Ends in the planner: which trials and jobs have ended, what is left behind, and how long the rest takes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_when_a_job_is_over(phases: list[TrialPhase], max_trials: int, expected:
         (P.FAILED, 2, "1 trial failed; trials.maxFailed allows 0. The first: job-0."),
     ],
 )
-def test_what_is_said_of_one_trial(phase: TrialPhase, max_trials: int, sentence: str) -> None:
+def test_the_message_for_a_single_trial(phase: TrialPhase, max_trials: int, sentence: str) -> None:
     mine = make_job(max_trials=max_trials, max_failed=0)
     made = sound(make_snapshot(jobs=[mine], trials=[make_trial(0, phase=phase)]))
     assert [action.message for action in made.actions if isinstance(action, EndJob)] == [sentence]
@@ -105,23 +105,23 @@ def test_budgets(change: dict[str, float], reason: str) -> None:
     assert set(ends(made).values()) == {(P.EARLY_STOPPED, reason)}
 
 
-def test_a_trial_that_its_owner_stopped() -> None:
+def test_a_trial_stopped_by_its_owner() -> None:
     trials = on_gpu(FAST, SLOW)
     trials[0] = replace(trials[0], stopped=True)
     made = sound(holding(trials))
     assert ends(made) == {"job-0": (P.EARLY_STOPPED, "StoppedByUser")}
     assert orders(made) == {"gpu-0": ["job-1"]}
     kinds = [type(a) for a in made.actions]
-    assert kinds.index(DeletePod) < kinds.index(EndTrial), "else a crash in between leaves a pod that nobody stops"
+    assert kinds.index(DeletePod) < kinds.index(EndTrial), "else a crash in between leaves a pod that no trial stops"
 
 
-def test_max_steps_ends_nothing() -> None:
+def test_max_steps_ends_no_trial() -> None:
     done = on_gpu([0.1 * i for i in range(10)])
     made = sound(make_snapshot(jobs=[make_job(max_steps=10)], trials=done, gpus=[make_gpu()]))
     assert ends(made) == {}
 
 
-def test_what_a_dead_planner_left_is_cleaned_up() -> None:
+def test_pods_left_by_a_dead_planner_are_deleted() -> None:
     job = make_job(finished=True)
     trials = [
         make_trial(0, phase=P.EARLY_STOPPED, pod="job-0-0"),

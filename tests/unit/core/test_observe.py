@@ -1,4 +1,4 @@
-"""From facts to phases: who is to blame when a pod ends, and what a silent agent means."""
+"""Derivation of phases from facts: the cause of a pod's end, and the meaning of a silent agent."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ ENDS = [
     ("raced for gpu", replace(FAILED, reason="OutOfpodium.dev/gpu"), "Disrupted", "PodRejected"),
     ("admission", replace(FAILED, reason="UnexpectedAdmissionError"), "Disrupted", "PodRejected"),
     ("deleted", replace(FAILED, deleting=True, exit_code=143), "Disrupted", "PodDisrupted"),
-    ("told to go", replace(FAILED, deleting=True, exit_code=143, requeue="Preempted"), "Disrupted", "Preempted"),
-    ("told to go, saved", PodFacts("Succeeded", deleting=True, requeue="Preempted"), "Disrupted", "Preempted"),
+    ("terminating", replace(FAILED, deleting=True, exit_code=143, requeue="Preempted"), "Disrupted", "Preempted"),
+    ("terminating, saved", PodFacts("Succeeded", deleting=True, requeue="Preempted"), "Disrupted", "Preempted"),
     ("deleted, ended well", PodFacts("Succeeded", deleting=True, exit_code=0), "Disrupted", "PodDisrupted"),
     ("evicted, ended well", PodFacts("Succeeded", disruption="EvictionByEvictionAPI"), "Disrupted", "PodDisrupted"),
     ("lost sight", replace(FAILED, exit_code=137, exit_reason="ContainerStatusUnknown"), "Disrupted", "PodDisrupted"),
     ("no exit code", FAILED, "Disrupted", "PodDisrupted"),
     ("running", PodFacts("Running", gate="Done"), "NotEnded", ""),
-    ("running, told to go", PodFacts("Running", gate="Done", deleting=True), "NotEnded", ""),
+    ("running, terminating", PodFacts("Running", gate="Done", deleting=True), "NotEnded", ""),
     ("a sidecar still runs", PodFacts("Running", gate="Done", exit_code=1), "NotEnded", ""),
     ("silent node", PodFacts("Unknown"), "NotEnded", ""),
 ]
@@ -66,8 +66,8 @@ def test_classify_end(pod: PodFacts, kind: str, reason: str) -> None:
     assert end.message or kind == "NotEnded"
 
 
-def test_a_pod_that_ends_well_while_it_is_deleted_is_done_if_it_printed_its_last_step() -> None:
-    """SIGTERM makes a script that saves end with exit code 0 as well."""
+def test_a_deleted_pod_is_complete_if_it_printed_its_last_step() -> None:
+    """SIGTERM makes a script that checkpoints end with exit code 0 as well."""
     for pod in (PodFacts("Succeeded", deleting=True), PodFacts("Succeeded", disruption="EvictionByEvictionAPI")):
         assert classify_end(pod, complete=True).kind == "Succeeded"
     assert classify_end(replace(FAILED, deleting=True, exit_code=143), complete=True).kind == "Disrupted"
@@ -97,8 +97,8 @@ PHASES = [
     ("creating", facts(P.PENDING, NEW), P.PENDING, "ContainerCreating", False),
     ("image", facts(P.PENDING, replace(NEW, waiting_reason="ImagePullBackOff")), P.PENDING, "ImagePullBackOff", False),
     ("at the gate", facts(P.PENDING, GATE), P.GATED, "WaitingForTimeSlice", False),
-    ("agent says gated", facts(P.PENDING, NEW, agent_state="Gated"), P.PENDING, "ContainerCreating", False),
-    ("no image, agent says gated", facts(P.PENDING, NO_IMAGE, agent_state="Gated"), P.PENDING, "ErrImagePull", False),
+    ("agent states gated", facts(P.PENDING, NEW, agent_state="Gated"), P.PENDING, "ContainerCreating", False),
+    ("no image, agent states gated", facts(P.PENDING, NO_IMAGE, agent_state="Gated"), P.PENDING, "ErrImagePull", False),
     ("no image, once gated", facts(P.GATED, NO_IMAGE, agent_state="Gated"), P.GATED, "ErrImagePull", False),
     ("no secret", facts(P.RUNNING, NO_SECRET, agent_state="Starting"), P.RUNNING, NO_SECRET.waiting_reason, False),
     ("no secret, silent agent", facts(P.RUNNING, NO_SECRET), P.RUNNING, NO_SECRET.waiting_reason, False),
@@ -145,12 +145,18 @@ PHASES = [
     ("counted once", facts(P.REQUEUED, FAIL1, failures=1, retries=2), P.REQUEUED, "WaitingForPod", False),
     ("evicted", facts(P.RUNNING, replace(FAIL1, reason="Evicted"), failures=9), P.REQUEUED, "PodDisrupted", False),
     ("gone", facts(P.RUNNING, None, had_pod=True), P.REQUEUED, "PodDeleted", False),
-    ("told to go", facts(P.RUNNING, TOLD), P.RUNNING, "Preempted", False),
-    ("told to go, gone", facts(P.RUNNING, None, had_pod=True, reason="Preempted"), P.REQUEUED, "Preempted", False),
-    ("taken, gone", facts(P.RUNNING, None, had_pod=True, disruption="Somebody"), P.REQUEUED, "PodDisrupted", False),
+    ("terminating", facts(P.RUNNING, TOLD), P.RUNNING, "Preempted", False),
+    ("terminating, gone", facts(P.RUNNING, None, had_pod=True, reason="Preempted"), P.REQUEUED, "Preempted", False),
     (
-        "told to go, taken, gone",
-        facts(P.RUNNING, None, had_pod=True, reason="Preempted", disruption="Somebody"),
+        "taken, gone",
+        facts(P.RUNNING, None, had_pod=True, disruption="PreemptionByScheduler"),
+        P.REQUEUED,
+        "PodDisrupted",
+        False,
+    ),
+    (
+        "terminating, taken, gone",
+        facts(P.RUNNING, None, had_pod=True, reason="Preempted", disruption="PreemptionByScheduler"),
         P.REQUEUED,
         "Preempted",
         False,
@@ -185,7 +191,7 @@ def test_derive_phase(seen: TrialFacts, phase: TrialPhase, reason: str, own: boo
     assert observed.message.strip()
     assert next_phase(seen.current, observed) == phase
     if own:
-        assert reason in EDGES[seen.current, phase], "the table says why as well"
+        assert reason in EDGES[seen.current, phase], "the table states why as well"
 
 
 def test_the_container_that_failed_is_named() -> None:
@@ -199,7 +205,7 @@ STATES = [None, "Gated", "Starting", "Running", "Suspending", "Suspended", "Resu
 
 
 @pytest.mark.parametrize("current", TrialPhase, ids=str)
-def test_no_combination_of_facts_asks_for_an_illegal_edge(current: TrialPhase) -> None:
+def test_no_combination_of_facts_leads_to_an_illegal_transition(current: TrialPhase) -> None:
     for pod, state, fresh, had in product(PODS, STATES, (True, False), (True, False)):
         seen = TrialFacts(current, pod, had_pod=had or pod is not None, agent_state=state, retries=1, agent_fresh=fresh)
         after = next_phase(current, derive_phase(seen))
@@ -212,7 +218,7 @@ def test_retry_delay_doubles_and_is_bounded() -> None:
     assert retry_delay(10_000) == 300.0
 
 
-def test_the_line_that_says_so_is_quoted() -> None:
+def test_the_out_of_memory_line_is_quoted() -> None:
     end = classify_end(replace(FAILED, exit_code=1, exit_message=TORCH))
     assert "'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.'" in end.message
     seen = derive_phase(facts(P.RUNNING, EXCEEDS, retries=2))

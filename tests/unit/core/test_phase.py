@@ -1,4 +1,4 @@
-"""The table of phases: every pair is either an edge with reasons or refused."""
+"""The table of phases: every pair is either a transition with reasons or refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAIRS = list(product(TrialPhase, TrialPhase))
 
 
 @pytest.mark.parametrize(("start", "end"), PAIRS, ids=lambda phase: str(phase))
-def test_every_pair_is_an_edge_with_reasons_or_refused(start: TrialPhase, end: TrialPhase) -> None:
+def test_every_pair_is_a_transition_with_reasons_or_refused(start: TrialPhase, end: TrialPhase) -> None:
     if (start, end) in EDGES:
         reasons = check(start, end)
         assert reasons
@@ -28,11 +28,11 @@ def test_the_rules_of_the_table() -> None:
     assert all((start, end) in EDGES for start in TrialPhase if start not in FINAL for end in FINAL)
     assert not any(start == end for start, end in EDGES)
     assert {start for start, end in EDGES if end is P.PENDING} == {P.REQUEUED}, "only a new pod makes a trial pending"
-    assert {start for start, end in EDGES if end is P.GATED} == {P.PENDING, P.REQUEUED}, "nobody goes back to the gate"
+    assert {start for start, end in EDGES if end is P.GATED} == {P.PENDING, P.REQUEUED}, "no trial returns to its gate"
     assert all((start, P.REQUEUED) in EDGES for start in (*LIVE, P.PENDING)), "a pod can be lost at any time"
 
 
-def test_every_phase_is_reached_from_pending_and_can_end() -> None:
+def test_every_phase_is_reachable_and_can_end() -> None:
     seen = {P.PENDING}
     while new := {end for start, end in EDGES if start in seen} - seen:
         seen |= new

@@ -1,4 +1,4 @@
-"""Filter and score: only health, product and memory refuse; what is not known is neither idle nor full."""
+"""Filter and score: only health, product and memory refuse; an unknown node is neither idle nor full."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOVED = replace(TIGHT, memory_movable=50 * GIB)
 
 REFUSALS = [
     ("fits", PodNeed(1, 20 * GIB, ("H100",)), node(GPU), None),
-    ("a full node is no refusal", PodNeed(1), node(FULL), None),
+    ("a full node is not refused", PodNeed(1), node(FULL), None),
     ("no GPU asked for", PodNeed(0), node(), None),
     ("no GPU there", PodNeed(1), node(), "TooFewGPUs"),
     ("never heard of", PodNeed(1), node(age=None), None),
@@ -47,7 +47,7 @@ REFUSALS = [
     ("that stays, beside what is moved", PodNeed(1, 20 * GIB), node(MOVED), "GPUMemoryReserved"),
     ("reserved long ago", PodNeed(1, 20 * GIB), node(TIGHT, age=100.0), None),
     ("the checks add up", PodNeed(1, 20 * GIB), node(TIGHT, SICK), "GPUMemoryReserved"),
-    ("for itself: shares do not count", PodNeed(2, exclusive=True), node(FULL, FULL), None),
+    ("for itself: slots do not count", PodNeed(2, exclusive=True), node(FULL, FULL), None),
     (
         "for itself, beside what stays when trials are frozen",
         PodNeed(1, 20 * GIB, exclusive=True),
@@ -82,7 +82,7 @@ SCORES = [
     ("throttled", [node(replace(GPU, throttled=True)), node(GPU, name="b")], [0, 10]),
     ("reserved memory", [node(TIGHT), node(GPU, name="b")], [0, 10]),
     ("hot", [node(replace(GPU, temperature=85.0)), node(replace(GPU, temperature=40.0), name="b")], [0, 10]),
-    ("unknown heat is no cool one", [node(GPU), node(replace(GPU, temperature=40.0), name="b")], [0, 10]),
+    ("an unknown temperature is not a cool one", [node(GPU), node(replace(GPU, temperature=40.0), name="b")], [0, 10]),
     ("errors so far", [node(replace(GPU, ecc_uncorrected=2)), node(GPU, name="b")], [0, 10]),
     ("behind the first of a job", [node(RANKED[0]), node(RANKED[1], name="b")], [0, 10]),
     ("a clock that is ahead", [node(GPU, age=-3600.0), node(GPU, name="b"), node(FULL, name="c")], [5, 10, 0]),

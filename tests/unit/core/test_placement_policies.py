@@ -1,4 +1,4 @@
-"""Where each policy puts a pod; FGD against its definition; random is even."""
+"""Where each policy places a pod; FGD equals its definition; random is uniform."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("why", "question", "nodes", "best"), PLACES, ids=[place[0] for place in PLACES])
-def test_places(why: str, question: PlacementQuery, nodes: list[NodeView], best: str) -> None:
+def test_chosen_nodes(why: str, question: PlacementQuery, nodes: list[NodeView], best: str) -> None:
     scores = score_nodes(placement_policy(why.split()[0].strip(",")), question, nodes, NOW)
     top = max(score.value for score in scores)
     assert [score.node for score in scores if score.value == top] == [best]
@@ -63,20 +63,20 @@ def test_places(why: str, question: PlacementQuery, nodes: list[NodeView], best:
 @pytest.mark.parametrize(
     ("pod", "typical", "trials", "grows"),
     [
-        # four of eight shares are free, all of use to a pair: one pod takes one of them and harms none
+        # four of eight slots are free, all of use to a pair: one pod takes one of them and harms none
         (PodNeed(1), ((PodNeed(2), 1.0),), (2, 2), 0.0),
         # a pair could have used 1/4 + 1/4; with one GPU full the other's quarter is a fragment
         (PodNeed(1), ((PodNeed(2), 1.0),), (3, 3), 0.25),
-        # the only free share was a fragment, and now it is used
+        # the only free slot was a fragment, and now it is used
         (PodNeed(1), ((PodNeed(2), 1.0),), (4, 3), -0.25),
         # half of the pods are single: the quarter is lost to the other half only
         (PodNeed(1), ((PodNeed(2), 0.5), (PodNeed(1), 0.5)), (3, 3), 0.125),
-        # a quarter of the memory is left: no room for another of 60, whatever shares are free
+        # a quarter of the memory is left: no room for another of 60, whatever slots are free
         (PodNeed(1, 60 * GIB), ((PodNeed(1, 60 * GIB), 1.0),), (0,), 0.25),
         (PodNeed(1), (), (0,), 0.0),
     ],
 )
-def test_fragmentation_is_the_papers(
+def test_fragmentation_equals_the_definition_of_the_paper(
     pod: PodNeed, typical: tuple[tuple[PodNeed, float], ...], trials: tuple[int, ...], grows: float
 ) -> None:
     question = PlacementQuery(pod, "pod", typical)
@@ -94,8 +94,8 @@ def filled(mix: PodMix, left: FreeCapacity) -> list[float]:
     return found
 
 
-def test_fill_is_the_expected_filling() -> None:
-    """A GPU of four shares for pods of one share and of three, equally frequent: 1 + V(3) or 3 + V(1), nearly."""
+def test_fill_equals_the_expected_filling() -> None:
+    """A GPU of four slots for pods of one slot and of three, equally frequent: 1 + V(3) or 3 + V(1), nearly."""
     small, large = PodNeed(1, 20 * GIB), PodNeed(1, 60 * GIB)
     mix = pod_mix(((small, 0.5), (large, 0.5)), node("a", 0).gpus[0])
     assert filled(mix, left(1000)) == pytest.approx([1.0], abs=1e-6)  # no crumb is left, in whatever order they come
@@ -120,7 +120,7 @@ NEEDS = st.builds(
     need=NEEDS,
     typical=st.lists(NEEDS, max_size=3),
 )
-def test_many_nodes_cost_what_each_costs_alone(
+def test_batch_costs_equal_single_costs(
     name: str, clusters: list[tuple[list[tuple[int, int, str]], int | None]], need: PodNeed, typical: list[PodNeed]
 ) -> None:
     nodes = [
@@ -138,7 +138,7 @@ def test_many_nodes_cost_what_each_costs_alone(
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_fill_takes_the_gpus_that_the_nodes_cpus_cannot_feed(known: bool) -> None:
+def test_fill_prefers_gpus_that_lack_cpus(known: bool) -> None:
     pod, thirsty = PodNeed(1, 80 * GIB, packed=True, cpu=100), PodNeed(1, 80 * GIB, packed=True, cpu=4000)
     rich, poor = (
         replace(node(name, 0, 0), cpu_free=cpus if known else None) for name, cpus in (("a", 64000), ("b", 1000))
@@ -148,7 +148,7 @@ def test_fill_takes_the_gpus_that_the_nodes_cpus_cannot_feed(known: bool) -> Non
     assert scores == ([0, 10] if known else [6, 5])
 
 
-def test_pods_that_want_a_gpu_alone_each_have_their_own_first_of_equal_nodes() -> None:
+def test_exclusive_pods_order_equal_nodes_differently() -> None:
     nodes = [node(name, 0) for name in "abcd"]
 
     def first(pod: str) -> str:
@@ -161,7 +161,7 @@ def test_pods_that_want_a_gpu_alone_each_have_their_own_first_of_equal_nodes() -
     assert firsts == [first(f"pod-{i}") for i in range(40)]
 
 
-def test_random_is_even_and_its_own_for_each_pod() -> None:
+def test_random_is_uniform_and_independent_for_each_pod() -> None:
     policy = placement_policy("random")
     nodes = [node(name, 0) for name in "abcd"]
 
@@ -205,7 +205,7 @@ def test_rank(costs: list[float | None], favourite: bool, expected: list[int]) -
         ("binpack", PodNeed(1, exclusive=True), True),
     ],
 )
-def test_one_node_stands_alone_where_the_pod_will_count(policy: str, need: PodNeed, one: bool) -> None:
+def test_one_node_has_the_highest_score_if_the_pod_changes_costs(policy: str, need: PodNeed, one: bool) -> None:
     assert has_single_best(placement_policy(policy), need) is one
 
 

@@ -1,4 +1,4 @@
-"""Terms and scores for any telemetry: bounded, monotone in each term, the same whatever the order of the nodes."""
+"""Terms and scores for any telemetry: bounded, monotone in each term, and independent of the order of the nodes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WORSE: dict[str, Callable[[GpuReading], GpuReading]] = {
 
 @settings(deadline=None)
 @given(seeds)
-def test_every_term_is_a_part_of_one(seed: int) -> None:
+def test_every_term_is_between_zero_and_one(seed: int) -> None:
     chance = random.Random(seed)
     gpu, need = some_gpu(chance, "gpu"), some_need(chance)
     assert all(0.0 <= term.value(gpu, need) <= 1.0 for term in TERMS)
@@ -83,7 +83,7 @@ def test_every_term_is_a_part_of_one(seed: int) -> None:
 
 @settings(deadline=None)
 @given(seeds)
-def test_telemetry_that_grows_worse_never_lifts_the_score(seed: int) -> None:
+def test_worse_telemetry_never_raises_the_score(seed: int) -> None:
     """Where the node's GPUs say how they are: one that begins or ceases to say so goes to the middle or leaves it."""
     chance = random.Random(seed)
     need, nodes = some_need(chance), some_nodes(chance)
@@ -100,7 +100,7 @@ def test_telemetry_that_grows_worse_never_lifts_the_score(seed: int) -> None:
 
 @settings(deadline=None)
 @given(seeds)
-def test_the_order_of_the_nodes_changes_nothing(seed: int) -> None:
+def test_the_order_of_the_nodes_does_not_matter(seed: int) -> None:
     chance = random.Random(seed)
     need, nodes = some_need(chance), some_nodes(chance)
     scores = {score.node: score for score in load_balance(need, nodes, NOW)}
@@ -135,13 +135,13 @@ def test_terms(term: str, changes: dict[str, object], expected: float) -> None:
     assert found[term] == pytest.approx(expected)
 
 
-def test_a_newcomer_waits_longest_behind_the_first_of_a_job() -> None:
+def test_a_new_trial_waits_longest_behind_the_best_of_a_job() -> None:
     turns = [slices_ahead(rank) for rank in (1, 2, 3, 50)]
     assert turns == sorted(turns, reverse=True)
     assert turns[0] > slices_ahead(None) > turns[-1] > 0.5
 
 
-def test_the_table_adds_up_to_the_cost_that_is_scored() -> None:
+def test_the_terms_sum_up_to_the_cost() -> None:
     busy = replace(GPU, uuid="busy", trials=2, sm_utilization=70.0)
     node = NodeView("a", (busy, GPU), NOW)
     assert sum(term.weight * value for term, value in term_means(PodNeed(2), node)) == pytest.approx(

@@ -1,5 +1,7 @@
-"""A plan is freed as soon as nobody has it: the operator and the simulator make thousands, and what only a collection
-of garbage frees is a tenth of the time of each.
+"""A plan is freed as soon as it is unreferenced.
+
+The operator and the simulator make thousands of plans. Memory that only the garbage collector frees costs a tenth of
+their time.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ def no_collector() -> Iterator[None]:
 
 @pytest.mark.parametrize("policy", NAMES)
 @pytest.mark.usefixtures("no_collector")
-def test_a_plan_leaves_no_garbage(policy: str) -> None:
-    """One has only just begun, and better ones wait: why they do is a sentence that is made when it is read."""
+def test_a_plan_leaves_no_reference_cycles(policy: str) -> None:
+    """One has only just started, and better ones wait: why they do is a sentence that is created when it is read."""
     trials = [
         make_trial(
             i,

@@ -1,4 +1,4 @@
-"""The planner, one rule a test: shares, creation, order, switching."""
+"""The planner, one rule per test: slots, creation, run queues, switching."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from podium_core.domain.snapshot import Costs, GpuView
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
 
-# creation and shares
+# creation and slots
 
 
 def test_an_empty_cluster_gets_trials_but_no_pod() -> None:
@@ -26,7 +26,7 @@ def test_an_empty_cluster_gets_trials_but_no_pod() -> None:
     ("parallel", "shares", "trials", "expected"),
     [(8, 4, 8, 4), (3, 4, 3, 3), (None, 4, 8, 4), (8, 0, 8, 0)],
 )
-def test_at_most_as_many_pods_as_shares_and_parallel(
+def test_at_most_as_many_pods_as_slots_and_parallel(
     parallel: int | None, shares: int, trials: int, expected: int
 ) -> None:
     job = make_job(parallel=parallel)
@@ -38,14 +38,14 @@ def test_at_most_as_many_pods_as_shares_and_parallel(
 
 
 @pytest.mark.parametrize("width", [1, 2])
-def test_gpus_that_other_pods_have_wholly_are_said_to_be_theirs(width: int) -> None:
+def test_the_message_names_gpus_without_slots_for_trials(width: int) -> None:
     gpus = [make_gpu(slots=0), make_gpu("gpu-1", slots=0)]
     made = sound(make_snapshot(jobs=[make_job(gpus_per_trial=width)], trials=[make_trial(0)], gpus=gpus))
     told = next(place.message for place in made.ranks if place.trial.name == "job-0")
     assert told.endswith("None of 2 fitting GPUs has a slot for trials: other pods have them all.")
 
 
-def test_auto_creates_trials_only_for_shares() -> None:
+def test_auto_creates_trials_only_for_slots() -> None:
     snapshot = make_snapshot(jobs=[make_job(parallel=None)], gpus=[make_gpu(slots=2), make_gpu("gpu-1", slots=1)])
     assert numbers(sound(snapshot)) == [0, 1, 2]
 
@@ -53,7 +53,7 @@ def test_auto_creates_trials_only_for_shares() -> None:
 @pytest.mark.parametrize(
     ("opened", "unopened", "holders", "made"),
     [
-        (0, 0, 0, 10),  # one for each GPU that nobody works on, two in reserve
+        (0, 0, 0, 10),  # one for each GPU that no trial runs on, two in reserve
         (0, 8, 0, 2),  # each has its GPU as good as taken
         (8, 0, 8, 2),
         (8, 1, 8, 1),
@@ -62,7 +62,7 @@ def test_auto_creates_trials_only_for_shares() -> None:
         (8, 2, 4, 0),  # the four that are free are for those that are suspended there
     ],
 )
-def test_a_searcher_that_learns_chooses_late(opened: int, unopened: int, holders: int, made: int) -> None:
+def test_a_learning_searcher_creates_trials_late(opened: int, unopened: int, holders: int, made: int) -> None:
     uuids = [f"gpu-{index}" for index in range(8)]
     old = [
         make_trial(i, gpus=[uuids[i % 8]], phase=RUN if i < holders else P.SUSPENDED, values=[0.5])
@@ -80,14 +80,14 @@ def test_a_searcher_that_learns_chooses_late(opened: int, unopened: int, holders
         assert len(numbers(plan)) == room
 
 
-def test_a_trial_that_its_owner_keeps_off_the_gpu_does_not_keep_a_learning_search_from_going_on() -> None:
+def test_a_suspended_trial_does_not_stop_a_learning_search() -> None:
     kept = make_trial(0, gpus=["gpu-0"], phase=P.GATED, suspend=True)
     gpu = make_gpu(slots=4, trials=[kept.key])
     assert numbers(sound(make_snapshot(jobs=[make_job(learns=True)], trials=[kept], gpus=[gpu]))) == [1, 2]
 
 
 @pytest.mark.parametrize("policy", ["fifo", "envelope", "asha", "hyperband", "median_stop", "pop"])
-def test_one_that_waits_where_others_work_leaves_no_gpu_idle(policy: str) -> None:
+def test_a_trial_that_waits_on_a_busy_gpu_leaves_no_gpu_idle(policy: str) -> None:
     """The fourth GPU has just become free, and the reserve is at the gate of the first."""
     uuids = [f"gpu-{index}" for index in range(4)]
     at_work = [
@@ -109,7 +109,7 @@ def test_one_that_waits_where_others_work_leaves_no_gpu_idle(policy: str) -> Non
 @pytest.mark.parametrize(
     "change", [{"health": "Unknown"}, {"exclusive_pod": "urgent"}, {"slots": 0}, {"node": "node-b"}]
 )
-def test_a_searcher_that_learns_makes_no_trial_for_a_gpu_that_none_could_use(change: dict[str, Any]) -> None:
+def test_a_learning_searcher_creates_no_trial_for_an_unusable_gpu(change: dict[str, Any]) -> None:
     """Not now, or not two of its own node, as a trial with two GPUs needs."""
     old, reserve = (
         make_trial(0, gpus=["gpu-0", "gpu-1"], phase=RUN, values=[0.5]),
@@ -122,7 +122,7 @@ def test_a_searcher_that_learns_makes_no_trial_for_a_gpu_that_none_could_use(cha
     assert numbers(plan(make_snapshot(jobs=[job], trials=[old, reserve], gpus=gpus))) == []
 
 
-def test_two_jobs_get_equal_shares_and_the_younger_the_next_free_ones() -> None:
+def test_two_jobs_get_equally_many_slots_and_the_younger_the_next_free_ones() -> None:
     jobs = [make_job("a", created=1.0), make_job("b", created=2.0)]
     trials = [make_trial(i, job=name) for name in ("a", "b") for i in range(8)]
     even = sound(make_snapshot(jobs=jobs, trials=trials, gpus=[make_gpu(slots=5)]))
@@ -132,7 +132,7 @@ def test_two_jobs_get_equal_shares_and_the_younger_the_next_free_ones() -> None:
     assert created(late) == ["b-0", "b-1"]
 
 
-def test_a_job_near_its_end_does_not_sit_on_shares() -> None:
+def test_a_job_near_its_end_does_not_keep_slots() -> None:
     jobs = [make_job("a", created=1.0, max_trials=3), make_job("b", created=2.0)]
     over = [make_trial(i, job="a", phase=P.SUCCEEDED) for i in range(2)]
     rest = [make_trial(2, job="a"), *(make_trial(i, job="b") for i in range(8))]
@@ -169,14 +169,14 @@ def test_a_trial_with_two_gpus_needs_two_on_one_node() -> None:
 @pytest.mark.parametrize(
     ("free", "pods"), [((4, 4), 4), ((0, 4), 0), ((1, 4), 1), ((2, 2, 2), 3), ((1, 1, 4), 2), ((0, 0), 0)]
 )
-def test_a_trial_with_two_gpus_needs_a_free_share_of_each(free: tuple[int, ...], pods: int) -> None:
-    """Two shares of one GPU would be refused by the device plugin, again and again."""
+def test_a_trial_with_two_gpus_needs_a_free_slot_on_each(free: tuple[int, ...], pods: int) -> None:
+    """Two slots of one GPU would be refused by the device plugin, again and again."""
     gpus = [make_gpu(f"g{i}", slots=shares) for i, shares in enumerate(free)]
     trials = [make_trial(i) for i in range(8)]
     assert len(created(sound(make_snapshot(jobs=[make_job(gpus_per_trial=2)], trials=trials, gpus=gpus)))) == pods
 
 
-def test_a_job_whose_pods_cannot_start_keeps_no_other_job_waiting() -> None:
+def test_a_job_whose_pods_cannot_start_blocks_no_other_job() -> None:
     jobs = [make_job("bad", created=1.0, parallel=None), make_job("good", created=2.0, parallel=None)]
     unplaced = [make_trial(i, job="bad", pod=f"bad-{i}-0") for i in range(4)]
     rest = [make_trial(4, job="bad"), *(make_trial(i, job="good") for i in range(4))]
@@ -226,27 +226,27 @@ def test_a_better_trial_takes_the_gpu_with_the_numbers_that_decided() -> None:
     assert why(made, "job-0") == "GPUPreempted"
 
 
-def test_not_before_the_holder_had_its_turn() -> None:
+def test_no_switch_before_the_minimum_time_slice() -> None:
     made = sound(holding(on_gpu(SLOW, FAST), since=998.0))
     assert orders(made) == {}
     assert why(made, "job-1") == "MinTimeSlice"
     assert made.wake_at == 1002.0
 
 
-def test_not_for_a_gain_that_the_hand_over_eats() -> None:
+def test_no_switch_for_a_gain_below_its_cost() -> None:
     close = on_gpu([0.1, 0.5, 0.90], [0.1, 0.5, 0.905])
     made = sound(holding(close))
     assert orders(made) == {}
     assert why(made, "job-1") == "InsufficientGain"
     dear = replace(holding(on_gpu([0.1, 0.5, 0.8], [0.1, 0.5, 0.9]), since=0.0), costs=Costs(60.0, 60.0))
-    assert orders(sound(dear)) == {}, "two minutes of hand-over for an eighth of the range, with 97 s to go"
+    assert orders(sound(dear)) == {}, "a switch of two minutes for an eighth of the range, with 97 s left"
 
 
-def test_an_early_look_goes_before_the_best() -> None:
+def test_a_warm_up_goes_before_the_best() -> None:
     assert orders(sound(holding(on_gpu(FAST, [0.1])))) == {"gpu-0": ["job-1", "job-0"]}
 
 
-def test_the_order_in_force_is_the_incumbent_while_the_agent_is_at_it() -> None:
+def test_the_written_run_queue_decides_the_holder_until_the_agent_applies_it() -> None:
     trials = on_gpu(FAST, FAST)
     base = holding(trials)
     ordered = replace(base.gpus[0], run_queue=(trials[1].key, trials[0].key))
@@ -257,15 +257,15 @@ def test_the_order_in_force_is_the_incumbent_while_the_agent_is_at_it() -> None:
     ("in_effect", "ousts_nobody", "phase", "expected"),
     [
         (True, False, RUN, {"gpu-0": ["job-1", "job-0", "job-2"]}),
-        (False, False, RUN, {}),  # the agent may be about to carry the order out
-        (False, True, RUN, {"gpu-0": ["job-1", "job-0", "job-2"]}),  # which was to throw nobody out
+        (False, False, RUN, {}),  # the agent may be about to migrate the order out
+        (False, True, RUN, {"gpu-0": ["job-1", "job-0", "job-2"]}),  # which was to throw no trial out
         (True, True, P.SUSPENDING, {}),  # it is at it
     ],
 )
-def test_who_was_let_in_before_the_first_was_at_its_gate_keeps_its_turn(
+def test_a_trial_admitted_before_the_first_was_ready_keeps_its_time_slice(
     in_effect: bool, ousts_nobody: bool, phase: P, expected: dict[str, list[str]]
 ) -> None:
-    """Pods start in any order. One that ranks no better and comes to its gate a moment later throws nobody out."""
+    """Pods start in any order. One that ranks no better and comes to its gate a moment later throws no trial out."""
     trials = [replace(t, phase=p) for t, p in zip(on_gpu([], [], []), (P.GATED, phase, P.PENDING), strict=True)]
     base = holding(trials, since=999.8, holder=1)
     keys = tuple(trial.key for trial in trials)
@@ -273,14 +273,14 @@ def test_who_was_let_in_before_the_first_was_at_its_gate_keeps_its_turn(
     assert orders(sound(replace(base, gpus=(gpu,)))) == expected
 
 
-def test_a_better_one_takes_the_gpu_from_who_was_let_in_before_it() -> None:
+def test_a_better_trial_preempts_one_that_was_admitted_before_it() -> None:
     trials = [replace(t, phase=p) for t, p in zip(on_gpu(FAST, SLOW), (P.SUSPENDED, RUN), strict=True)]
     base = holding(trials, holder=1)
     gpu = replace(base.gpus[0], run_queue=tuple(trial.key for trial in trials), in_effect=True)
     assert orders(sound(replace(base, gpus=(gpu,)))) == {}, "it is the first already"
 
 
-def test_a_free_gpu_and_newcomers_are_ordered_at_once() -> None:
+def test_a_free_gpu_and_new_trials_get_a_run_queue_at_once() -> None:
     trials = [replace(t, phase=P.GATED) for t in on_gpu([], [], [])]
     base = holding(trials)
     bare = replace(base, gpus=(make_gpu(trials=[t.key for t in trials]),))
@@ -298,14 +298,14 @@ def test_a_free_gpu_and_newcomers_are_ordered_at_once() -> None:
         ({"pod": None}, ["job-0"]),
     ],
 )
-def test_what_a_user_wants_of_a_trial(change: dict[str, object], expected: list[str]) -> None:
+def test_suspended_and_pinned_trials(change: dict[str, object], expected: list[str]) -> None:
     trials = on_gpu(FAST, SLOW)
     trials[1] = replace(trials[1], **change)  # type: ignore[arg-type]
     made = sound(holding(trials, since=999.0))
     assert orders(made).get("gpu-0") == expected
 
 
-def test_a_suspended_job_leaves_the_order_and_keeps_its_pods() -> None:
+def test_a_suspended_job_leaves_the_run_queue_and_keeps_its_pods() -> None:
     base = holding(on_gpu(FAST, SLOW))
     made = sound(replace(base, jobs=(replace(base.jobs[0], suspended=True),)))
     assert orders(made) == {"gpu-0": []}
@@ -322,13 +322,13 @@ def test_only_nodes_that_change_are_written_with_the_next_epoch() -> None:
     assert [(a.node, a.epoch) for a in written if isinstance(a, WriteRunQueues)] == [("node-a", 8)]
 
 
-def test_a_trial_that_is_gone_leaves_the_order() -> None:
+def test_a_deleted_trial_leaves_the_run_queue() -> None:
     base = holding(on_gpu(FAST))
     stale = replace(base.gpus[0], run_queue=(trial_key("ghost-0"), *base.gpus[0].run_queue))
     assert orders(sound(replace(base, gpus=(stale,)))) == {"gpu-0": ["job-0"]}
 
 
-def test_a_gpu_neither_waits_for_a_pod_that_cannot_work_nor_is_protected_for_it() -> None:
+def test_a_gpu_neither_waits_for_an_unready_pod_nor_is_protected_for_it() -> None:
     jobs = [make_job("bad", policy="fifo", created=0.0), make_job("rr", policy="round_robin", created=5.0)]
     pulling = make_trial(0, job="bad", phase=P.PENDING, gpus=["gpu-0"])
     served = [make_trial(i, job="rr", phase=RUN, gpus=["gpu-0"], gpu_seconds=s) for i, s in enumerate((10.2, 10.1))]
@@ -342,7 +342,7 @@ def test_a_gpu_neither_waits_for_a_pod_that_cannot_work_nor_is_protected_for_it(
     assert orders(sound(alone)) == {"gpu-0": ["bad-0"]}
 
 
-def test_several_gpus_change_hands_together_or_not_at_all() -> None:
+def test_several_gpus_switch_together_or_not_at_all() -> None:
     wide = make_job("wide", gpus_per_trial=2, created=0.0)
     slim = make_job("slim", created=1.0)
     both = make_trial(0, job="wide", gpus=["g0", "g1"], phase=P.GATED, pinned=True)
@@ -356,13 +356,13 @@ def test_several_gpus_change_hands_together_or_not_at_all() -> None:
     fresh = replace(gpus[1], holder_since=995.0)
     kept = replace(snapshot, trials=(both, left, replace(right, pinned=True)), gpus=(gpus[0], fresh))
     assert orders(sound(kept)) == {}, (
-        "the holder of one GPU is pinned as well and has just begun: neither changes hands"
+        "the holder of one GPU is pinned as well and has just started: neither changes hands"
     )
     freed = replace(kept, gpus=(gpus[0], replace(gpus[1], holder=None, run_queue=())), trials=(both, left))
     assert orders(sound(freed)) == {"g0": ["wide-0", "slim-0"], "g1": ["wide-0"]}
 
 
-def test_jobs_that_share_a_gpu_take_turns() -> None:
+def test_jobs_on_one_gpu_run_in_rotation() -> None:
     jobs = [make_job("a", created=0.0), make_job("b", created=1.0)]
     mine, yours = (make_trial(0, job=j, gpus=["gpu-0"], values=FAST, phase=RUN) for j in "ab")
     gpu = make_gpu(holder=mine.key, holder_since=980.0, run_queue=[mine.key, yours.key])
@@ -371,7 +371,7 @@ def test_jobs_that_share_a_gpu_take_turns() -> None:
     assert orders(sound(replace(snapshot, now=1010.0))) == {"gpu-0": ["b-0", "a-0"]}
 
 
-def test_jobs_that_hold_as_many_gpus_leave_each_other_alone() -> None:
+def test_jobs_with_equally_many_gpus_do_not_preempt_each_other() -> None:
     jobs = [make_job("a", created=1.0), make_job("b", created=0.0)]
     a0, b1 = (make_trial(n, job=j, gpus=[f"g{n}"], values=SLOW, phase=RUN) for n, j in enumerate("ab"))
     b2 = make_trial(2, job="b", gpus=["g0"], values=FAST, phase=RUN)
@@ -384,7 +384,7 @@ def test_jobs_that_hold_as_many_gpus_leave_each_other_alone() -> None:
     assert why(made, "b-2") == "FairShareReached"
 
 
-def test_a_policy_that_does_not_exist_does_not_stop_the_plan() -> None:
+def test_an_unknown_policy_does_not_stop_the_plan() -> None:
     base = holding(on_gpu(SLOW, FAST))
     made = sound(replace(base, jobs=(replace(base.jobs[0], policy="nonsense"),)))
     assert orders(made) == {}

@@ -1,6 +1,4 @@
-"""Whatever the snapshot, and whatever happens: the plan is sound, at most one trial is at work on a GPU, everything
-ends.
-"""
+"""Properties for any snapshot and any event: the plan is sound, at most one trial holds a GPU, and everything ends."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ JOBS = ["a", "b", "c"]
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
-    """Anything that types allow, also what should not happen: stale holders, orders of ghosts, pods over the shares."""
+    """Anything that types allow, also what should not happen: stale holders, orders of ghosts, pods over the slots."""
     jobs: list[JobView] = []
     trials: list[TrialView] = []
     for name in JOBS[: draw(st.integers(0, 3))]:
@@ -132,7 +130,7 @@ def test_every_plan_is_sound(snapshot: Snapshot) -> None:
 
 @given(snapshots())
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_an_order_in_force_is_not_written_again(snapshot: Snapshot) -> None:
+def test_an_unchanged_run_queue_is_not_written_again(snapshot: Snapshot) -> None:
     again = [a for a in plan(carried_out(snapshot)).actions if isinstance(a, WriteRunQueues)]
     assert again == []
 
@@ -236,8 +234,8 @@ def test_fifo_starts_and_ends_in_order_on_one_gpu(seed: int) -> None:
 
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=25, deadline=None)
-def test_round_robin_starves_nobody(seed: int) -> None:
-    """Whoever comes to a GPU has had a turn before each of the others there could have had two."""
+def test_round_robin_starves_no_trial(seed: int) -> None:
+    """A new trial on a GPU has had a time slice before any other trial there could have had two."""
     world, _ = build("round_robin", seed, steps=12)
     since: dict[TrialKey, float] = {}
     for _ in range(2000):

@@ -1,6 +1,4 @@
-"""Quantities as Kubernetes writes them: a template may hold any of these, and a refusal would keep its trials from
-starting.
-"""
+"""Quantities in all of Kubernetes' forms, since a template may hold any of them."""
 
 from __future__ import annotations
 
@@ -28,12 +26,12 @@ from podium_core.schema.quantity import to_bytes, to_thousandths
         ("1.5Gi", 1500 * 2**30),
     ],
 )
-def test_every_form_that_a_pod_may_have(text: str, thousandths: int) -> None:
+def test_every_valid_quantity(text: str, thousandths: int) -> None:
     assert to_thousandths(text) == thousandths
     assert to_bytes(text) == -(-thousandths // 1000)
 
 
 @pytest.mark.parametrize("text", ["", ".", "1 Gi", "1gi", "-1", "1e999999999", "1e3m", "Gi", "1mi", "nan"])
-def test_what_is_none_is_refused(text: str) -> None:
+def test_invalid_quantities_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         to_thousandths(text)

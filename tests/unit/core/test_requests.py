@@ -1,4 +1,4 @@
-"""What a pod requests of its node: Kubernetes' rule, case by case, for every room that counts."""
+"""Effective requests of a pod by Kubernetes' rule, case by case."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CASES: list[tuple[str, Pod, dict[str, int]]] = [
         {"cpu": 4000},
     ),
     (
-        "a sidecar is no init container of its own",
+        "a sidecar does not count as an init container",
         pod([runs(cpu="5")], [runs(cpu="4"), sidecar(cpu="500m")]),
         {"cpu": 5500},
     ),
@@ -75,7 +75,7 @@ CASES: list[tuple[str, Pod, dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(("asks", "held"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_what_a_pod_holds_of_its_node(asks: Pod, held: dict[str, int]) -> None:
+def test_effective_requests_of_a_pod(asks: Pod, held: dict[str, int]) -> None:
     assert requests_of(asks.spec) == held
 
 
@@ -86,7 +86,7 @@ def test_gpus_are_counted_by_the_same_rule() -> None:
 
 
 @pytest.mark.parametrize("part", ["containers", "initContainers", "resources", "overhead"])
-def test_what_is_no_quantity_is_named(part: str) -> None:
+def test_an_invalid_quantity_is_named(part: str) -> None:
     odd = runs(cpu="much")
     spec = {"containers": [odd], "initContainers": [odd], "resources": odd["resources"], "overhead": {"cpu": "much"}}
     with pytest.raises(ValueError, match="cpu='much': not a quantity"):

@@ -1,4 +1,4 @@
-"""Who leaves: one node, only trials of lower priority, the least loss; never a "no" while the proposal can be used."""
+"""Choice of victims: one node, only trials of lower priority, the least loss, and an answer while one is possible."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ CASES = [
     ("a budget that counts them: as proposed", URGENT, [proposal("a", "A", [A, B], violations=1)], ("a", "A")),
     ("equal priority is not lower", URGENT, [proposal("a", "A", [occupant("A", priority=100)])], None),
     ("no trial", URGENT, [proposal("a", "A", [occupant("A", trial=None)])], None),
-    ("nobody knows it", URGENT, [proposal("a", "X", [A, B])], None),
+    ("no trial knows it", URGENT, [proposal("a", "X", [A, B])], None),
     (
-        "a trial leaves as much room as the stranger",
+        "a trial leaves as much room as the other pods",
         URGENT,
         [proposal("a", "X", [occupant("X", trial=None), A])],
         ("a", "A"),
@@ -121,7 +121,7 @@ CASES = [
     ),
     ("where the new one stands matters", replace(URGENT, exchangeable=False), [proposal("a", "A", [A, B])], ("a", "A")),
     (
-        "who leaves already makes no room",
+        "a terminating pod frees no capacity",
         URGENT,
         [proposal("a", "A", [A, replace(B, pod=replace(B.pod, terminating=True))])],
         ("a", "A"),
@@ -177,12 +177,14 @@ CASES = [
     ("while one large is there, room stays taken", MEMORY, [moved("A", A=60, B=60, C=50)], ("a", "ABC")),
     ("the largest alone is in the way", MEMORY, [moved("A", A=60, B=20, C=10)], ("a", "A")),
     ("the small ones are not", MEMORY, [moved("B", A=60, B=20, C=10)], ("a", "A")),
-    ("a stranger may be the largest", MEMORY, [moved("A", stranger=True, A=60, B=20)], None),
+    ("a other pods may be the largest", MEMORY, [moved("A", stranger=True, A=60, B=20)], None),
 ]
 
 
 @pytest.mark.parametrize(("why", "preemptor", "proposals", "expected"), CASES, ids=[case[0] for case in CASES])
-def test_choice(why: str, preemptor: Preemptor, proposals: list[Proposal], expected: tuple[str, str] | None) -> None:
+def test_chosen_victims(
+    why: str, preemptor: Preemptor, proposals: list[Proposal], expected: tuple[str, str] | None
+) -> None:
     assert chosen(preemptor, *proposals) == expected
     assert chosen(preemptor, *reversed(proposals)) == expected, "the order of the nodes changes nothing"
 
@@ -195,7 +197,7 @@ def test_choice(why: str, preemptor: Preemptor, proposals: list[Proposal], expec
         (proposal("a", "", [], view=node("a", "A", gib=60)), "GPUMemoryReserved"),
     ],
 )
-def test_why_not(given_proposal: Proposal, code: str) -> None:
+def test_reasons_without_victims(given_proposal: Proposal, code: str) -> None:
     eviction, refusals = choose(MEMORY, [given_proposal], NOW)
     assert eviction is None
     assert refusals["a"].code == code
@@ -204,7 +206,7 @@ def test_why_not(given_proposal: Proposal, code: str) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32))
-def test_any_proposal(seed: int) -> None:
+def test_properties_of_any_proposal(seed: int) -> None:
     """Victims are on their node, allowed, leave as much room, and lose no more than what was proposed."""
     chance = random.Random(seed)
     proposals = []

@@ -1,4 +1,4 @@
-"""A Telemetry over real WatchCaches that are fed by a stand-in for the API server, and the app over it."""
+"""A NodeCache over real WatchCaches that are fed by a stand-in for the API server, and the app over it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from podium_cluster.watch import wait_all_synced
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Front
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.decisions import Judge
-from podium_extender.verbs.events import Announcements
-from podium_extender.verbs.preempt import Evictor
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.state.node_cache import NodeCache
+from podium_extender.verbs.decisions import NodeEvaluator
+from podium_extender.verbs.events import EventRecorder
+from podium_extender.verbs.preempt import PreemptVerb
 
-sys.path.insert(0, str(Path(__file__).parent))  # malformed, live_caches, narrowing: several modules use them
+sys.path.insert(0, str(Path(__file__).parent))  # malformed, live_caches, fake_scheduler: several modules use them
 
+from fake_scheduler import run
 from live_caches import caches_over
-from narrowing import run
 
 NOW = 1_800_000_000.0
 Json = Mapping[str, Any]
@@ -47,7 +47,7 @@ class ListedOnce:
         yield {}
 
 
-def _caches(objects: Mapping[Resource, Sequence[Json]]) -> Telemetry:
+def _caches(objects: Mapping[Resource, Sequence[Json]]) -> NodeCache:
     return caches_over(ListedOnce(objects), lambda: NOW)
 
 
@@ -62,24 +62,24 @@ async def _ask(
     method: str = "POST",
     placement: str = DEFAULT,
     max_requests: int = 32,
-    announced: Announcements | None = None,
+    events: EventRecorder | None = None,
     before: Sequence[tuple[str, Any]] = (),
 ) -> httpx.Response:
     """`before`: paths and bodies that the same extender was asked earlier."""
-    telemetry = _caches(objects)
-    watched = [*telemetry.caches.values(), *telemetry.more_caches.values()] if warm else []
+    node_cache = _caches(objects)
+    watched = [*node_cache.caches.values(), *node_cache.optional_caches.values()] if warm else []
     runs = [asyncio.create_task(cache.run()) for cache in watched]
     await wait_all_synced(watched)
-    judge = Judge(placement_policy(placement), 60.0)
+    evaluator = NodeEvaluator(placement_policy(placement), 60.0)
     metrics = metrics or Metrics()
     app = create_app(
-        Front(
-            telemetry,
+        Endpoint(
+            node_cache,
             metrics,
-            judge,
+            evaluator,
             body_limit=body_limit,
             max_requests=max_requests,
-            evictor=Evictor(telemetry, metrics, judge.stale_after, announced=announced),
+            preempt_verb=PreemptVerb(node_cache, metrics, evaluator.stale_after, events=events),
         )
     )
     try:
@@ -95,14 +95,14 @@ async def _ask(
 
 
 @pytest.fixture
-def caches() -> Callable[..., Telemetry]:
-    """A Telemetry over these objects; running its caches is up to the test."""
+def caches() -> Callable[..., NodeCache]:
+    """A NodeCache over these objects; running its caches is up to the test."""
     return _caches
 
 
 @pytest.fixture
-def play(caches: Callable[..., Telemetry]) -> Callable[..., None]:
-    """Runs a story with a scheduler that asks for a pod of a crowd: `narrowing.run`."""
+def play(caches: Callable[..., NodeCache]) -> Callable[..., None]:
+    """Runs a story with a scheduler that asks for a pod of a crowd: `fake_scheduler.run`."""
     return partial(run, caches)
 
 

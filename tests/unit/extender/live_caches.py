@@ -13,8 +13,8 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_core.placement.free_cpus import node_cpus_of
-from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.state.soft_preferences import Preferences
+from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.state.soft_preferences import SoftPreferences
 from podium_extender.state.trials import parse_trial
 
 Json = Mapping[str, Any]
@@ -45,18 +45,18 @@ class Live:
             self.events.put_nowait({"type": "DELETED", "object": gone})
 
 
-def caches_over(server: object, clock: Callable[[], float]) -> Telemetry:
+def caches_over(server: object, clock: Callable[[], float]) -> NodeCache:
     """`server`: has the `list` and `watch` of an Api."""
     api = cast(Api, server)
     own = WatchCache(api, PODS, parse_pod)
-    return Telemetry(
+    return NodeCache(
         WatchCache(api, GPUNODES, parse_gpunode),
         own,
         WatchCache(api, LEASES, Heartbeats(clock).parse, namespace="podium-system"),
         WatchCache(api, TRIALS, parse_trial),
         namespace="podium-system",
         clock=clock,
-        preferences=Preferences(WatchCache(api, NODES, node_cpus_of), [own]),
+        preferences=SoftPreferences(WatchCache(api, NODES, node_cpus_of), [own]),
     )
 
 
@@ -68,13 +68,13 @@ def gpunode(health: str) -> Json:
 
 
 @asynccontextmanager
-async def running(telemetry: Telemetry, beside: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def running(node_cache: NodeCache, beside: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """The watches and `beside`, from when the caches are whole; five minutes at most."""
-    runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
+    runs = [asyncio.create_task(cache.run()) for cache in node_cache.caches.values()]
     runs.append(asyncio.create_task(beside))
     try:
         async with asyncio.timeout(300):
-            await wait_all_synced(telemetry.caches.values())
+            await wait_all_synced(node_cache.caches.values())
             yield
     finally:
         for one in runs:

@@ -16,26 +16,26 @@ from podium_core.placement import gpu_fragments as pieces
 from podium_core.placement.registry import placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Front
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.decisions import KINDS_OF_PODS, Judge
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.state.node_cache import NodeCache
+from podium_extender.verbs.decisions import MAX_POD_KINDS, NodeEvaluator
 
 BODIES = 200
 
 
 @pytest.mark.parametrize("placement", ["load_balance", "fill"])
-def test_no_body_is_too_odd(caches: Callable[..., Telemetry], placement: str) -> None:
+def test_no_body_is_too_odd(caches: Callable[..., NodeCache], placement: str) -> None:
     nodes = json.loads((GOLDEN / "gpunodes.json").read_text())["filter"]
     sitting = json.loads((GOLDEN / "trials.json").read_text())
     chance = random.Random(placement)
     true = recorded()
 
     async def main() -> Counter[int]:
-        telemetry = caches({GPUNODES: nodes, PODS: sitting["pods"], TRIALS: sitting["trials"]})
-        runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
-        await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
-        judge = Judge(placement_policy(placement), 60.0)
-        app = create_app(Front(telemetry, Metrics(), judge, body_limit=2**20, max_requests=32))
+        node_cache = caches({GPUNODES: nodes, PODS: sitting["pods"], TRIALS: sitting["trials"]})
+        runs = [asyncio.create_task(cache.run()) for cache in node_cache.caches.values()]
+        await asyncio.gather(*(cache.wait_synced() for cache in node_cache.caches.values()))
+        evaluator = NodeEvaluator(placement_policy(placement), 60.0)
+        app = create_app(Endpoint(node_cache, Metrics(), evaluator, body_limit=2**20, max_requests=32))
         seen: Counter[int] = Counter()
         for _ in range(BODIES):
             verb, body = malformed(chance, true)
@@ -45,7 +45,7 @@ def test_no_body_is_too_odd(caches: Callable[..., Telemetry], placement: str) ->
         for verb, request in true:  # and it still answers what is right
             status, said = await send(app, verb, json.dumps(request).encode())
             assert status == 200
-        assert max(len(judge._costs), len(judge._refusals)) <= KINDS_OF_PODS
+        assert max(len(evaluator._costs), len(evaluator._refusals)) <= MAX_POD_KINDS
         assert len(pieces._mixes) <= pieces.MIXES_KEPT
         for run in runs:
             run.cancel()

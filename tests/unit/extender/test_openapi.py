@@ -24,29 +24,31 @@ from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Front
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.decisions import Judge
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.state.node_cache import NodeCache
+from podium_extender.verbs.decisions import NodeEvaluator
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 20
 
 
 @pytest.fixture
-def schema(caches: Callable[..., Telemetry]) -> schemathesis.BaseSchema:
+def schema(caches: Callable[..., NodeCache]) -> schemathesis.BaseSchema:
     nodes = json.loads((GOLDEN / "gpunodes.json").read_text())["filter"]
     sitting = json.loads((GOLDEN / "trials.json").read_text())
-    telemetry = caches({GPUNODES: nodes, PODS: sitting["pods"], TRIALS: sitting["trials"]})
+    node_cache = caches({GPUNODES: nodes, PODS: sitting["pods"], TRIALS: sitting["trials"]})
 
     async def warm() -> None:
-        runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
-        await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
+        runs = [asyncio.create_task(cache.run()) for cache in node_cache.caches.values()]
+        await asyncio.gather(*(cache.wait_synced() for cache in node_cache.caches.values()))
         for run in runs:
             run.cancel()
 
     asyncio.run(warm())
-    judge = Judge(placement_policy(DEFAULT), 60.0)
-    app = create_app(Front(telemetry, Metrics(), judge, body_limit=2**20, max_requests=32), openapi_url="/openapi.json")
+    evaluator = NodeEvaluator(placement_policy(DEFAULT), 60.0)
+    app = create_app(
+        Endpoint(node_cache, Metrics(), evaluator, body_limit=2**20, max_requests=32), openapi_url="/openapi.json"
+    )
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 

@@ -1,4 +1,4 @@
-"""preempt over HTTP in both forms, what a cold or crowded extender answers, and what is counted."""
+"""preempt over HTTP in both forms, what a not_ready or crowded extender answers, and what is counted."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
 from podium_cluster.watch import WatchCache
 from podium_extender.metrics import Metrics
-from podium_extender.server.limits import Door, RequestError
-from podium_extender.verbs.events import Announcements
+from podium_extender.server.limits import ConcurrencyLimit, RequestError
+from podium_extender.verbs.events import EventRecorder
 
 Json = Mapping[str, Any]
 Ask = Callable[..., httpx.Response]
@@ -154,18 +154,18 @@ class Posted:
 
 
 def test_who_leaves_is_told_what_that_may_cost_by_what_chose_it(ask: Ask) -> None:
-    announced = Announcements()
-    ask(OBJECTS, "/preempt", meta(a="x y"), announced=announced)
+    events = EventRecorder()
+    ask(OBJECTS, "/preempt", meta(a="x y"), events=events)
 
     async def two() -> list[Json]:
         server = Posted()
-        writing = asyncio.create_task(announced.write_for_ever(cast(Api, server)))
+        writing = asyncio.create_task(events.run(cast(Api, server)))
         async with asyncio.timeout(300):
             found = [await server.tried.get() for _ in range(2)]
         writing.cancel()
         return found
 
-    why = "Pod default/urgent of priority 1000 gets its share of a. Without a new checkpoint, 5 steps and"
+    why = "Pod default/urgent of priority 1000 gets its slot of a. Without a new checkpoint, 5 steps and"
     assert [(event["involvedObject"]["uid"], event["reason"], event["message"]) for event in asyncio.run(two())] == [
         ("trial-y", "WorkAtRisk", f"{why} 10.0 GPU-seconds are lost."),
         ("trial-x", "WorkAtRisk", f"{why} 90.0 GPU-seconds are lost."),
@@ -182,19 +182,19 @@ def test_the_ages_of_the_caches_are_shown_as_they_are_now() -> None:
 
 
 def test_a_crowd_is_turned_away_at_the_door() -> None:
-    async def visit(door: Door) -> str:
+    async def visit(door: ConcurrencyLimit) -> str:
         try:
-            async with door.enter():
+            async with door.hold():
                 return "served"
         except RequestError as error:
             return f"{error.status} {error}"
 
     async def crowd() -> list[str]:
-        door = Door(3)
+        door = ConcurrencyLimit(3)
         first = list(await asyncio.gather(*(visit(door) for _ in range(5))))
         return [*first, await visit(door)]
 
-    refused = "503 3 requests are under way, as many as allowed (PODIUM_MAX_REQUESTS)"
+    refused = "503 3 requests are being processed, as many as allowed (PODIUM_MAX_REQUESTS)"
     assert asyncio.run(crowd()) == ["served"] * 3 + [refused] * 2 + ["served"]
 
 

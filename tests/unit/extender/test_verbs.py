@@ -85,7 +85,7 @@ WANT_GPU = {**PLAIN, "metadata": PLAIN["metadata"] | {"labels": {"podium.dev/tri
     [
         ("a healthy GPU takes it", HEALTHY, WANT_GPU, "NodeNames", ""),
         ("a node that nobody reported is unknown, not refused", gpunode("other"), WANT_GPU, "NodeNames", ""),
-        ("old telemetry is unknown", gpunode("a", gpu("GPU-a"), updated=OLD), WANT_GPU, "NodeNames", ""),
+        ("old node_cache is unknown", gpunode("a", gpu("GPU-a"), updated=OLD), WANT_GPU, "NodeNames", ""),
         (
             "its only GPU is broken",
             gpunode("a", gpu("GPU-a", health="Unhealthy", healthReason="Xid 79")),
@@ -205,7 +205,7 @@ def scores(answer: httpx.Response) -> dict[str, int]:
             "b",
         ),
         (
-            "a heartbeat keeps old telemetry known",
+            "a heartbeat keeps old node_cache known",
             {
                 GPUNODES: [
                     gpunode("a", gpu("GPU-a", trials=[trial(1)])),

@@ -12,9 +12,9 @@ from live_caches import caches_over, gpunode, running
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS, Resource
 from podium_extender.metrics import Metrics
-from podium_extender.requeue.unschedulable_queue import Budget, WaitingRoom
-from podium_extender.requeue.wakeups import ROOM_ANNOTATION, follow_pods, wake_for_ever
-from podium_extender.state.node_cache import Telemetry
+from podium_extender.requeue.unschedulable_queue import TokenBucket, UnschedulableQueue
+from podium_extender.requeue.wakeups import RETRY_ANNOTATION, follow_pods, wake_pods
+from podium_extender.state.node_cache import NodeCache
 
 NOW = 1_800_000_000.0
 Json = Mapping[str, Any]
@@ -61,13 +61,13 @@ def pod(name: str, phase: str = "Pending", gpus: str = "1", node: str = "") -> J
     }
 
 
-def run(server: Server, story: Callable[[WaitingRoom, Telemetry], Coroutine[Any, Any, None]]) -> None:
+def run(server: Server, story: Callable[[UnschedulableQueue, NodeCache], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        telemetry = caches_over(server, lambda: NOW)
-        room = WaitingRoom(60.0, Budget(1.0, 10))
-        follow_pods(telemetry, room)
-        async with running(telemetry, wake_for_ever(cast(Api, server), telemetry, room, Metrics())):
-            await story(room, telemetry)
+        node_cache = caches_over(server, lambda: NOW)
+        room = UnschedulableQueue(60.0, TokenBucket(1.0, 10))
+        follow_pods(node_cache, room)
+        async with running(node_cache, wake_pods(cast(Api, server), node_cache, room, Metrics())):
+            await story(room, node_cache)
 
     asyncio.run(main())
 
@@ -75,9 +75,9 @@ def run(server: Server, story: Callable[[WaitingRoom, Telemetry], Coroutine[Any,
 def test_a_pod_that_could_not_be_told_is_told_again() -> None:
     server = Server({GPUNODES: [gpunode("Unhealthy")], PODS: [pod("patient")]})
     server.errors = [ApiError(503, "ServiceUnavailable", "restarting")]
-    wake = ("default", "patient", "status", [ROOM_ANNOTATION])
+    wake = ("default", "patient", "status", [RETRY_ANNOTATION])
 
-    async def story(room: WaitingRoom, telemetry: Telemetry) -> None:
+    async def story(room: UnschedulableQueue, node_cache: NodeCache) -> None:
         for _ in range(2):
             for health in ("Unhealthy", "Healthy"):
                 server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode(health)})
@@ -93,10 +93,10 @@ def test_who_waits_when_the_extender_starts_is_not_forgotten() -> None:
     others = [pod("over", "Failed"), pod("placed", node="a"), pod("no gpu", gpus=""), gated]
     server = Server({GPUNODES: [gpunode("Unhealthy")], PODS: [*others, pod("patient"), pod("goes")]})
 
-    async def story(room: WaitingRoom, telemetry: Telemetry) -> None:
+    async def story(room: UnschedulableQueue, node_cache: NodeCache) -> None:
         assert len(room) == 2
         deleted = asyncio.Event()
-        telemetry.caches["pods"].subscribe(deleted.set)
+        node_cache.caches["pods"].subscribe(deleted.set)
         server.events[PODS].put_nowait({"type": "DELETED", "object": pod("goes")})
         await deleted.wait()
         server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode("Healthy")})

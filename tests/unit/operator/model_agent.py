@@ -14,12 +14,12 @@ from model_node import Node, Process
 
 from podium_agent.observe.pods import TrialPod, parse
 from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
-from podium_agent.report.lost_work import Mark, Said
-from podium_agent.report.trial_record import Book
-from podium_agent.report.trial_status import account_from, curve_from, position_from, reached, to_status
-from podium_agent.report.usage_ledger import taken_over
-from podium_agent.schedule.local_scheduler import Grant, Orders, Resume, Suspend, Wait, decide, newer
-from podium_agent.schedule.node_reconciler import orders_of
+from podium_agent.report.lost_work import CompletionMarker, GateReport
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
+from podium_agent.report.usage_ledger import begin_attempt
+from podium_agent.schedule.local_scheduler import Admit, Resume, RunQueues, Suspend, Wait, decide, newer
+from podium_agent.schedule.node_reconciler import run_queues_of
 from podium_agent.schedule.state_table import derive
 from podium_cluster.client import ApiError
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
@@ -38,7 +38,7 @@ class Record:
 
     pod: TrialPod
     process: Process | None = None
-    book: Book | None = None
+    trial_record: TrialRecord | None = None
     state: TrialState | None = None
     since: float = 0.0
     acting: Acting = Acting.NOTHING
@@ -58,11 +58,11 @@ class Agent:
             server, PODS, parse, lambda pod: bool(pod["spec"].get("nodeName") == node.name)
         )
         self.nodes: View[GPUNode] = View(server, GPUNODES, GPUNode.model_validate)
-        self.orders = Orders()
+        self.orders = RunQueues()
         self.records: dict[str, Record] = {}
         self.pods.see()  # list before the first action
         self.nodes.see()
-        self._hints: dict[str, TrialPod] = dict(node.passages)
+        self._hints: dict[str, TrialPod] = dict(node.admissions)
         before = self.nodes.get("", node.name)
         for gpu in before.status.gpus if before is not None else ():
             self._hints |= {one.pod_uid: _orphan(one) for one in gpu.trials}
@@ -73,18 +73,18 @@ class Agent:
         """Observe, decide and start the actions; return True if there were any."""
         node = self.nodes.get("", self._node.name)
         if node is not None:
-            before, self.orders = self.orders, newer(self.orders, orders_of(node))
+            before, self.orders = self.orders, newer(self.orders, run_queues_of(node))
             assert self.orders.epoch >= before.epoch, "an order that is older than the one in force"
         trials = self._look(now)
-        begun = False
+        started = False
         for step in decide(self.orders, trials, now):
             record = self.records[step.trial.pod_uid]
             if isinstance(step, Wait) or record.acting is not Acting.NOTHING or record.process is None:
                 continue
-            begun = True
-            if isinstance(step, Grant):
+            started = True
+            if isinstance(step, Admit):
                 record.passed = True
-                self._node.passages[record.pod.uid] = record.pod
+                self._node.admissions[record.pod.uid] = record.pod
                 self._node.let_through(record.process)
             elif isinstance(step, Suspend):
                 record.acting, record.ends = Acting.SUSPENDING, step
@@ -93,7 +93,7 @@ class Agent:
                 record.process.frozen = False
                 if step.reason == "FinalCheckpoint":
                     record.process.final_checkpoint = True
-        return begun
+        return started
 
     def finish(self) -> None:
         """Complete the actions in progress. A resumption took effect earlier, a suspension only now: the worst case."""
@@ -144,7 +144,7 @@ class Agent:
             gate=gate,
             work=work,
             deleting=deleting,
-            heeds_term=process is not None and process.started,
+            handles_sigterm=process is not None and process.started,
             deadline=pod.deadline,
             grace=pod.grace,
             attempt=pod.attempt,
@@ -173,79 +173,81 @@ class Agent:
 
     def _keep(self, record: Record, now: float) -> None:
         process = record.process
-        begun = record.passed or record.pod.gate_passed or record.located
-        if record.gone or process is None or not begun or not process.passed:
+        started = record.passed or record.pod.gate_passed or record.located
+        if record.gone or process is None or not started or not process.passed:
             return
-        if record.book is None:
-            record.book = Book(record.pod, self._node.name)
-        record.book.follow(record.state, (self._node.gpu,), now)
+        if record.trial_record is None:
+            record.trial_record = TrialRecord(record.pod, self._node.name)
+        record.trial_record.follow(record.state, (self._node.gpu,), now)
 
     async def report(self, now: float) -> None:
         """Report once, as the reporter and the trials' writers do."""
         await self._server.apply_status(GPUNODES, self._status(now), manager=MANAGER)
         for uid, record in list(self.records.items()):
-            if record.book is not None and not record.gone:
-                await self._write(record, record.book, now)
+            if record.trial_record is not None and not record.gone:
+                await self._write(record, record.trial_record, now)
             if record.over_since is not None and record.state is None:
                 del self.records[uid]  # its final report is written
-                self._node.passages.pop(uid, None)
+                self._node.admissions.pop(uid, None)
 
-    async def _write(self, record: Record, book: Book, now: float) -> None:
-        if book.account is None:
-            self._begin(record, book, now)
+    async def _write(self, record: Record, trial_record: TrialRecord, now: float) -> None:
+        if trial_record.ledger is None:
+            self._begin(record, trial_record, now)
         for _ in range(3):
-            if record.gone or book.account is None:
+            if record.gone or trial_record.ledger is None:
                 return
-            self._read(record, book, now)
-            key = book.pod.key
+            self._read(record, trial_record, now)
+            key = trial_record.pod.key
             about = {"name": key.name, "namespace": key.namespace, "resourceVersion": record.version}
-            manifest = {"metadata": about, "status": to_status(book, book.account, "main", now)}
+            manifest = {"metadata": about, "status": to_status(trial_record, trial_record.ledger, "main", now)}
             try:
                 answer = await self._server.apply_status(TRIALS, manifest, manager=MANAGER)
             except ApiError as error:
                 if not error.conflict:
                     raise
-                self._begin(record, book, now)
+                self._begin(record, trial_record, now)
                 continue
             record.version = answer["metadata"]["resourceVersion"]
             if record.process is not None:
                 record.process.told = record.process.step
-            book.own()
+            trial_record.own()
             return
 
-    def _begin(self, record: Record, book: Book, now: float) -> None:
+    def _begin(self, record: Record, trial_record: TrialRecord, now: float) -> None:
         """Start a record as `TrialWriter._begin` does: read the status and take over from the attempt before."""
-        found = self._server.find(TRIALS, book.pod.key.name)
+        found = self._server.find(TRIALS, trial_record.pod.key.name)
         assert found is not None
         status = HyperParamTrial.model_validate(found).status
         record.version = found["metadata"]["resourceVersion"]
-        mine = status.log_cursor is not None and status.log_cursor.pod_uid == book.pod.uid
-        if mine and book.account is not None:
-            book.own()
+        mine = status.log_cursor is not None and status.log_cursor.pod_uid == trial_record.pod.uid
+        if mine and trial_record.ledger is not None:
+            trial_record.own()
             return
-        if book.owned or (not mine and status.attempt > book.pod.attempt):
+        if trial_record.owned or (not mine and status.attempt > trial_record.pod.attempt):
             record.gone = True
             return
-        account, begins_at = account_from(status), None
+        account, begins_at = ledger_from(status), None
         if not mine:
             assert record.process is not None
-            said = Said(None if record.process.said is None else _mark(record.process.said))
+            said = GateReport(None if record.process.said is None else _mark(record.process.said))
             spent = status.gpu_seconds
-            account = taken_over(account, said, book.node, book.pod.attempt, reached(status), spent, now)
-            begins_at = account.saved.step if account.saved is not None else 0.0
-        position = position_from(status, book.pod.uid, "main")
-        book.load(account, curve_from(status, position, begins_at), position)
+            account = begin_attempt(
+                account, said, trial_record.node, trial_record.pod.attempt, reached(status), spent, now
+            )
+            begins_at = account.checkpoint.step if account.checkpoint is not None else 0.0
+        position = position_from(status, trial_record.pod.uid, "main")
+        trial_record.load(account, curve_from(status, position, begins_at), position)
 
-    def _read(self, record: Record, book: Book, now: float) -> None:
+    def _read(self, record: Record, trial_record: TrialRecord, now: float) -> None:
         """Read the log and the completion marker."""
         process = record.process
         assert process is not None
         printed = [Line(now, f"{step}") for step in range(process.begun_at + 1, process.step + 1)]
-        logs_without_value = [line for line in printed if float(line.text) > book.curve.at]
-        book.curve = extend(book.curve, logs_without_value, _reading, Grid(maximize=True))
+        logs_without_value = [line for line in printed if float(line.text) > trial_record.curve.at]
+        trial_record.curve = extend(trial_record.curve, logs_without_value, _reading, Grid(maximize=True))
         saved = self._node.marker(process)
         if saved is not None:
-            book.saw(_mark(saved), now)
+            trial_record.saw_marker(_mark(saved), now)
 
     def _status(self, now: float) -> Object:
         here = [record for record in self.records.values() if record.state is not None]
@@ -278,8 +280,8 @@ def _reading(text: str) -> list[ParsedLine]:
     return [ParsedLine(float(text), float(text) / 10.0)]
 
 
-def _mark(step: int) -> Mark:
-    return Mark(float(step), f"step-{step}", on_request=True)
+def _mark(step: int) -> CompletionMarker:
+    return CompletionMarker(float(step), f"step-{step}", on_request=True)
 
 
 def _orphan(one: TrialOnGpu) -> TrialPod:

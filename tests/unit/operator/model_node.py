@@ -64,7 +64,7 @@ class Node:
         self.shares = shares
         self.lost = False
         self.processes: dict[str, Process] = {}  # by pod uid
-        self.passages: dict[str, TrialPod] = {}  # by pod uid: what its agents recorded on its disk
+        self.admissions: dict[str, TrialPod] = {}  # by pod uid: what its agents recorded on its disk
         self._server = server
         self._folders = folders
 

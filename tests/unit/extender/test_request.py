@@ -1,0 +1,102 @@
+"""A question that is cut in two and one that is parsed as a whole are the same question, or the same refusal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from podium_extender.server.limits import RequestError
+from podium_extender.verbs.request import NodeRequest, RequestParser, parse_whole, write_names
+
+MARK = ',"Nodes":null,"NodeNames":["'
+POD = '{"metadata":{"name":"p","uid":"u"},"spec":{"containers":[]}}'
+ODD = st.sampled_from(
+    ["a", "node-b", 'quo"te', "back\\slash", "ü", "", "\n", "a,b", "]}", '"]}', MARK, '","', " ", "\x1f"]
+)
+TEXTS = st.lists(ODD, max_size=4)
+PODS = st.fixed_dictionaries(
+    {"metadata": st.fixed_dictionaries({"name": ODD, "labels": st.dictionaries(ODD, ODD, max_size=2)})},
+    optional={"spec": st.just({"containers": []}), "NodeNames": TEXTS, "Nodes": st.none()},
+)
+
+
+def said(read: Any, body: bytes) -> Any:
+    try:
+        asked: NodeRequest = read(body)
+    except RequestError as error:
+        return error.status, str(error)
+    if asked.names_json is not None:
+        assert tuple(json.loads(asked.names_json)) == asked.names
+    return asked.pod, asked.names, asked.nodes
+
+
+@settings(deadline=None)
+@given(pod=PODS, names=TEXTS, loose=st.booleans())
+def test_what_the_scheduler_sends_is_read_alike(pod: Any, names: list[str], loose: bool) -> None:
+    separators = None if loose else (",", ":")
+    question = {"Pod": pod, "Nodes": None, "NodeNames": names}
+    body = json.dumps(question, separators=separators, ensure_ascii=False).encode()
+    assert said(RequestParser().parse, body) == said(parse_whole, body)
+
+
+@settings(deadline=None)
+@given(
+    parts=st.lists(
+        st.sampled_from(
+            ['{"Pod":', POD, MARK, "a", '"', '","', "\\", "\\u0041", "é", "\t", '"]}', "null", "{", "}", " "]
+        ),
+        max_size=9,
+    )
+)
+@example(['{"Pod":', POD, MARK, "a", '","', "b", '"]}'])
+@example(['{"Pod":', POD, MARK, '"]}'])
+@example(['{"Pod":', POD, MARK, "]}"])
+@example(['{"Pod":', POD, MARK, '"', ',"', '"]}'])
+@example(['{"Pod":', POD, MARK, "a", '"]}', MARK, "b", '"]}'])
+@example(['{"Pod":', "null", MARK, "a", '"]}'])
+def test_whatever_else_is_sent_is_read_alike(parts: list[str]) -> None:
+    body = "".join(parts).encode()
+    assert said(RequestParser().parse, body) == said(parse_whole, body)
+
+
+def question(uid: str, *names: str) -> bytes:
+    pod = {"metadata": {"uid": uid}, "spec": {}}
+    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}, separators=(",", ":")).encode()
+
+
+def test_the_same_names_and_the_same_pod_are_the_same_objects() -> None:
+    reader = RequestParser()
+    first, again = reader.parse(question("u", "a", "b")), reader.parse(question("u", "a", "b"))
+    assert again.pod is first.pod
+    assert again.names is first.names
+    other = reader.parse(question("v", "a"))
+    assert (other.pod.metadata.uid, other.names, other.names_json) == ("v", ("a",), b'["a"]')
+
+
+def test_the_names_that_were_answered_are_known_when_they_are_asked_next() -> None:
+    reader = RequestParser()
+    reader.parse(question("u", "a", "b", "c"))
+    passed = ("a", "c")
+    reader.remember(write_names(passed), passed)
+    assert reader.parse(question("u", *passed)).names is passed
+    assert reader.parse(question("u", "a", "b", "c")).names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("names", [(), ("a",), ("a", "b")])
+def test_names_are_written_as_the_scheduler_writes_them(names: tuple[str, ...]) -> None:
+    assert write_names(names) == json.dumps(names, separators=(",", ":")).encode()
+
+
+def test_the_names_that_are_asked_of_every_pod_are_read_once() -> None:
+    """Each pod's question is of all nodes, and the next one of the few that were handed on for it."""
+    reader = RequestParser()
+    every = reader.parse(question("p0", "a", "b", "c")).names
+    for i in range(3):
+        few = ("a", "bc"[i % 2])
+        assert reader.parse(question(f"p{i}", "a", "b", "c")).names is every
+        reader.remember(write_names(few), few)
+        assert reader.parse(question(f"p{i}", *few)).names is few
