@@ -116,7 +116,7 @@ def curve_from(status: TrialStatus, position: Position, begins_at: float | None)
         step_missing=goes_on and cursor is not None and cursor.step_pending,
         current_step=(reached(status) or 0.0) if begins_at is None else begins_at,
         awaiting_first_value=begins_at is not None or (cursor is not None and cursor.awaiting_first_value),
-        observed=additional_metrics.from_status(status.additional_metrics),
+        additional_metrics=additional_metrics.from_status(status.additional_metrics),
     )
 
 
