@@ -20,8 +20,8 @@ from reality_pods import PodTimes, first_pods
 from reality_starts import end_of, starts, stopped, usual_gap
 from scipy.stats import kendalltau
 
-from podium_cli.job_picture import JobPicture
-from podium_cli.objects import picture_of, saved_at
+from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.objects import saved_at, snapshot_of
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView
 from podium_core.planning.job_view import job_view
@@ -113,7 +113,7 @@ def read_searches(folder: Path) -> list[Search]:
         saved = json.loads(path.read_text(encoding="utf-8"))
         gates, agents = (_text(path.with_suffix(suffix)) for suffix in (GATES, AGENTS))
         pods = first_pods(saved["items"], gates, agents)
-        found.append((picture_of([saved], None, None, saved_at([saved])), pods))
+        found.append((snapshot_of([saved], None, None, saved_at([saved])), pods))
     return [search_of(seen, pods) for seen, pods in found]
 
 
@@ -121,7 +121,7 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
+def search_of(seen: JobSnapshot, pods: Mapping[str, PodTimes]) -> Search:
     """`pods`: by trial; one that was not saved takes the usual times."""
     trials = sorted(seen.trials, key=lambda trial: trial.spec.number)
     origin = _applied(seen)
@@ -184,7 +184,7 @@ def turns_of(outcome: Outcome) -> dict[TurnKey, float]:
     return {(number, place): start for number, found in starts.items() for place, start in enumerate(found)}
 
 
-def _applied(seen: JobPicture) -> float:
+def _applied(seen: JobSnapshot) -> float:
     """When the job was made; where bench_reality has not noted it, the API server's whole second."""
     created = seen.job.metadata.creation_timestamp
     assert created is not None, "the API server sets it"

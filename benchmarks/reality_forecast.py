@@ -19,7 +19,7 @@ from reality_pods import moment
 from reality_starts import end_of, held
 
 from podium_cli.commands.export import recording_of
-from podium_cli.job_picture import JobPicture
+from podium_cli.job_snapshot import JobSnapshot
 from podium_core.domain.snapshot import JobView
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.system.comparison import ClusterSpec
@@ -94,7 +94,7 @@ class Forecasted:
         return f"| {' | '.join(cells)} |"
 
 
-def run_of(seen: JobPicture, origin: float) -> Run:
+def run_of(seen: JobSnapshot, origin: float) -> Run:
     """`origin`: when the job was made. Its end is known in whole seconds."""
     last = max(end_of(trial) for trial in seen.trials if trial.status.finished_at is not None)
     finished = seen.job.status.finished_at

@@ -51,7 +51,7 @@ async def run(settings: AgentSettings) -> None:
     try:
         await work
     except asyncio.CancelledError:
-        log.info("ending; what is suspended stays suspended until the next agent")
+        log.info("stopping; suspended trials stay suspended until the next agent starts")
 
 
 @dataclass
@@ -143,7 +143,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
 def _stuck(node_reconciler: NodeReconciler) -> str | None:
     age = time.monotonic() - node_reconciler.last_cycle
     if node_reconciler.running and age > STUCK_SECONDS:
-        return f"the conductor has not turned for {age:.0f} s"
+        return f"the node reconciler has not run for {age:.0f} s"
     return None
 
 
@@ -151,9 +151,9 @@ def _not_ready(
     watches: NodeWatches, reservations: GpuReservations | None, plugins: Iterable[DevicePlugin]
 ) -> str | None:
     if not (watches.trials.synced and watches.nodes.synced):
-        return "the API server has not been heard yet"
+        return "the API server has not answered yet"
     if reservations is not None and not reservations.known.is_set():
-        return "the kubelet has not said yet which GPUs are leased"
+        return "the kubelet has not reported yet which GPUs are reserved"
     return next((plugin.trouble for plugin in plugins if plugin.trouble is not None), None)
 
 

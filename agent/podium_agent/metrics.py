@@ -25,16 +25,17 @@ class Metrics:
 
         self.suspend = histogram("suspend_seconds", "From the decision to the verified stop", "method")
         self.resume = histogram("resume_seconds", "From the decision to the verified start", "method")
-        self.effect = histogram("run_queue_effect_seconds", "From hearing an order until nothing is left to do for it")
+        self.effect = histogram("run_queue_effect_seconds", "From receiving a run queue until it is in effect")
         self.failures = counter("failures_total", "Suspensions, resumptions and patches that failed", "what", "code")
         self.grants = counter("gates_opened_total", "Gates opened")
         self.last_calls = counter(
-            "final_checkpoints_total", "Deleted trials thawed beside another, their grace nearly over"
+            "final_checkpoints_total",
+            "Deleted trials thawed beside the holder shortly before the end of their grace period",
         )
-        self.points = counter("points_total", "Points of curves read from logs")
-        self.repeated = counter("repeated_points_total", "Points whose step had been seen")
-        self.diverged = counter("non_finite_points_total", "Points that were no finite number")
-        self.lost_logs = counter("lost_logs_total", "Log files gone before they were read")
+        self.points = counter("points_total", "Points of learning curves read from logs")
+        self.repeated = counter("repeated_points_total", "Points whose step was already known")
+        self.diverged = counter("non_finite_points_total", "Points whose value was not finite")
+        self.lost_logs = counter("lost_logs_total", "Log files deleted before they were read")
         self.trials = gauge("trials", "Trials on this node", "state")
-        self.epoch = gauge("epoch", "Of the order in force")
-        self.healthy = gauge("gpu_healthy", "1 healthy, 0 not, -1 unknown", "uuid")
+        self.epoch = gauge("epoch", "Epoch of the run queues in force")
+        self.healthy = gauge("gpu_healthy", "1: healthy, 0: unhealthy, -1: unknown", "uuid")

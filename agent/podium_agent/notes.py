@@ -39,14 +39,14 @@ class Notes(Generic[N]):
             aside.write_text(note.model_dump_json())
             aside.rename(self._folder / name)
         except OSError as error:
-            log.error("%s without a note of it: %s", what, error)
+            log.error("%s without a note: %s", what, error)
 
     def drop(self, name: str) -> None:
         """Remove a note if it exists."""
         try:
             (self._folder / name).unlink(missing_ok=True)
         except OSError as error:
-            log.error("the note of %s %s stays: %s", self._of, name, error)
+            log.error("the note of %s %s could not be removed: %s", self._of, name, error)
 
     def all(self) -> dict[str, N]:
         """Return the notes by name; an unreadable file is logged and skipped.
@@ -60,7 +60,7 @@ class Notes(Generic[N]):
             try:
                 found[place.name] = self._kind.model_validate_json(place.read_text())
             except (OSError, ValueError) as error:
-                log.error("%s is not read as a note of %s: %s", place, self._of, error)
+                log.error("%s is not a readable note of %s: %s", place, self._of, error)
         return found
 
     def age(self, name: str, now: float) -> float:

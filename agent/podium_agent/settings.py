@@ -12,7 +12,7 @@ from podium_cluster.settings import ClusterSettings
 
 
 class ExtraMount(BaseModel):
-    """A file or folder of the node that is mounted into every trial's container, such as a driver's libraries."""
+    """A file or folder of the node that every trial's container gets, such as a driver's libraries."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
@@ -42,7 +42,7 @@ class AgentSettings(ClusterSettings):
         description="reservations: only GPUs that reservation pods hold are shared, the others are nvidia.com/gpu's",
     )
 
-    share_dir: Path = Field(Path("/var/lib/podium/share"), description="holds the helper and the gate's socket")
+    share_dir: Path = Field(Path("/var/lib/podium/share"), description="contains the helper and the gate's socket")
     share_dir_on_host: Path | None = Field(None, description="the same folder as the node sees it, if elsewhere")
     helper: Path = Field(Path("/usr/local/lib/podium/podium-gate"), description="the static helper in the image")
     plugin_dir: Path = Field(Path("/var/lib/kubelet/device-plugins"), description="the kubelet's plugin sockets")
@@ -51,27 +51,37 @@ class AgentSettings(ClusterSettings):
     proc: Path = Path("/proc")
     cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="where the cgroup file systems are mounted")
 
-    registry: str = Field("", description="of live trials' images (agent.checkpointRegistry); empty: none is carried")
+    registry: str = Field(
+        "", description="for images of live trials (agent.checkpointRegistry); empty: no live migration"
+    )
 
     extra_mounts: tuple[ExtraMount, ...] = ()
     extra_devices: tuple[ExtraDevice, ...] = ()
     trial_env: dict[str, str] = Field(default_factory=dict, description="further variables for trials' containers")
 
-    telemetry_seconds: float = Field(1.0, gt=0, le=60, description="between two samples of the GPUs")
-    telemetry_timeout: float = Field(5.0, gt=0, le=60, description="a driver that answers no sooner counts as hung")
-    tick_seconds: float = Field(0.2, gt=0, le=5, description="safety net: changes are acted on at once, not by this")
-    settle_seconds: float = Field(2.0, ge=0, le=60, description="after a start, for waiting gates to reconnect")
+    telemetry_seconds: float = Field(1.0, gt=0, le=60, description="period between two samples of the GPUs")
+    telemetry_timeout: float = Field(
+        5.0, gt=0, le=60, description="a driver that takes longer to answer counts as hung"
+    )
+    tick_seconds: float = Field(0.2, gt=0, le=5, description="period of the safety net; changes are acted on at once")
+    settle_seconds: float = Field(2.0, ge=0, le=60, description="wait after a start for gates to reconnect")
     freeze_timeout: float = Field(10.0, gt=0, le=120, description="a freeze that takes longer is undone")
-    driver_seconds: float = Field(15.0, gt=0, le=600, description="between two looks for a CUDA driver that is missing")
-    cuda_lock_seconds: float = Field(10.0, gt=0, le=600, description="for a trial's submitted GPU work to end")
-    cuda_copy_seconds: float = Field(300.0, gt=0, le=3600, description="for a checkpoint or a restore of one process")
+    driver_seconds: float = Field(15.0, gt=0, le=600, description="between two attempts to find a missing CUDA driver")
+    cuda_lock_seconds: float = Field(10.0, gt=0, le=600, description="time limit for a trial's submitted GPU work")
+    cuda_copy_seconds: float = Field(
+        300.0, gt=0, le=3600, description="time limit for a checkpoint or a restore of one process"
+    )
     retry_seconds: float = Field(5.0, gt=0, le=300, description="pause after a suspension or resumption that failed")
-    volume_timeout: float = Field(5.0, gt=0, le=60, description="a checkpoint volume that is no sooner read hangs")
-    exclusive_seconds: float = Field(25.0, gt=0, le=29, description="for a GPU to be free; the kubelet waits 30 s")
+    volume_timeout: float = Field(
+        5.0, gt=0, le=60, description="a checkpoint volume that takes longer to read counts as hung"
+    )
+    exclusive_seconds: float = Field(
+        25.0, gt=0, le=29, description="time limit until a GPU is free; the kubelet waits 30 s"
+    )
     heartbeat_seconds: int = Field(10, ge=1, le=60)
     report_seconds: float = Field(30.0, gt=0, le=300, description="telemetry is reported at least this often")
     holder_report_seconds: float = Field(5.0, gt=0, le=300, description="the holder's GPU-seconds are at most this old")
-    log_seconds: float = Field(0.5, gt=0, le=10, description="between two looks at the trials' logs")
+    log_seconds: float = Field(0.5, gt=0, le=10, description="between two reads of the trials' logs")
     trial_report_seconds: float = Field(2.0, gt=0, le=60, description="between two patches of one trial")
 
     @property

@@ -24,7 +24,7 @@ class NodeLock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.trouble: str | None = "AgentLockHeld: the lock of this node has not been asked for yet"
+        self.trouble: str | None = "AgentLockHeld: the lock of this node was not requested yet"
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -32,7 +32,7 @@ class NodeLock:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            while not self._take(file):  # noqa: ASYNC110 - another process lets go of it
+            while not self._take(file):  # noqa: ASYNC110 - another process releases it
                 await asyncio.sleep(LOOK_SECONDS)
             os.ftruncate(file, 0)
             os.pwrite(file, str(os.getpid()).encode(), 0)

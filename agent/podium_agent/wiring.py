@@ -39,7 +39,7 @@ from podium_core.schema.gpunode import GPUNode
 
 
 class NodeWatches:
-    """Watches of the API server: this node's trials, all of its pods, its GPUNode and its reservation pods."""
+    """Watches of this node's trials, all of its pods, its GPUNode and its reservation pods."""
 
     def __init__(self, api: Api, node: str) -> None:
         here = f"spec.nodeName={node}"
@@ -102,7 +102,7 @@ def make_plugins(
             DevicePlugin(settings, telemetry, settings.resource, shares),
             DevicePlugin(settings, telemetry, EXCLUSIVE_RESOURCE, whole),
         ]
-    # who wants a GPU for himself asks for nvidia.com/gpu there
+    # a pod that needs a whole GPU requests nvidia.com/gpu there
     shares = LeasedShares(settings, telemetry, reservations, other_pods.asker)
     reservations.subscribe(node_reconciler.wake)
     reservations.subscribe(shares.wake)

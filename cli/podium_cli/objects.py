@@ -1,4 +1,4 @@
-"""From payloads to a JobPicture: what a folder of files or the API server gives, parsed once at this edge."""
+"""Parser that turns API objects, from files or from the API server, into a JobSnapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_picture import JobPicture, of_job
+from podium_cli.job_snapshot import JobSnapshot, of_job
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import ManifestError, parse_manifests
@@ -22,35 +22,37 @@ Payload = Mapping[str, Any]
 STDIN = Path("-")
 
 
-def picture_of(payloads: Iterable[Payload], name: str | None, namespace: str | None, now: datetime) -> JobPicture:
-    """The job of that name among the payloads (the only one, where no name is given), with its trials and all GPUs."""
+def snapshot_of(payloads: Iterable[Payload], name: str | None, namespace: str | None, now: datetime) -> JobSnapshot:
+    """Return a snapshot of the job with that name, or of the only job if no name is given."""
     flat = list(_flat(payloads))
     jobs = [parse_job(one) for one in flat if one.get("kind") == "HyperParamJob"]
     wanted = [job for job in jobs if name in (None, job.metadata.name)]
     wanted = [job for job in wanted if namespace in (None, job.metadata.namespace)]
     if not wanted:
-        there = ", ".join(sorted(f"{job.metadata.namespace}/{job.metadata.name}" for job in jobs)) or "none"
+        known = ", ".join(sorted(f"{job.metadata.namespace}/{job.metadata.name}" for job in jobs)) or "none"
         raise CliError(
-            Exit.NOT_FOUND, "JobNotFound", f"no HyperParamJob {name or ''!r} among the objects; there: {there}"
+            Exit.NOT_FOUND, "JobNotFound", f"no HyperParamJob {name or ''!r} among the objects; they hold: {known}"
         )
     if len(wanted) > 1:
-        there = ", ".join(sorted(f"{job.metadata.namespace}/{job.metadata.name}" for job in wanted))
-        raise CliError(Exit.USAGE, "JobAmbiguous", f"several jobs fit: {there}; name one, with --namespace if need be")
+        known = ", ".join(sorted(f"{job.metadata.namespace}/{job.metadata.name}" for job in wanted))
+        raise CliError(Exit.USAGE, "JobAmbiguous", f"several jobs match: {known}; name one, with --namespace if needed")
     trials = [parse_trial(one) for one in flat if one.get("kind") == "HyperParamTrial"]
     nodes = [parse_node(one) for one in flat if one.get("kind") == "GPUNode"]
-    return JobPicture(wanted[0], of_job(wanted[0], trials), tuple(nodes), now)
+    return JobSnapshot(wanted[0], of_job(wanted[0], trials), tuple(nodes), now)
 
 
 def read_folder(folder: Path) -> list[Payload]:
-    """Every object in the folder's .yaml, .yml and .json files (`kubectl get hpj,hpt,gpunodes -o yaml` writes such)."""
+    """Return every object in the .yaml, .yml and .json files of a folder."""
     if not folder.is_dir():
-        raise CliError(Exit.NOT_FOUND, "FolderNotFound", f"{folder} is no folder")
+        raise CliError(
+            Exit.NOT_FOUND, "FolderNotFound", f"{folder} is not a folder; name a folder of YAML or JSON files"
+        )
     files = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml", ".json"})
     return [payload for path in files for payload in read_file(path)]
 
 
 def read_file(path: Path) -> list[Payload]:
-    """All objects of a file as kubectl reads it, `-` being the standard input."""
+    """Return all objects of a file, parsed as kubectl does; `-` is the standard input."""
     try:
         refuse_devices(path)
         text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
@@ -67,12 +69,13 @@ def read_file(path: Path) -> list[Payload]:
 
 
 def saved_at(payloads: Iterable[Payload]) -> datetime:
-    """The last moment that the objects speak of: files are looked at long after they were saved."""
+    """Return the latest time in the objects, because files are read long after they were saved."""
     moments = [moment for payload in _flat(payloads) for moment in _moments(payload.get("status") or {})]
     return max(moments, default=datetime.now(UTC))
 
 
 def parse_job(payload: Payload) -> HyperParamJob:
+    """Return the job, or raise CliError with the first field that is wrong."""
     try:
         return HyperParamJob.model_validate(payload)
     except ValidationError as error:
@@ -80,6 +83,7 @@ def parse_job(payload: Payload) -> HyperParamJob:
 
 
 def parse_trial(payload: Payload) -> HyperParamTrial:
+    """Return the trial, or raise CliError with the first field that is wrong."""
     try:
         return HyperParamTrial.model_validate(payload)
     except ValidationError as error:
@@ -87,6 +91,7 @@ def parse_trial(payload: Payload) -> HyperParamTrial:
 
 
 def parse_node(payload: Payload) -> GPUNode:
+    """Return the GPUNode, or raise CliError with the first field that is wrong."""
     try:
         return GPUNode.model_validate(payload)
     except ValidationError as error:
@@ -97,12 +102,12 @@ def _unreadable(payload: Payload, error: ValidationError) -> CliError:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
     name = (payload.get("metadata") or {}).get("name", "without a name")
-    message = f"{payload.get('kind')} {name}: {field}: {first['msg']}; is this podium of the cluster's version?"
+    message = f"{payload.get('kind')} {name}: {field}: {first['msg']}; does this podium have the cluster's version?"
     return CliError(Exit.CLUSTER, "ObjectUnreadable", message)
 
 
 def _flat(payloads: Iterable[Payload]) -> Iterator[Payload]:
-    """`kind: List` (and HyperParamTrialList, ...) opened; items of a typed list carry no kind of their own."""
+    """Yield the items of lists. Items of a typed list such as HyperParamTrialList have no kind of their own."""
     for payload in payloads:
         kind = str(payload.get("kind", ""))
         if not kind.endswith("List"):

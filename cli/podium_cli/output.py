@@ -1,4 +1,4 @@
-"""Where a command's answer goes: a table to the terminal or into a pipe, a page into a file. Used by commands."""
+"""Output of a command: tables to a terminal or a pipe, pages to a file."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from rich.table import Table
 
 from podium_cli.exit_codes import CliError, Exit
 
-WIDEST = 10_000  # columns: no table is
+MAX_WIDTH = 10_000  # columns; wider than any table
 
 
 def show(table: RenderableType) -> None:
-    """A table none of whose columns wraps is never cut: where it is wider than the terminal its columns are closer
-    together, and what is too wide then the terminal wraps, as it does kubectl's. A pipe has no width.
+    """Print a table without cutting its cells.
+
+    A table in which no column wraps moves its columns closer together if it is wider than the terminal. If it is still
+    too wide, the terminal wraps its lines, as with kubectl. A pipe has no width.
     """
     console = Console()
     if not console.is_terminal:
-        Console(width=WIDEST, highlight=False).print(table)
+        Console(width=MAX_WIDTH, highlight=False).print(table)
         return
     if isinstance(table, Table) and all(column.no_wrap for column in table.columns):
-        if whole_width(table) > console.width:
+        if full_width(table) > console.width:
             table.padding = (0, 1, 0, 0)
-        console.width = max(console.width, whole_width(table))
+        console.width = max(console.width, full_width(table))
     console.print(table)
 
 
-def whole_width(table: Table) -> int:
-    """Columns of a terminal in which nothing of it is cut."""
-    wide = Console(width=WIDEST)
+def full_width(table: Table) -> int:
+    """Return the number of terminal columns that the table needs without a cut cell."""
+    wide = Console(width=MAX_WIDTH)
     return Measurement.get(wide, wide.options, table).maximum
 
 
 def write(path: Path, content: str, option: str = "--output") -> None:
-    """Into the file that `option` named."""
+    """Write `content` to the file that the user named with `option`."""
     try:
         path.write_text(content, encoding="utf-8")
     except OSError as error:

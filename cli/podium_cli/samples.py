@@ -1,6 +1,7 @@
-"""A made-up search as API objects at any moment of its life: `podium report --sample`, and the tests of the views.
+"""Synthetic search as API objects at any time, for `podium report --sample` and the tests of the views.
 
-A toy world (12 trials, 2 GPUs, turns of a few seconds, best first after a look at each); nothing here is measured.
+It has 12 trials, 2 GPUs and time slices of a few seconds. After a warm-up the best trial goes first. Nothing here is
+measured.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from podium_core.schema.base import API_VERSION
 
 Manifest = dict[str, Any]
 BEGIN = datetime(2026, 1, 15, 9, 30, tzinfo=UTC)
-TRIALS, STEPS, TURN, RATE = 12, 31, 6.0, 1.25  # trials, steps of each, seconds of a turn, steps a second
-SWITCH_OUT, SWITCH_IN = 0.031, 0.024
+TRIALS, STEPS, TIME_SLICE, RATE = 12, 31, 6.0, 1.25  # trials, steps of each, seconds of a time slice, steps per second
+WARM_UP = 6  # steps
+SUSPEND_SECONDS, RESUME_SECONDS = 0.031, 0.024
 GPUS = (("node-a", "GPU-0a000000-0000-4000-8000-00000000000a"), ("node-b", "GPU-0b000000-0000-4000-8000-00000000000b"))
 NODE = {uuid: node for node, uuid in GPUS}
 NAMESPACE, JOB = "default", "digits"
@@ -24,6 +26,8 @@ NAMESPACE, JOB = "default", "digits"
 
 @dataclass
 class _Trial:
+    """One synthetic trial and what has happened to it so far."""
+
     number: int
     parameters: dict[str, Any]
     top: float
@@ -31,26 +35,30 @@ class _Trial:
     gpu: str
     step: int = 0
     points: list[Manifest] = field(default_factory=list)
-    holds: list[tuple[float, float]] = field(default_factory=list)
+    allocations: list[tuple[float, float]] = field(default_factory=list)
     records: list[Manifest] = field(default_factory=list)
     finished: float | None = None
 
     @property
     def best(self) -> float:
+        """Return the best value so far."""
         return max((point["value"] for point in self.points), default=0.0)
 
 
 def search_at(elapsed: float) -> list[Manifest]:
-    """The job, its trials and the GPUNodes `elapsed` seconds after the start (it ends by itself after about 190)."""
-    trials = _made_up()
+    """Return job, trials and GPUNodes `elapsed` seconds after the start; the job ends after about 190 s."""
+    trials = _generate_trials()
     holders: dict[str, _Trial | None] = dict.fromkeys(NODE)
+    decisions: dict[str, Manifest] = {uuid: {} for uuid in NODE}
     now = 0.0
     while now < elapsed and any(trial.finished is None for trial in trials):
-        end = min(now + TURN, elapsed)
+        end = min(now + TIME_SLICE, elapsed)
         for uuid in NODE:
             waiting = [trial for trial in trials if trial.gpu == uuid and trial.finished is None]
-            chosen = min(waiting, key=_turn, default=None)
+            chosen = min(waiting, key=_priority, default=None)
             before = holders[uuid]
+            if chosen is not None and chosen is not before:
+                decisions[uuid] = _decision(chosen, before)
             if before is not None and before is not chosen and before.finished is None:
                 before.records.append(_record(now))
             if chosen is not None:
@@ -60,27 +68,41 @@ def search_at(elapsed: float) -> list[Manifest]:
     return [
         _job(trials, now),
         *(_manifest(trial, holders, trials, now) for trial in trials),
-        *_nodes(trials, holders, now),
+        *(_node(node, uuid, trials, holders[uuid], decisions[uuid]) for node, uuid in GPUS),
     ]
 
 
-def _made_up() -> list[_Trial]:
-    dice = random.Random(7)
+def _generate_trials() -> list[_Trial]:
+    rng = random.Random(7)
     found = []
     for number in range(TRIALS):
-        rate = 10 ** dice.uniform(-4, -0.5)
-        width, batch, kind = dice.choice([32, 64, 128]), dice.choice([16, 32, 64]), dice.choice(["relu", "tanh"])
-        top = 0.985 - 0.055 * abs(math.log10(rate) + 1.9) - (0.02 if width == 32 else 0) - dice.uniform(0, 0.02)
+        rate = 10 ** rng.uniform(-4, -0.5)
+        width, batch, kind = rng.choice([32, 64, 128]), rng.choice([16, 32, 64]), rng.choice(["relu", "tanh"])
+        top = 0.985 - 0.055 * abs(math.log10(rate) + 1.9) - (0.02 if width == 32 else 0) - rng.uniform(0, 0.02)
         parameters = {"lr": round(rate, 6), "width": width, "batch": batch, "activation": kind}
-        found.append(_Trial(number, parameters, top, dice.uniform(0.1, 0.35), GPUS[number % 2][1]))
+        found.append(_Trial(number, parameters, top, rng.uniform(0.1, 0.35), GPUS[number % 2][1]))
     return found
 
 
-def _turn(trial: _Trial) -> tuple[int, float, int]:
-    """A look at every trial first, then the best one, though not for ever: some doubt is left about the others."""
-    if trial.step < 6:
+def _priority(trial: _Trial) -> tuple[int, float, int]:
+    """Return a sort key: a warm-up of every trial, then the best one, with some exploration of the others."""
+    if trial.step < WARM_UP:
         return (0, trial.step, trial.number)
     return (1, 0.4 * trial.step / STEPS - trial.best, trial.number)
+
+
+def _decision(winner: _Trial, before: _Trial | None) -> Manifest:
+    """Return reason, message and `preempts` of the run queue's first entry after a switch."""
+    warming_up = winner.step < WARM_UP
+    reason = "WarmUp" if warming_up else "BestSoFar"
+    rank = "The trial has not used its warm-up yet." if warming_up else f"Best value so far {winner.best:.4g}."
+    if before is None or before.finished is not None:
+        return {"reason": "FreeGPU", "message": f"{rank} It takes a free GPU.", "preempts": False}
+    gain = _priority(before)[1] - _priority(winner)[1]
+    why = (
+        "WarmUp goes before BestSoFar" if before.step >= WARM_UP > winner.step else f"gain {gain:.3f} beats cost 0.004"
+    )
+    return {"reason": reason, "message": f"{rank} It takes the GPU from {_name(before)}: {why}.", "preempts": True}
 
 
 def _train(trial: _Trial, begin: float, end: float) -> None:
@@ -94,10 +116,10 @@ def _train(trial: _Trial, begin: float, end: float) -> None:
         if trial.step >= STEPS:
             trial.finished = stop = at
             break
-    if trial.holds and trial.holds[-1][1] == begin:
-        trial.holds[-1] = (trial.holds[-1][0], stop)
+    if trial.allocations and trial.allocations[-1][1] == begin:
+        trial.allocations[-1] = (trial.allocations[-1][0], stop)
     else:
-        trial.holds.append((begin, stop))
+        trial.allocations.append((begin, stop))
 
 
 def _record(at: float) -> Manifest:
@@ -105,8 +127,8 @@ def _record(at: float) -> Manifest:
     return {
         "method": "freeze",
         "at": _time(at),
-        "suspendSeconds": SWITCH_OUT * longer,
-        "resumeSeconds": SWITCH_IN * longer,
+        "suspendSeconds": SUSPEND_SECONDS * longer,
+        "resumeSeconds": RESUME_SECONDS * longer,
     }
 
 
@@ -129,14 +151,14 @@ def _meta(name: str, uid: str) -> Manifest:
 def _job(trials: list[_Trial], now: float) -> Manifest:
     done = sum(trial.finished is not None for trial in trials)
     best = max(trials, key=lambda trial: trial.best)
-    used = sum(end - begin for trial in trials for begin, end in trial.holds)
+    used = sum(end - begin for trial in trials for begin, end in trial.allocations)
     switches = [record for trial in trials for record in trial.records]
     switching = sum(record["suspendSeconds"] + record["resumeSeconds"] for record in switches)
     ended = done == TRIALS
     status: Manifest = {
         "phase": "Succeeded" if ended else "Running",
-        "reason": "TrialsCompleted" if ended else "Searching",
-        "message": f"{done} of {TRIALS} trials are done",
+        "reason": "AllTrialsEnded" if ended else "TrialsRunning",
+        "message": f"{done} of {TRIALS} trials have ended",
         "trials": {"created": TRIALS, "succeeded": done, "running": 0 if ended else 2},
         "done": f"{done}/{TRIALS}",
         "gpuSeconds": {"training": used - switching, "switching": switching},
@@ -147,8 +169,8 @@ def _job(trials: list[_Trial], now: float) -> Manifest:
     }
     if best.points:
         top = max(best.points, key=lambda point: float(point["value"]))
-        told = {"trial": _name(best), "value": top["value"], "step": top["step"], "parameters": best.parameters}
-        status["best"] = told
+        best_point = {"trial": _name(best), "value": top["value"], "step": top["step"], "parameters": best.parameters}
+        status["best"] = best_point
     parameters = [
         {"name": "lr", "min": 1e-4, "max": 0.5, "scale": "log"},
         {"name": "width", "values": [32, 64, 128]},
@@ -173,14 +195,14 @@ def _job(trials: list[_Trial], now: float) -> Manifest:
 
 def _manifest(trial: _Trial, holders: dict[str, _Trial | None], trials: list[_Trial], now: float) -> Manifest:
     holds_it = holders[trial.gpu] is trial
-    phase, reason, message = "Gated", "WaitingForHolder", "has not been on a GPU yet"
+    phase, reason, message = "Gated", "WaitingForTimeSlice", "the trial waits at its gate for its first time slice"
     live = sorted((one for one in trials if one.finished is None), key=lambda one: (-one.best, one.number))
     if trial.finished is not None:
-        phase, reason, message = "Succeeded", "StepsCompleted", f"reached {STEPS} epochs"
+        phase, reason, message = "Succeeded", "Completed", f"the trial completed {STEPS} epochs"
     elif holds_it:
-        phase, reason, message = "Running", "BestOnGPU", "converges fastest of those on this GPU"
+        phase, reason, message = "Running", "TimeSliceStarted", "the trial holds its GPU"
     elif trial.points:
-        phase, reason, message = "Suspended", "RivalConverges", "another trial on this GPU converges faster"
+        phase, reason, message = "Suspended", "TimeSliceEnded", "another trial holds the GPU"
     status: Manifest = {
         "phase": phase,
         "reason": reason,
@@ -198,8 +220,10 @@ def _manifest(trial: _Trial, holders: dict[str, _Trial | None], trials: list[_Tr
             "resumeSeconds": sum(record["resumeSeconds"] for record in trial.records),
             "recent": trial.records[-32:],
         },
-        "gpuSeconds": sum(end - begin for begin, end in trial.holds),
-        "allocations": [_hold(trial, begin, end, lasting=holds_it and end == now) for begin, end in trial.holds],
+        "gpuSeconds": sum(end - begin for begin, end in trial.allocations),
+        "allocations": [
+            _allocation(trial, begin, end, lasting=holds_it and end == now) for begin, end in trial.allocations
+        ],
     }
     if trial.points:
         top = max(trial.points, key=lambda point: float(point["value"]))
@@ -214,16 +238,16 @@ def _manifest(trial: _Trial, holders: dict[str, _Trial | None], trials: list[_Tr
     }
 
 
-def _hold(trial: _Trial, begin: float, end: float, *, lasting: bool) -> Manifest:
+def _allocation(trial: _Trial, begin: float, end: float, *, lasting: bool) -> Manifest:
     closed = {} if lasting and trial.finished is None else {"end": _time(end)}
     return {"gpus": [trial.gpu], "node": NODE[trial.gpu], "start": _time(begin), **closed}
 
 
-def _nodes(trials: list[_Trial], holders: dict[str, _Trial | None], now: float) -> list[Manifest]:
-    return [_node(node, uuid, trials, holders[uuid], now) for node, uuid in GPUS]
+def _last_change(trial: _Trial) -> float:
+    return trial.allocations[-1][1] if trial.allocations else 0.0
 
 
-def _node(node: str, uuid: str, trials: list[_Trial], holder: _Trial | None, now: float) -> Manifest:
+def _node(node: str, uuid: str, trials: list[_Trial], holder: _Trial | None, decision: Manifest) -> Manifest:
     here = [trial for trial in trials if trial.gpu == uuid and trial.finished is None]
     here.sort(key=lambda trial: (trial is not holder, -trial.best, trial.number))
     gpu: Manifest = {
@@ -238,18 +262,20 @@ def _node(node: str, uuid: str, trials: list[_Trial], holder: _Trial | None, now
         "epoch": 9,
         "trials": [
             _reference(trial)
-            | {"pod": f"{_name(trial)}-0", "podUID": f"pod-{trial.number}", "since": _time(now)}
+            | {"pod": f"{_name(trial)}-0", "podUID": f"pod-{trial.number}", "since": _time(_last_change(trial))}
             | {"state": "Running" if trial is holder else "Suspended" if trial.points else "Gated"}
             for trial in here
         ],
     }
     if holder in here and holder is not None:
-        gpu["holder"] = _reference(holder) | {"since": _time(holder.holds[-1][0])}
-    order = [_reference(trial) | {"reason": "Ranked"} for trial in here]
+        gpu["holder"] = _reference(holder) | {"since": _time(holder.allocations[-1][0])}
+    queue = [_reference(trial) | {"reason": "RankedBehind"} for trial in here]
+    if queue and holder is here[0]:
+        queue[0] |= decision
     return {
         "apiVersion": API_VERSION,
         "kind": "GPUNode",
         "metadata": {"name": node, "uid": f"uid-{node}"},
-        "spec": {"epoch": 9, "gpus": [{"uuid": uuid, "runQueue": order}]},
+        "spec": {"epoch": 9, "gpus": [{"uuid": uuid, "runQueue": queue}]},
         "status": {"observedEpoch": 9, "driver": "sample", "methods": ["freeze"], "gpus": [gpu]},
     }

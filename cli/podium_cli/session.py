@@ -1,4 +1,4 @@
-"""From the cluster options of a command line to an open API client, and from API errors to a "no". Used by commands."""
+"""Session of a command: an API client from the cluster options, and a CliError for each API error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_picture import JOB_LABEL, JobPicture, of_job
+from podium_cli.job_snapshot import JOB_LABEL, JobSnapshot, of_job
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cluster.client import Api, ApiError, connect
 from podium_cluster.kubeconfig import ClusterTarget, find_target, kubeconfig_paths
@@ -28,14 +28,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Which cluster and namespace a command speaks to."""
+    """Cluster and namespace that a command uses."""
 
     namespace: str
     settings: ClusterSettings
-    told: ClusterTarget
+    target: ClusterTarget
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Session:
+        """Return the session that the cluster options of a command line describe."""
         (kubeconfig,) = kubeconfig_paths(Path(arguments.kubeconfig)) if arguments.kubeconfig else (None,)
         if kubeconfig is not None and not os.path.isfile(kubeconfig):
             raise CliError(Exit.USAGE, "KubeconfigMissing", f"--kubeconfig {kubeconfig}: no such file")
@@ -44,28 +45,29 @@ class Session:
             settings = ClusterSettings().model_copy(update={key: one for key, one in given.items() if one is not None})
         except ValidationError as error:
             raise CliError(Exit.USAGE, "InvalidSettings", f"PODIUM_* in the environment: {error}") from error
-        told = find_target(settings.kubeconfig, settings.context)
-        return cls(arguments.namespace or told.namespace, settings, told)
+        target = find_target(settings.kubeconfig, settings.context)
+        return cls(arguments.namespace or target.namespace, settings, target)
 
     @asynccontextmanager
     async def api(self) -> AsyncIterator[Api]:
-        opened = connect(self.settings, self.told)
+        """Open an API client for the duration of the block."""
+        opened = connect(self.settings, self.target)
         try:
             api = await opened.__aenter__()
-        except Exception as error:  # whatever a kubeconfig can be wrong in: the sentence of its reader is what helps
-            message = f"{_what_is_wrong(self.told, error)}; name a cluster with --kubeconfig or $KUBECONFIG"
+        except Exception as error:  # the reader of kubeconfigs raises many types; its sentence names the cause
+            message = f"{_connection_problem(self.target, error)}; name a cluster with --kubeconfig or $KUBECONFIG"
             raise CliError(Exit.CLUSTER, "ClusterUnreachable", message) from error
         try:
             yield api
         finally:
             await opened.__aexit__(None, None, None)
 
-    async def picture(self, api: Api, job: str) -> JobPicture:
-        """The job and all that belongs to it, as it is now."""
+    async def snapshot(self, api: Api, job: str) -> JobSnapshot:
+        """Read the job, its trials and the GPUNodes from the API server."""
         found = parse_job(await fetch(api, JOBS, job, self.namespace))
         trials = await api.list(TRIALS, self.namespace, labels=f"{JOB_LABEL}={job}")
         nodes = await gpu_nodes(api)
-        return JobPicture(
+        return JobSnapshot(
             found,
             of_job(found, [parse_trial(item) for item in trials["items"]]),
             tuple(parse_node(item) for item in nodes),
@@ -74,14 +76,16 @@ class Session:
 
 
 async def fetch(api: Api, resource: Resource, name: str, namespace: str | None) -> dict[str, Any]:
-    """One object; a missing one is told apart from a missing Podium."""
+    """Return one object; raise CliError if it is missing, or if the cluster has no Podium."""
     try:
         return await api.get(resource, name, namespace)
     except ApiError as error:
         if not error.not_found:
             raise
         if kind_missing(error):
-            raise CliError(Exit.NOT_FOUND, "PodiumNotInstalled", f"this cluster knows no {resource.kind}") from error
+            raise CliError(
+                Exit.NOT_FOUND, "PodiumNotInstalled", f"this cluster has no {resource.kind}: install Podium's chart"
+            ) from error
         where = f" in namespace {namespace}" if namespace else ""
         raise CliError(
             Exit.NOT_FOUND, f"{resource.kind}NotFound", f"there is no {resource.kind} {name}{where}"
@@ -89,12 +93,12 @@ async def fetch(api: Api, resource: Resource, name: str, namespace: str | None) 
 
 
 def kind_missing(error: ApiError) -> bool:
-    """404 of a path that the server does not serve (no such CRD), not of an object."""
+    """Return whether the server does not serve this kind (no such CRD), rather than lack one object."""
     return error.not_found and "page not found" in error.message
 
 
 async def gpu_nodes(api: Api) -> list[dict[str, Any]]:
-    """All GPUNodes, or none for a tenant who may not read them: the rest of a view does not need them."""
+    """Return all GPUNodes, or none if the caller may not read them; views work without them."""
     try:
         items: list[dict[str, Any]] = (await api.list(GPUNODES))["items"]
     except ApiError as error:
@@ -104,13 +108,13 @@ async def gpu_nodes(api: Api) -> list[dict[str, Any]]:
     return items
 
 
-def carry_out(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's conversation with the cluster; what the API says no to becomes a sentence with its cure."""
+def run_with_cluster(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine; an API error becomes a CliError with a sentence and a cure."""
     try:
         return asyncio.run(work)
     except ApiError as error:
         if error.status == 0:
-            message = f"{error.message}; is the cluster up, and is it the one meant (--kubeconfig, --context)?"
+            message = f"{error.message}; check that the cluster is up and that --kubeconfig and --context are right"
         elif error.status in (401, 403):
             message = f"{error.message}; see `kubectl auth can-i`"
         elif kind_missing(error):
@@ -120,15 +124,16 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
         raise CliError(Exit.CLUSTER, error.reason, message) from error
 
 
-def _what_is_wrong(told: ClusterTarget, error: Exception) -> str:
-    """Why no cluster was found, and in which file: its reader names none, and stumbles over what is no kubeconfig."""
-    if told.account:
+def _connection_problem(target: ClusterTarget, error: Exception) -> str:
+    """Return why no cluster can be used, with the file, which the library's reader does not name."""
+    if target.account:
         return f"this pod's own account: {error}"
-    if not told.files:
+    if not target.files:
         return f'$KUBECONFIG, "{os.environ["KUBECONFIG"]}", names no file'
-    named = os.pathsep.join(map(str, told.files))
-    if not any(os.path.exists(path) for path in told.files):  # Path's own raises where it may not look
+    named = os.pathsep.join(map(str, target.files))
+    # Path.exists would raise without permission for the folder
+    if not any(os.path.exists(path) for path in target.files):
         return f"there is no kubeconfig at {named}"
     if isinstance(error, (AttributeError, TypeError, KeyError)):
-        return f"{named} is no kubeconfig"
+        return f"{named} is not a kubeconfig"
     return f"{named}: {' '.join(str(error).split())}"

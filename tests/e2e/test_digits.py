@@ -1,4 +1,5 @@
-"""The example search on the real cluster, checked by cgroups, work.log, containerd's logs and the API."""
+"""The example search under the default policy on the real cluster, checked by cgroups, work.log, containerd's logs and
+the API."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ def test_two_trials_never_worked_on_one_gpu_at_the_same_time(site: Any, digits: 
 
 
 def test_trials_were_suspended_and_resumed(site: Any, digits: Any) -> None:
-    assert site.evidence.resumptions(digits.work) >= 10, "by the driver's record"
+    assert site.evidence.resumptions(digits.work) >= 6, "by the driver's record"
     assert digits.most_frozen >= 4, "in the cgroups during the search"
-    assert digits.job["status"]["suspensions"] >= 10, "reported by Podium"
+    assert digits.job["status"]["suspensions"] >= 6, "reported by Podium"
 
 
 def test_no_step_is_missing_or_repeated(site: Any, digits: Any) -> None:

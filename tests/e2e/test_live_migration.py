@@ -95,7 +95,7 @@ def test_a_drain_loses_no_step_of_a_trial_without_checkpoints(
     check_fallback_without_registry(site, here)
     try:
         output = site.podium("drain", here, "--wait", "180", timeout=200)
-        assert "migrated-0 is carried alive" in output
+        assert "migrated-0 is migrated live" in output
         site.until("the trial is restored there", lambda: restored(site, there), 120)
     finally:
         site.podium("drain", here, "--undo")

@@ -137,7 +137,7 @@ def test_watch_until_done_prints_changes_and_ends_with_the_job(
     write(kubeconfig, namespace, 600)
     code, out, err = finish(process)
     assert (code, err) == (0, "")
-    assert "job digits Succeeded (TrialsCompleted" in out
+    assert "job digits Succeeded (AllTrialsEnded" in out
     assert "-> Succeeded" in out
 
 
@@ -215,7 +215,7 @@ def test_report_summary_get_and_explain(kubeconfig: Path, namespace: str, podium
     output = tmp_path / "report.html"
     code, out, err = finish(podium("report", "digits", "-o", str(output)))
     assert code == 0, err
-    assert "Who held each GPU" in output.read_text(encoding="utf-8")
+    assert "Holder of each GPU" in output.read_text(encoding="utf-8")
     code, out, _ = finish(podium("summary", "digits"))
     assert code == 0
     assert "best         digits-9" in out
@@ -251,7 +251,7 @@ def test_thaw_waits_for_the_agent_and_can_be_undone(kubeconfig: Path, namespace:
     assert "StillSuspended" in err
     assert "digits-" in err
     waiting = podium("thaw", node, "--wait", "50")
-    read_until(waiting, "released")
+    read_until(waiting, "thawed")
 
     async def as_the_agent_would(api: Api) -> None:
         assert (await api.get(GPUNODES, node))["spec"]["released"] is True

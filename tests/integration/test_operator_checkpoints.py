@@ -87,7 +87,7 @@ def test_trials_of_a_drained_node_continue_from_their_checkpoints(
         await stage.wait_for_events(("sweep-0", "TrialRequeued"), ("sweep-1", "TrialRequeued"))
         code, output = await podium("drain", stage.node)
         assert code == 0, output
-        assert "no trial is left" in output
+        assert "no trial remains" in output
         assert await stage.pods() == {}, "no pod is created for a draining node"
 
         code, output = await podium("drain", stage.node, "--undo")

@@ -1,1 +1,1 @@
-"""What the agent sees of its node: GPUs, pods, cgroups and logs."""
+"""Observation of the node: GPUs, pods, cgroups and logs."""

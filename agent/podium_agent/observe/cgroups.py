@@ -1,6 +1,6 @@
-"""Where a container's processes are in the cgroup file systems, and its freezer there; v1 and v2.
+"""Processes and freezers of containers in the cgroup file systems, versions 1 and 2.
 
-Used by the observer (to find containers), the gate (to know who asks) and the suspension methods.
+The observer uses it to find containers, the gate server to identify its peers, and the suspension methods to freeze.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from pathlib import Path
 _POD_UID = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
 _CONTAINER_ID = re.compile(r"([0-9a-f]{64})(?:\.scope)?$")
 _SIGTERM_BIT = 1 << 14
-# the sandbox's process, and the gate: of a pod that is over they say nothing, the trial's own processes do
+# processes of the sandbox and the gate: they do not show that the trial itself still runs
 _NOT_THE_TRIALS = ("pause", "podium-gate")
 
 
 class FreezerState(StrEnum):
+    """State of a cgroup's freezer."""
+
     FROZEN = "Frozen"
     FREEZING = "Freezing"
     THAWED = "Thawed"
@@ -29,13 +31,13 @@ class FreezerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Freezer:
-    """The freezer of one cgroup. `unified`: cgroup v2 (cgroup.freeze), else v1 (freezer.state)."""
+    """The freezer of one cgroup; `unified`: cgroup v2 (cgroup.freeze), else v1 (freezer.state)."""
 
     path: Path
     unified: bool
 
     def ask(self, frozen: bool) -> None:
-        """Request it; a cgroup that is gone is no error."""
+        """Request the state; a cgroup that is gone is not an error."""
         try:
             if self.unified:
                 (self.path / "cgroup.freeze").write_text("1" if frozen else "0")
@@ -49,9 +51,9 @@ class Freezer:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def frost(self) -> FreezerState:
-        """What the kernel says now; GONE also when the cgroup is there but no process is left in it.
+        """Return the state that the kernel reports; GONE also if the cgroup exists without a process.
 
-        Raises OSError if the kernel would not say (no file descriptor left, say): that is no proof of an end.
+        Raises OSError if the kernel does not answer (without a free file descriptor, for example): that proves no end.
         """
         try:
             if self.unified:
@@ -72,7 +74,7 @@ class Freezer:
         return {"FROZEN": FreezerState.FROZEN, "FREEZING": FreezerState.FREEZING}.get(state, FreezerState.THAWED)
 
     def processes(self) -> frozenset[int]:
-        """All that live in it and below, as this process knows them. Raises OSError as `frost` does."""
+        """Return all processes in the cgroup and below it; raises OSError as `frost` does."""
         try:
             return frozenset(_processes(self.path))
         except OSError as error:
@@ -83,7 +85,7 @@ class Freezer:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Whose process this is: the pod and the container, as its cgroup names them."""
+    """Pod and container of a process, as its cgroup names them."""
 
     pod_uid: str
     container: str
@@ -91,7 +93,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container found on this node: its freezer and its first process."""
+    """A container on this node: its freezer and its first process."""
 
     id: str
     pid: int
@@ -99,7 +101,7 @@ class Container:
 
 
 def peer_of(proc: Path, pid: int) -> Peer | None:
-    """The pod and container of a process; None if it is in no pod, or gone."""
+    """Return the pod and container of a process, or None if it is in no pod or has ended."""
     for _, _, path in _memberships(proc, pid):
         pod, container = _POD_UID.search(path), _CONTAINER_ID.search(path)
         if pod and container:
@@ -108,7 +110,7 @@ def peer_of(proc: Path, pid: int) -> Peer | None:
 
 
 def find_containers(proc: Path, cgroup_root: Path, ids: frozenset[str]) -> dict[str, Container]:
-    """Look through all processes for these container ids; a container's first process is its lowest pid."""
+    """Search all processes for these container ids; the first process of a container has its lowest pid."""
     found: dict[str, Container] = {}
     if not ids:
         return found
@@ -127,7 +129,10 @@ def find_containers(proc: Path, cgroup_root: Path, ids: frozenset[str]) -> dict[
 def find_remaining_containers(
     proc: Path, cgroup_root: Path, pod_uids: frozenset[str]
 ) -> dict[str, tuple[Container, ...]]:
-    """What still runs of these pods, whatever the API says of them; pods of which nothing does are left out."""
+    """Return the containers of these pods that still run, whatever the API reports.
+
+    Other pods are left out.
+    """
     ids: dict[str, str] = {}
     for name in (name for name in os.listdir(proc) if name.isdigit()) if pod_uids else ():
         peer = peer_of(proc, int(name))
@@ -141,7 +146,7 @@ def find_remaining_containers(
 
 
 def cgroup_names(proc: Path) -> frozenset[str]:
-    """Of all cgroups in which a process lives, and of those above them, the last part of the path each."""
+    """Return the last path part of every cgroup with a process, and of the cgroups above it."""
     pids = (int(name) for name in os.listdir(proc) if name.isdigit())
     return frozenset(part for pid in pids for _, _, path in _memberships(proc, pid) for part in path.split("/"))
 
@@ -154,19 +159,19 @@ def _command(proc: Path, pid: str) -> str:
 
 
 def handles_sigterm(proc: Path, pid: int) -> bool:
-    """Whether SIGTERM would do anything: pid 1 of a pid namespace ignores what it has no handler for."""
+    """Return whether SIGTERM has an effect: pid 1 of a pid namespace ignores signals without a handler."""
     try:
         status = status_of(proc, pid)
         caught = bool(int(status["SigCgt"].strip(), 16) & _SIGTERM_BIT)
         ignored = bool(int(status["SigIgn"].strip(), 16) & _SIGTERM_BIT)
         first_in_namespace = status["NSpid"].split()[-1] == "1"
     except (OSError, KeyError, ValueError, IndexError):
-        return True  # not known: treat it as one that saves its work
+        return True  # unknown: assume that it handles SIGTERM
     return caught or not (ignored or first_in_namespace)
 
 
 def sigterm_pending(proc: Path, pid: int) -> bool:
-    """Whether a SIGTERM was sent and not taken yet, as by a process that is frozen."""
+    """Return whether a SIGTERM was sent and not delivered yet, because the process is frozen for example."""
     try:
         status = status_of(proc, pid)
         return any(int(status[pending].strip(), 16) & _SIGTERM_BIT for pending in ("ShdPnd", "SigPnd"))
@@ -175,18 +180,18 @@ def sigterm_pending(proc: Path, pid: int) -> bool:
 
 
 def status_of(proc: Path, pid: int) -> dict[str, str]:
-    """The fields of /proc/PID/status. Raises OSError."""
+    """Return the fields of /proc/PID/status; raises OSError."""
     lines = (proc / str(pid) / "status").read_text().splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 def _populated(path: Path) -> bool:
-    """v1 has no `populated`: a process in the cgroup or in one below it."""
+    """Return whether a process is in the cgroup or below it; cgroup v1 has no `populated`."""
     return next(_processes(path), None) is not None
 
 
 def _processes(path: Path) -> Iterator[int]:
-    """Those of the cgroup, then of each below it."""
+    """Yield the processes of the cgroup, then of each cgroup below it."""
     yield from map(int, (path / "cgroup.procs").read_text(errors="replace").split())
     with os.scandir(path) as children:
         below = [Path(child.path) for child in children if child.is_dir(follow_symlinks=False)]
@@ -195,16 +200,22 @@ def _processes(path: Path) -> Iterator[int]:
             yield from _processes(child)
         except OSError as error:
             if not _removed(error):
-                raise  # a child that went away says nothing of its siblings
+                raise  # a removed child does not affect its siblings
 
 
 def _removed(error: OSError) -> bool:
-    """The cgroup went away before or between two reads: ENODEV is what an open file of it answers."""
+    """Return whether the cgroup was removed before or between two reads.
+
+    An open file of it answers ENODEV.
+    """
     return error.errno in (errno.ENOENT, errno.ENODEV)
 
 
 def _memberships(proc: Path, pid: int) -> list[tuple[str, str, str]]:
-    """(controllers, hierarchy, path) of each line of /proc/PID/cgroup; empty if the process is gone."""
+    """Return (controllers, hierarchy, path) of each line of /proc/PID/cgroup.
+
+    Empty if the process is gone.
+    """
     try:
         lines = (proc / str(pid) / "cgroup").read_text().splitlines()
     except OSError:
@@ -214,7 +225,7 @@ def _memberships(proc: Path, pid: int) -> list[tuple[str, str, str]]:
 
 
 def _freezer(root: Path, memberships: list[tuple[str, str, str]]) -> Freezer | None:
-    """The v1 freezer where that hierarchy is mounted, else the unified one."""
+    """Return the v1 freezer if that hierarchy is mounted, else the unified one."""
     for controllers, _, path in memberships:
         if "freezer" in controllers.split(","):
             place = root / "freezer" / path.lstrip("/")

@@ -1,6 +1,6 @@
-"""What the driver says of each GPU, as values, and what follows from it: health and smoothing. Pure.
+"""GPU samples as values, and what follows from them: health and smoothed utilisation. Pure.
 
-Made by telemetry, read by device plugin and reporter.
+Telemetry makes them; the device plugin and the node reporter read them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Literal
 Health = Literal["Healthy", "Unhealthy", "Unknown"]
 
 HALF_LIFE_SECONDS = 2.5
-# errors of the program that ran, not of the GPU (NVIDIA's own plugin leaves these out too)
+# errors of the program, not of the GPU (NVIDIA's device plugin ignores them too)
 PROGRAM_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One reading of one GPU. None: this GPU or driver does not tell."""
+    """One sample of one GPU; None: this GPU or driver does not report the value."""
 
     uuid: str
     index: int
@@ -33,12 +33,12 @@ class Sample:
     remap_failed: bool = False
     error: str = ""  # the driver answered with an error: its name
     lost: bool = False
-    xid: int | None = None  # the latest one, from the driver's events
+    xid: int | None = None  # the latest one from the driver's events
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as others see it: the latest sample, smoothed, judged."""
+    """One GPU: its latest sample, smoothed utilisation and health."""
 
     sample: Sample
     sm_utilization: float
@@ -52,7 +52,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All of them at one time. `trouble` says why there is none, when the driver is missing or hung."""
+    """All GPUs at one time; `trouble` explains why the driver is missing or does not answer."""
 
     at: float = 0.0
     driver: str = ""
@@ -61,7 +61,7 @@ class Reading:
 
 
 def judge(sample: Sample) -> tuple[Health, str]:
-    """Whether work may go to this GPU, and why not."""
+    """Return the health of the GPU, and the reason if it is not healthy."""
     if sample.lost:
         return "Unhealthy", "GPULost: the GPU has fallen off the bus; the node must be drained and the GPU reset"
     if sample.error:
@@ -79,7 +79,10 @@ def judge(sample: Sample) -> tuple[Health, str]:
 
 
 def merge(before: Reading, samples: Iterable[Sample], at: float, driver: str) -> Reading:
-    """The next reading: utilisation smoothed over about five seconds; a GPU that vanished stays, as lost."""
+    """Return the next reading.
+
+    Utilisation is smoothed over about five seconds. A GPU that disappeared remains in the list as lost.
+    """
     known = {gpu.uuid: gpu for gpu in before.gpus}
     weight = 1.0 - 0.5 ** ((at - before.at) / HALF_LIFE_SECONDS) if before.at else 1.0
     gpus: list[Gpu] = []
@@ -102,6 +105,6 @@ def _next(old: Gpu | None, sample: Sample, weight: float) -> Gpu:
 
 
 def unknown(before: Reading, trouble: str) -> Reading:
-    """The driver does not answer: what was known stays in the list, but nothing is known about it now."""
+    """Return the last known GPUs with unknown health, because the driver does not answer."""
     gpus = tuple(replace(gpu, health="Unknown", health_reason=trouble) for gpu in before.gpus)
     return Reading(before.at, before.driver, gpus, trouble)

@@ -1,4 +1,4 @@
-"""The driver's library, read through `pynvml`; blocking, so telemetry calls it from a thread."""
+"""Samples of the driver's library through `pynvml`; the calls block, so telemetry makes them in a thread."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _THROTTLE = {
 
 
 class DriverTroubleError(Exception):
-    """The driver is missing or refuses; the sentence says what NVML said."""
+    """The driver is missing or refuses; the message contains NVML's answer."""
 
 
 class Driver:
-    """Opens the driver; `sample` reads all GPUs. After an error that concerns the driver as a whole, open a new one."""
+    """Open driver; `sample` reads all GPUs. After a DriverTroubleError, open a new one."""
 
     def __init__(self) -> None:
         try:
@@ -42,18 +42,20 @@ class Driver:
         self._listening: set[str] = set()
 
     def close(self) -> None:
-        with suppress(pynvml.NVMLError):  # it may be gone already
+        """Close the driver; a driver that has already gone is not an error."""
+        with suppress(pynvml.NVMLError):  # it may have gone already
             pynvml.nvmlShutdown()
 
     def sample(self) -> tuple[Sample, ...]:
+        """Return one sample of every GPU, including GPUs that were lost."""
         try:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
-            raise DriverTroubleError(f"NVML does not count its GPUs: {error}") from error
+            raise DriverTroubleError(f"NVML does not report the number of GPUs: {error}") from error
         self._hear()
         seen = [sample for index in range(count) if (sample := self._one(index)) is not None]
         uuids = {sample.uuid for sample in seen}
-        # a lost GPU may not even tell its uuid: what was known under that index is lost then
+        # a lost GPU may not even report its uuid: the GPU known under that index is lost
         for uuid, last in self._known.items():
             if uuid not in uuids:
                 seen.append(Sample(uuid, last.index, last.product, last.memory_total, lost=True))
@@ -97,7 +99,7 @@ class Driver:
             return Sample(uuid, index, last.product, last.memory_total, lost=gone, error=str(error))
 
     def _listen(self, uuid: str, handle: Any) -> None:
-        """Ask for this GPU's critical errors, once; not every driver has events."""
+        """Subscribe once to this GPU's critical errors; not every driver has events."""
         if uuid in self._listening:
             return
         self._listening.add(uuid)
@@ -106,10 +108,10 @@ class Driver:
                 self._events = pynvml.nvmlEventSetCreate()
             pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
         except pynvml.NVMLError:
-            pass  # then there are no Xids to be had from it
+            pass  # without events there are no Xids
 
     def _hear(self) -> None:
-        """Take all events that have come since the last look."""
+        """Take all events that arrived since the last sample."""
         if self._events is None:
             return
         for _ in range(64):
@@ -117,13 +119,16 @@ class Driver:
                 event = pynvml.nvmlEventSetWait_v2(self._events, 0)
                 uuid = _text(pynvml.nvmlDeviceGetUUID(event.device))
             except pynvml.NVMLError:
-                return  # none (a timeout), or none to be had
+                return  # no event (a timeout), or events are not supported
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
                 self._xids[uuid] = int(event.eventData)
 
 
 def _ask(question: Callable[[], T]) -> T | None:
-    """What this GPU does not support is not known; a lost GPU is an error of the whole sample."""
+    """Return the answer, or None if this GPU does not support the question.
+
+    A lost GPU fails the whole sample.
+    """
     try:
         return question()
     except pynvml.NVMLError as error:

@@ -1,11 +1,11 @@
-"""Puts together what is known of this node's trials: pods (API), devices (kubelet), gates (socket), cgroups (kernel).
+"""State of this node's trials, from pods (API), devices (kubelet), gates (socket) and cgroups (kernel).
 
-Called by the conductor before every decision; the answer is one tuple of frozen `LocalTrial`. States are derived
-from the facts each time, so an agent that starts anew has nothing to restore but what it cannot see.
+The node reconciler calls it before every decision; the answer is a tuple of frozen `LocalTrial`. States are derived
+from the facts each time, so a restarted agent only has to restore what it cannot see.
 
-That a pod is over is believed only when the kernel says so too: a restarted kubelet fails pods whose processes run on
-for a while (UnexpectedAdmissionError), and a pod deleted by force, or whose node was given up, is gone from the API
-while it works. Until its processes are gone such a pod is an orphan, in everyone's way.
+The end of a pod counts only when the kernel confirms it. A restarted kubelet fails pods whose processes still run
+(UnexpectedAdmissionError). A pod that was deleted by force, or whose node was given up, is gone from the API while it
+runs. Until its processes are gone such a pod is an orphan, and no trial runs beside it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOOK_AGAIN_SECONDS = 0.5
 
 
 class Observer:
-    """`changed` wakes the conductor: a container's first process has ended."""
+    """Observer of this node's trials; `changed` wakes the node reconciler when a container's process ends."""
 
     def __init__(
         self,
@@ -55,32 +55,35 @@ class Observer:
         self._records: dict[str, PodRecord] = {}
         self._hints: Mapping[str, Hint] = {}
         self._adopted = False
-        self._before: frozenset[str] = frozenset()  # pods that were there at the first look, or noted then
+        self._before: frozenset[str] = frozenset()  # pods that were there, or noted, at the first observation
         self._asking: asyncio.Future[None] | None = None
         self._ask_after = 0.0
-        self.removed: tuple[PodRecord, ...] = ()  # of which nothing is left since the last look
+        self.removed: tuple[PodRecord, ...] = ()  # pods without processes since the last observation
 
     def hint(self, seen: Mapping[str, Hint]) -> None:
-        """The pods that an earlier agent saw, by uid: where they are, and which of them may have become orphans. Those
-        that it let in a moment before it died it has noted on this node.
+        """Take over which pods an earlier agent saw, by uid, and on which GPUs.
+
+        Some may be orphans by now. Pods that it admitted just before it died are noted on this node.
         """
         self._hints = {**seen, **self._admissions.read()}
 
     def record(self, pod_uid: str) -> PodRecord | None:
+        """Return the record of one pod."""
         return self._records.get(pod_uid)
 
     def records(self) -> tuple[PodRecord, ...]:
+        """Return the records of all pods."""
         return tuple(self._records.values())
 
     def observe(self, pods: Iterable[TrialPod], now: float) -> tuple[LocalTrial, ...]:
-        """All trials that are on this node's GPUs now. Pods that have ended, or never had a share, are left out."""
+        """Return all trials on this node's GPUs now, without pods that have ended or have no slot."""
         present = {pod.uid: pod for pod in pods}
         for uid, pod in present.items():
             record = self._records.setdefault(uid, PodRecord(pod, since=now))
             record.pod = pod
             if pod.gpu_state_trouble and not record.gpu_state_noted:
                 record.gpu_state_noted = True
-                log.error("%s is taken for one that began here: %s", pod.name, pod.gpu_state_trouble)
+                log.error("%s counts as a pod that started here: %s", pod.name, pod.gpu_state_trouble)
         if not self._adopted:
             self._adopted = True
             self._before = frozenset(present) | self._hints.keys()
@@ -102,7 +105,7 @@ class Observer:
         return trials
 
     def _learn_devices(self) -> None:
-        """Ask the kubelet, beside everything else, while a pod's GPUs are not known."""
+        """Ask the kubelet in a task of its own while a pod's GPUs are not known."""
         missing = [one for one in self._records.values() if one.pod.gated and not one.gpus and not one.ended]
         if missing and (self._asking is None or self._asking.done()) and time.monotonic() >= self._ask_after:
             self._asking = asyncio.ensure_future(self._ask_kubelet())
@@ -113,20 +116,20 @@ class Observer:
         try:
             found = await gpus_of_pods(self._settings.pod_resources_socket, self._settings.resource)
         except KubeletAwayError as error:
-            log.warning("the GPUs of some pods are not known: %s", error)
+            log.warning("the GPUs of some pods are unknown: %s", error)
             away = True
-        # a pod that has just been bound is not listed yet: ask again soon, but politely
+        # the kubelet does not list a pod yet that was just bound: ask again soon
         self._ask_after = time.monotonic() + (1.0 if away else 0.1)
         for record in self._records.values():
             if not record.gpus:
                 uuids = found.get((record.pod.key.namespace, record.pod.name), ())
                 hint = self._hints.get(record.pod.uid)
-                forgotten = away or record.over_since is not None  # the kubelet lists no pod that it has given up
+                forgotten = away or record.over_since is not None  # the kubelet does not list a pod that it gave up
                 record.gpus = uuids or (hint.gpus if forgotten and hint is not None else ())
         self._changed()
 
     def _locate(self) -> None:
-        """Find the cgroups of containers that run and are not found yet."""
+        """Find the cgroups of running containers that are not known yet."""
         now = time.monotonic()
         wanted: set[str] = set()
         for record in self._records.values():
@@ -143,7 +146,7 @@ class Observer:
                 self._watch_end(record, found[container].pid)
 
     def _find_orphans(self, now: float) -> None:
-        """Look once, at the pods that the API says are over, for what still runs of them."""
+        """Search once for processes of the pods that have ended, as the API reports."""
         fresh = {
             uid: record
             for uid, record in self._records.items()
@@ -156,7 +159,9 @@ class Observer:
             self._settings.proc, self._settings.cgroup_root, gated
         ).items():
             record = fresh[uid]
-            log.warning("%s is over, as the API says, and still runs: waiting for its processes", record.pod.name)
+            log.warning(
+                "%s has ended according to the API, but its processes still run: waiting for them", record.pod.name
+            )
             record.complete = True
             for container in containers:
                 record.containers.setdefault(container.id, container)
@@ -166,7 +171,7 @@ class Observer:
         pod = record.pod
         if not pod.gated:
             record.started, record.ended = True, record.over_since is not None
-            return None  # a trial without a GPU: nothing to hand over
+            return None  # a trial without a GPU takes part in no switch
         gate = self._gate(pod)
         work = self._work(record)
         if not record.started and (pod.gate_passed or record.containers):
@@ -181,11 +186,11 @@ class Observer:
         if state is None:
             return None
         if state is TrialState.SUSPENDED and record.kill_at(now) is None and self._termination_seen(record, changed):
-            log.info("%s was told to end while it was frozen, or just before", pod.name)
+            log.info("%s is being terminated; the signal arrived while it was frozen, or just before", pod.name)
             record.note_termination(now)
         deleting = record.kill_at(now) is not None or record.over_since is not None
         heeds = True
-        if deleting:  # one that goes on elsewhere is not to compute here what it computes there
+        if deleting:  # a trial that continues on another node must not compute here as well
             elsewhere = pod.carry and record.image_complete is not False
             heeds = not elsewhere and any(
                 handles_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
@@ -221,7 +226,7 @@ class Observer:
         )
 
     def _termination_seen(self, record: PodRecord, just_frozen: bool) -> bool:
-        """By a SIGTERM that waits, or by the hook before it, frozen with the trial: nothing enters what is frozen."""
+        """Return whether a SIGTERM, or the preStop hook before it, is pending: nothing enters a frozen container."""
         proc, containers = self._settings.proc, record.containers.values()
         caught = just_frozen and any(prestop_hook_pending(proc, one.freezer) for one in containers)
         return caught or any(sigterm_pending(proc, one.pid) for one in containers)
@@ -231,7 +236,7 @@ class Observer:
             return Gate.PASSED
         if self._gates.waiting(pod.uid):
             return Gate.WAITING
-        # of one that came later its helper has only not connected yet: nobody can have let it through
+        # the gate of a later pod has only not connected yet: no other agent can have opened it
         return Gate.SILENT if pod.gate_running and pod.uid in self._before else Gate.ABSENT
 
     def _work(self, record: PodRecord) -> Work:
@@ -245,24 +250,31 @@ class Observer:
             self._note_arrival(record)
             standing = self._methods.standing(record.freezers)
         except (OSError, ValueError) as error:
-            log.error("%s: taken to be %s, as before: its freezer is not read: %s", record.pod.name, record.work, error)
+            log.error(
+                "%s: assumed to be %s, as before, because its freezer cannot be read: %s",
+                record.pod.name,
+                record.work,
+                error,
+            )
             return record.work
         if standing is Standing.GONE:
-            # every container that ran here is gone; another of the pod's may still be about to start
+            # every container that ran here is gone; another one of the pod may still start
             all_seen = record.pod.running <= record.containers.keys()
             record.ended = over or (all_seen and len(record.containers) >= len(record.pod.containers))
             return Work.ENDED if record.ended else Work.NOT_STARTED
         record.partly_suspended = standing is Standing.PARTLY_SUSPENDED and record.acting is Acting.NOTHING
         if standing is not Standing.PARKED and not record.complete and self._incomplete(record):
-            # suspended now, the container that is still to come would work beside the next trial
+            # if the pod were suspended now, a later container of it would run beside the next trial
             return Work.NOT_STARTED
         record.complete = True
         record.work = Work.FROZEN if standing is Standing.PARKED else Work.THAWED
         return record.work
 
     def _note_arrival(self, record: PodRecord) -> None:
-        """By its note it stands as torn until it is brought back onto GPUs here; one that has been is soon whole. One
-        container comes, the pod's first: others that run beside it here (a sidecar) began here."""
+        """Note the GPU state of a container that was migrated here: it is partly suspended until it is restored.
+
+        Only the pod's first container is migrated; a container beside it (a sidecar) started here.
+        """
         main = record.containers.get(record.pod.main)
         if record.pod.arrival is None or record.gpu_state_noted or not record.gpus or main is None:
             return
@@ -273,13 +285,13 @@ class Observer:
         return record.pod.starting or not record.pod.running <= record.containers.keys()
 
     def _watch_end(self, record: PodRecord, pid: int) -> None:
-        """Hear at once when a container's first process has ended: the next trial need not wait for a tick."""
+        """Wake the node reconciler as soon as a container's first process has ended, without waiting for a tick."""
         if pid in record.pidfds:
             return
         try:
             descriptor = os.pidfd_open(pid)
         except OSError:
-            return  # ended already: the next look sees it
+            return  # it has ended: the next observation sees it
         record.pidfds[pid] = descriptor
         loop = asyncio.get_running_loop()
 
@@ -298,5 +310,5 @@ class Observer:
 
 
 def _concerns_us(pod: TrialPod) -> bool:
-    """Its processes are handed over, or have saves to be seen."""
+    """Return whether Podium suspends the pod's processes or watches its checkpoints."""
     return pod.gated or bool(pod.checkpoint)

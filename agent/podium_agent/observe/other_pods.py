@@ -1,9 +1,8 @@
-"""Pods of this node that have shares of its GPUs and are no trials: which GPUs they have, and which one it is that the
-kubelet asks shares for.
+"""Other pods: pods of this node that occupy slots and are not trials, and the pod that the kubelet is allocating for.
 
-Nobody lets them in or suspends them. The reporter shows them, so that the extender knows which GPU of a node is how
-full; the device plugin packs them. The kubelet does not say for whom it asks: it is the pod on this node that has none
-yet, and the first that was seen where there are several, which it usually takes up in that order too.
+Podium neither admits nor suspends them. The node reporter shows them, so that the extender knows how full each GPU is,
+and the device plugin packs them. The kubelet does not name the pod that it allocates for. It is the pod on this node
+without slots yet; of several, the one seen first, since the kubelet usually keeps that order.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from podium_core.placement.views import PodNeed
 
 log = logging.getLogger(__name__)
 SOON_SECONDS = 0.2  # between two questions to the kubelet while the GPUs of a pod are not known
-SIGHT_SECONDS = 0.5  # that the kubelet may be ahead of our watch with a pod
+SIGHT_SECONDS = 0.5  # by which the kubelet may know a pod before the watch
 
 
 @dataclass(frozen=True, slots=True)
 class LocalOtherPod:
-    """`gpus`: uuids, sorted."""
+    """Another pod on this node; `gpus`: uuids, sorted."""
 
     pod: PodName
     uid: str
@@ -37,13 +36,13 @@ class LocalOtherPod:
 
 
 class OtherPods:
-    """`pods`: all pods of this node."""
+    """The other pods of this node; `pods`: all of its pods."""
 
     def __init__(self, settings: AgentSettings, pods: WatchCache[NodePod]) -> None:
         self._socket = settings.pod_resources_socket
         self._resource = settings.resource
         self._pods = pods
-        self._waiting: dict[PodName, NodePod] = {}  # have or want shares, trials too; in the order of sight
+        self._waiting: dict[PodName, NodePod] = {}  # pods that have or want slots, trials too; first seen first
         self._other_pods: dict[PodName, LocalOtherPod] = {}
         self._event = asyncio.Event()
         self._seen = asyncio.Event()
@@ -51,14 +50,15 @@ class OtherPods:
         pods.follow(self._pod_changed)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call it when a guest has its GPUs, and when it is gone."""
+        """Call `listener` when another pod has its GPUs, and when it is gone."""
         self._listeners.append(listener)
 
     def all(self) -> tuple[LocalOtherPod, ...]:
+        """Return the other pods, sorted by name."""
         return tuple(self._other_pods[name] for name in sorted(self._other_pods))
 
     async def asker(self, size: int) -> PodNeed | None:
-        """The need of the pod that wants so many shares now; None: it cannot be told."""
+        """Return the request of the pod that wants `size` slots now; None if it cannot be determined."""
         with suppress(KubeletAwayError, TimeoutError):
             async with asyncio.timeout(SIGHT_SECONDS):
                 while True:
@@ -72,7 +72,7 @@ class OtherPods:
         return None
 
     async def run(self) -> None:
-        """Asks the kubelet while the GPUs of a pod are not known. It tells nobody of its own accord."""
+        """Poll the kubelet while the GPUs of a pod are not known; the kubelet sends no notifications."""
         while True:
             self._event.clear()
             if all(name in self._other_pods for name, pod in self._waiting.items() if not pod.trial):
@@ -84,7 +84,7 @@ class OtherPods:
                     await self._event.wait()
 
     async def _ask(self) -> Mapping[PodName, frozenset[str]]:
-        """Shares that each pod has, by device id."""
+        """Return the slots of each pod, by device id."""
         (have,) = await devices_of_pods(self._socket, self._resource)
         for name, pod in self._waiting.items():
             if pod.need is None or pod.trial or name not in have:

@@ -1,4 +1,4 @@
-"""What the observer remembers of one pod between two looks. Only it and the carrier write here."""
+"""Memory of the observer about one pod between two observations; only the observer and the executor write it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from podium_core.schema.gpunode import TrialState
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What an earlier agent of this node wrote of a pod in GPUNode.status."""
+    """What an earlier agent of this node wrote about a pod in GPUNode.status."""
 
     key: TrialKey
     pod: str
@@ -23,48 +23,52 @@ class Hint:
 
 @dataclass(slots=True)
 class PodRecord:
-    """One pod. `over_since`: the API knows no such pod any more (`absent`), or says that it has ended."""
+    """State of one pod.
+
+    `over_since`: since when the API does not know the pod (`absent`) or reports its end.
+    """
 
     pod: TrialPod
     absent: bool = False
     over_since: float | None = None
-    ended: bool = False  # and the kernel says so as well
+    ended: bool = False  # the kernel confirms it
     started: bool = False  # its gate was passed
-    gate_report: GateReport | None = None  # what the gate had said of its saves
+    gate_report: GateReport | None = None  # what the gate reported of its checkpoints
     gpus: tuple[str, ...] = ()
     state: TrialState | None = None
     since: float = 0.0
     acting: Acting = Acting.NOTHING
-    done: Acting = Acting.NOTHING  # the act that ended since the last look
+    done: Acting = Acting.NOTHING  # the act that ended since the last observation
     retry_at: float = 0.0
     trouble: str = ""
-    memory_shortage: str = ""  # the GPU memory that it waits for, as a sentence with the numbers
-    admitted: bool = False  # its memory was promised to it, and was not moved out since
-    failed: set[str] = field(default_factory=set)  # methods that did not suspend it when they were tried
-    method: str = ""  # by which it was suspended last; empty: not by this agent
+    memory_shortage: str = ""  # the GPU memory that it waits for, as a sentence with numbers
+    admitted: bool = False  # its memory was promised, and not moved out since
+    failed: set[str] = field(default_factory=set)  # methods that failed to suspend it
+    method: str = ""  # method of its last suspension; empty: not by this agent
     containers: dict[str, Container] = field(default_factory=dict)
-    complete: bool = False  # all of its containers were found once: from then on it can be suspended
-    gpu_state_noted: bool = False  # what it held on GPUs of the node that it came from is noted
-    work: Work = Work.THAWED  # what the kernel said last
-    image_complete: bool | None = None  # all that it did is in an image, from which it goes on; None: not known yet
-    partly_suspended: bool = False  # some of it is stopped, some works
+    complete: bool = False  # all of its containers were seen once: since then it can be suspended
+    gpu_state_noted: bool = False  # its GPU state from the source node is noted
+    work: Work = Work.THAWED  # as last reported by the kernel
+    image_complete: bool | None = None  # an image holds all that it did; None: not known yet
+    partly_suspended: bool = False  # some of its processes are stopped, others run
     searched_at: float = 0.0
     pidfds: dict[int, int] = field(default_factory=dict)  # pid > pidfd
     termination_seen_at: float | None = (
-        None  # a SIGTERM, or the hook before it, was found waiting for it while it was frozen
+        None  # when a pending SIGTERM, or the hook before it, was seen while it was frozen
     )
     _deletion: tuple[float, float] = (0.0, 0.0)
 
     @property
     def freezers(self) -> tuple[Freezer, ...]:
+        """The freezers of its containers."""
         return tuple(container.freezer for container in self.containers.values())
 
     def kill_at(self, now: float) -> float | None:
-        """When its pod is killed, None if it is not being ended.
+        """Return when the pod is killed; None if it is not being deleted.
 
-        The API server's clock may not be ours: at the latest its grace from now. A kubelet that ends pods of its own
-        accord (node pressure, node shutdown, a critical pod) says so in the API only when all is over; who was told,
-        by it or another, has its grace period to heed that.
+        The API server's clock may differ from this node's, so the end is at most one grace period from now. A kubelet
+        that ends pods by itself (node pressure, node shutdown, a critical pod) reports it to the API only afterwards.
+        A trial that got a SIGTERM has its grace period in that case too.
         """
         deadline = self.pod.deadline
         if deadline is None:
@@ -72,16 +76,16 @@ class PodRecord:
             return end if end is not None and now < end else None
         if self._deletion[0] != deadline:
             self._deletion = (deadline, min(deadline, now + self.pod.grace))
-            self.retry_at = 0.0  # there is no time to wait for what failed before
+            self.retry_at = 0.0  # no time is left for a pause after a failure
         return self._deletion[1]
 
     def note_termination(self, now: float) -> None:
-        """Its end was seen to begin on the node."""
+        """Note that the pod's termination was seen on the node."""
         self.termination_seen_at, self.retry_at = now, 0.0
 
 
 def orphan(uid: str, hint: Hint) -> PodRecord:
-    """Of a pod of which the API knows nothing any more, and this agent only what an earlier one wrote."""
+    """Return the record of a pod that the API no longer knows and only an earlier agent described."""
     pod = TrialPod(
         key=hint.key,
         name=hint.pod,

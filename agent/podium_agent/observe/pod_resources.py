@@ -1,6 +1,7 @@
-"""Which pod has which GPUs, asked of the kubelet itself (PodResources v1): the truth that orders are matched against.
+"""Allocated GPUs of each pod, as the kubelet reports them (PodResources v1).
 
-Used by the observer, the reservations and the leases. The kubelet may be away: then the caller keeps what it knew.
+Used by the observer, the exclusive allocations and the GPU reservations. If the kubelet does not answer, the caller
+keeps what it knew.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ class KubeletAwayError(Exception):
 
 
 async def gpus_of_pods(socket: Path, resource: str) -> Mapping[PodName, tuple[str, ...]]:
-    """(namespace, pod) to the uuids of its GPUs, sorted; pods without our resource are left out."""
+    """Return the uuids of each pod's GPUs, sorted, by (namespace, pod).
+
+    Pods without the resource are left out.
+    """
     (found,) = await devices_of_pods(socket, resource)
     return {name: tuple(sorted({uuid_of(device) for device in devices})) for name, devices in found.items()}
 
 
 async def devices_of_pods(socket: Path, *resources: str) -> tuple[Mapping[PodName, frozenset[str]], ...]:
-    """For each resource: (namespace, pod) to the ids of its devices, of pods that have any."""
+    """Return for each resource the device ids of the pods that have any, by (namespace, pod)."""
     options = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", MESSAGE_BYTES))
     try:
         async with grpc.aio.insecure_channel(f"unix://{socket}", options=options) as channel:

@@ -1,4 +1,4 @@
-"""The pods of trials on this node as the API server shows them, parsed into what the agent needs."""
+"""Pods of trials on this node, parsed from the API into what the agent needs."""
 
 from __future__ import annotations
 
@@ -109,16 +109,22 @@ class _Pod(StatusModel):
 
 @dataclass(frozen=True, slots=True)
 class TrialPod:
-    """One trial's pod. `running`: ids of its own containers that run; `ended`: it is over, as the API says.
+    """One trial's pod.
 
-    `gated`: it has a gate, as every pod with a share of a GPU; others only have their log read. `starting`: one of its
-    containers is still to come, and nothing keeps it from coming. `main`: id of its first container, whose log is read
-    and which saves at `checkpoint`. `methods`: its job's suspension.methods, in its order.
-    `arrival`: of one that was carried here from another node, what it held on GPUs there; `arrival_trouble`: why that
-    cannot be read, a code and a sentence. Such a pod is taken for one that began here.
-    `carry`: the node that it is to be carried to, empty: none. `carried`: it goes on from an image of a live trial,
-    its first container's `image`.
-    `cpu`: by container, what it requests while it is at work; `requests`: what it requests now; thousandths of a CPU.
+    `running`: ids of its own containers that run; `ended`: it has ended, as the API reports.
+
+    `gated`: it has a gate, as every pod with a slot; of other pods only the log is read. `starting`: one of its
+    containers is still to start, and nothing prevents that. `main`: id of its first container, whose log is read and
+    which writes checkpoints to `checkpoint`. `methods`: its job's suspension.methods, in order.
+
+    `arrival`: of a migrated pod, its GPU state from the source node; `gpu_state_trouble`: why that cannot be read, as
+    a code and a sentence. Such a pod counts as one that started here.
+
+    `carry`: the target node of its live migration, empty without one. `carried`: it continues from an image of a live
+    trial, the `image` of its first container.
+
+    `cpu`: what each container requests while the trial runs; `requests`: what it requests now; in thousandths of a
+    CPU.
     """
 
     key: TrialKey
@@ -129,7 +135,7 @@ class TrialPod:
     ended: bool
     gate_running: bool
     gate_passed: bool
-    deadline: float | None  # not None: the pod is being deleted, and killed then
+    deadline: float | None  # when a deleted pod is killed
     memory: int
     reading: MetricsConfig | None
     reading_trouble: str = ""
@@ -137,7 +143,7 @@ class TrialPod:
     gated: bool = True
     starting: bool = False
     attempt: int = 0
-    grace: float = 30.0  # seconds that it has from SIGTERM to SIGKILL
+    grace: float = 30.0  # seconds from SIGTERM to SIGKILL
     main: str = ""
     checkpoint: str = ""
     methods: tuple[str, ...] = (FREEZE,)
@@ -151,13 +157,13 @@ class TrialPod:
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
-    """Raises ValueError for a pod that claims to be a trial's and is not."""
+    """Parse a trial's pod; raises ValueError if its label names a trial that does not control it."""
     pod = _Pod.model_validate(payload)
     meta, status = pod.metadata, pod.status
     owner = next((owner for owner in meta.owner_references if owner.controller), None)
     trial = meta.labels.get(TRIAL_LABEL, "")
     if owner is None or owner.kind != "HyperParamTrial" or owner.name != trial:
-        raise ValueError(f"label {TRIAL_LABEL}={trial}, but its controller is no HyperParamTrial of that name")
+        raise ValueError(f"label {TRIAL_LABEL}={trial}, but no HyperParamTrial of that name controls the pod")
     main = status.container_statuses
     gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
     reading, trouble = _reading(meta.annotations.get(METRICS_ANNOTATION))
@@ -196,7 +202,10 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
 
 
 def _starting(pod: _Pod) -> bool:
-    """A container waits for its turn to be made; one that waits with an error (ImagePullBackOff) may never come."""
+    """Return whether a container is still to start.
+
+    One that waits with an error (ImagePullBackOff) may never do so.
+    """
     states = {one.name: one.state for one in pod.status.container_statuses}
     for container in pod.spec.containers:
         state = states.get(container.name, _State())
@@ -221,7 +230,7 @@ def _attempt(text: str) -> int:
 
 
 def _id(text: str) -> str:
-    """`containerd://<id>` to the id alone."""
+    """Return the id alone of `containerd://<id>`."""
     return text.rpartition("/")[2]
 
 
@@ -253,6 +262,6 @@ def _arrival(text: str | None) -> tuple[Arrival | None, str]:
         return Arrival.model_validate_json(text), ""
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "it"
-        cure = "write what the command that carried it away printed as `arrives`, and make the pod anew"
+        field = ".".join(map(str, first["loc"])) or "value"
+        cure = "copy what the migration command printed as `gpuState`, and create the pod again"
         return None, f"{INVALID_GPU_STATE}: annotation {GPU_STATE_ANNOTATION}: {field}: {first['msg']}; {cure}"

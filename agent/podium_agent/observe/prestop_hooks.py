@@ -1,10 +1,10 @@
-"""Whether the kubelet's preStop hook is in a container: its pod is being ended, whoever has said so or not.
+"""Detection of the kubelet's preStop hook in a container: it shows that the pod is being terminated.
 
-Called by the observer for a trial that was just frozen. The hook may be caught in the freezer before it has become the
-helper: `runc exec` puts a process into the container's cgroup that still calls itself `runc init`. What it is about to
-run stands in the file that its parent was given (`--process`, runc-exec(8); an OCI runtime spec's `process`). In its
-last moments it has no parent any more, and nobody can tell: it counts as a hook, since a frozen hook that is missed
-costs the trial what it has not saved, and one too many only a turn.
+The observer calls this for a trial that was just frozen. The freezer may catch the hook before it has become the
+helper: `runc exec` puts a process into the container's cgroup that still calls itself `runc init`. Its command is in
+the file that its parent was given (`--process`, runc-exec(8); an OCI runtime spec's `process`). Shortly before its end
+it has no parent, and its command is unknown. It then counts as a hook: a frozen hook that is missed costs the trial
+its work since the last checkpoint, and a false alarm only costs a time slice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 from podium_agent.observe.cgroups import Freezer, status_of
 
 HELPER, WORD = "/podium-gate", "hook"
-LARGEST_BYTES = 1 << 20  # of a process' description: arguments and environment
+LARGEST_BYTES = 1 << 20  # of a process description: arguments and environment
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -26,7 +26,7 @@ class _Process(BaseModel):
 
 
 def prestop_hook_pending(proc: Path, freezer: Freezer) -> bool:
-    """Whether it is among the processes of this cgroup, as the helper or on its way to become it."""
+    """Return whether the hook is among the processes of this cgroup, as the helper or about to become it."""
     try:
         here = freezer.processes()
     except OSError:
@@ -44,14 +44,14 @@ def _is_hook(proc: Path, pid: int, here: frozenset[int]) -> bool:
         status = status_of(proc, pid)
         parent, number = int(status["PPid"]), status["NSpid"].split()[-1]
     except (OSError, KeyError, ValueError, IndexError):
-        return False  # gone meanwhile
+        return False  # it has ended meanwhile
     if number == "1":
-        return False  # the container's own first process, about to begin
+        return False  # the container's own first process, about to start
     if parent in here:
-        return False  # runc stays outside: a tenant calls its process so
+        return False  # runc is outside the container: a tenant named its process so
     asked = _words(proc, parent)
     if not _is_runc(asked) or "exec" not in asked:
-        return True  # it has left its child alone
+        return True  # the parent has ended
     described = _described(proc, parent, asked)
     return described is None or _runs_hook(described)
 
@@ -68,14 +68,14 @@ def _words(proc: Path, pid: int) -> list[str]:
     try:
         text = (proc / str(pid) / "cmdline").read_bytes()
     except OSError:
-        return [""]  # gone meanwhile
+        return [""]  # it has ended meanwhile
     return text.decode(errors="replace").split("\0")
 
 
 def _described(proc: Path, runc: int, words: list[str]) -> list[str] | None:
-    """What it is to run, from its own root; None: that cannot be known now."""
+    """Return the command that runc is to run, read from its own root; None if it cannot be read now."""
     if "--process" not in words[:-1]:
-        return [""]  # by hand: containerd gives a file
+        return [""]  # started by hand: containerd passes a file
     place = words[words.index("--process") + 1].lstrip("/")
     try:
         with open(os.open(proc / str(runc) / "root" / place, FILE), "rb") as file:

@@ -1,7 +1,7 @@
-"""Samples the GPUs every second, in a thread with a time limit, so that a hung driver hangs nothing else.
+"""Telemetry: samples the GPUs every second, in a thread with a time limit, so a hung driver blocks nothing else.
 
-Runs as one task of the agent; whoever needs to know about changes subscribes. A missing driver is a state with a
-reason, not an end: it is looked for again with a growing pause.
+It is one task of the agent; other parts subscribe to changes. A missing driver is a state with a reason, not an error:
+telemetry tries again with a growing pause.
 """
 
 from __future__ import annotations
@@ -20,19 +20,23 @@ LONGEST_PAUSE = 10.0
 
 
 class Telemetry:
+    """Task that samples the GPUs; `reading` is the latest result."""
+
     def __init__(self, seconds: float, timeout: float, open_driver: Callable[[], Driver] = Driver) -> None:
         self._seconds = seconds
         self._timeout = timeout
         self._open_driver = open_driver
         self._driver: Driver | None = None
         self._listeners: list[Callable[[], None]] = []
-        self.reading = Reading(trouble="DriverNotRead: the driver has not been asked yet")
-        self.asked = asyncio.Event()  # once: `reading` is what the driver said, or why it says nothing
+        self.reading = Reading(trouble="DriverNotRead: the driver was not asked yet")
+        self.asked = asyncio.Event()  # set once: `reading` is the driver's answer, or why there is none
 
     def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every sample."""
         self._listeners.append(listener)
 
     async def run(self) -> None:
+        """Sample the GPUs for ever."""
         pause = self._seconds
         pool = ThreadPoolExecutor(1, thread_name_prefix="nvml")
         try:
@@ -56,12 +60,12 @@ class Telemetry:
             listener()
 
     async def _look(self, pool: ThreadPoolExecutor) -> str | None:
-        """One sample; None, or the sentence that says why there is none."""
+        """Take one sample; return None, or a sentence that explains why there is none."""
         job: Future[tuple[str, tuple[Sample, ...]]] = pool.submit(self._read)
         try:
             driver, samples = await asyncio.wait_for(asyncio.wrap_future(job), self._timeout)
         except TimeoutError:
-            # the thread cannot be ended: wait for it, however long, before the driver is asked again
+            # the thread cannot be stopped: wait for it before the driver is asked again
             self.reading = unknown(self.reading, f"DriverUnresponsive: no answer within {self._timeout:g} s")
             self._tell()
             while not job.done():  # noqa: ASYNC110 - a thread sets it

@@ -1,4 +1,4 @@
-"""A trial as this node sees it, as frozen values: made by the observer, judged by the arbiter."""
+"""Trials as this node sees them, as frozen values: the observer makes them, the local scheduler reads them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from podium_core.schema.gpunode import TrialState
 
 
 class Gate(StrEnum):
-    """Where the init container that waits for the trial's turn stands."""
+    """State of the gate, the init container that waits for the trial's first time slice."""
 
     ABSENT = "Absent"  # not started yet (image pull, other init containers)
-    WAITING = "Waiting"  # connected to our socket
-    SILENT = "Silent"  # not connected, and older than this agent: reconnecting, or let through by one that then died
-    PASSED = "Passed"  # we let it through, or it has ended well
+    WAITING = "Waiting"  # connected to the agent's socket
+    SILENT = "Silent"  # not connected, and older than this agent: reconnecting, or opened by an agent that died
+    PASSED = "Passed"  # opened by this agent, or ended successfully
 
 
 class Work(StrEnum):
-    """Where the trial's own containers stand."""
+    """State of the trial's own containers."""
 
     NOT_STARTED = "NotStarted"
     THAWED = "Thawed"
@@ -28,18 +28,21 @@ class Work(StrEnum):
 
 
 class Acting(StrEnum):
-    """What the carrier is doing to the trial at this moment."""
+    """What the executor is doing with the trial at this moment."""
 
     NOTHING = "Nothing"
-    ADMITTING = "Admitting"  # at its gate: whether its memory is free is being asked
+    ADMITTING = "Admitting"  # at its gate: memory admission is being asked
     SUSPENDING = "Suspending"
     RESUMING = "Resuming"
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTrial:
-    """`gpus` are uuids, sorted; an empty tuple means that the kubelet has not told us yet. `told`: those that the agent
-    before this one told of then. Nothing is done by them, but to leave the trial out would tell that it has gone.
+    """A trial on this node.
+
+    `gpus` are uuids, sorted; empty means that the kubelet has not reported them yet. `hinted_gpus` are those that the
+    previous agent reported. They decide nothing, but leaving the trial out of the status would report that it has
+    gone.
     """
 
     key: TrialKey
@@ -51,37 +54,35 @@ class LocalTrial:
     gate: Gate = Gate.ABSENT
     work: Work = Work.NOT_STARTED
     deleting: bool = False
-    handles_sigterm: bool = True  # a thawed SIGTERM would do something: pid 1 of its container handles it
+    handles_sigterm: bool = True  # a SIGTERM has an effect: pid 1 of its container handles it
     deadline: float | None = None  # when the kubelet kills a deleted pod
-    grace: float = 30.0  # seconds that it gave the pod until then
-    retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
-    trouble: str = ""  # why that failed
-    memory_shortage: str = ""  # the GPU memory that is missing for it: it claims no GPU until it could have that
-    moved_off: bool = False  # suspended, and its GPU memory is in host memory: to work it takes that of the GPU anew
-    admitting: bool = False  # it is about to be let in
-    memory: int = 0  # bytes of GPU memory that it declared
-    moves_memory: bool = False  # and these are moved off the GPU when its turn is over
-    attempt: int = 0  # of its pod
-    method: str = "freeze"  # to suspend it by: the best that its job allows and this node has; empty: none
-    partly_suspended: bool = (
-        False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
-    )
-    over_since: float | None = None  # its pod has ended or is gone, says the API; the kernel says that it works on
+    grace: float = 30.0  # seconds of the grace period
+    retry_at: float = 0.0  # no act before: the last one failed
+    trouble: str = ""  # why the last act failed
+    memory_shortage: str = ""  # the GPU memory that is missing: it claims no GPU until that could be free
+    moved_off: bool = False  # suspended, with its GPU memory in host memory: it needs GPU memory again to run
+    admitting: bool = False  # it is about to be admitted
+    memory: int = 0  # declared bytes of GPU memory
+    moves_memory: bool = False  # its GPU memory is moved off the GPU when its time slice ends
+    attempt: int = 0  # attempt of the pod
+    method: str = "freeze"  # suspension method: the best that its job allows and this node has; empty: none
+    partly_suspended: bool = False  # Running, but partly stopped: an agent died while it suspended or resumed the trial
+    over_since: float | None = None  # its pod has ended or is gone according to the API, but its processes run
     hinted_gpus: tuple[str, ...] = ()
 
     @property
     def seen_on(self) -> tuple[str, ...]:
-        """Where it is, for others to read."""
+        """The GPUs that the trial is reported on."""
         return self.gpus or self.hinted_gpus
 
     @property
     def freezable(self) -> bool:
-        """There is a way to suspend it in place."""
+        """Whether a method can suspend the trial in place."""
         return bool(self.method)
 
     @property
     def occupies(self) -> bool:
-        """It works on its GPUs, or may do so at any moment."""
+        """Whether the trial runs on its GPUs, or may do so at any moment."""
         return self.state in OCCUPYING or self.admitting
 
 

@@ -1,1 +1,1 @@
-"""Status of the node and its trials, as the agent writes it."""
+"""Reports to the API server: GPUNode status, trial status and pod conditions."""

@@ -1,7 +1,7 @@
-"""Sees the saves of one trial while it runs, and the last one after its end. Used by the trial writer.
+"""Watch on the checkpoints of one trial while it runs, and on the last one after its end; used by the trial writer.
 
-Each look is a thread of its own, since a volume that hangs (NFS) hangs whoever looks: not one of asyncio's pool, which
-is shared and small, and for which a process waits at its end.
+Each read has a thread of its own, since a volume that hangs (NFS) blocks its reader. It is not a thread of asyncio's
+pool, which is shared and small, and which a process waits for when it ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointWatch:
-    """Notes each new marker in the book. `seconds` is how long a volume may take to be read."""
+    """Notes each new completion marker in the trial record; a volume must be read within `seconds`."""
 
     def __init__(self, trial_record: TrialRecord, proc: Path, seconds: float) -> None:
         self._record = trial_record
@@ -35,13 +35,16 @@ class CheckpointWatch:
         self._over = False
 
     async def look(self) -> None:
-        """Once every turn of the writer; the folder is let go of after the look that follows the trial's end."""
+        """Check once in each pass of the writer.
+
+        The folder is closed after the check that follows the trial's end.
+        """
         trial_record, over = self._record, self._record.ended
         if self._looker is None and not self._over and trial_record.main is not None and trial_record.pod.checkpoint:
             self._looker = CheckpointReader(self._proc, trial_record.main, trial_record.pod.checkpoint)
         frozen, was_frozen = trial_record.state is TrialState.SUSPENDED, self._frozen
         self._frozen = frozen
-        if self._looker is not None and not (frozen and was_frozen):  # what is frozen saves nothing
+        if self._looker is not None and not (frozen and was_frozen):  # a frozen trial writes no checkpoint
             await self._ask(self._looker)
         if over:
             self.close()
@@ -53,10 +56,10 @@ class CheckpointWatch:
             self._marker = marker
             self._record.saw_marker(marker, time.time())
         if looker.trouble and looker.trouble != trouble and not self._record.ended:
-            log.warning("%s: its saves are not seen: %s", self._record.pod.name, looker.trouble)
+            log.warning("%s: its checkpoints cannot be read: %s", self._record.pod.name, looker.trouble)
 
     def close(self) -> None:
-        """A folder that is kept open keeps its volume from being detached."""
+        """Close the folder: an open folder keeps its volume from being detached."""
         self._over = True
         if self._looker is not None:
             self._looker.close()
@@ -64,21 +67,24 @@ class CheckpointWatch:
 
 
 class CheckpointReader:
-    """Opens the folder at the first look and keeps it: it can still be read when the container is gone.
+    """Reader of one checkpoint folder; it stays open after the first read.
 
-    `trouble` says why the last look saw nothing.
+    So the folder can still be read when the container is gone. `trouble` explains why the last read failed.
     """
 
     def __init__(self, proc: Path, container: Container, path: str) -> None:
         self._place = (proc, container, path)
-        self._lock = threading.Lock()  # of the three below
+        self._lock = threading.Lock()  # guards the three below
         self._folder: Folder | None = None
         self._busy = False
         self._closed = False
         self.trouble = ""
 
     async def look(self, seconds: float) -> CompletionMarker | None:
-        """The marker now; None: no save, or none that could be read in this time."""
+        """Return the completion marker.
+
+        None without a checkpoint, or if it could not be read within `seconds`.
+        """
         with self._lock:
             if self._busy or self._closed:
                 return None
@@ -95,7 +101,7 @@ class CheckpointReader:
         return marker
 
     def close(self) -> None:
-        """Lets go of the volume; a thread that hangs in it does so when it comes back."""
+        """Release the volume; a thread that hangs in it releases it when the volume answers."""
         with self._lock:
             self._closed = True
             if not self._busy:
@@ -116,7 +122,7 @@ class CheckpointReader:
                 self._busy = False
                 if self._closed:
                     self._let_go()
-        with suppress(RuntimeError):  # the agent has ended meanwhile
+        with suppress(RuntimeError):  # the agent has stopped meanwhile
             loop.call_soon_threadsafe(lambda: None if answer.done() else answer.set_result(result))
 
     def _let_go(self) -> None:

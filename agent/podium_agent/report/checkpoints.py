@@ -1,7 +1,7 @@
-"""Reads the marker of a trial's newest save: as its gate said it, as the gate's log has it, or in the container itself.
+"""Completion markers of a trial's newest checkpoint, from its gate, the gate's log, or the container itself.
 
-Used by the gate's server, by the save watch and by the trial writer. The folder belongs to a tenant and the agent is
-privileged: it looks at one name in one folder, follows no link on the way, opens nothing but a regular file (to open a
+Used by the gate server, the checkpoint watch and the trial writer. The folder belongs to a tenant and the agent is
+privileged. So the agent reads one name in one folder, follows no link on the way, opens only a regular file (opening a
 device may do harm), and never writes.
 """
 
@@ -27,7 +27,7 @@ LOG_WORD = "saved: "
 FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_ONE_LINE = bytes.maketrans(b"\t\r\n", b"   ")  # as the gate says it
+_ONE_LINE = bytes.maketrans(b"\t\r\n", b"   ")  # as the gate sends it
 
 
 class _Marker(BaseModel):
@@ -43,11 +43,11 @@ _STEP: TypeAdapter[float] = TypeAdapter(float, config=ConfigDict(strict=True, al
 
 
 class UnsafePathError(ValueError):
-    """`checkpoint.path` leads through something that is no plain folder."""
+    """`checkpoint.path` leads through something other than a plain folder."""
 
 
 def parse_completion_marker(text: bytes) -> CompletionMarker | None:
-    """A bare number (the step), or an object with it; anything else is no save."""
+    """Parse a bare number (the step) or an object that contains it; return None for any other text."""
     if not 0 < len(text) <= MARKER_BYTES:
         return None
     line = text.translate(_ONE_LINE)
@@ -65,7 +65,10 @@ def parse_completion_marker(text: bytes) -> CompletionMarker | None:
 
 
 def report_in_hello(line: bytes) -> GateReport | None:
-    """What a gate's first line says of its folder; None where it says nothing (no folder, or an older gate)."""
+    """Return what a gate's first line reports of its folder.
+
+    None without a report (no folder, or an older gate).
+    """
     line = line.rstrip(b"\n")
     if not (line.startswith(HELLO) and line.endswith(HELLO_END)):
         return None
@@ -73,7 +76,7 @@ def report_in_hello(line: bytes) -> GateReport | None:
 
 
 def report_in_log(folder: Path) -> GateReport | None:
-    """The same from the gate container's log, for an agent that was not there when its trial was let through."""
+    """Return the same from the gate container's log, for an agent that started after the gate was passed."""
     tail, gate_report = Tail(folder, Position()), None
     try:
         while True:
@@ -88,9 +91,10 @@ def report_in_log(folder: Path) -> GateReport | None:
 
 
 class Folder:
-    """The checkpoint folder of a running container, by descriptor: it is still there when the process has ended.
+    """The checkpoint folder of a running container, by descriptor.
 
-    The descriptor keeps the volume mounted, so it is closed as soon as the end was read.
+    It can still be read when the process has ended. The descriptor keeps the volume mounted, so it is closed as soon
+    as the trial's end was read.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -98,10 +102,12 @@ class Folder:
 
     @classmethod
     def open(cls, proc: Path, container: Container, path: str) -> Folder:
-        """Raises OSError where there is none, UnsafePathError where a link is in the way."""
+        """Open the folder; raises OSError if there is none, UnsafePathError if a link is on the way."""
         steps = PurePosixPath(path).parts
         if not steps or steps[0] != "/" or ".." in steps:
-            raise UnsafePathError(f"checkpoint.path: {path!r} is not a path from / down; write one without ..")
+            raise UnsafePathError(
+                f"checkpoint.path: {path!r} is not absolute or contains ..; use an absolute path without .."
+            )
         here = os.open(proc / str(container.pid) / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             peer = peer_of(proc, container.pid)
@@ -115,7 +121,10 @@ class Folder:
         return cls(here)
 
     def read(self) -> CompletionMarker | None:
-        """What the marker says now; None: no save. Raises OSError if that cannot be known."""
+        """Return the completion marker, or None without a checkpoint.
+
+        Raises OSError if that cannot be determined.
+        """
         try:
             name = os.open(MARKER, NAME, dir_fd=self._descriptor)
         except FileNotFoundError:
@@ -130,6 +139,7 @@ class Folder:
             os.close(name)
 
     def close(self) -> None:
+        """Close the descriptor."""
         os.close(self._descriptor)
 
 
@@ -139,8 +149,8 @@ def _descend(here: int, step: str, path: str) -> int:
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
             raise UnsafePathError(
-                f"checkpoint.path: {step!r} in {path!r} is a link or no folder in the container, so saves are not seen "
-                "while the trial runs; write the path that it leads to"
+                f"checkpoint.path: {step!r} in {path!r} is a link or not a folder in the container, "
+                "so checkpoints are not seen while the trial runs; use the path that it points to"
             ) from error
         raise
     os.close(here)
@@ -148,7 +158,7 @@ def _descend(here: int, step: str, path: str) -> int:
 
 
 def _whole(file: FileIO) -> bytes:
-    """At most a byte more than a marker has, however the file grows meanwhile."""
+    """Read at most one byte more than a marker may have, however the file grows meanwhile."""
     text = b""
     while len(text) <= MARKER_BYTES and (piece := file.read(MARKER_BYTES + 1 - len(text))):
         text += piece

@@ -1,8 +1,8 @@
-"""What a trial has saved, and what it lost when a pod of it ended: values that the account holds. Pure.
+"""Checkpoints of a trial, and the work that it lost when one of its pods ended, as values of the usage ledger. Pure.
 
-A loss is what a new attempt has to do again: the steps printed after the save that it goes on from, and the GPU-seconds
-since that save. It is counted when the attempt's record begins (its first status patch), so once and by one agent only,
-whichever node it is on.
+Lost work is what a new attempt must repeat: the steps printed after the checkpoint that it continues from, and the
+GPU-seconds since that checkpoint. It is counted when the attempt's record begins (its first status patch). So it is
+counted once and by one agent, on whichever node.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ MAX_RECENT = 16
 
 @dataclass(frozen=True, slots=True)
 class CompletionMarker:
-    """What a marker says: `step` is saved at `path` in the trial's folder; `on_request`: the script can be asked."""
+    """Content of a completion marker: `step` was saved at `path` in the trial's folder.
+
+    `on_request`: the script writes a checkpoint when asked.
+    """
 
     step: float
     path: str = "."
@@ -23,14 +26,17 @@ class CompletionMarker:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """What a gate said of the folder before its trial started; `mark` None: there was no save in it."""
+    """What a gate reported of the folder before its trial started.
+
+    `marker` None: the folder had no checkpoint.
+    """
 
     marker: CompletionMarker | None
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The newest save that was seen. `gpu_seconds` of the trial at that moment, `attempt` that wrote it."""
+    """The newest checkpoint seen, with the trial's GPU-seconds then and the `attempt` that wrote it."""
 
     step: float
     at: float
@@ -40,12 +46,13 @@ class Checkpoint:
     attempt: int = 0
 
     def is_of(self, marker: CompletionMarker) -> bool:
+        """Return whether this marker belongs to the checkpoint."""
         return (self.step, self.path) == (marker.step, marker.path)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptLostWork:
-    """What attempt number `attempt` has to do again: from `resumed_from` to `step`, the last that was printed."""
+    """Work that attempt number `attempt` repeats: from step `resumed_from` to the last printed `step`."""
 
     attempt: int
     at: float
@@ -57,9 +64,10 @@ class AttemptLostWork:
 
 @dataclass(frozen=True, slots=True)
 class LostWorkTotals:
-    """`count` and `recent` are of attempts that lost steps; `gpu_seconds` also holds what led to no further step.
+    """Lost work of a trial; `count` and `recent` are of attempts that lost steps.
 
-    `accounted_gpu_seconds`: the trial's GPU-seconds at the last count, so that none is counted twice.
+    `gpu_seconds` also holds GPU time that led to no further step. `accounted_gpu_seconds`: the trial's GPU-seconds at
+    the last count, so that none is counted twice.
     """
 
     count: int = 0
@@ -78,11 +86,11 @@ def resumed_checkpoint(
     spent: float,
     now: float,
 ) -> Checkpoint | None:
-    """The save that this attempt goes on from, None: it begins anew. `said` None: the gate was not heard.
+    """Return the checkpoint that this attempt continues from; None: it starts from the beginning.
 
-    The folder, as found on this `node`, knows better than the status: a node may have died between a save and the
-    agent's look at it. When such a save was written is not known; its GPU-seconds are set between those of the save
-    before it and the end (`spent`), as its step is.
+    `gate_report` None: the gate was not heard. The folder, as read on this `node`, is more reliable than the status: a
+    node may have died between a checkpoint and the agent's next read. The time of such a checkpoint is unknown. Its
+    GPU-seconds are interpolated by its step between the previous checkpoint and the end (`spent`).
     """
     if gate_report is None or (
         gate_report.marker is not None and known is not None and known.is_of(gate_report.marker)
@@ -91,7 +99,7 @@ def resumed_checkpoint(
     if gate_report.marker is None:
         return None
     begin, gpu = (known.step, known.gpu_seconds) if known is not None else (0.0, 0.0)
-    if gate_report.marker.step < begin:  # somebody put an older save back
+    if gate_report.marker.step < begin:  # an older checkpoint was put back
         return Checkpoint(
             gate_report.marker.step,
             now,
@@ -116,8 +124,10 @@ def resumed_checkpoint(
 def count(
     totals: LostWorkTotals, checkpoint: Checkpoint | None, attempt: int, reached: float | None, spent: float, now: float
 ) -> LostWorkTotals:
-    """The losses once this attempt goes on from `save`, and the one before ended at step `reached`; `spent`: the
-    trial's GPU-seconds so far."""
+    """Return the lost work once this attempt continues from `checkpoint`.
+
+    The previous attempt ended at step `reached`; `spent`: the trial's GPU-seconds so far.
+    """
     step = 0.0 if reached is None else reached
     resumed_from = 0.0 if checkpoint is None else checkpoint.step
     since = max(totals.accounted_gpu_seconds, 0.0 if checkpoint is None else checkpoint.gpu_seconds)
@@ -138,8 +148,10 @@ def count(
 def add_repeated_work(
     totals: LostWorkTotals, attempt: int, begun_at: float, steps: float, now: float
 ) -> LostWorkTotals:
-    """The losses once this attempt is seen to do `steps` more again than from the save at step `begun_at`: the script
-    went on from an older one (its `PODIUM_RESUME`, where a node died before the newest was seen), or from none.
+    """Return the lost work once this attempt repeats `steps` more than expected.
+
+    Expected are those after the checkpoint at step `begun_at`. The script continued from an older checkpoint (its
+    `PODIUM_RESUME`, if a node died before the newest one was seen), or from none.
     """
     known = totals.recent[-1] if totals.recent and totals.recent[-1].attempt == attempt else None
     attempt_lost_work = known or AttemptLostWork(attempt, now, begun_at, begun_at, 0.0, 0.0)

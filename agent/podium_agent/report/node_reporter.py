@@ -1,6 +1,6 @@
-"""Writes GPUNode.status: decisive changes at once, telemetry when it has moved or is half a minute old.
+"""Writer of GPUNode.status: decisive changes at once, telemetry when it has changed enough or is half a minute old.
 
-One task of the agent. It writes only the newest state; with the API away it tries again with a growing pause.
+One task of the agent. It writes only the newest state; without the API server it tries again with a growing pause.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from podium_core.schema.gpunode import GpuNodeStatus
 
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
-TELEMETRY_PAUSE = 2.0  # between two patches that are only telemetry
-GATHER_SECONDS = 0.01  # changes that come together go together
+TELEMETRY_PAUSE = 2.0  # between two patches with only telemetry
+GATHER_SECONDS = 0.01  # changes at the same time are written together
 LONGEST_PAUSE = 30.0
 
 
 class NodeReporter:
+    """Task that writes this node's GPUNode.status."""
+
     def __init__(
         self,
         settings: AgentSettings,
@@ -57,11 +59,11 @@ class NodeReporter:
         node_reconciler.subscribe(self._on_view)
 
     def wake(self) -> None:
-        """Something else than trials has changed."""
+        """Write soon: something other than the trials has changed."""
         self._event.set()
 
     def _on_view(self, view: View) -> None:
-        """After every look: write soon if something decisive changed."""
+        """Write soon if something decisive changed in this view."""
         for gpu in self._telemetry.reading.gpus:
             if gpu.uuid not in view.unsettled:
                 self._epochs[gpu.uuid] = view.run_queues.epoch
@@ -69,7 +71,7 @@ class NodeReporter:
             self._event.set()
 
     def now(self) -> GpuNodeStatus:
-        """What is to be told at this moment."""
+        """Return the status at this moment."""
         view = self._node_reconciler.view
         return build(
             self._telemetry.reading,
@@ -92,8 +94,10 @@ class NodeReporter:
         return trial.since if since is None else since
 
     async def run(self) -> None:
-        """Nothing before the first look: what the agent before this one wrote tells it where the trials are. Nor before
-        the driver was asked, which takes seconds: a node without GPUs is one without trials on them.
+        """Write the status for ever, once the trials were observed and the driver was asked.
+
+        The status of the previous agent tells this one where the trials are, so it must not be overwritten before. The
+        driver takes seconds to answer, and a status without GPUs would have no trials on them.
         """
         await self._node_reconciler.observed.wait()
         await self._telemetry.asked.wait()
@@ -111,7 +115,7 @@ class NodeReporter:
                 pause = 0.5
             except ApiError as error:
                 self._metrics.failures.labels("node-status", error.reason).inc()
-                log.warning("GPUNode status not written, again in %.1f s: %s", pause, error)
+                log.warning("GPUNode status not written, trying again in %.1f s: %s", pause, error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 self._event.set()
@@ -134,12 +138,12 @@ class NodeReporter:
         self._written, self._last = status, time.monotonic()
 
     async def _create(self) -> None:
-        """This node's GPUNode, owned by the Node: it goes when the node goes."""
+        """Create this node's GPUNode, owned by the Node so that it is deleted with it."""
         name = self._settings.node_name
         node = await self._api.get(NODES, name)
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
         await self._api.apply(GPUNODES, {"metadata": {"name": name, "ownerReferences": [owner]}}, manager=MANAGER)
-        log.info("made GPUNode %s", name)
+        log.info("created GPUNode %s", name)
 
     def _gauge(self, status: GpuNodeStatus) -> None:
         counts: dict[str, int] = {}

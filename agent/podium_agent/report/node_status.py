@@ -1,4 +1,4 @@
-"""GPUNode.status as the agent writes it: built from telemetry and the conductor's view. Pure; used by the reporter."""
+"""Content of GPUNode.status, from telemetry and the node reconciler's view. Pure; used by the node reporter."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from podium_agent.observe.other_pods import LocalOtherPod
 from podium_agent.observe.trials import OCCUPYING, LocalTrial
 from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, OtherPod, TrialOnGpu, TrialState
 
-USE_STEP = 5.0  # percent points
+USE_STEP = 5.0  # percentage points
 MEMORY_STEP = 0.02  # of the total
 HEAT_STEP = 3.0  # degrees
-# the holder is who works, or is on the way on or off
+# the holder runs, or is being started, suspended or resumed
 _RANK = {TrialState.RUNNING: 0, TrialState.SUSPENDING: 1, TrialState.STARTING: 2, TrialState.RESUMING: 3}
 
 
@@ -32,8 +32,10 @@ def build(
     reserved: Mapping[str, str] | None = None,
     other_pods: Sequence[LocalOtherPod] = (),
 ) -> GpuNodeStatus:
-    """`settled` gives the epoch that a GPU's trials have arrived at, `taken` the pods that have one for themselves,
-    `leased` the placeholders that hold one; None: all are Podium's own.
+    """Build the status.
+
+    `settled` returns the epoch that a GPU's trials have arrived at; `exclusive_pods` names the exclusive pod of each
+    GPU that has one; `reserved` the reservation pod of each GPU that has one; None: all GPUs are Podium's.
     """
     gpus = []
     for gpu in reading.gpus:
@@ -118,7 +120,7 @@ def _guest(other_pod: LocalOtherPod) -> OtherPod:
 
 
 def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:
-    """What must be known at once by those who decide: any change of it is written without delay."""
+    """Return the part of the status that others act on: any change of it is written without delay."""
     return (
         status.observed_epoch,
         (status.driver, status.mode),
@@ -142,7 +144,7 @@ def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:
 
 
 def moved(before: GpuNodeStatus, after: GpuNodeStatus) -> bool:
-    """A telemetry value has passed its threshold since it was last written, or it is another GPU."""
+    """Return whether a telemetry value passed its threshold since it was last written, or a GPU changed."""
     old = {gpu.uuid: gpu for gpu in before.gpus}
     for gpu in after.gpus:
         last = old.get(gpu.uuid)
@@ -160,6 +162,7 @@ def moved(before: GpuNodeStatus, after: GpuNodeStatus) -> bool:
 
 
 def to_json(status: GpuNodeStatus) -> dict[str, Any]:
+    """Return the status as JSON."""
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

@@ -1,4 +1,4 @@
-"""The two pod conditions that show a trial's state: a frozen pod would only say Running. Pure."""
+"""The two pod conditions that show a trial's state: without them a frozen pod only shows Running. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ HOLDS = "podium.dev/holds-gpu"
 SUSPENDED = "podium.dev/Suspended"
 
 _MESSAGES = {
-    TrialState.GATED: "it waits for its turn on the GPU",
-    TrialState.STARTING: "it was let onto the GPU and is starting",
-    TrialState.RUNNING: "it is at work on the GPU",
-    TrialState.SUSPENDING: "it is being taken off the GPU",
-    TrialState.SUSPENDED: "its processes are stopped; it goes on where it was at its next turn",
-    TrialState.RESUMING: "it is being brought back onto the GPU",
+    TrialState.GATED: "waiting for a time slice on the GPU",
+    TrialState.STARTING: "admitted to the GPU and starting",
+    TrialState.RUNNING: "holds the GPU",
+    TrialState.SUSPENDING: "being suspended",
+    TrialState.SUSPENDED: "its processes are stopped; they resume where they stopped in the next time slice",
+    TrialState.RESUMING: "being resumed",
 }
 _HOLDS = (TrialState.STARTING, TrialState.RUNNING)
 
 
 def wanted(state: TrialState, memory_shortage: str = "", trouble: str = "") -> dict[str, tuple[str, str, str]]:
-    """Condition type to (status, reason, message). `short`: the GPU memory that it waits for; `trouble`: what is wrong
-    with the pod in whatever state, a code and a sentence.
+    """Return (status, reason, message) of each condition type.
+
+    `memory_shortage`: the GPU memory that the trial waits for; `trouble`: a code and a sentence about a problem of the
+    pod in any state.
     """
     reason, message = str(state), _MESSAGES[state]
     if memory_shortage and state in (TrialState.GATED, TrialState.SUSPENDED):
-        reason, message = INSUFFICIENT_GPU_MEMORY, f"it waits for GPU memory: {memory_shortage}"
+        reason, message = INSUFFICIENT_GPU_MEMORY, f"waiting for GPU memory: {memory_shortage}"
     if trouble:
         reason, _, message = trouble.partition(": ")
     return {
@@ -39,7 +41,7 @@ def wanted(state: TrialState, memory_shortage: str = "", trouble: str = "") -> d
 def patch(
     state: TrialState, shown: Mapping[str, tuple[str, str]], now: str, memory_shortage: str = "", trouble: str = ""
 ) -> dict[str, Any] | None:
-    """The patch that makes the pod show this state; None if it does already."""
+    """Return the patch that makes the pod show this state, or None if it does already."""
     entries = []
     for kind, (status, reason, message) in wanted(state, memory_shortage, trouble).items():
         old_status, old_reason = shown.get(kind, ("", ""))

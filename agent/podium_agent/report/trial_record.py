@@ -1,8 +1,9 @@
-"""The record of one trial that is written to its status: curve, log cursor, holds, suspensions, saves. One per pod.
+"""Record of one pod of a trial, for the trial's status.
 
-The conductor and the carrier note what happens; the trial writer loads what an earlier agent wrote, reads the log, and
-patches. What happens before the status is known to hold this pod's record is kept, so that nothing is lost when the API
-is away, or when the pod before this one had a last word to write.
+It holds the curve, log cursor, GPU allocations, suspensions and checkpoints. The node reconciler and the executor note
+what happens. The trial writer loads what an earlier agent wrote, reads the log, and patches the status. Changes before
+the status is known to hold this pod's record are kept. So none is lost while the API server is away, or when the
+previous pod still had a final report to write.
 """
 
 from __future__ import annotations
@@ -33,45 +34,47 @@ from podium_core.schema.trial import ContainerCheckpoint
 
 @dataclass(eq=False, slots=True)
 class TrialRecord:
-    """`urgent` wakes the writer at once; `version` grows with everything that deserves a patch."""
+    """Record of one pod.
+
+    `urgent` wakes the writer at once, `version` grows with every change worth a patch.
+    """
 
     pod: TrialPod
     node: str
     state: TrialState | None = None
     gpus: tuple[str, ...] = ()
-    started: bool = False  # its gate was passed (or it has none): what the pod before did is over
-    gate_report: GateReport | None = (
-        None  # what its gate said of the checkpoint folder; None: this agent did not hear it
-    )
+    started: bool = False  # its gate was passed (or it has none): the previous pod has ended
+    gate_report: GateReport | None = None  # what its gate reported of the checkpoint folder; None: not to this agent
     memory_shortage: str = ""  # the GPU memory that it waits for
-    main: Container | None = None  # of its first container, once its processes were found
-    ending: bool = False  # it was told to end
+    main: Container | None = None  # its first container, once its processes were seen
+    ending: bool = False  # its pod is being deleted
     ended: bool = False  # its processes are gone
-    orphaned: bool = False  # it was gone before this agent began: its record is only to be brought to its end
-    closed: bool = False  # the pod has ended or is gone, as the API says: no more log will come
+    orphaned: bool = False  # it was gone before this agent started: its record only needs its end
+    closed: bool = False  # the pod has ended or is gone according to the API: its log is complete
     ledger: UsageLedger | None = None
     curve: Curve = field(default_factory=Curve)
     position: Position = field(default_factory=Position)
-    pending_position: Position = field(default_factory=Position)  # of the line that gave the step of a value to come
-    container_checkpoint: ContainerCheckpoint | None = None  # what came of its being asked to leave alive
-    published_checkpoint: ContainerCheckpoint | None = None  # and what the next patch says of it
-    owned: bool = False  # the status holds this pod's record: no other agent writes there any more
+    pending_position: Position = field(default_factory=Position)  # of the line with the step of a value to come
+    container_checkpoint: ContainerCheckpoint | None = None  # result of a container checkpoint
+    published_checkpoint: ContainerCheckpoint | None = None  # the result in the next patch
+    owned: bool = False  # the status holds this pod's record: no other agent writes it
     version: int = 0
     urgent: asyncio.Event = field(default_factory=asyncio.Event)
     _changes: list[Callable[[UsageLedger], UsageLedger]] = field(default_factory=list)
 
     def load(self, ledger: UsageLedger, curve: Curve, position: Position) -> None:
-        """Go on from what is written; again, with what has happened since, if another agent wrote it meanwhile."""
+        """Continue from what is written, with all changes since; again if another agent wrote it meanwhile."""
         for change in self._changes:
             ledger = change(ledger)
         self.ledger, self.curve, self.position, self.pending_position = ledger, curve, position, position
 
     def own(self) -> None:
+        """Note that the status holds this pod's record, so that no other agent writes it any more."""
         self.owned = True
         self._changes.clear()
 
     def add_lines(self, batch: Batch, read: Reader, grid: Grid) -> None:
-        """These further lines of the log."""
+        """Add further lines of the log."""
         before, self.curve = self.curve, extend(self.curve, batch.lines, read, grid)
         self.position = batch.position
         announced = self.curve.step_pending
@@ -88,38 +91,46 @@ class TrialRecord:
             self.touch()
 
     def follow(self, state: TrialState | None, gpus: tuple[str, ...], now: float) -> None:
-        """Note the state; called after every look, so only changes count."""
+        """Note the trial's state; called after every observation, so only changes count."""
         if (state, gpus) == (self.state, self.gpus) and not (state is None and not self.ended):
             return
         self.state, self.gpus, self.ended = state, gpus, state is None
         self._note(lambda ledger: follow(ledger, state, gpus, self.node, now))
 
     def suspended(self, cost: SuspensionCost) -> None:
+        """Note a suspension."""
         self._note(lambda ledger: suspended(ledger, cost))
 
     def resumed(self, seconds: float) -> None:
+        """Note a resumption that took this long."""
         self._note(lambda ledger: resumed(ledger, seconds))
 
     def saw_marker(self, marker: CompletionMarker, now: float) -> None:
+        """Note a completion marker."""
         self._note(lambda ledger: saw_marker(ledger, marker, self.node, self.pod.attempt, now))
 
     def set_container_checkpoint(self, answer: ContainerCheckpoint | None) -> None:
-        """What the operator is to be told; None: it asks no more."""
+        """Set the result of a container checkpoint for the operator; None: the operator asks for it no more."""
         self.container_checkpoint = answer
         self.urgent.set()
 
     def publish_container_checkpoint(self) -> None:
-        """Before the log is read: the operator is told only with all that was printed until then."""
+        """Publish the result before the log is read.
+
+        The operator gets it together with all lines printed until then.
+        """
         if self.published_checkpoint != self.container_checkpoint:
             self.published_checkpoint = self.container_checkpoint
             self.touch()
 
     def held_since(self) -> float | None:
+        """Return since when the trial holds its GPUs, or None if it holds none."""
         if self.ledger is None or not self.ledger.allocations or self.ledger.allocations[-1].end is not None:
             return None
         return self.ledger.allocations[-1].start
 
     def touch(self) -> None:
+        """Mark the record as changed."""
         self.version += 1
 
     def _note(self, change: Callable[[UsageLedger], UsageLedger]) -> None:

@@ -1,6 +1,6 @@
 """The agent's part of a trial's status, to and from the API. Pure; used by the trial writer.
 
-Server-side apply makes the agent the owner of exactly these fields, so each patch holds all of them.
+With server-side apply the agent owns exactly these fields, so each patch holds all of them.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ AGENT_FIELDS = {
 
 
 def ledger_from(status: TrialStatus) -> UsageLedger:
+    """Return the usage ledger that a status describes."""
     allocations = tuple(
         GpuAllocation(
             tuple(allocation.gpus),
@@ -55,7 +56,9 @@ def ledger_from(status: TrialStatus) -> UsageLedger:
     )
     finished_gpu_seconds = sum(allocation.seconds(0.0) for allocation in allocations if allocation.end is not None)
     if all(allocation.end is not None for allocation in allocations):
-        finished_gpu_seconds = max(finished_gpu_seconds, status.gpu_seconds)  # holds that fell off the list still count
+        finished_gpu_seconds = max(
+            finished_gpu_seconds, status.gpu_seconds
+        )  # allocations that left the list still count
     recent = tuple(
         SuspensionCost(one.method, one.at.timestamp(), one.suspend_seconds, one.resume_seconds, one.bytes)
         for one in status.suspensions.recent
@@ -98,13 +101,17 @@ def _lost_work_from(lost_work: LostWork) -> LostWorkTotals:
 
 
 def reached(status: TrialStatus) -> float | None:
-    """Where the attempt came that wrote the status last. Not `last_step`: an earlier one may have been further."""
+    """Return the last step of the attempt that wrote the status; `last_step` may be of an earlier attempt."""
     cursor = status.log_cursor
     return status.last_step if cursor is None or cursor.step is None else cursor.step
 
 
 def curve_from(status: TrialStatus, position: Position, begins_at: float | None) -> Curve:
-    """`position`: where its log is read on; `begins_at`: the step that a new attempt goes on from, None: no new one."""
+    """Return the curve that a status describes.
+
+    `position`: where its log is read from; `begins_at`: the step that a new attempt continues from, None: no new
+    attempt.
+    """
     points = tuple(Point(point.step, point.value, point.time) for point in status.curve.points)
     cursor = status.log_cursor
     goes_on = cursor is not None and position != Position()
@@ -121,7 +128,7 @@ def curve_from(status: TrialStatus, position: Position, begins_at: float | None)
 
 
 def position_from(status: TrialStatus, pod_uid: str, container: str) -> Position:
-    """Where to read on; from the beginning if the cursor belongs to an earlier pod or another container."""
+    """Return where to continue reading; the beginning if the cursor belongs to another pod or container."""
     cursor = status.log_cursor
     if cursor is None or cursor.pod_uid != pod_uid or cursor.container != container:
         return Position()
@@ -129,7 +136,7 @@ def position_from(status: TrialStatus, pod_uid: str, container: str) -> Position
 
 
 def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, now: float) -> dict[str, Any]:
-    """Everything that the agent owns of the status, as JSON."""
+    """Return all fields that the agent owns, as JSON."""
     curve, waiting = trial_record.curve, trial_record.curve.awaited_step
     position = trial_record.position if waiting is None else trial_record.pending_position
     status = TrialStatus(
@@ -177,7 +184,7 @@ def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, no
         ],
         container_checkpoint=trial_record.published_checkpoint,
     )
-    # a CRD from before additional metrics, which no upgrade of a chart renews, refuses what it does not know
+    # an old CRD (a chart upgrade does not replace it) rejects unknown fields
     fields = AGENT_FIELDS if status.additional_metrics else AGENT_FIELDS - {"additional_metrics"}
     return status.model_dump(mode="json", by_alias=True, include=fields, exclude_none=True)
 

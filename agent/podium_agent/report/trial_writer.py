@@ -1,8 +1,8 @@
-"""One task per trial: reads its log, and writes curve, cursor, holds, suspensions and saves to its status in one patch.
+"""Writer of one trial's status: reads its log, and writes curve, cursor, allocations, suspensions and checkpoints.
 
-It looks every half second by the clock, and at once when something happens. At most one patch in two seconds, at once
-when the trial has ended. With the API away it goes on reading what fits in
-memory (a curve has at most 256 points) and writes the newest state when the API is back.
+It runs every half second, and at once when something happens. It sends at most one patch in two seconds, and one at
+once when the trial has ended. Without the API server it continues to read what fits in memory (a curve has at most 256
+points) and writes the newest state when the API server is back.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ from podium_core.schema.trial import HyperParamTrial
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
 LONGEST_PAUSE = 30.0
-ROUNDING = 1e-9  # of sums of seconds: the fourth look after a patch is not before its two seconds
+ROUNDING = 1e-9  # of sums of seconds: the fourth pass after a patch is not before its two seconds
 MAX_CONFLICTS = 5
 
 
 class TrialWriter:
+    """Task that writes the status of one trial."""
+
     def __init__(self, settings: AgentSettings, api: Api, metrics: Metrics, trial_record: TrialRecord) -> None:
         self._settings = settings
         self._api = api
@@ -49,10 +51,10 @@ class TrialWriter:
         self._read: Reader | None = None
         self._grid = Grid(maximize=True)
         self._resource_version = ""
-        self._written = 0  # the book's version that the API has
-        self._looked = 0.0  # when this look was due, by the loop's clock
-        self._last = -math.inf  # look that wrote
-        self._open = False  # the hold is open in what was written last
+        self._written = 0  # the record's version that the API has
+        self._looked = 0.0  # when this pass was due, by the loop's clock
+        self._last = -math.inf  # pass that wrote
+        self._open = False  # the allocation is open in the last patch
         self._pause = 0.0
         self._shown: dict[str, tuple[str, str]] = {}
         self._gone = False
@@ -63,13 +65,14 @@ class TrialWriter:
 
     @property
     def container(self) -> str:
+        """The container whose log is read."""
         reading = self._record.pod.reading
         if reading is not None:
             return reading.container
         return next((name for name in self._record.pod.containers if name != GATE_CONTAINER), self._stored_container)
 
     async def run(self) -> None:
-        """Until the trial's end is written (or the trial is gone). Raises nothing but its cancellation."""
+        """Write until the trial's end is written or the trial is gone; only a cancellation is raised."""
         trial_record = self._record
         self._looked = asyncio.get_running_loop().time()
         try:
@@ -82,25 +85,26 @@ class TrialWriter:
                 trial_record.publish_container_checkpoint()
                 more = self._read_log()
                 await self._show()
-                if flushed and not (ended and more):  # the end of a hold says that the curve is whole
+                if flushed and not (ended and more):  # the end of an allocation means that the curve is complete
                     await self._write(ended)
                 nothing_begun = trial_record.ledger is None and not trial_record.started
                 if closed and (nothing_begun or (not more and self._written == trial_record.version)):
                     return
                 await self._next_look()
         except Exception:
-            # what a trial prints is anything: it must not end the agent, which holds all trials of the node, nor the
+            # a trial may print anything: it must not stop the agent, which serves all trials of the node, nor the
             # next agent that reads the same line
             self._metrics.failures.labels("trial-status", "Crashed").inc()
-            log.exception("%s: its log is followed no more, and its status not written", trial_record.pod.name)
+            log.exception("%s: its log is not followed any more, and its status not written", trial_record.pod.name)
         finally:
             self._checkpoints.close()
             if self._tail is not None:
                 self._tail.close()
 
     async def _next_look(self) -> None:
-        """By the clock, whatever the last one took: the busier the machine, the older would be what the operator plans
-        by. One that is late by a whole look begins the clock anew, so that there is rest between them.
+        """Wait for the next pass, by the clock whatever the last pass took, so that the operator's data stay fresh.
+
+        A pass that is late by a whole period restarts the clock, so that there is a pause between passes.
         """
         loop, every = asyncio.get_running_loop(), self._settings.log_seconds
         due = self._looked + every
@@ -110,11 +114,11 @@ class TrialWriter:
             self._looked = loop.time()
         except TimeoutError:
             now = loop.time()
-            # what came in the same turn of the loop came now: its time for the last lines does not begin in the past
+            # an event of this pass came now: its time for the last lines does not start in the past
             self._looked = due if now < due + every and not self._record.urgent.is_set() else now
 
     def _flushed(self) -> bool:
-        """containerd may still be copying what a process printed last when the kernel says that it has ended."""
+        """Return whether the log is complete: containerd may still copy the last lines when the process has ended."""
         if not self._record.ended:
             self._flush_at = None
             return True
@@ -123,7 +127,7 @@ class TrialWriter:
         return self._looked >= self._flush_at
 
     async def _load(self) -> None:
-        """Until it is there nothing is read: the curve must go on, not begin anew."""
+        """Load the status; nothing is read before, because the curve must continue and not start again."""
         if time.monotonic() < self._load_at:
             return
         try:
@@ -131,17 +135,22 @@ class TrialWriter:
         except ApiError as error:
             self._load_pause = min(max(0.2, self._load_pause * 2), LONGEST_PAUSE)
             self._load_at = time.monotonic() + self._load_pause
-            log.warning("%s: status not loaded, again in %.1f s: %s", self._record.pod.name, self._load_pause, error)
+            log.warning(
+                "%s: status not loaded, trying again in %.1f s: %s", self._record.pod.name, self._load_pause, error
+            )
 
     async def _begin(self) -> None:
-        """Take the status as it is now; again whenever somebody else wrote it before this pod's record is in it."""
+        """Take over the status as it is now.
+
+        This happens again whenever another writer changed it before this pod's record is in it.
+        """
         trial = await self._get()
         if trial is None:
             return
         trial_record, pod, status = self._record, self._record.pod, trial.status
         mine = status.log_cursor is not None and status.log_cursor.pod_uid == pod.uid
         if mine and trial_record.ledger is not None:
-            trial_record.own()  # the operator wrote its part, or our answer was lost: what is in memory is newer
+            trial_record.own()  # the operator wrote its part, or an answer was lost: the record in memory is newer
             return
         if trial_record.owned or (not mine and status.attempt > pod.attempt):
             self._gone = True  # a later pod's writer owns the status now, here or on another node
@@ -154,9 +163,9 @@ class TrialWriter:
                 or not status.allocations
                 or status.allocations[-1].end is not None
             ):
-                self._gone = True  # it wrote nothing, all was written, or another pod has begun since
+                self._gone = True  # it wrote nothing, all was written, or another pod has started since
                 return
-            # how long it worked after its last report nobody knows
+            # how long it ran after its last report is unknown
             spent, self._stored_container = status.gpu_seconds, status.log_cursor.container
             ledger = begin_attempt(ledger, None, trial_record.node, pod.attempt, None, spent, time.time(), carried=True)
             trial_record.touch()
@@ -196,10 +205,10 @@ class TrialWriter:
         try:
             trial = HyperParamTrial.model_validate(payload)
         except ValueError as error:
-            log.error("%s: its status cannot be read, beginning a new one: %s", key.name, error)
+            log.error("%s: its status cannot be read, starting a new one: %s", key.name, error)
             trial = HyperParamTrial.model_validate(payload | {"status": {}})
         if trial.metadata.uid != key.uid:
-            self._gone = True  # another trial of the same name: this pod is an orphan
+            self._gone = True  # another trial of this name: the pod is an orphan
             return None
         self._resource_version = trial.metadata.resource_version
         return trial
@@ -226,7 +235,7 @@ class TrialWriter:
         return self._settings.pod_logs / f"{pod.key.namespace}_{pod.name}_{pod.uid}" / container
 
     def _read_log(self) -> bool:
-        """All there is; a long log in several turns of the loop: True if there is more."""
+        """Read the log; return True if more is left, because a long log is read in several passes."""
         if self._tail is None or self._read is None:
             return False
         trial_record, metrics = self._record, self._metrics
@@ -236,7 +245,7 @@ class TrialWriter:
             before = trial_record.curve
             trial_record.add_lines(batch, self._read, self._grid)
             after = trial_record.curve
-            metrics.points.inc(after.taken - before.taken)
+            metrics.points.inc(after.accepted - before.accepted)
             metrics.repeated.inc(after.repeated - before.repeated)
             metrics.diverged.inc(after.diverged - before.diverged)
             metrics.lost_logs.inc(self._tail.lost - lost)
@@ -246,7 +255,10 @@ class TrialWriter:
         return True
 
     async def _write(self, ended: bool) -> None:
-        """`ended`: whether it had, before its log was read: the end of a hold says that the curve is whole."""
+        """Write the status if it is due; `ended`: whether the trial had ended before its log was read.
+
+        The end of an allocation tells the operator that the curve is complete.
+        """
         trial_record = self._record
         if trial_record.ledger is None or trial_record.ended is not ended:
             return
@@ -255,7 +267,7 @@ class TrialWriter:
         if trial_record.version == self._written and not (held and since >= self._settings.holder_report_seconds):
             return
         due = max(self._settings.trial_report_seconds, self._pause)
-        # a hold that opens for the last time is told before its pod is gone: a closed one says that nothing is to come
+        # a last allocation is written before its pod is gone: a closed one means that no more will come
         hurry = trial_record.ended or (trial_record.ending and held and not self._open)
         if since < due and not (hurry and self._pause == 0.0):
             return
@@ -266,11 +278,15 @@ class TrialWriter:
         except ApiError as error:
             self._pause = min(max(1.0, self._pause * 2), LONGEST_PAUSE)
             self._metrics.failures.labels("trial-status", error.reason).inc()
-            log.warning("%s: status not written, again in %.0f s: %s", trial_record.pod.key.name, self._pause, error)
+            log.warning(
+                "%s: status not written, trying again in %.0f s: %s", trial_record.pod.key.name, self._pause, error
+            )
 
     async def _apply(self, ended: bool) -> None:
-        """Write the record onto the very version that was looked at, or look again: a later object of the same name, or
-        a later pod of the trial, must not get this pod's. (A uid is ignored by the server in an apply.)
+        """Write the record onto the version of the status that was read, or read it again.
+
+        A later object of the same name, or a later pod of the trial, must not get this pod's record. (The server
+        ignores a uid in an apply.)
         """
         trial_record, key = self._record, self._record.pod.key
         for _ in range(MAX_CONFLICTS):
@@ -289,7 +305,7 @@ class TrialWriter:
                     raise
                 await self._begin()
                 if not trial_record.owned:
-                    # begun anew: first its log is to be read again
+                    # started again: first its log must be read again
                     self._last = -math.inf
                     trial_record.urgent.set()
                     return
@@ -298,10 +314,10 @@ class TrialWriter:
             self._written, self._open = version, allocations
             trial_record.own()
             return
-        raise ApiError(409, "Conflict", f"somebody else wrote it {MAX_CONFLICTS} times in a row")
+        raise ApiError(409, "Conflict", f"another writer changed it {MAX_CONFLICTS} times consecutively")
 
     async def _show(self) -> None:
-        """The pod's conditions."""
+        """Write the pod's conditions."""
         trial_record = self._record
         if trial_record.state is None or trial_record.ended or trial_record.closed or self._pause:
             return

@@ -1,6 +1,6 @@
-"""What one trial has used, saved and lost, and what its suspensions cost: a value that grows with what happens. Pure.
+"""Usage ledger of one trial: GPU time, checkpoints, lost work and the cost of suspensions, as a growing value. Pure.
 
-Kept by the conductor's records, written to the trial's status by the reporter, read back when an agent starts anew.
+Trial records keep it, the trial writer writes it to the trial's status, and a restarted agent reads it back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_RECENT = 32
 
 @dataclass(frozen=True, slots=True)
 class GpuAllocation:
-    """One turn on the GPUs; `end` None: it lasts."""
+    """One interval in which the trial held its GPUs; `end` None: it still does."""
 
     gpus: tuple[str, ...]
     node: str
@@ -33,12 +33,16 @@ class GpuAllocation:
     end: float | None = None
 
     def seconds(self, now: float) -> float:
+        """Return the GPU-seconds until its end, or until `now`."""
         return max(0.0, (now if self.end is None else self.end) - self.start) * len(self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
 class SuspensionCost:
-    """One suspension: what it took to get off the GPU, and (once resumed) back on it."""
+    """Duration of one suspension and, once the trial was resumed, of the resumption.
+
+    Bytes `freed` on the GPU.
+    """
 
     method: str
     at: float
@@ -49,7 +53,10 @@ class SuspensionCost:
 
 @dataclass(frozen=True, slots=True)
 class UsageLedger:
-    """`settled` are the GPU-seconds of holds that have ended, also of those no longer in the list."""
+    """Usage of one trial.
+
+    `finished_gpu_seconds` are of ended allocations, also of those that left the list.
+    """
 
     allocations: tuple[GpuAllocation, ...] = ()
     finished_gpu_seconds: float = 0.0
@@ -61,13 +68,14 @@ class UsageLedger:
     lost_work: LostWorkTotals = field(default_factory=LostWorkTotals)
 
     def gpu_seconds(self, now: float) -> float:
+        """Return the GPU-seconds until `now`."""
         return self.finished_gpu_seconds + sum(
             allocation.seconds(now) for allocation in self.allocations[-1:] if allocation.end is None
         )
 
 
 def follow(ledger: UsageLedger, state: TrialState | None, gpus: tuple[str, ...], node: str, now: float) -> UsageLedger:
-    """The account after the trial is in this state (None: it has ended). Nothing changes while it stays in a kind."""
+    """Return the ledger after the trial has reached this state (None: it has ended)."""
     last = ledger.allocations[-1] if ledger.allocations and ledger.allocations[-1].end is None else None
     allocations = state in OCCUPYING
     if last is not None and (not allocations or (last.gpus, last.node) != (gpus, node)):
@@ -84,6 +92,7 @@ def follow(ledger: UsageLedger, state: TrialState | None, gpus: tuple[str, ...],
 
 
 def suspended(ledger: UsageLedger, cost: SuspensionCost) -> UsageLedger:
+    """Return the ledger after a suspension."""
     return replace(
         ledger,
         count=ledger.count + 1,
@@ -93,6 +102,7 @@ def suspended(ledger: UsageLedger, cost: SuspensionCost) -> UsageLedger:
 
 
 def resumed(ledger: UsageLedger, seconds: float) -> UsageLedger:
+    """Return the ledger after a resumption that took this long."""
     recent = ledger.recent
     if recent and recent[-1].resume_seconds is None:
         recent = (*recent[:-1], replace(recent[-1], resume_seconds=seconds))
@@ -100,7 +110,7 @@ def resumed(ledger: UsageLedger, seconds: float) -> UsageLedger:
 
 
 def saw_marker(ledger: UsageLedger, marker: CompletionMarker, node: str, attempt: int, now: float) -> UsageLedger:
-    """The account after this marker was seen; the one that is known already changes nothing."""
+    """Return the ledger after this completion marker was seen; a known marker changes nothing."""
     if ledger.checkpoint is not None and ledger.checkpoint.is_of(marker):
         return ledger
     return replace(ledger, checkpoint=Checkpoint(marker.step, now, marker.path, node, ledger.gpu_seconds(now), attempt))
@@ -117,10 +127,11 @@ def begin_attempt(
     *,
     carried: bool = False,
 ) -> UsageLedger:
-    """The account as an attempt begins: what the one before lost is counted. `reached`: the step at which it ended,
-    `spent`: the GPU-seconds it reported. `carried`: its process goes on in this attempt, so nothing is lost.
+    """Return the ledger at the start of an attempt, with the work that the previous attempt lost.
 
-    A hold that nobody ended was on a node that died: it lasted for what was reported of it.
+    `reached`: the step at which that attempt ended, `spent`: the GPU-seconds it reported. `carried`: the same process
+    continues in this attempt, so nothing is lost. An allocation without an end was on a node that died: it lasted as
+    long as was reported.
     """
     last = ledger.allocations[-1] if ledger.allocations and ledger.allocations[-1].end is None else None
     if last is not None:
@@ -140,5 +151,5 @@ def begin_attempt(
 
 
 def add_repeated_steps(ledger: UsageLedger, attempt: int, begun_at: float, steps: float, now: float) -> UsageLedger:
-    """The account once the script was seen to begin so many steps before the save that it could go on from."""
+    """Return the ledger once the script started `steps` before the checkpoint that it could use."""
     return replace(ledger, lost_work=add_repeated_work(ledger.lost_work, attempt, begun_at, steps, now))

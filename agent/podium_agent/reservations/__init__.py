@@ -1,1 +1,1 @@
-"""GPUs of this node that Podium holds by reservation pods."""
+"""GPU reservations: GPUs of this node that Podium obtained through reservation pods."""

@@ -1,8 +1,8 @@
-"""Follows the placeholder pods of this node: which GPUs they hold for Podium, and their end once the trials are off.
+"""Controller of this node's GPU reservations: which GPUs the reservation pods hold, and their end without trials.
 
-The conductor asks what is leased, the device plugin what to announce, the reporter shows it. Nothing is kept: an agent
-that starts anew asks the kubelet and the API, and until it has heard both nothing is decided and nothing announced. The
-rules are in `leased`.
+The node reconciler asks which GPUs are reserved, the device plugin what to advertise, and the node reporter shows
+them. Nothing is stored: a restarted agent asks the kubelet and the API, and decides and advertises nothing before both
+have answered. The rules are in `reserved_gpus`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from podium_core.schema.base import ObjectMeta, StatusModel
 log = logging.getLogger(__name__)
 RESERVATION_LABEL = "podium.dev/gpu-reservation"
 RESERVED_RESOURCE = "nvidia.com/gpu"
-SOON_SECONDS = 0.2  # between two questions to the kubelet while a placeholder comes or goes
-LATE_SECONDS = 5.0  # and while nothing is heard: the kubelet tells nobody of its own accord
+SOON_SECONDS = 0.2  # between two questions to the kubelet while a reservation pod starts or ends
+LATE_SECONDS = 5.0  # between two questions otherwise: the kubelet sends no notifications
 END_AGAIN_SECONDS = 1.0
 
 
@@ -58,6 +58,7 @@ class _Pod(StatusModel):
 
 
 def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPod:
+    """Parse a reservation pod."""
     pod = _Pod.model_validate(payload)
     terminating = pod.metadata.deletion_timestamp is not None
     name = (pod.metadata.namespace, pod.metadata.name)
@@ -66,7 +67,7 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPod:
 
 
 class GpuReservations:
-    """`pods`: the placeholders of this node, `everyone`: all of its pods."""
+    """GPU reservations of this node; `pods`: its reservation pods, `all_pods`: all of its pods."""
 
     def __init__(
         self, settings: AgentSettings, pods: WatchCache[ReservationPod], all_pods: WatchCache[NodePod]
@@ -76,7 +77,7 @@ class GpuReservations:
         self._all_pods = all_pods
         self._listeners: list[Callable[[], None]] = []
         self.known = asyncio.Event()
-        self.allocated: frozenset[str] = frozenset()  # shares that pods have, by device id
+        self.allocated: frozenset[str] = frozenset()  # slots that pods have, by device id
         self._holders: Mapping[PodName, AllocatedDevices] = {}  # of whole GPUs
         self._sharers: Mapping[PodName, AllocatedDevices] = {}
         self._gpus: Mapping[str, ReservedGpu] = {}
@@ -86,18 +87,19 @@ class GpuReservations:
 
     @property
     def held(self) -> Mapping[str, str]:
-        """GPU to the name of its placeholder, of those that trials may work on."""
+        """The reservation pod of each GPU that trials may run on."""
         return {uuid: one.name for uuid, one in self._gpus.items() if one.state is ReservationState.HELD}
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """To be called when a GPU comes or goes, or a share is given."""
+        """Call `listener` when a GPU is gained or lost, or a slot is allocated."""
         self._listeners.append(listener)
 
     def refresh_soon(self) -> None:
-        """Pods have changed."""
+        """Ask the kubelet soon, because pods have changed."""
         self._event.set()
 
     async def run(self) -> None:
+        """Follow the kubelet's answers for ever."""
         await self._pods.wait_synced()
         await self._all_pods.wait_synced()
         while True:
@@ -108,7 +110,7 @@ class GpuReservations:
                     await self._event.wait()
 
     async def refresh(self) -> None:
-        """Ask the kubelet once; with it away, or just started, the devices stay as they were last known."""
+        """Ask the kubelet once; if it does not answer, the devices remain as they were last known."""
         before = (self.known.is_set(), self.held, self.allocated)
         socket, share = self._settings.pod_resources_socket, self._settings.resource
         try:
@@ -119,11 +121,11 @@ class GpuReservations:
             self.allocated = frozenset(device for one in self._sharers.values() for device in one.devices)
             self.known.set()
         except KubeletAwayError as error:
-            log.warning("which GPUs are leased is not asked: %s", error)
+            log.warning("the reserved GPUs are not updated: %s", error)
         listed = {name: one.devices for name, one in self._holders.items()}
         self._gpus = gpus_of_reservations(listed, self._pods.values())
         if before != (self.known.is_set(), self.held, self.allocated):
-            log.info("leased: %s", ", ".join(f"GPU {gpu} by {name}" for gpu, name in self.held.items()) or "no GPU")
+            log.info("reserved: %s", ", ".join(f"GPU {gpu} by {name}" for gpu, name in self.held.items()) or "no GPU")
             for listener in self._listeners:
                 listener()
 
@@ -135,22 +137,25 @@ class GpuReservations:
         return None if pod is None or pod.ended else pod
 
     def on_view(self, view: View) -> None:
-        """After every look of the conductor: a placeholder that is to end does so when its GPU is empty."""
+        """Follow the node reconciler: a reservation pod that is to end is killed once its GPU is empty."""
         for one in self._gpus.values():
             reserved = view.reserved if view.reserved is not None else ()
-            if one.state is ReservationState.LEAVING and is_evacuated(
+            if one.state is ReservationState.TERMINATING and is_evacuated(
                 one.gpu, reserved, view.trials, released=view.run_queues.released
             ):
                 self._end(one)
 
     def _end(self, one: ReservedGpu) -> None:
-        """By force: as pid 1 of its container it ignores everything else. Its grace period would be waited for."""
+        """Kill the pod's processes.
+
+        Pid 1 of its container ignores other signals, and the grace period would only be waited for.
+        """
         now = time.monotonic()
         if now - self._ended.get(one.uid, -END_AGAIN_SECONDS) < END_AGAIN_SECONDS:
             return
         there = {other.uid for other in self._gpus.values()}
         self._ended = {uid: at for uid, at in self._ended.items() if uid in there} | {one.uid: now}
-        log.info("GPU %s is empty: its placeholder %s is ended", one.gpu, one.name)
+        log.info("GPU %s is empty: its reservation pod %s is killed", one.gpu, one.name)
         wanted = frozenset({one.container} - {""})
         found = find_containers(self._settings.proc, self._settings.cgroup_root, wanted)
         for container in found.values():
@@ -159,7 +164,7 @@ class GpuReservations:
                     os.kill(pid, signal.SIGKILL)
 
     def _unsettled(self) -> bool:
-        """A placeholder without a device, or one that leaves; or the kubelet was never heard."""
+        """Return whether a pod has no device yet or is terminating, or the kubelet has never answered."""
         there = {one.pod for one in self._gpus.values() if one.state is ReservationState.HELD}
         waits = any(not pod.over and pod.name not in there for pod in self._pods.values())
         return waits or not self.known.is_set()

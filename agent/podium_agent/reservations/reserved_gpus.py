@@ -1,9 +1,7 @@
-"""GPUs of this node that Podium holds by reservation pods, and what the device plugin announces of them.
+"""Rules of GPU reservations on one node (docs/explanation): which GPUs are held, and what is advertised. Pure.
 
-Pure; used by the controller. docs/explanation/gpu-reservations.md explains reservations.
-
-A placeholder is an ordinary pod that requests `nvidia.com/gpu`. Its GPU is shared among trials from when the kubelet
-says which one it is until the pod is told to end.
+A reservation pod is an ordinary pod that requests `nvidia.com/gpu`. Trials share its GPU from the moment the kubelet
+names the GPU until the pod's deletion.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ from podium_core.domain.gpu_reservation import ReservationFacts, ReservationStat
 class ReservationPod:
     """A pod of this node with the label `podium.dev/gpu-reservation`.
 
-    `over`: it has ended; `terminating`: it is being deleted;
-    `container`: id of its one container, empty until it was started.
+    `over`: it has ended; `terminating`: it is being deleted; `container`: id of its container, empty until it was
+    started.
     """
 
     name: PodName
@@ -36,6 +34,8 @@ class ReservationPod:
 
 @dataclass(frozen=True, slots=True)
 class ReservedGpu:
+    """One GPU and the reservation pod that holds it."""
+
     gpu: str
     pod: PodName
     uid: str
@@ -44,12 +44,13 @@ class ReservedGpu:
 
     @property
     def name(self) -> str:
+        """The reservation pod as namespace/name."""
         return "/".join(self.pod)
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatedDevices:
-    """Devices that the kubelet has given a pod. `uid`: of that pod, empty: the API has not shown it yet."""
+    """Devices that the kubelet allocated to a pod; `uid` of that pod, empty until the API shows it."""
 
     uid: str
     devices: frozenset[str]
@@ -58,11 +59,11 @@ class AllocatedDevices:
 def merge_kubelet_answer(
     before: Mapping[PodName, AllocatedDevices], answer: Mapping[PodName, frozenset[str]], alive: Mapping[PodName, str]
 ) -> Mapping[PodName, AllocatedDevices]:
-    """What pods have, after an answer of the kubelet's. `alive`: uids of this node's pods that are not over, as the API
-    server shows them.
+    """Return the devices of each pod after an answer of the kubelet.
 
-    A pod has its devices as long as it lives. A kubelet that has just started lists none of the pods that work on until
-    the API server has told it of them; what it leaves out of those that are there stands.
+    `alive`: uids of this node's pods that have not ended, as the API server shows them. A pod keeps its devices as
+    long as it lives. A restarted kubelet lists no running pod until the API server has named it. So a pod that is
+    missing from the answer keeps its devices while it is alive.
     """
     now = {name: AllocatedDevices(alive.get(name, ""), devices) for name, devices in answer.items()}
     stand = {name: one for name, one in before.items() if one.uid and alive.get(name) == one.uid}
@@ -72,8 +73,11 @@ def merge_kubelet_answer(
 def gpus_of_reservations(
     listed: Mapping[PodName, Collection[str]], pods: Iterable[ReservationPod]
 ) -> Mapping[str, ReservedGpu]:
-    """By uuid. `listed`: devices of `nvidia.com/gpu` by pod, as the kubelet says; other pods than placeholders count
-    for nothing, nor do placeholders whose device the kubelet has not named.
+    """Return the reserved GPUs by uuid.
+
+    `listed`: devices of `nvidia.com/gpu` by pod, as the kubelet reports.
+
+    Other pods do not count, nor do reservation pods whose device the kubelet has not named.
     """
     found: dict[str, ReservedGpu] = {}
     for pod in pods:
@@ -86,12 +90,16 @@ def gpus_of_reservations(
 def advertised(
     gpus: Sequence[Gpu], shares: int, held: Collection[str], allocated: Collection[str]
 ) -> tuple[Device, ...]:
-    """Every share of a GPU that is held; of others only those that a pod has (`given`), since the scheduler counts what
-    pods request against what is announced.
+    """Return every slot of a held GPU, and of other GPUs only the slots that a pod has (`allocated`).
+
+    The scheduler counts what pods request against what is advertised.
     """
     return tuple(one for one in devices(gpus, shares) if uuid_of(one.id) in held or one.id in allocated)
 
 
 def is_evacuated(gpu: str, reserved: Collection[str], trials: Sequence[LocalTrial], *, released: bool) -> bool:
-    """No trial works on the GPU, nor can one come: `leased` is what `trials` were decided with."""
+    """Return whether no trial runs on the GPU and none can start.
+
+    `trials` were scheduled with these reserved GPUs.
+    """
     return gpu not in reserved and blocked([gpu], [gpu], trials, released) is None

@@ -24,17 +24,18 @@ from podium_core.schema.cpu_downsizing import DOWNSIZED_MILLICPUS
 
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
-ECHO_SECONDS = 5.0  # the watch shows what was written within this time, or it is written again
+ECHO_SECONDS = 5.0  # if the watch does not show the change by then, it is written again
 RESIZE_UNSUPPORTED = "ResizeUnsupported"
-RESIZE_CURE = (
-    "this API server has no pods/resize; it takes Kubernetes 1.35, or suspension.downsizeCpu: false in the job"
-)
+RESIZE_CURE = "this API server has no pods/resize; use Kubernetes 1.35, or set suspension.downsizeCpu: false in the job"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """A change of one pod's CPU requests; `cpu`: the new request of each container in thousandths of a CPU."""
+    """A change of one pod's CPU requests.
+
+    `cpu`: the new request of each container in thousandths of a CPU.
+    """
 
     pod: TrialPod
     cpu: Mapping[str, int]
@@ -61,7 +62,7 @@ def resizes(pods: Iterable[TrialPod], trials: Iterable[LocalTrial]) -> tuple[Res
 @dataclass(frozen=True, slots=True)
 class _Asked:
     cpu: Mapping[str, int]
-    until: float  # not again before
+    until: float  # no new request before
     pause: float
 
 
@@ -111,10 +112,10 @@ class CpuDownsizer:
             )
         except ApiError as error:
             if error.not_found and pod.name in error.message:
-                return  # it is gone, and the watch will say so
+                return  # the pod is gone, and the watch will report it
             longer = min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
             self._asked[pod.uid] = _Asked(one.cpu, now + longer, longer)
             reason = RESIZE_UNSUPPORTED if error.not_found else error.reason
             cure = f" ({RESIZE_CURE})" if error.not_found else ""
             self._metrics.failures.labels("resize", reason).inc()
-            log.warning("%s: CPU requests stay as they are, again in %.0f s: %s%s", pod.name, longer, error, cure)
+            log.warning("%s: CPU requests not changed, trying again in %.0f s: %s%s", pod.name, longer, error, cure)

@@ -29,7 +29,7 @@ from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.pod import Pod as PlacementPod
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 0.2  # between two questions to the kubelet, only while something is reserved
+LOOK_SECONDS = 0.2  # between two questions to the kubelet while a GPU is allocated
 
 
 class _PodStatus(StatusModel):
@@ -85,7 +85,7 @@ class ExclusiveAllocations:
         self._pods = pods
         self.changed = changed
         self._notes = Notes(settings.exclusive_dir, _Note, of="GPU")
-        self._held = {note.gpu: _of(note) for note in self._notes.all().values()}  # of the agent before this one
+        self._held = {note.gpu: _of(note) for note in self._notes.all().values()}  # of the previous agent
         self._asked = False
         self._event = asyncio.Event()
         self._news = asyncio.Event()
@@ -135,7 +135,7 @@ class ExclusiveAllocations:
                     code, message = trouble
                     if self._terminating(uuids):
                         raise GpuStillInUseError(
-                            f"PodTerminating: it was told to end before its GPU was free; {message}"
+                            f"PodTerminating: the pod was deleted before its GPU was free; {message}"
                         )
                     await news.wait()
         raise GpuStillInUseError(f"{code}: {message} (waited {self._settings.exclusive_seconds:g} s)")
@@ -164,7 +164,7 @@ class ExclusiveAllocations:
         try:
             found = await gpus_of_pods(self._settings.pod_resources_socket, EXCLUSIVE_RESOURCE)
         except KubeletAwayError:
-            return  # what is reserved stays so
+            return  # the allocations remain
         self._asked = True
         listed = {uuid: name for name, uuids in found.items() for uuid in uuids}
         pods = {name: pod for name in self._names(listed.values()) if (pod := self._pods.get(*name)) is not None}
@@ -182,17 +182,17 @@ class ExclusiveAllocations:
         for uuid, one in now.items():
             if before.get(uuid) != one:
                 self._note(one)
-                log.info("GPU %s is reserved for %s", uuid, one.name or "a pod that is being admitted")
+                log.info("GPU %s is allocated to %s", uuid, one.name or "a pod that is being admitted")
         for uuid in before.keys() - now.keys():
             self._notes.drop(uuid)
-            log.info("GPU %s is given back by %s", uuid, before[uuid].name or "a pod that was never admitted")
+            log.info("GPU %s is released by %s", uuid, before[uuid].name or "a pod that was never admitted")
         if before != now:
             self.changed()
 
     def _note(self, one: ExclusiveAllocation) -> None:
         namespace, name = one.pod or ("", "")
         note = _Note(gpu=one.gpu, at=one.at, namespace=namespace, pod=name, uid=one.uid)
-        self._notes.write(one.gpu, note, f"GPU {one.gpu} is reserved")
+        self._notes.write(one.gpu, note, f"GPU {one.gpu} is allocated")
 
 
 def _of(note: _Note) -> ExclusiveAllocation:

@@ -18,7 +18,7 @@ from podium_agent.schedule.local_scheduler import NOT_FREEZABLE
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_core.placement.views import PodNeed
 
-ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; it did so within 0.3 s
+ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; 0.3 s were measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,10 @@ class NodePod:
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveAllocation:
-    """One GPU; `pod` is None until the kubelet names the pod, `uid` is empty until the API server shows it."""
+    """One GPU of an exclusive pod.
+
+    `pod` is None until the kubelet names the pod, `uid` is empty until the API server shows it.
+    """
 
     gpu: str
     at: float
@@ -122,9 +125,9 @@ def advance(
 def blocked(
     uuids: Collection[str], exclusive_pods: Collection[str], trials: Sequence[LocalTrial], released: bool
 ) -> tuple[str, str] | None:
-    """Return why the pod cannot start on these GPUs yet, as a code and a sentence; None if no trial runs there.
+    """Return why the pod cannot start on these GPUs yet, or None if no trial runs there.
 
-    `exclusive_pods`: the GPUs that were closed when `trials` were observed and scheduled.
+    The reason is a code and a sentence. `exclusive_pods`: the GPUs that were closed when `trials` were observed.
     """
     if released:
         return "Released", "this node was released (podium thaw): its trials are not suspended"
@@ -134,12 +137,12 @@ def blocked(
     for trial in trials:
         if not trial.occupies or (trial.gpus and not set(uuids).intersection(trial.gpus)):
             continue
-        who = f"trial {trial.key.namespace}/{trial.key.name}"
+        name = f"trial {trial.key.namespace}/{trial.key.name}"
         if trial.deleting:
-            return "HolderTerminating", f"{who} was told to end and has not yet"
+            return "HolderTerminating", f"{name} is being deleted and has not ended yet"
         if not trial.freezable:
-            return "HolderNotFreezable", f"{who} is at work on the GPU, and {NOT_FREEZABLE}"
+            return "HolderNotFreezable", f"{name} holds the GPU, and {NOT_FREEZABLE}"
         if trial.trouble:
-            return "SuspendFailed", f"{who} could not be suspended: {trial.trouble}"
-        return "SwitchInProgress", f"{who} is still {trial.state}"
+            return "SuspendFailed", f"{name} could not be suspended: {trial.trouble}"
+        return "SwitchInProgress", f"{name} is still {trial.state}"
     return None

@@ -27,8 +27,8 @@ from podium_agent.suspension.choice import Methods
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 
 log = logging.getLogger(__name__)
-MEMORY_SECONDS = 1.0  # between two looks at the memory that a trial waits for
-HURRY_SECONDS = 0.5  # between two tries where the pod is about to be killed
+MEMORY_SECONDS = 1.0  # between two checks of the memory that a trial waits for
+HURRY_SECONDS = 0.5  # between two attempts if the pod is about to be killed
 
 
 class Executor:
@@ -73,7 +73,7 @@ class Executor:
                 self._gates.tell(action.trial.pod_uid, why)
                 if action.trial.deleting and record.trouble != why:
                     record.trouble = why
-                    log.warning("%s was told to end and stays suspended: %s", action.trial.pod, why)
+                    log.warning("%s is being deleted and remains suspended: %s", action.trial.pod, why)
                 if action.reason == INSUFFICIENT_GPU_MEMORY and time.time() >= record.retry_at:
                     record.retry_at = time.time() + MEMORY_SECONDS
                     self._start(self._check_memory_again(record))
@@ -145,7 +145,7 @@ class Executor:
                 trial_record.suspended(SuspensionCost(method, at, outcome.seconds, freed=outcome.freed))
 
     async def _resume(self, record: PodRecord, action: Resume) -> None:
-        # in its last moments it is brought back if the driver can, whatever is promised to others
+        # for a final checkpoint it is resumed if the driver can, whatever is promised to others
         if action.reason != "FinalCheckpoint" and self._admission.concerns(record):
             memory_shortage = await self._admission.admit(record)
             if memory_shortage:
@@ -157,7 +157,7 @@ class Executor:
         outcome = await self._try(self._methods.resume, record)
         record.admitted = outcome.ok
         self._finish(record, "resume", outcome)
-        if outcome.code == INSUFFICIENT_GPU_MEMORY:  # a stranger was quicker
+        if outcome.code == INSUFFICIENT_GPU_MEMORY:  # another pod took the memory first
             self._wait_for_memory(record, outcome.message)
         if outcome.ok:
             self._metrics.resume.labels(record.method or action.trial.method or "unknown").observe(outcome.seconds)
@@ -169,7 +169,7 @@ class Executor:
         begin = time.monotonic()
         try:
             return await act(record.freezers)
-        except Exception as error:  # whatever it is: the record must not say for ever that something is under way
+        except Exception as error:  # any error: the record must not claim for ever that an act is under way
             log.exception("%s: the suspension method failed unexpectedly", record.pod.name)
             return Outcome(False, time.monotonic() - begin, "Crashed", repr(error))
 
@@ -183,6 +183,6 @@ class Executor:
             record.retry_at = time.time() + pause
             record.trouble = f"{outcome.code}: {outcome.message}"
             self._metrics.failures.labels(what, outcome.code).inc()
-            log.error("%s: %s failed, again in %.1f s: %s", record.pod.name, what, pause, record.trouble)
+            log.error("%s: %s failed, trying again in %.1f s: %s", record.pod.name, what, pause, record.trouble)
         log.info("%s: %s took %.1f ms (%s)", record.pod.name, what, outcome.seconds * 1000, outcome.code)
         self._changed()

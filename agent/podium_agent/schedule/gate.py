@@ -23,7 +23,7 @@ from podium_agent.report.lost_work import GateReport
 
 log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
-HELLO_BYTES = 8192  # a marker has at most 4096
+HELLO_BYTES = 8192  # a completion marker has at most 4096
 READ_SECONDS = 5.0
 WRITE_SECONDS = 5.0
 KEEPALIVE_SECONDS = 5.0
@@ -33,13 +33,16 @@ KEEPALIVE_SECONDS = 5.0
 class _Session:
     """One gate that waits. `reason` is the last one that it was sent; `open` ends the wait."""
 
-    reason: str = "AgentSyncing: the agent has only just heard of this pod"
+    reason: str = "AgentSyncing: the agent has just seen this pod for the first time"
     news: asyncio.Event = field(default_factory=asyncio.Event)
     open: bool = False
 
 
 class Gates:
-    """Gates of this node's trials; `changed` is called when a gate connects, disconnects or has been passed."""
+    """Gates of this node's trials.
+
+    `changed` is called when a gate connects, disconnects or has been passed.
+    """
 
     def __init__(self, proc: Path, changed: Callable[[], None]) -> None:
         self._proc = proc
@@ -53,7 +56,10 @@ class Gates:
         return pod_uid in self._sessions and pod_uid not in self._passed
 
     def passed(self, pod_uid: str) -> bool:
-        """Return whether this agent opened the pod's gate; a gate that missed the answer connects again and passes."""
+        """Return whether this agent opened the pod's gate.
+
+        A gate that missed the answer connects again and passes.
+        """
         return pod_uid in self._passed
 
     def gate_report(self, pod_uid: str) -> GateReport | None:
@@ -86,7 +92,7 @@ class Gates:
         """Listen on the socket in the shared folder."""
         path = share / SOCKET
         path.unlink(missing_ok=True)
-        before = os.umask(0)  # trials run as any user
+        before = os.umask(0)  # trials run as any user id
         try:
             server = await asyncio.start_unix_server(self._talk, path=str(path), limit=HELLO_BYTES, backlog=256)
         finally:
@@ -111,9 +117,9 @@ class Gates:
                 self._gate_reports[peer.pod_uid] = gate_report
             await self._hold(peer.pod_uid, reader, writer)
         except (TimeoutError, ConnectionError, ValueError):
-            pass  # the helper went away, or was none; it connects anew
+            pass  # the gate has gone, or was none; it connects again
         except asyncio.CancelledError:
-            pass  # the agent ends: nothing follows in this task, and asyncio would report it as an error
+            pass  # the agent stops; asyncio would report the cancellation as an error
         finally:
             writer.close()
 

@@ -40,8 +40,8 @@ from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY, TrialState
 FINAL_CHECKPOINT_SECONDS = 10.0
 # Part of a short grace period. Before it, other ending trials have the GPU, or the holder is preempted.
 FINAL_CHECKPOINT_PART = 1 / 3
-NOT_FREEZABLE = "its job's suspension.methods name none that this node carries out"
-ORPHAN_SECONDS = 15.0  # after its grace period, in which a kubelet that works has ended what is over
+NOT_FREEZABLE = "its job's suspension.methods name no method of this node"
+ORPHAN_SECONDS = 15.0  # after its grace period; by then a working kubelet has ended the pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,10 @@ Action = Admit | Suspend | Resume | Wait
 
 
 def newer(current: RunQueues, seen: RunQueues) -> RunQueues:
-    """Return the run queues to follow: an older epoch than the current one is ignored, but a release always counts."""
+    """Return the run queues to follow.
+
+    Run queues of an older epoch than the current one are ignored, but a release always counts.
+    """
     if seen.epoch >= current.epoch:
         return seen
     return RunQueues(current.epoch, current.gpus, seen.released)
@@ -134,7 +137,7 @@ def _released(trial: LocalTrial, now: float) -> Action | None:
     if (trial.state is TrialState.SUSPENDED or trial.partly_suspended) and now >= trial.retry_at:
         return Resume(trial, "Released")
     if trial.state is TrialState.GATED:
-        return Wait(trial, "Released", "this node was released (podium thaw): nothing is started here")
+        return Wait(trial, "Released", "this node was released (podium thaw): no trial starts here")
     return None
 
 
@@ -144,7 +147,7 @@ def _holders(run_queues: RunQueues, trials: Sequence[LocalTrial]) -> Mapping[str
     for trial in trials:
         position = _queue_position(run_queues, trial, trials)
         if position is not None:
-            # of two that must end the one with less time goes first
+            # of two deleted pods the one with less time comes first
             deadline = math.inf if trial.deadline is None else trial.deadline
             candidates.append((position, deadline, trial.key, trial))
     claimed: dict[str, LocalTrial] = {}
@@ -170,7 +173,7 @@ def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[L
     for uuid in trial.gpus:
         entries = run_queues.of(uuid)
         if entries is None:
-            # what works on a GPU without orders goes on, what waits there waits on
+            # on a GPU without a run queue, running trials continue and waiting ones wait
             if not trial.occupies:
                 return None
             positions.append(0)
@@ -194,7 +197,10 @@ def _lacks_memory(trial: LocalTrial) -> bool:
 
 
 def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
-    """Return a pod of a later attempt at the same trial; the operator makes one only after it gave up on this pod."""
+    """Return a pod of a later attempt at the same trial.
+
+    The operator makes one only after it gave up on this pod.
+    """
     return next((other for other in trials if other.key == trial.key and other.attempt > trial.attempt), None)
 
 
@@ -208,7 +214,7 @@ def _action(
     if trial.deleting:
         return _end(run_queues, trial, holders, trials, now)
     if not trial.gpus:
-        return Wait(trial, "DevicesUnknown", "the kubelet has not said yet which GPU this pod has a share of")
+        return Wait(trial, "DevicesUnknown", "the kubelet has not reported yet on which GPU this pod has a slot")
     if _lacks_memory(trial):
         return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.memory_shortage)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
@@ -233,7 +239,7 @@ def _while_running(trial: LocalTrial, chosen: bool, suspend_reason: str, now: fl
     if trial.partly_suspended and now >= trial.retry_at:
         return Resume(trial, "PartlySuspended")
     if not chosen:
-        return Wait(trial, "FreezeNotAllowed", f"{NOT_FREEZABLE}; it works until it ends or is requeued")
+        return Wait(trial, "FreezeNotAllowed", f"{NOT_FREEZABLE}; it runs until it ends or is requeued")
     return None
 
 
@@ -306,10 +312,12 @@ def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
     name, state = other.key.name, str(other.state)
     if other.over_since is not None:
         return Wait(
-            trial, "SwitchInProgress", f"next on this GPU; the pod {other.pod} of {name} is over, its processes are not"
+            trial,
+            "SwitchInProgress",
+            f"next on this GPU; pod {other.pod} of {name} has ended, but its processes still run",
         )
     if state == TrialState.RUNNING and not other.freezable and not other.deleting:
-        return Wait(trial, "HolderNotFreezable", f"{name} is at work on the GPU, and {NOT_FREEZABLE}")
+        return Wait(trial, "HolderNotFreezable", f"{name} holds the GPU, and {NOT_FREEZABLE}")
     return Wait(trial, "SwitchInProgress", f"next on this GPU; {name} is still {state}")
 
 
@@ -318,21 +326,21 @@ def _wait(
 ) -> Wait:
     newer_pod = _newer_pod(trial, trials)
     if newer_pod is not None:
-        return Wait(trial, "Superseded", f"{newer_pod.pod} is the pod of this trial now; this one waits for its end")
+        return Wait(trial, "Superseded", f"{newer_pod.pod} has replaced this pod; this one waits to be deleted")
     for uuid in trial.gpus:
         if uuid in run_queues.exclusive_pods:
-            who = run_queues.exclusive_pods[uuid] or "that is being admitted"
-            return Wait(trial, "ExclusivePod", f"pod {who} has GPU {uuid} for itself")
+            pod = run_queues.exclusive_pods[uuid] or "that is being admitted"
+            return Wait(trial, "ExclusivePod", f"exclusive pod {pod} holds GPU {uuid}")
         if run_queues.closed(uuid):
-            return Wait(trial, "ReservationEnded", f"Podium does not lease GPU {uuid} now")
+            return Wait(trial, "ReservationEnded", f"Podium has no reservation of GPU {uuid} now")
         entries = run_queues.of(uuid)
         if entries is None:
-            return Wait(trial, "NoRunQueue", f"the operator has not spoken of GPU {uuid} yet")
+            return Wait(trial, "NoRunQueue", f"the operator has not written a run queue for GPU {uuid} yet")
         entry = next((entry for entry in entries if entry.key == trial.key), None)
         if entry is None:
-            return Wait(trial, "NotInRunQueue", f"the order of GPU {uuid} does not name this trial")
+            return Wait(trial, "NotInRunQueue", f"the run queue of GPU {uuid} does not name this trial")
         other = holders.get(uuid)
         if other is not None and other is not trial:
             why = entry.message or entry.reason
-            return Wait(trial, "GPUInUse", f"{other.key.name} is at work on the GPU" + (f"; {why}" if why else ""))
-    return Wait(trial, "GateNotConnected", "its gate has not asked yet")
+            return Wait(trial, "GPUInUse", f"{other.key.name} holds the GPU" + (f"; {why}" if why else ""))
+    return Wait(trial, "GateNotConnected", "its gate has not connected yet")

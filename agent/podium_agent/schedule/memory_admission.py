@@ -43,7 +43,7 @@ class MemoryAdmission:
         self._methods = methods
         self._memory = memory
         self._lock = asyncio.Lock()
-        self._reading = False  # also after a reading was given up: its thread is there until the driver answers
+        self._reading = False  # also after a read was given up: its thread remains until the driver answers
 
     def concerns(self, record: PodRecord) -> bool:
         """Return whether the trial's memory must be free before it may run.
@@ -53,7 +53,7 @@ class MemoryAdmission:
         return self._moved(record) or bool(self._methods.parked(record.freezers))
 
     async def admit(self, record: PodRecord) -> str:
-        """Promise the memory to the trial and return an empty text, or return why it must wait, with the numbers."""
+        """Promise the memory to the trial and return an empty text, or return why it must wait."""
         async with self._lock:
             memory_shortage = await self._judge(record, shortfall)
             record.admitted = not memory_shortage
@@ -69,18 +69,18 @@ class MemoryAdmission:
             memory = await self._read()
             claim = self._footprint(record, memory)
             if claim.here and not claim.parked:
-                return ""  # frozen with its memory: it has what it needs
+                return ""  # frozen with its memory on the GPU
             others = [self._footprint(one, memory) for one in self._records() if one is not record]
         except GPUMemoryUnknownError as error:
             if not self._methods.parked(record.freezers):
-                log.warning("%s comes without a look at the GPU memory: %s", record.pod.name, error)
-                return ""  # a driver that never tells must not keep it out: its memory will not be moved either
-            return f"how much GPU memory is free is not known: {error}"
+                log.warning("%s is admitted without a check of the GPU memory: %s", record.pod.name, error)
+                return ""  # a driver that never reports memory must not block the trial: it cannot move memory either
+            return f"the free GPU memory is unknown: {error}"
         except (GivenUpError, OSError) as error:
-            return f"how much GPU memory is free is not known: {error}"
-        except Exception as error:  # whatever it is: the record must not say for ever that it is being asked
+            return f"the free GPU memory is unknown: {error}"
+        except Exception as error:  # any error: the record must not claim for ever that admission is under way
             log.exception("%s: its GPU memory could not be judged", record.pod.name)
-            return f"how much GPU memory is free could not be found out: {error!r}"
+            return f"the free GPU memory could not be determined: {error!r}"
         memory_shortage = judge(claim, others, memory.free)
         return "" if memory_shortage is None else str(memory_shortage)
 
@@ -95,7 +95,7 @@ class MemoryAdmission:
         self._reading = True
         try:
             return await give_up_after(READ_SECONDS, self._read_in_thread)
-        except RuntimeError:  # there was no thread to be had
+        except RuntimeError:  # no thread could be started
             self._reading = False
             raise
 
@@ -110,7 +110,7 @@ class MemoryAdmission:
         parked = self._methods.parked(record.freezers)
         held = memory.of(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
         moved = self._moved(record)
-        # one that was stopped before it took anything asks again; by `freeze` it goes on without asking
+        # a trial stopped before it took memory asks again; one stopped by `freeze` continues without asking
         frozen = record.state in STOPPED and not parked and (bool(held) or not moved)
         return Footprint(
             record.pod.name,

@@ -17,9 +17,10 @@ from podium_agent.suspension.base import RESTORE_SCRATCH
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of one trial on each of its GPUs (uuids). `held`: as NVML reports; `parked`: what a restore brings back.
+    """Bytes of one trial on each of its GPUs (uuids).
 
-    `here`: the trial is on its GPUs, running or frozen. `leaves`: its memory is moved out when its time slice ends.
+    `held`: as NVML reports; `parked`: what a restore brings back. `here`: the trial is on its GPUs, running or frozen.
+    `leaves`: its memory is moved out when its time slice ends.
     """
 
     name: str
@@ -31,7 +32,10 @@ class Footprint:
     leaves: bool = False
 
     def promise(self, uuid: str) -> int:
-        """Return the bytes that it may come to hold on a GPU; a restore briefly takes some more than it brings back."""
+        """Return the bytes that it may come to hold on a GPU.
+
+        A restore briefly takes some more than it brings back.
+        """
         if uuid not in self.gpus:
             return 0
         back = self.parked.get(uuid, 0)
@@ -57,14 +61,14 @@ class Shortfall:
     def __str__(self) -> str:
         text = f"GPU {self.uuid} has {self.free} bytes free"
         if self.promised:
-            text += f", {self.promised} of them promised to trials that are there"
+            text += f", {self.promised} of them promised to trials on it"
         return f"{text}; {self.needed} are needed"
 
 
 def shortfall(claim: Footprint, others: Iterable[Footprint], free: Mapping[str, int]) -> Shortfall | None:
-    """Return the first GPU without enough memory for this trial beside the trials there, or None. O(GPUs * trials).
+    """Return the first GPU without enough memory for this trial beside the trials there, or None.
 
-    A GPU that `free` does not name is lost and has no memory.
+    A GPU that `free` does not name is lost and has no memory. O(GPUs * trials).
     """
     here = [other for other in others if other.here]
     for uuid in sorted(claim.gpus):
@@ -76,7 +80,10 @@ def shortfall(claim: Footprint, others: Iterable[Footprint], free: Mapping[str, 
 
 
 def shortfall_alone(claim: Footprint, others: Iterable[Footprint], free: Mapping[str, int]) -> Shortfall | None:
-    """Return the shortfall that would remain once all movable memory were moved: then suspensions cannot help."""
+    """Return the shortfall that would remain once all movable memory were moved.
+
+    While there is one, suspensions cannot help.
+    """
     others = tuple(others)
     gone = [other for other in others if other.here and other.leaves]
     stay = [other for other in others if not (other.here and other.leaves)]

@@ -87,8 +87,8 @@ class NodeReconciler:
         self.trial_records: dict[str, TrialRecord] = {}
         self.view = View()
         self.last_cycle = time.monotonic()
-        self.running = False  # its loop has begun
-        self.observed = asyncio.Event()  # once: `view` is what was seen, not the emptiness of a start
+        self.running = False  # its loop has started
+        self.observed = asyncio.Event()  # set once: `view` is an observation, not the initial empty one
         pods.subscribe(self.wake)
         nodes.subscribe(self.wake)
 
@@ -150,7 +150,7 @@ class NodeReconciler:
         self.view = View(run_queues, trials, _unsettled(actions, observer), exclusive_pods, reserved)
         self.observed.set()
         if acted:
-            self._event.set()  # what was begun has changed the facts
+            self._event.set()  # the actions have changed the facts
         elif not self.view.unsettled and self._run_queues_changed_at is not None:
             seconds = time.monotonic() - self._run_queues_changed_at
             self._run_queues_changed_at = None
@@ -165,7 +165,7 @@ class NodeReconciler:
         if node is None:
             return before
         if node.metadata.uid != self._node_uid:
-            # the object was made anew: its epochs begin anew as well
+            # the object was created again: its epochs start again as well
             self._node_uid = node.metadata.uid
             before = RunQueues()
         run_queues = newer(before, run_queues_of(node))
@@ -183,7 +183,7 @@ class NodeReconciler:
             trial_record = self.trial_records.get(uid)
             if trial_record is None:
                 if record.absent:
-                    continue  # its status cannot be written any more, or by whoever goes on with the trial
+                    continue  # its status cannot be written any more, or belongs to the pod that continues the trial
                 trial_record = self.trial_records[uid] = self._open_trial_record(record.pod)
             trial_record.pod, trial_record.ending = record.pod, record.kill_at(now) is not None
             if record.started and not trial_record.started:
@@ -202,7 +202,7 @@ class NodeReconciler:
                 trial_record.urgent.set()
         for record in observer.removed:
             if record.pod.uid not in self.trial_records:
-                # its agent died before it did: until its hold is closed, the next attempt is not begun
+                # its agent died first: the next attempt only starts once its allocation is closed
                 trial_record = self.trial_records[record.pod.uid] = self._open_trial_record(record.pod)
                 trial_record.started = trial_record.orphaned = True
         for uid in self.trial_records.keys() - present:

@@ -19,7 +19,7 @@ _BY_GATE = {Gate.ABSENT: G, Gate.WAITING: G, Gate.SILENT: S, Gate.PASSED: S}
 _BY_WORK = {
     (Work.THAWED, Acting.NOTHING): R,
     (Work.FROZEN, Acting.NOTHING): OFF,
-    (Work.THAWED, Acting.ADMITTING): R,  # it began unseen, let in by an agent before this one
+    (Work.THAWED, Acting.ADMITTING): R,  # it was admitted by an earlier agent and started unobserved
     (Work.FROZEN, Acting.ADMITTING): OFF,
     (Work.THAWED, Acting.SUSPENDING): OUT,
     (Work.FROZEN, Acting.SUSPENDING): OUT,
@@ -30,8 +30,8 @@ _BY_WORK = {
 TRANSITIONS: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
     {
         (G, S): "Granted",
-        (S, G): "GateReconnected",  # an agent that had just started took a silent gate for one that was let through
-        (G, R): "StartedUnobserved",  # let through by an agent that died before it could say so
+        (S, G): "GateReconnected",  # a new agent took a silent gate for an open one
+        (G, R): "StartedUnobserved",  # opened by an agent that died before it could report it
         (G, OFF): "ObservedFrozen",
         (S, R): "Started",
         (S, OFF): "ObservedFrozen",
@@ -58,7 +58,9 @@ def derive(gate: Gate, work: Work, acting: Acting) -> TrialState | None:
 
 
 def reason(before: TrialState | None, after: TrialState | None, done: Acting = Acting.NOTHING) -> str:
-    """Return why one state followed another, in CamelCase; `done` is an act that ended since the last observation.
+    """Return why one state followed another, in CamelCase.
+
+    `done` is an act that ended since the last observation.
 
     An act may begin and end between two observations. A pair outside the table is a transition that was not observed.
     """

@@ -1,5 +1,6 @@
-"""`podium simulate --system --jobs N`: searches that arrive one after the other. Its options, what refuses them, and
-the run itself. Called by `simulate`, which says where and on which curves.
+"""Options and run of `podium simulate --system --jobs N`: several searches that arrive one after the other.
+
+`simulate` calls it with the simulated system and the curves.
 """
 
 from __future__ import annotations
@@ -10,68 +11,67 @@ from collections.abc import Sequence
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show
 from podium_cli.views import arrivals as arrivals_view
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_simulator.system.arrivals import Arrivals, compare
 from podium_simulator.system.comparison import ClusterSpec
 from podium_simulator.system.scenario import SimulationError
 from podium_simulator.traces.trace import Trace
 
-MOST_JOBS = 100  # a plan looks at each: time goes by more than their number
-MOST_TRIALS = 10_000  # of all jobs: Podium's own bound on trials
+MAX_JOBS = 100  # each plan reads all jobs, so the run time grows faster than their number
+MAX_TRIALS = 10_000  # of all jobs: Podium's limit on trials
 WEEK = 604_800.0
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for several jobs."""
     group = parser.add_argument_group("several jobs (with --system)")
-    text = f"searches that share the GPUs, each of its own --trials, {MOST_JOBS} at most (default: 1)"
+    text = f"searches that share the GPUs, each with its own --trials, {MAX_JOBS} at most (default: 1)"
     group.add_argument("--jobs", type=int, metavar="N", help=text)
-    text = "from one job's arrival to the next one's: fixed, as Kueue's load generator has it (default: 0, all at once)"
+    text = "fixed time between two arrivals, as in Kueue's load generator (default: 0, all at once)"
     group.add_argument("--arrivals", type=float, metavar="SECONDS", help=text)
-    text = "that the jobs belong to in turn, a namespace each (default: one a job)"
+    text = "users that own the jobs in turn, with a namespace each (default: one for each job)"
     group.add_argument("--users", type=int, metavar="N", help=text)
 
 
-def asked(arguments: argparse.Namespace) -> Arrivals | None:
-    """None: one job, as without these options. Raises CliError for what cannot be."""
+def parse_arrivals(arguments: argparse.Namespace) -> Arrivals | None:
+    """Return the arrivals, or None for a single job; raise CliError if the options contradict each other."""
     jobs, every, users = arguments.jobs, arguments.arrivals, arguments.users
     given = {"--jobs": jobs, "--arrivals": every, "--users": users}
     named = [f"{option}: {value:g}" for option, value in given.items() if value is not None]
     if named and not (arguments.system or arguments.report is not None):
-        text = f"{named[0]} is for jobs that share a cluster, which is simulated with --system only; add --system"
+        text = f"{named[0]} needs the simulated system, which jobs share; add --system"
         raise CliError(Exit.USAGE, "SystemRequired", text)
     if named and jobs is None:
-        text = f"{named[0]} is for several jobs, and --jobs is not given; add --jobs 2 or more"
+        text = f"{named[0]} needs several jobs, and --jobs is not given; add --jobs 2 or more"
         raise CliError(Exit.USAGE, "JobsRequired", text)
     if jobs is None:
         return None
-    _number("--jobs", jobs, MOST_JOBS, "jobs to simulate")
-    if jobs * arguments.trials > MOST_TRIALS and jobs > 1:
+    _number("--jobs", jobs, MAX_JOBS, "jobs to simulate")
+    if jobs * arguments.trials > MAX_TRIALS and jobs > 1:
         text = f"--jobs: {jobs} jobs of {arguments.trials} trials are too many to simulate"
-        text += f"; give {MOST_TRIALS} trials in all at most, with fewer --jobs or --trials"
+        text += f"; give {MAX_TRIALS} trials in all at most, with fewer --jobs or --trials"
         raise CliError(Exit.USAGE, "TooMany", text)
     if every is not None and not 0.0 <= every <= WEEK:
-        text = f"--arrivals: {every:g} seconds is no time between jobs; give 0 to {WEEK:g}"
+        text = f"--arrivals: must be 0 to {WEEK:g} seconds (got {every:g}); give a time between two arrivals"
         raise CliError(Exit.USAGE, "InvalidTime", text)
     if users is not None:
-        _number("--users", users, jobs, f"users of {texts.count(jobs, 'job')} (--jobs)")
+        _number("--users", users, jobs, f"users of {formatting.count(jobs, 'job')} (--jobs)")
     if jobs == 1:
         if every is not None:
-            text = f"--arrivals: {every:g} is for several jobs, and --jobs is 1; give --jobs 2 or more, or leave it out"
+            text = f"--arrivals: {every:g} needs several jobs, and --jobs is 1; give --jobs 2 or more, or omit it"
             raise CliError(Exit.USAGE, "JobsRequired", text)
         return None
     if arguments.report is not None:
-        text = (
-            f"--report: its drawings are of one job, and --jobs is {jobs}; leave --report out (-o json has every job)"
-        )
+        text = f"--report: it draws one job, and --jobs is {jobs}; omit --report (-o json contains every job)"
         raise CliError(Exit.USAGE, "SingleJobOnly", text)
     return Arrivals(jobs, every or 0.0, users or jobs)
 
 
-def _number(option: str, number: int, most: int, what: str) -> None:
+def _number(option: str, number: int, maximum: int, what: str) -> None:
     if number < 1:
-        raise CliError(Exit.USAGE, "TooFew", f"{option}: {number} is too few; give 1 or more")
-    if number > most:
-        raise CliError(Exit.USAGE, "TooMany", f"{option}: {number} is too many {what}; give {most} at most")
+        raise CliError(Exit.USAGE, "TooFew", f"{option}: must be at least 1 (got {number})")
+    if number > maximum:
+        raise CliError(Exit.USAGE, "TooMany", f"{option}: {number} is too many {what}; give {maximum} at most")
 
 
 def run(
@@ -82,6 +82,7 @@ def run(
     memory: int | None,
     recordings: Sequence[Trace],
 ) -> Exit:
+    """Simulate the jobs under each policy and print the tables or the JSON."""
     try:
         found = [compare(r, names, place, arguments.seeds, arguments.trials, arrivals, memory) for r in recordings]
     except SimulationError as error:

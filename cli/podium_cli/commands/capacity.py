@@ -1,4 +1,4 @@
-"""`podium capacity`: how many GPUs keep the wait within a bound, from numbers or from a trace. Needs no cluster."""
+"""Command `podium capacity`: number of GPUs that keep the wait within a bound. Needs no cluster."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podium_cli.command_table import SAYS
+from podium_cli.command_table import SUMMARIES
 from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_simulator.traces.trace import open_text
 
 if TYPE_CHECKING:
@@ -27,11 +27,12 @@ _RATE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*/\s*(s|min|m|h|d)")
 
 
 def add(commands: Commands) -> None:
+    """Add the command to the command line."""
     parser = command(
         commands,
         "capacity",
         _run,
-        says=SAYS["capacity"],
+        summary=SUMMARIES["capacity"],
         examples="""
             podium capacity --rate 120/h --service 30m --wait 5m
             podium capacity --rate 120/h --service 30m --wait 5m --share 0.95
@@ -40,28 +41,33 @@ def add(commands: Commands) -> None:
             podium capacity --rate 6/min --service 30s --lost 0.01
             podium capacity --trace philly.csv.gz --wait 10m --share 0.9
         """,
+        about="""
+            Each job needs a number of GPUs for its run time. Give the rate of arrivals and the mean run time for a
+            result of queueing theory, or --trace to replay recorded jobs. The bound is on the wait (--wait) or on the
+            share of rejected jobs (--lost).
+        """,
         cluster=False,
     )
     load = parser.add_mutually_exclusive_group(required=True)
     load.add_argument("--trace", type=Path, metavar="FILE", help="CSV (also .gz) with arrival, duration and GPUs")
-    load.add_argument("--rate", type=_rate, metavar="N/UNIT", help="jobs that arrive, such as 120/h")
-    load.add_argument("--offered", type=float, metavar="N", help="jobs at work on average if none had to wait")
+    load.add_argument("--rate", type=_rate, metavar="N/UNIT", help="rate of arrivals, such as 120/h")
+    load.add_argument("--offered", type=float, metavar="N", help="jobs that run on average if none waits")
     parser.add_argument("--service", type=_seconds, metavar="TIME", help="mean run time of a job: 90s, 30m, 2h")
     parser.add_argument("--gpus-per-job", type=int, default=1, metavar="N", help="GPUs of a job (default: 1)")
     text = "variance / mean^2 of {} (default: 1, {})"
     parser.add_argument("--arrival-c2", type=float, metavar="X", help=text.format("gaps between arrivals", "Poisson"))
     parser.add_argument("--service-c2", type=float, metavar="X", help=text.format("run times", "exponential"))
     goal = parser.add_mutually_exclusive_group(required=True)
-    goal.add_argument("--wait", type=_seconds, metavar="TIME", help="bound on the mean wait, or on that of --share")
-    goal.add_argument("--lost", type=float, metavar="SHARE", help="nobody waits: bound on the share turned away")
-    parser.add_argument("--share", type=float, metavar="SHARE", help="share of the jobs that the bound must hold for")
+    goal.add_argument("--wait", type=_seconds, metavar="TIME", help="bound on the mean wait, or on the wait of --share")
+    goal.add_argument("--lost", type=float, metavar="SHARE", help="bound on the share rejected, if jobs do not wait")
+    parser.add_argument("--share", type=float, metavar="SHARE", help="share of the jobs for which --wait must hold")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
     try:
         from podium_optimisers.validation import InputError
-    except ImportError as error:  # an installation without the room or what it stands on
+    except ImportError as error:  # the extra is not installed
         text = f"podium capacity needs the optimisers ({error}): pip install 'kube-podium[optimisers]'"
         raise CliError(Exit.FAILED, "ExtraMissing", text) from error
     try:
@@ -79,19 +85,21 @@ def _plan(arguments: argparse.Namespace) -> CapacityPlan:
     if arguments.trace is not None:
         _refuse_unused(arguments, ("service", "arrival_c2", "service_c2", "lost"))
         if arguments.gpus_per_job != 1:
-            raise CliError(Exit.USAGE, "OptionUnused", "--gpus-per-job: the trace says it; leave the option out")
+            raise CliError(
+                Exit.USAGE, "OptionUnused", "--gpus-per-job: the trace has the GPUs of each job; omit the option"
+            )
         with _lines(arguments.trace) as lines:
             trace = read_trace(lines)
         return capacity.plan_from_trace(trace, capacity.WaitGoal(arguments.wait, arguments.share))
     if arguments.service is None:
         raise CliError(Exit.USAGE, "ServiceTimeRequired", "--service: give the mean run time of a job, such as 30m")
     if not arguments.service > 0.0:
-        raise CliError(Exit.USAGE, "TooSmall", f"--service: {arguments.service:g} s is no run time; give more than 0")
+        raise CliError(Exit.USAGE, "TooSmall", f"--service: must be greater than 0 s (got {arguments.service:g})")
     if arguments.offered is not None and not 0.0 < arguments.offered < math.inf:
-        text = f"--offered: {arguments.offered:g} jobs at work is no load; give a finite number above 0"
+        text = f"--offered: must be a finite number greater than 0 (got {arguments.offered:g})"
         raise CliError(Exit.USAGE, "OutOfRange", text)
     if arguments.gpus_per_job < 1:
-        text = f"--gpus-per-job: {arguments.gpus_per_job} GPUs are no width; give 1 or more"
+        text = f"--gpus-per-job: must be at least 1 (got {arguments.gpus_per_job})"
         raise CliError(Exit.USAGE, "TooSmall", text)
     rate = arguments.rate if arguments.rate is not None else arguments.offered / arguments.service
     traffic = capacity.Traffic(
@@ -111,7 +119,7 @@ def _refuse_unused(arguments: argparse.Namespace, names: tuple[str, ...]) -> Non
     for name in names:
         if getattr(arguments, name) is not None:
             beside = "--trace" if arguments.trace is not None else "--lost"
-            text = f"--{name.replace('_', '-')} means nothing beside {beside}; leave it out"
+            text = f"--{name.replace('_', '-')} has no effect with {beside}; omit it"
             raise CliError(Exit.USAGE, "OptionUnused", text)
 
 
@@ -135,20 +143,22 @@ def _lines(path: Path) -> Iterator[Iterator[str]]:
         text = f"{path}: {error.strerror or error}; name a CSV file (also .gz)"
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", text) from error
     except UnicodeDecodeError as error:
-        raise CliError(Exit.FAILED, "FileMalformed", f"{path}: is no text; give a CSV file") from error
+        raise CliError(Exit.FAILED, "FileMalformed", f"{path}: is not UTF-8 text; give a CSV file") from error
 
 
 def as_json(plan: CapacityPlan) -> str:
-    def known(value: float) -> float | None:
+    """Return the plan as JSON."""
+
+    def finite(value: float) -> float | None:
         return value if math.isfinite(value) else None  # JSON has no infinity
 
     rows = [
         {
             "gpus": row.gpus,
-            "load": known(row.load),
+            "load": finite(row.load),
             "waitProbability": row.wait_probability,
-            "meanWaitSeconds": known(row.mean_wait),
-            "tailWaitSeconds": known(row.tail_wait),
+            "meanWaitSeconds": finite(row.mean_wait),
+            "tailWaitSeconds": finite(row.tail_wait),
             "lost": row.lost,
             "meets": row.meets,
         }
@@ -166,10 +176,10 @@ def as_json(plan: CapacityPlan) -> str:
 
 
 def as_text(plan: CapacityPlan, *, waits: bool) -> str:
-    """`waits`: jobs wait for a GPU; else (--lost) the third column is the share turned away."""
+    """Return the plan as a table, with columns for waiting jobs or (without `waits`) for rejected jobs."""
     answer = plan.answer
     tail = f"P{100 * plan.tail_share:g} WAIT"
-    heads = ["GPUS", "LOAD", "WAITS", "MEAN WAIT", tail, ""] if waits else ["GPUS", "LOAD", "LOST", ""]
+    heads = ["GPUS", "LOAD", "WAITS", "MEAN WAIT", tail, ""] if waits else ["GPUS", "LOAD", "REJECTED", ""]
     lines = [heads]
     for row in plan.rows:
         cells = [str(row.gpus), f"{row.load:.3f}", f"{100 * (row.wait_probability if waits else row.lost):.3g} %"]
@@ -179,23 +189,23 @@ def as_text(plan: CapacityPlan, *, waits: bool) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     busy = f"{plan.offered_load:.2f} busy on average, load {answer.load:.3f}"
-    says = f"{texts.count(plan.gpus, 'GPU')} ({busy}): {plan.goal}."
-    return "\n".join([says, f"Method: {plan.method}.", "", *table])
+    answer_line = f"{formatting.count(plan.gpus, 'GPU')} ({busy}): {plan.goal}."
+    return "\n".join([answer_line, f"Method: {plan.method}.", "", *table])
 
 
 def _time(seconds: float) -> str:
-    return texts.duration(seconds) if math.isfinite(seconds) else "no end"
+    return formatting.duration(seconds) if math.isfinite(seconds) else "unbounded"
 
 
 def _seconds(text: str) -> float:
     found = _AMOUNT.fullmatch(text.strip())
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; give one such as 90s, 30m or 2h")
+        raise argparse.ArgumentTypeError(f"must be a time such as 90s, 30m or 2h (got {text!r})")
     return float(found[1]) * UNITS[found[2] or "s"]
 
 
 def _rate(text: str) -> float:
     found = _RATE.fullmatch(text.strip())
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no rate; give one such as 120/h or 2/min")
+        raise argparse.ArgumentTypeError(f"must be a rate such as 120/h or 2/min (got {text!r})")
     return float(found[1]) / UNITS[found[2]]

@@ -1,7 +1,8 @@
-"""`podium drain`: empty a node of trials before it goes, without losing a step.
+"""Command `podium drain`: move the trials off a node before its maintenance, without lost work.
 
-It cordons the node and sets GPUNode.spec.draining, under a field manager of its own; the operator moves every trial
-that can go on elsewhere. Those that cannot are named with what would be lost, and go on unless --lose-steps is given.
+The command cordons the node and sets GPUNode.spec.draining under a field manager of its own. The operator moves every
+trial that can continue on another node. The command names the other trials with the work that would be lost; they keep
+running unless --lose-steps is given.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 
 from pydantic import Field
 
-from podium_cli.command_table import SAYS
+from podium_cli.command_table import SUMMARIES
 from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, parse_trial
-from podium_cli.session import MANAGER, Session, carry_out, fetch
+from podium_cli.session import MANAGER, Session, fetch, run_with_cluster
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS
 from podium_core.domain.migration import CONTAINER_CHECKPOINT, IN_PROGRESS, RETRIABLE_CODES, MigrationPhase
@@ -30,9 +31,9 @@ from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkp
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 
-DRAINER = "podium-cli-drain"  # not that of `podium thaw`, whose next apply would take this field away
+DRAINER = "podium-cli-drain"  # differs from `podium thaw`, whose next apply would remove this field
 TRIAL_LABEL = "podium.dev/trial"
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 class _Owner(StatusModel):
@@ -63,128 +64,140 @@ class _Pod(StatusModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """A trial that is still on the node. `cost`: what would be lost by ending its pod; empty: nothing. `how`: in what
-    way it leaves, with what that costs."""
+class RemainingTrial:
+    """A trial whose pod is still on the node.
+
+    `lost_work` is what a deletion of the pod would lose; empty if nothing. `departure` is a clause that tells how the
+    trial is moved; empty if it cannot be moved or its pod is terminating.
+    """
 
     trial: str
     namespace: str
     pod: str
     pod_uid: str
-    cost: str
-    how: str = ""
+    lost_work: str
+    departure: str = ""
 
 
 def add(commands: Commands) -> None:
+    """Add the command to the command line."""
     parser = command(
         commands,
         "drain",
         _run,
-        says=SAYS["drain"],
+        summary=SUMMARIES["drain"],
         examples="""
             podium drain node-a
             podium drain node-a --wait 600 --lose-steps
             podium drain node-a --undo
         """,
+        about="""
+            The node is cordoned. Trials with checkpoints continue on other nodes, others are migrated live where the
+            agents support it. Trials that would lose work are named and keep running unless --lose-steps is given.
+        """,
     )
     parser.add_argument("node", help="name of the node")
     parser.add_argument(
-        "--wait", type=seconds, default=300.0, metavar="SECONDS", help="how long to wait (default 300; 0: not)"
+        "--wait", type=seconds, default=300.0, metavar="SECONDS", help="how long to wait (default: 300; 0: do not wait)"
     )
     parser.add_argument(
-        "--lose-steps", action="store_true", help="end trials that cannot be saved, too: they begin further back"
+        "--lose-steps",
+        action="store_true",
+        help="delete the pods of trials that cannot be moved, too: their work is lost",
     )
-    parser.add_argument("--undo", action="store_true", help="let trials come again")
+    parser.add_argument("--undo", action="store_true", help="admit trials to the node again")
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
     session = Session.of(arguments)
     if arguments.undo:
-        return carry_out(_undo(session, arguments.node))
-    return carry_out(_drain(session, arguments.node, arguments.wait, lose_steps=arguments.lose_steps))
+        return run_with_cluster(_undo(session, arguments.node))
+    return run_with_cluster(_drain(session, arguments.node, arguments.wait, lose_steps=arguments.lose_steps))
 
 
 async def _undo(session: Session, node: str) -> Exit:
     async with session.api() as api:
         await _mark(api, node, draining=False)
-    print(f"{node}: trials may come again")
+    print(f"{node}: accepts trials again")
     return Exit.OK
 
 
 async def _drain(session: Session, node: str, wait: float, *, lose_steps: bool) -> Exit:
     async with session.api() as api:
         await _mark(api, node, draining=True)
-        print(f"{node}: cordoned; trials that can save leave it", flush=True)
+        print(f"{node}: cordoned; trials that can continue on another node are moved", flush=True)
         return await _until_empty(api, node, wait, lose_steps=lose_steps) if wait > 0 else Exit.OK
 
 
 async def _mark(api: Api, node: str, *, draining: bool) -> None:
     for resource in (NODES, GPUNODES):
-        await fetch(api, resource, node, None)  # an apply would create what is not there
+        await fetch(api, resource, node, None)  # an apply would create a missing object
     await api.patch(NODES, node, None, {"spec": {"unschedulable": draining or None}}, manager=MANAGER)
     await api.apply(GPUNODES, {"metadata": {"name": node}, "spec": {"draining": draining}}, manager=DRAINER)
 
 
 async def _until_empty(api: Api, node: str, wait: float, *, lose_steps: bool) -> Exit:
     deadline = time.monotonic() + wait
-    before: dict[str, Left] = {}
-    told: set[tuple[str, str]] = set()
+    before: dict[str, RemainingTrial] = {}
+    reported: set[tuple[str, str]] = set()
     while True:
-        there = {one.pod_uid: one for one in await _look(api, node)}
+        there = {one.pod_uid: one for one in await _remaining_trials(api, node)}
         for one in (one for uid, one in before.items() if uid not in there):
-            print(f"{one.namespace}/{one.trial} has left ({len(there)} to go)", flush=True)
+            print(f"{one.namespace}/{one.trial} is gone ({len(there)} remaining)", flush=True)
         before = there
-        for one in (one for one in there.values() if one.how and (one.pod_uid, one.how) not in told):
-            print(f"{one.namespace}/{one.trial} {one.how}", flush=True)
-            told.add((one.pod_uid, one.how))
-        stuck = [one for one in there.values() if one.cost]
-        for one in (one for one in stuck if (one.pod_uid, "") not in told):
-            end = "it is ended" if lose_steps else "it goes on here"
-            print(f"{one.namespace}/{one.trial} cannot be moved: {one.cost}; {end}", flush=True)
+        for one in (one for one in there.values() if one.departure and (one.pod_uid, one.departure) not in reported):
+            print(f"{one.namespace}/{one.trial} {one.departure}", flush=True)
+            reported.add((one.pod_uid, one.departure))
+        stuck = [one for one in there.values() if one.lost_work]
+        for one in (one for one in stuck if (one.pod_uid, "") not in reported):
+            end = "its pod is deleted" if lose_steps else "it keeps running here"
+            print(f"{one.namespace}/{one.trial} cannot be moved: {one.lost_work}; {end}", flush=True)
             if lose_steps:
                 await api.delete(PODS, one.pod, one.namespace, uid=one.pod_uid)
-            told.add((one.pod_uid, ""))
+            reported.add((one.pod_uid, ""))
         if not there:
-            print(f"no trial is left; `podium drain {node} --undo` lets them come again")
+            print(f"no trial remains; `podium drain {node} --undo` admits trials again")
             return Exit.OK
         if len(stuck) == len(there) and not lose_steps:
             names = ", ".join(sorted(f"{one.namespace}/{one.trial}" for one in stuck))
-            message = f"{names} cannot be moved and go on at {node}; --lose-steps ends them, or let them finish first"
+            message = (
+                f"{names} cannot be moved and keep running on {node}; let them end, or delete them with --lose-steps"
+            )
             raise CliError(Exit.FAILED, "TrialsRemaining", message)
         if time.monotonic() > deadline:
             names = ", ".join(sorted(f"{one.namespace}/{one.trial}" for one in there.values()))
             message = f"after {wait:g} s still on {node}: {names}; see `podium explain trial`, or wait longer (--wait)"
             raise CliError(Exit.TIMEOUT, "DrainTimeout", message)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
-async def _look(api: Api, node: str) -> tuple[Left, ...]:
-    """The pods say who is there: an agent may be silent."""
+async def _remaining_trials(api: Api, node: str) -> tuple[RemainingTrial, ...]:
+    """Return the trials on the node. The pods decide, because the agent may be unresponsive."""
     pods = (await api.list(PODS, labels=TRIAL_LABEL, fields=f"spec.nodeName={node}"))["items"]
     if not pods:
         return ()
     trials = [parse_trial(item) for item in (await api.list(TRIALS))["items"]]
     jobs = [parse_job(item) for item in (await api.list(JOBS))["items"]]
     nodes = [_GpuNode.model_validate(item) for item in (await api.list(GPUNODES))["items"]]
-    return left(pods, trials, jobs, carries_from(node, nodes))
+    return remaining_trials(pods, trials, jobs, supports_migration(node, nodes))
 
 
-def carries_from(node: str, nodes: Iterable[_GpuNode]) -> bool:
-    """Whether its agent and that of another node carry live trials."""
+def supports_migration(node: str, nodes: Iterable[_GpuNode]) -> bool:
+    """Return whether the agents of this node and of at least one other support live migration."""
     able = {one.metadata.name for one in nodes if CONTAINER_CHECKPOINT in one.status.methods}
     return node in able and len(able) > 1
 
 
-def left(
+def remaining_trials(
     pods: Iterable[Mapping[str, Any]],
     trials: Iterable[HyperParamTrial],
     jobs: Iterable[HyperParamJob],
-    node_carries: bool = False,
-) -> tuple[Left, ...]:
-    """Whose pods have not ended, and what ending them would cost. `node_carries`: see `carries_from`."""
+    node_migrates: bool = False,
+) -> tuple[RemainingTrial, ...]:
+    """Return the trials whose pods have not ended; `node_migrates` is the result of `supports_migration`."""
     by_uid = {trial.metadata.uid: trial for trial in trials}
     by_name = {(job.metadata.namespace, job.metadata.name): job for job in jobs}
-    found: list[Left] = []
+    found: list[RemainingTrial] = []
     for pod in map(_Pod.model_validate, pods):
         if pod.status.phase in ("Succeeded", "Failed"):
             continue
@@ -193,55 +206,57 @@ def left(
         trial = by_uid.get(next(owners, ""))
         job = by_name.get((trial.metadata.namespace, trial.spec.job)) if trial is not None else None
         name = meta.labels.get(TRIAL_LABEL, meta.name)
-        # a pod on its way out goes whatever it costs, and so does one whose trial is gone or over
-        going = meta.deletion_timestamp is not None or trial is None or job is None or trial.status.phase in FINAL
-        cost = how = ""
-        if not going and trial is not None and job is not None:
-            how, cost = leaves_by(job, trial, meta.uid, node_carries)
-        found.append(Left(name, meta.namespace, meta.name, meta.uid, cost, how))
+        # a terminating pod needs no action, nor does a pod whose trial has ended or was deleted
+        leaving = meta.deletion_timestamp is not None or trial is None or job is None or trial.status.phase in FINAL
+        lost_work = departure = ""
+        if not leaving and trial is not None and job is not None:
+            departure, lost_work = departure_of(job, trial, meta.uid, node_migrates)
+        found.append(RemainingTrial(name, meta.namespace, meta.name, meta.uid, lost_work, departure))
     return tuple(sorted(found, key=lambda one: (one.namespace, one.trial)))
 
 
-def leaves_by(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_carries: bool) -> tuple[str, str]:
-    """In what way it leaves with what that costs, and what is lost otherwise; one of them is empty."""
-    way = trial.status.migration
-    carried = way is not None and way.pod_uid != pod_uid and way.phase in IN_PROGRESS
-    cost = cost_of(job, trial, carried=carried)
-    if not cost:
-        return "leaves: it loses no step", ""
-    if carried and can_migrate(job.spec) and node_carries:
-        return "was carried here alive: it leaves once it has printed a value here", ""
+def departure_of(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_migrates: bool) -> tuple[str, str]:
+    """Return how the trial is moved, or the work that is lost if it cannot be moved; the other is empty."""
+    migration = trial.status.migration
+    migrated = migration is not None and migration.pod_uid != pod_uid and migration.phase in IN_PROGRESS
+    lost_work = lost_work_of(job, trial, migrated=migrated)
+    if not lost_work:
+        return "continues on another node without lost work", ""
+    if migrated and can_migrate(job.spec) and node_migrates:
+        return "was migrated here live: it moves on once it has printed a value on this node", ""
     if (
-        way is not None
-        and way.pod_uid == pod_uid
-        and way.phase is MigrationPhase.FAILED
-        and way.code not in RETRIABLE_CODES
+        migration is not None
+        and migration.pod_uid == pod_uid
+        and migration.phase is MigrationPhase.FAILED
+        and migration.code not in RETRIABLE_CODES
     ):
-        return "", f"it could not be carried ({way.code}: {way.message}); {cost}"
-    if is_migratable(trial.status.phase, migratable=can_migrate(job.spec), supported=node_carries):
-        return "is carried alive (experimental): it loses no step, unless its restore fails", ""
-    return "", cost
+        return "", f"its live migration failed ({migration.code}: {migration.message}); {lost_work}"
+    if is_migratable(trial.status.phase, migratable=can_migrate(job.spec), supported=node_migrates):
+        return "is migrated live (experimental): it loses no work unless its restore fails", ""
+    return "", lost_work
 
 
-def cost_of(job: HyperParamJob, trial: HyperParamTrial, *, carried: bool = False) -> str:
-    """What the trial would lose on another node, and why; empty where it can be moved. `carried`: it came here alive,
-    and has printed no value yet."""
+def lost_work_of(job: HyperParamJob, trial: HyperParamTrial, *, migrated: bool = False) -> str:
+    """Return what the trial would lose on another node, and why; empty if it can be moved.
+
+    `migrated`: a live migration brought the trial here, and it has printed no value yet.
+    """
     status, where = trial.status, checkpoint_scope(job.spec)
-    has_save = status.checkpoint is not None
+    has_checkpoint = status.checkpoint is not None
     if job.spec.gpus.per_trial > 0 and is_relocatable(
         status.phase,
         checkpointable=can_checkpoint(job.spec),
         checkpoint_scope=where,
-        has_checkpoint=has_save,
-        migrated=carried,
+        has_checkpoint=has_checkpoint,
+        migrated=migrated,
     ):
         return ""
     if where == "node" and (status.checkpoint is not None or can_checkpoint(job.spec)):
-        return "its saves are in a folder of this node, and its next pod would wait for it to come back"
-    why = "its job does not save (suspension.methods without app-checkpoint)"
+        return "its checkpoints are in a folder of this node, and its next pod would wait for this node"
+    why = "its job writes no checkpoints (suspension.methods has no app-checkpoint)"
     if job.spec.gpus.per_trial == 0:
-        why = "it has no GPU (gpus.perTrial: 0), and Podium moves only trials that have one"
-    begin = status.checkpoint.step if status.checkpoint is not None and where == "anywhere" else 0.0
-    steps = max(0.0, (status.last_step or 0.0) - begin)
+        why = "it has no GPU (gpus.perTrial: 0), and Podium moves only trials with a GPU"
+    start = status.checkpoint.step if status.checkpoint is not None and where == "anywhere" else 0.0
+    steps = max(0.0, (status.last_step or 0.0) - start)
     lost = "1 step" if steps == 1.0 else f"{steps:g} steps"
-    return f"{why}; it would lose {lost} (it is at {status.last_step or 0.0:g}, saved at {begin:g})"
+    return f"{why}; it would lose {lost} (it is at {status.last_step or 0.0:g}, its checkpoint at {start:g})"

@@ -1,5 +1,6 @@
-"""`podium explain pod NAME`: how the extender judges each node for a pod: the terms of telemetry with their weights,
-the score, or the refusal with its code. The same pure functions over the same objects; called by `explain`.
+"""Command `podium explain pod NAME`: score or refusal of each node for a pod, as the extender computes them.
+
+It calls the extender's pure functions with the same objects and shows the terms of the score with their weights.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rich.text import Text
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_node, parse_trial
 from podium_cli.session import Session, fetch
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
@@ -46,8 +47,8 @@ PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One node: its score with the reason, or why it is refused."""
+class ScoredNode:
+    """One node with its score and reason, or with the reason for its refusal."""
 
     node: NodeView
     score: int | None
@@ -55,6 +56,7 @@ class Judged:
 
 
 async def explain_pod(session: Session, name: str, policy: PlacementPolicy, podium_namespace: str) -> RenderableType:
+    """Read the cluster and return the explanation for one pod."""
     async with session.api() as api:
         pod = parse(await fetch(api, PODS, name, session.namespace))
         scheduler = f"spec.schedulerName={pod.spec.scheduler_name}"
@@ -62,13 +64,14 @@ async def explain_pod(session: Session, name: str, policy: PlacementPolicy, podi
         pods = [placed_pod(parse(item)) for item in await _all(api, PODS, fields=scheduler)]
         trials = await _all(api, TRIALS)
         leases = await _all(api, LEASES, namespace=podium_namespace)
-        room = await _room(api, pod.spec.scheduler_name)
+        free_cpus = await _free_cpus(api, pod.spec.scheduler_name)
     now = datetime.now(UTC).timestamp()
-    views = views_of(nodes, pods, trials, leases, now, room)
-    return explanation(pod, views, policy, now, pods, cpus=room is not None)
+    views = views_of(nodes, pods, trials, leases, now, free_cpus)
+    return explanation(pod, views, policy, now, pods, cpus=free_cpus is not None)
 
 
 def parse(payload: Payload) -> Pod:
+    """Return the pod, or raise CliError with the first field that is wrong."""
     try:
         return Pod.model_validate(payload)
     except ValidationError as error:
@@ -81,15 +84,17 @@ def views_of(
     trials: Iterable[Payload],
     leases: Iterable[Payload],
     now: float,
-    room: Mapping[str, int] | None = None,
+    free_cpus: Mapping[str, int] | None = None,
 ) -> list[NodeView]:
-    """What the extender sees, as far as the caller may read it; a heartbeat has to be believed by its node's clock.
-    `room`: thousandths of a CPU that pods of other schedulers leave; None: not known.
+    """Return the nodes as the extender observes them, as far as the caller may read the objects.
+
+    `free_cpus`: thousandths of a CPU that pods of other schedulers leave free on each node; None if not known. The time
+    of a heartbeat comes from the clock of its node.
     """
-    told = [parse_trial(item) for item in trials]
+    parsed = [parse_trial(item) for item in trials]
     ranks: dict[TrialName, int] = {
         (trial.metadata.namespace, trial.metadata.name): trial.status.rank
-        for trial in told
+        for trial in parsed
         if trial.status.rank is not None
     }
     beats = {item["metadata"]["name"]: _moment((item.get("spec") or {}).get("renewTime")) for item in leases}
@@ -98,15 +103,17 @@ def views_of(
         name, known = node.metadata.name, node_report(node)
         here = [one for one in pods if one.node == name]
         beat = beats.get(LEASE_PREFIX + name)
-        left = None if room is None else room.get(name)
+        left = None if free_cpus is None else free_cpus.get(name)
         cpu_free = None if left is None else left - sum(one.need_with_cpus.cpu for one in here)
         heard = beat and min(beat, now)
         found.append(node_view(name, current_gpus(known, here, ranks), known.written_at, heard, now, cpu_free))
     return found
 
 
-def judge(question: PlacementQuery, nodes: Sequence[NodeView], policy: PlacementPolicy, now: float) -> list[Judged]:
-    """Scored among those that are not refused, as the extender is asked; best first, refused last, ties by name."""
+def evaluate(
+    question: PlacementQuery, nodes: Sequence[NodeView], policy: PlacementPolicy, now: float
+) -> list[ScoredNode]:
+    """Score the nodes that are not refused; best first, refused nodes last, ties by name."""
     refused = {node.name: refuse(question.need, node, now) for node in nodes}
     left = [node for node in nodes if refused[node.name] is None]
     scores = {score.node: score for score in score_nodes(policy, question, left, now)}
@@ -114,9 +121,9 @@ def judge(question: PlacementQuery, nodes: Sequence[NodeView], policy: Placement
     for node in nodes:
         refusal = refused[node.name]
         if refusal is not None:
-            found.append(Judged(node, None, f"{refusal.code}: {refusal.message}"))
+            found.append(ScoredNode(node, None, f"{refusal.code}: {refusal.message}"))
         else:
-            found.append(Judged(node, scores[node.name].value, scores[node.name].message))
+            found.append(ScoredNode(node, scores[node.name].value, scores[node.name].message))
     return sorted(found, key=lambda one: (one.score is None, -(one.score or 0), one.node.name))
 
 
@@ -129,8 +136,9 @@ def explanation(
     *,
     cpus: bool = False,
 ) -> RenderableType:
-    """A head of lines and a table of nodes; pure. `pods`: of the same scheduler, for what is typical; `cpus`: the
-    nodes' free CPUs are known.
+    """Return header lines and a table of nodes.
+
+    `pods` are those of the same scheduler; the typical pods come from them. `cpus`: the nodes' free CPUs are known.
     """
     meta = pod.metadata
     try:
@@ -146,41 +154,45 @@ def explanation(
     chosen = "" if suited is policy else f" ({policy.name})"
     head.append(f"policy  {suited.name}{chosen}: {suited.summary}")
     if suited.uses_cpus and not cpus:
-        head.append("CPUs    of the nodes are not known (you may not read all nodes and pods): GPUs alone count here")
+        head.append(
+            "CPUs    of the nodes are not known (no permission to read all nodes and pods): only GPUs count here"
+        )
     if pod.spec.node_name:
-        head.append(f"placed  on {pod.spec.node_name}, where it counts already: what follows is for another like it")
+        head.append(f"placed  on {pod.spec.node_name}, where it is counted: the table is for another pod like it")
     if need.gpus == 0:
-        head.append("Podium has no say: the pod asks for none of its GPUs")
+        head.append("Podium does not place this pod: it requests none of Podium's GPUs")
         return Text("\n".join(head))
-    judged = judge(question, nodes, suited, now)
-    return Group(Text("\n".join([*head, ""])), _table(need, judged, now))
+    scored = evaluate(question, nodes, suited, now)
+    return Group(Text("\n".join([*head, ""])), _table(need, scored, now))
 
 
-def _table(need: PodNeed, judged: Sequence[Judged], now: float) -> Table:
+def _table(need: PodNeed, scored: Sequence[ScoredNode], now: float) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     heads = [f"{term.name.upper()}\n{term.weight:.2f}" for term in TERMS]
-    for head in ("NODE", "SCORE\n0-10", *heads, "HEARD"):
+    for head in ("NODE", "SCORE\n0-10", *heads, "REPORTED"):
         table.add_column(head, no_wrap=True, justify="left" if head == "NODE" else "right")
     table.add_column("WHY")
-    for one in judged:
+    for one in scored:
         fresh = not one.node.stale(now, STALE_AFTER)
         values = [value for _, value in term_means(need, one.node)] if fresh else []
-        told = [f"{value:.2f}" for value in values] or [texts.NOTHING] * len(TERMS)
-        heard = one.node.reported_at
+        terms = [f"{value:.2f}" for value in values] or [formatting.NOTHING] * len(TERMS)
+        reported = one.node.reported_at
         score = Text("refused", style="red") if one.score is None else Text(str(one.score))
-        age = Text("never" if heard is None else f"{max(0.0, now - heard):.0f} s", style="" if fresh else "yellow")
-        table.add_row(Text(one.node.name), score, *(Text(value) for value in told), age, Text(one.why))
+        age = Text(
+            "never" if reported is None else f"{max(0.0, now - reported):.0f} s", style="" if fresh else "yellow"
+        )
+        table.add_row(Text(one.node.name), score, *(Text(value) for value in terms), age, Text(one.why))
     return table
 
 
-async def _room(api: Api, scheduler: str) -> Mapping[str, int] | None:
-    """Thousandths of a CPU by node that pods of other schedulers leave; None where the caller may not read them all."""
+async def _free_cpus(api: Api, scheduler: str) -> Mapping[str, int] | None:
+    """Return the free thousandths of a CPU by node; None if the caller may not read all nodes and pods."""
     try:
         left = {item["metadata"]["name"]: node_cpus_of(item).cpu async for item in _pages(api, NODES)}
         async for item in _pages(api, PODS, others_selector(scheduler)):
-            seat = cpu_request_of(item)
-            if seat.node in left:
-                left[seat.node] -= seat.cpu
+            request = cpu_request_of(item)
+            if request.node in left:
+                left[request.node] -= request.cpu
     except ApiError as error:
         if error.status != 403:
             raise
@@ -200,7 +212,7 @@ async def _pages(api: Api, resource: Resource, fields: str | None = None) -> Asy
 def _needs(need: PodNeed) -> str:
     parts = [f"{GPU_RESOURCE}: {need.gpus}"]
     if need.memory is not None:
-        parts.append(f"{texts.gibibytes(need.memory)} GiB of memory on each")
+        parts.append(f"{formatting.gibibytes(need.memory)} GiB of memory on each")
     if need.products:
         parts.append(f"one of: {', '.join(need.products)}")
     return ", ".join(parts)
@@ -213,7 +225,7 @@ def _moment(text: str | None) -> float | None:
 async def _all(
     api: Api, resource: Resource, *, namespace: str | None = None, fields: str | None = None
 ) -> Sequence[Payload]:
-    """Every object of a kind; none where the caller may not read it, which only makes the picture poorer."""
+    """Return every object of a kind; none if the caller may not read it, so the explanation lacks it."""
     try:
         items: Sequence[Payload] = (await api.list(resource, namespace, fields=fields))["items"]
     except ApiError as error:

@@ -1,6 +1,4 @@
-"""What befalls nodes, pods and agents of the simulated system: options of `podium simulate --system` and `podium plan`,
-and what they mean. Called by `simulate`, for both.
-"""
+"""Options of `podium simulate --system` and `podium plan` for faults and drains of the simulated system."""
 
 from __future__ import annotations
 
@@ -13,61 +11,70 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_simulator.system.scenario import Drain, Faults, NodeSpec
 
 OPTIONS = ("node_fails", "pod_fails", "crashes", "agent_silent", "drain")
-LATEST = 1e10  # seconds, three centuries: from 1e15 on a clock would not tell a trial's steps apart
+MAX_DRAIN_SECOND = 1e10  # seconds, three centuries: from 1e15 on a float cannot separate the steps of a trial
 _SECONDS = r"(\d+(?:\.\d*)?)"
 _DRAIN = re.compile(rf"(?P<node>.+)@{_SECONDS}(?:-{_SECONDS})?")
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    text = "mean hours between two failures of a node; its trials begin anew, or where a requeue saved (default: never)"
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for faults and drains."""
+    text = (
+        "mean hours between two failures of a node; its trials restart, or continue from a checkpoint (default: never)"
+    )
     parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
-    text = "mean hours until a pod is lost by the cluster's fault: evicted, preempted (default: never)"
+    text = "mean hours until the cluster ends a pod by an eviction or preemption (default: never)"
     parser.add_argument("--pod-fails", type=float, metavar="HOURS", help=text)
-    text = "mean hours until a trial's process ends in an error of its own, which its retries count (default: never)"
+    text = "mean hours until a trial's process fails, which counts against its retries (default: never)"
     parser.add_argument("--crashes", type=float, metavar="HOURS", help=text)
-    text = f"mean hours until a node's agent falls silent, for {Faults().silent / 60.0:g} minutes in the mean: what"
-    text += " works works on, nobody is let in or suspended (default: never)"
+    text = (
+        f"mean hours until a node's agent is unresponsive, for {Faults().silent / 60.0:g} minutes on average: running"
+    )
+    text += " trials continue, none is admitted or suspended (default: never)"
     parser.add_argument("--agent-silent", type=float, metavar="HOURS", help=text)
-    text = "a node (node-0, node-1, ...) takes no trials from this second on, or between two, as podium drain has it:"
-    text += " node-1@600, node-1@600-1800; also several (default: none)"
+    text = "drain a node (node-0, node-1, ...) from this second on, or between two seconds, as podium drain does:"
+    text += " node-1@600, node-1@600-1800; can be repeated (default: none)"
     parser.add_argument("--drain", action="append", metavar="NODE@SECONDS[-SECONDS]", help=text)
 
 
 def faults(arguments: argparse.Namespace) -> Faults:
+    """Return the rates of faults that the options give."""
     node, pod, crash, silence = (_mean(arguments, name) for name in OPTIONS[:4])
     return Faults(node=node, pod=pod, crash=crash, silence=silence)
 
 
 def drains(arguments: argparse.Namespace, nodes: Sequence[NodeSpec]) -> tuple[Drain, ...]:
+    """Return the drains that the options give; raise CliError for an unknown node or a wrong time."""
     return tuple(_drain(text, [node.name for node in nodes]) for text in arguments.drain or ())
 
 
 def _drain(text: str, nodes: Sequence[str]) -> Drain:
     found = _DRAIN.fullmatch(text)
     if found is None:
-        told = f"--drain: {text!r} is not NODE@SECONDS or NODE@SECONDS-SECONDS; give such as {nodes[-1]}@600-1800"
-        raise CliError(Exit.USAGE, "InvalidDrain", told)
+        message = f"--drain: must be NODE@SECONDS or NODE@SECONDS-SECONDS (got {text!r}); example: {nodes[-1]}@600-1800"
+        raise CliError(Exit.USAGE, "InvalidDrain", message)
     node, at, until = found[1], float(found[2]), math.inf if found[3] is None else float(found[3])
     if node not in nodes:
         names = nodes[0] if len(nodes) == 1 else f"{nodes[0]} to {nodes[-1]}"
-        told = f"--drain: {node} is none of the nodes, which are {names} (--nodes); name one of these"
-        raise CliError(Exit.USAGE, "UnknownNode", told)
+        message = f"--drain: node {node} does not exist; the nodes are {names} (--nodes)"
+        raise CliError(Exit.USAGE, "UnknownNode", message)
     if until <= at:
-        told = f"--drain: {text} ends before it begins; give a later second after the dash, or leave it out: for good"
-        raise CliError(Exit.USAGE, "InvalidTime", told)
+        message = (
+            f"--drain: {text} ends before it starts; give a later second after the dash, or omit it to drain to the end"
+        )
+        raise CliError(Exit.USAGE, "InvalidTime", message)
     last = at if math.isinf(until) and found[3] is None else until
-    if last > LATEST:
-        told = f"--drain: {text[:60]}: second {last:g} is centuries away; give {LATEST:.0f} at most"
-        raise CliError(Exit.USAGE, "InvalidTime", f"{told}, or leave the second after the dash out: for good")
+    if last > MAX_DRAIN_SECOND:
+        message = f"--drain: {text[:60]}: second {last:g} is too large; give {MAX_DRAIN_SECOND:.0f} at most"
+        raise CliError(Exit.USAGE, "InvalidTime", f"{message}, or omit the second after the dash to drain to the end")
     return Drain(node, at, until)
 
 
 def _mean(arguments: argparse.Namespace, name: str) -> float:
-    """Seconds between two accidents of a kind; infinity: never."""
+    """Return the mean seconds between two faults of a kind; infinity if there are none."""
     hours: float | None = getattr(arguments, name)
     if hours is None:
         return math.inf
     if not hours > 0.0:
         option = "--" + name.replace("_", "-")
-        raise CliError(Exit.USAGE, "InvalidTime", f"{option}: {hours:g} hours is no time; give more than 0")
+        raise CliError(Exit.USAGE, "InvalidTime", f"{option}: must be greater than 0 hours (got {hours:g})")
     return 3600.0 * hours

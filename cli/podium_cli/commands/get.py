@@ -1,4 +1,4 @@
-"""`podium get trials JOB` and `podium get gpus`: plain tables for pipes and people."""
+"""Commands `podium get trials JOB` and `podium get gpus`: plain tables for terminals and pipes."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ from datetime import UTC, datetime
 from rich.table import Table
 from rich.text import Text
 
-from podium_cli.command_table import SAYS
+from podium_cli.command_table import SUMMARIES
 from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_picture import JobPicture
+from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import parse_node
 from podium_cli.output import show
-from podium_cli.session import Session, carry_out
-from podium_cli.views import additional_metrics as observed
-from podium_cli.views import formatting as texts
+from podium_cli.session import Session, run_with_cluster
+from podium_cli.views import additional_metrics, formatting
 from podium_cli.views.watch import HEALTH_STYLE, utilization, why
 from podium_cluster.resources import GPUNODES
 from podium_core.schema.trial import HyperParamTrial
 
-Order = Callable[[JobPicture], tuple[HyperParamTrial, ...]]
+Order = Callable[[JobSnapshot], tuple[HyperParamTrial, ...]]
 ORDERS: dict[str, Order] = {
-    "rank": lambda picture: picture.by_rank,
-    "value": lambda picture: picture.by_value,
-    "predicted": lambda picture: _descending(picture, lambda trial: _predicted(picture, trial)),
-    "number": lambda picture: picture.trials,
-    "steps": lambda picture: _descending(picture, lambda trial: trial.status.last_step),
-    "gpu-seconds": lambda picture: _descending(picture, lambda trial: trial.status.gpu_seconds),
-    "suspensions": lambda picture: _descending(picture, lambda trial: trial.status.suspensions.count),
+    "rank": lambda snapshot: snapshot.by_rank,
+    "value": lambda snapshot: snapshot.by_value,
+    "predicted": lambda snapshot: _descending(snapshot, lambda trial: _predicted(snapshot, trial)),
+    "number": lambda snapshot: snapshot.trials,
+    "steps": lambda snapshot: _descending(snapshot, lambda trial: trial.status.last_step),
+    "gpu-seconds": lambda snapshot: _descending(snapshot, lambda trial: trial.status.gpu_seconds),
+    "suspensions": lambda snapshot: _descending(snapshot, lambda trial: trial.status.suspensions.count),
 }
 
 
 def add(commands: Commands) -> None:
+    """Add the command to the command line."""
     parser = command(
         commands,
         "get",
         _run,
-        says=SAYS["get"],
+        summary=SUMMARIES["get"],
         examples="""
             podium get trials digits
             podium get trials digits --sort-by value | head
             podium get gpus
         """,
     )
-    parser.add_argument("what", choices=("trials", "gpus"), help="of a job, or of all nodes that have an agent")
+    parser.add_argument(
+        "what", choices=("trials", "gpus"), help="the trials of a job, or the GPUs of all nodes with an agent"
+    )
     parser.add_argument("job", nargs="?", help="name of the HyperParamJob (trials)")
     text = f"order of the trials: {', '.join(ORDERS)} (default: rank)"
     parser.add_argument("--sort-by", choices=tuple(ORDERS), default="rank", metavar="ORDER", help=text)
@@ -54,39 +56,39 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Exit:
     if arguments.what == "gpus":
-        return carry_out(_gpus(Session.of(arguments)))
+        return run_with_cluster(_gpus(Session.of(arguments)))
     if not arguments.job:
         raise CliError(Exit.USAGE, "JobNameRequired", "podium get trials JOB: name the job")
-    return carry_out(_trials(Session.of(arguments), arguments.job, arguments.sort_by))
+    return run_with_cluster(_trials(Session.of(arguments), arguments.job, arguments.sort_by))
 
 
 async def _trials(session: Session, job: str, sort_by: str) -> Exit:
     async with session.api() as api:
-        picture = await session.picture(api, job)
-    show(trials_table(picture, sort_by))
+        snapshot = await session.snapshot(api, job)
+    show(trials_table(snapshot, sort_by))
     return Exit.OK
 
 
-def trials_table(picture: JobPicture, sort_by: str) -> Table:
-    """One row a trial; a column for each additional metric of the job, with the value that was printed last."""
-    further = observed.names(picture.job)
-    heads = ["TRIAL", "PHASE", "GPU", "RANK", "STEP", "VALUE", "BEST", "PREDICTED", "GPU-S", "SUSP"]
-    table = _plain(*heads, *map(texts.clean, further), "PARAMETERS", "WHY")
-    for trial in ORDERS[sort_by](picture):
+def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
+    """Return a row for each trial, with a column for the latest value of each additional metric."""
+    metrics = additional_metrics.names(snapshot.job)
+    heads = ["TRIAL", "PHASE", "GPU", "RANK", "STEP", "VALUE", "BEST", "PREDICTED", "GPU-S", "SUSPENSIONS"]
+    table = _plain(*heads, *map(formatting.clean, metrics), "PARAMETERS", "WHY")
+    for trial in ORDERS[sort_by](snapshot):
         status = trial.status
         table.add_row(
             Text(trial.metadata.name),
             Text(status.phase.value),
-            Text(",".join(picture.gpu_name(uuid) for uuid in status.gpus) or texts.NOTHING),
-            Text(texts.NOTHING if status.rank is None else str(status.rank)),
-            Text(texts.step(status.last_step)),
-            Text(texts.number(status.last_value)),
-            Text(texts.number(status.best.value if status.best else None)),
-            Text(texts.number(status.predicted.value if status.predicted else None)),
+            Text(",".join(snapshot.gpu_name(uuid) for uuid in status.gpus) or formatting.NOTHING),
+            Text(formatting.NOTHING if status.rank is None else str(status.rank)),
+            Text(formatting.step(status.last_step)),
+            Text(formatting.number(status.last_value)),
+            Text(formatting.number(status.best.value if status.best else None)),
+            Text(formatting.number(status.predicted.value if status.predicted else None)),
             Text(f"{status.gpu_seconds:.1f}"),
             Text(str(status.suspensions.count)),
-            *(Text(observed.latest(trial, metric)) for metric in further),
-            Text(texts.parameters(trial.spec.parameters)),
+            *(Text(additional_metrics.latest(trial, metric)) for metric in metrics),
+            Text(formatting.parameters(trial.spec.parameters)),
             Text(why(trial)),
         )
     return table
@@ -102,12 +104,12 @@ async def _gpus(session: Session) -> Exit:
             holder = gpu.holder
             table.add_row(
                 Text(f"{node.metadata.name}/{gpu.index}"),
-                Text(texts.clean(gpu.product) or texts.NOTHING),
+                Text(formatting.clean(gpu.product) or formatting.NOTHING),
                 Text(gpu.health, style=HEALTH_STYLE.get(gpu.health, "yellow")),
-                Text(f"{holder.namespace}/{holder.trial}" if holder else texts.NOTHING),
-                Text(texts.since(holder.since, now) if holder else texts.NOTHING),
+                Text(f"{holder.namespace}/{holder.trial}" if holder else formatting.NOTHING),
+                Text(formatting.since(holder.since, now) if holder else formatting.NOTHING),
                 utilization(gpu.sm_utilization),
-                Text(f"{texts.gibibytes(gpu.memory_used)}/{texts.gibibytes(gpu.memory_total)}"),
+                Text(f"{formatting.gibibytes(gpu.memory_used)}/{formatting.gibibytes(gpu.memory_total)}"),
                 Text(str(gpu.slots)),
                 Text(str(len(gpu.trials))),
                 Text(gpu.uuid),
@@ -123,19 +125,21 @@ def _plain(*heads: str) -> Table:
     return table
 
 
-def _predicted(picture: JobPicture, trial: HyperParamTrial) -> float | None:
-    """Larger is better, whichever way the objective goes."""
+def _predicted(snapshot: JobSnapshot, trial: HyperParamTrial) -> float | None:
+    """Return the predicted value with the sign for which larger is better."""
     predicted = trial.status.predicted
     if predicted is None:
         return None
-    return predicted.value if picture.maximize else -predicted.value
+    return predicted.value if snapshot.maximize else -predicted.value
 
 
-def _descending(picture: JobPicture, figure: Callable[[HyperParamTrial], float | None]) -> tuple[HyperParamTrial, ...]:
-    """Largest first, unknown last, ties by number."""
+def _descending(
+    snapshot: JobSnapshot, figure: Callable[[HyperParamTrial], float | None]
+) -> tuple[HyperParamTrial, ...]:
+    """Return the trials by a figure: the largest first, unknown last, ties by number."""
 
     def key(trial: HyperParamTrial) -> tuple[float, int]:
         known = figure(trial)
         return (float("inf") if known is None else -known, trial.spec.number)
 
-    return tuple(sorted(picture.trials, key=key))
+    return tuple(sorted(snapshot.trials, key=key))

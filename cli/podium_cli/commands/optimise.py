@@ -1,4 +1,4 @@
-"""`podium optimise`: the optimisers at work on a file, without a cluster. `makespan`: tasks onto CPUs and GPUs.
+"""Command `podium optimise`: schedule the tasks of a file onto CPUs and GPUs. Needs no cluster.
 
 The optimisers (extra `optimisers`) are imported when the command runs, so the CLI starts without them.
 """
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from podium_cli.command_table import SAYS
+from podium_cli.command_table import SUMMARIES
 from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show, write
@@ -23,11 +23,12 @@ ALL = "all"
 
 
 def add(commands: Commands) -> None:
+    """Add the command to the command line."""
     parser = command(
         commands,
         "optimise",
-        _methods,  # never called: a problem is required, and has a function of its own
-        says=SAYS["optimise"],
+        _methods,  # never called: a problem is required, and each has its own function
+        summary=SUMMARIES["optimise"],
         examples="""
             podium optimise makespan tasks.csv --cpus 64 --gpus 8
             podium optimise makespan tasks.csv --cpus 64 --gpus 8 --method heft -o json
@@ -42,7 +43,7 @@ def add(commands: Commands) -> None:
         problems,
         "makespan",
         _makespan,
-        says="the earliest end of all tasks, with a certified distance from the optimum",
+        summary="find a short schedule of all tasks, with a certified distance from the optimum",
         examples="podium optimise makespan tasks.csv --cpus 64 --gpus 8 -o gantt.html",
         cluster=False,
     )
@@ -50,7 +51,7 @@ def add(commands: Commands) -> None:
         "tasks",
         type=Path,
         metavar="FILE",
-        help="CSV with the columns name, cpu, gpu: seconds, empty if it cannot run there",
+        help="CSV with the columns name, cpu and gpu: seconds there, empty if the task cannot run there",
     )
     makespan.add_argument("--cpus", type=int, required=True, metavar="N", help="CPUs")
     makespan.add_argument("--gpus", type=int, required=True, metavar="N", help="GPUs")
@@ -60,7 +61,7 @@ def add(commands: Commands) -> None:
         metavar="NAME",
         help="see `podium optimise methods`; all: compare them (default: dual)",
     )
-    makespan.add_argument("--seed", type=int, default=0, metavar="N", help="of the methods that draw lots (default: 0)")
+    makespan.add_argument("--seed", type=int, default=0, metavar="N", help="seed of randomised methods (default: 0)")
     makespan.add_argument(
         "-o", "--output", default="table", metavar="table|json|FILE.html", help="what to write (default: table)"
     )
@@ -68,7 +69,7 @@ def add(commands: Commands) -> None:
         problems,
         "methods",
         _methods,
-        says="list the methods of `makespan` and what they promise",
+        summary="list the methods of `makespan` with their guarantees",
         examples="podium optimise methods",
         cluster=False,
     )
@@ -83,13 +84,13 @@ def _methods(_: argparse.Namespace) -> Exit:
 def _makespan(arguments: argparse.Namespace) -> Exit:
     output: str = arguments.output
     if output not in ("table", "json") and not output.endswith(".html"):
-        message = f"--output: {output} is none of table, json, FILE.html; give one of them"
+        message = f"--output: must be table, json or FILE.html (got {output})"
         raise CliError(Exit.USAGE, "InvalidOutput", message)
     if arguments.method == ALL and output.endswith(".html"):
-        message = "--output: a page shows one schedule; name one --method, or take table or json"
+        message = "--output: a page shows one schedule; name one --method, or choose table or json"
         raise CliError(Exit.USAGE, "InvalidOutput", message)
     if arguments.seed < 0:
-        raise CliError(Exit.USAGE, "InvalidSeed", f"--seed: {arguments.seed} is no seed; give 0 or more")
+        raise CliError(Exit.USAGE, "InvalidSeed", f"--seed: must be at least 0 (got {arguments.seed})")
     registry = _registry()
     from podium_optimisers.makespan import tasks_csv
     from podium_optimisers.makespan.instance import MakespanError
@@ -99,9 +100,9 @@ def _makespan(arguments: argparse.Namespace) -> Exit:
         instance = tasks_csv.read_tasks(_text(arguments.tasks), arguments.cpus, arguments.gpus)
         found = []
         for name in names:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             schedule = registry.solve(name, instance, arguments.seed)
-            found.append(dataclasses.replace(schedule, seconds=time.perf_counter() - begun))
+            found.append(dataclasses.replace(schedule, seconds=time.perf_counter() - start))
     except MakespanError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if output == "json":

@@ -1,4 +1,4 @@
-"""`podium plan JOB.yaml`: a forecast before anything runs. Needs no cluster."""
+"""Command `podium plan JOB.yaml`: forecast a job before anything runs. Needs no cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from podium_cli.command_table import SAYS
+from podium_cli.command_table import SUMMARIES
 from podium_cli.commands import simulate
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.validate import problems
@@ -21,35 +21,40 @@ from podium_core.planning.job_view import job_view
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.search_space import grid_points
-from podium_simulator.system import switch_times as methods
+from podium_simulator.system import switch_times
 from podium_simulator.system.forecast import forecast
 from podium_simulator.system.scenario import Method, SimulationError
 from podium_simulator.system.switch_times import KEEPS_MEMORY
 
-DAY = 86_400.0  # a longer step would be simulated for hours
+DAY = 86_400.0  # the simulation of a longer step would take hours
 
 
 def add(commands: Commands) -> None:
+    """Add the command to the command line."""
     parser = command(
         commands,
         "plan",
         _run,
-        says=SAYS["plan"],
+        summary=SUMMARIES["plan"],
         examples="""
             podium plan examples/digits/job.yaml --gpus 2 --step-seconds 0.75
             podium plan job.yaml last-search.jsonl --gpus 8 --nodes 2
             podium plan job.yaml last-search.jsonl --gpus 8 --nodes 2 --drain node-1@3600
             podium plan job.yaml last-search.jsonl -o json
         """,
+        about="""
+            The job runs in the simulated system on recorded learning curves, several times and also under fifo. The
+            table shows the median and the range of the results. Its last lines list the assumptions.
+        """,
         cluster=False,
     )
-    parser.add_argument("job", type=Path, metavar="JOB.yaml", help="one HyperParamJob")
-    simulate.curves(parser, goal="that of the job")
-    text = "of one step of this job: the curves are stretched to its maxSteps (default: as recorded)"
+    parser.add_argument("job", type=Path, metavar="JOB.yaml", help="file with one HyperParamJob")
+    simulate.add_curve_options(parser, goal="that of the job")
+    text = "seconds of one step of this job; the curves are stretched to its maxSteps (default: as recorded)"
     parser.add_argument("--step-seconds", type=float, metavar="SECONDS", help=text)
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="searches to simulate (default: 5)")
-    simulate.machine(parser, switch=0.2)
-    simulate.place(parser)
+    simulate.add_machine_options(parser, switch=0.2)
+    simulate.add_system_options(parser)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
 
 
@@ -59,10 +64,10 @@ def _run(arguments: argparse.Namespace) -> Exit:
     where = simulate.place_of(arguments, _method(job, view, arguments))
     found = simulate.recordings(arguments, view.maximize)
     if len(found) != 1:
-        text = f"{len(found)} recordings are named; a forecast is made from one, name one file"
+        text = f"a forecast needs one recording (got {len(found)}); name one file"
         raise CliError(Exit.USAGE, "TooManyCurves", text)
     if arguments.step_seconds is not None and not 0.0 < arguments.step_seconds <= DAY:
-        text = f"--step-seconds: {arguments.step_seconds:g} is no time of a step; give more than 0, {DAY:g} at most"
+        text = f"--step-seconds: must be greater than 0 and at most {DAY:g} (got {arguments.step_seconds:g})"
         raise CliError(Exit.USAGE, "InvalidTime", text)
     try:
         made = forecast(view, found[0], where, arguments.seeds, arguments.step_seconds)
@@ -91,7 +96,7 @@ def _job(path: Path) -> HyperParamJob:
 
 
 def _in_place(job: HyperParamJob) -> str | None:
-    """The first that the job names of what keeps a trial where it is."""
+    """Return the job's first suspension method that keeps a trial on its node, or None."""
     return next((name for name in job.spec.suspension.methods if name in KEEPS_MEMORY), None)
 
 
@@ -99,26 +104,26 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
     memory = None if view.memory is None else view.memory * view.gpus_per_trial
     name = _in_place(job) or (APP_CHECKPOINT if view.checkpointable else "freeze")
     simulate.check_resume(name, arguments.resume)
-    if methods.is_undetermined(name, memory, arguments.suspend, arguments.resume):
-        text = f"{arguments.job}: spec.gpus.memory is not set, and what a switch by {name} takes goes by it; set it"
+    if switch_times.is_undetermined(name, memory, arguments.suspend, arguments.resume):
+        text = f"{arguments.job}: spec.gpus.memory is not set, on which the duration of a {name} switch depends; set it"
         raise CliError(Exit.USAGE, "GPUMemoryRequired", f"{text}, or give both of --suspend and --resume")
     if arguments.gpu_memory is not None and memory is None:
-        text = f"--gpu-memory: {arguments.gpu_memory} of a GPU is without effect where no trial says what it uses"
+        text = f"--gpu-memory: {arguments.gpu_memory} has no effect, because the job declares no GPU memory"
         raise CliError(
-            Exit.USAGE, "MemoryWithoutEffect", f"{text}; set spec.gpus.memory in {arguments.job}, or leave it out"
+            Exit.USAGE, "MemoryWithoutEffect", f"{text}; set spec.gpus.memory in {arguments.job}, or omit it"
         )
-    found = methods.switch_method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
-    # one that is frozen has its memory on the GPU, so that its agent refuses to carry it
-    return methods.with_migration(found, memory or 0) if view.migratable and not found.keeps_memory else found
+    found = switch_times.switch_method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
+    # a frozen trial keeps its memory on the GPU, so agents refuse its live migration
+    return switch_times.with_migration(found, memory or 0) if view.migratable and not found.keeps_memory else found
 
 
 def _view(job: HyperParamJob, path: Path) -> JobView:
-    """As the operator will see the job when it is accepted, with times counted from now."""
+    """Return the job as the operator sees it once it is accepted, with times relative to now."""
     points = grid_points(job.spec) if job.spec.search.algorithm == "grid" else None
     view = job_view(job, points=points, accepted=True, finished=False, suspendable=_in_place(job) is not None)
     deadline = None if view.deadline is None else view.deadline - time.time()
     if deadline is not None and deadline <= 0.0:
         text = f"{path}: spec.budget.deadline: {datetime.fromtimestamp(view.deadline or 0.0, UTC):%Y-%m-%d %H:%M} UTC"
-        text += " is past, and the job would end at once; give a later one, or leave it out"
+        text += " has passed, so the job would end at once; set a later one, or omit it"
         raise CliError(Exit.FAILED, "DeadlineInPast", text)
     return replace(view, uid=f"forecast-{view.key.name}", created=0.0, suspended=False, deadline=deadline)

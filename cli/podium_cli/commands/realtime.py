@@ -1,6 +1,6 @@
-"""`podium realtime simulate|admit|run`: the SGPRS room from the command line. No cluster.
+"""Commands `podium realtime simulate`, `admit` and `run`: periodic inference on GPU partitions. Needs no cluster.
 
-The room is imported when a command runs, so `podium` starts without the extra `[realtime]`.
+The package is imported when a command runs, so `podium` starts without the extra `[realtime]`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from podium_cli.command_table import SAYS
+from podium_cli.command_table import SUMMARIES
 from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
 from podium_core.schema.manifests import ManifestError, read_manifests
 
 POLICIES = ("launch-ahead", "sgprs", "single", "naive", "naive-single")
-PICTURES = (".png", ".svg", ".pdf")
+FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def add(commands: Commands) -> None:
+    """Add the command to the command line."""
     parser = command(
         commands,
         "realtime",
         _help,
-        says=SAYS["realtime"],
+        summary=SUMMARIES["realtime"],
         examples="""
             podium realtime simulate --contexts 3 --oversubscription 1.5
             podium realtime simulate --plot sgprs.png
@@ -39,25 +40,27 @@ def add(commands: Commands) -> None:
         inner,
         "simulate",
         _simulate,
-        says="the SGPRS paper's figures on the simulated GPU",
+        summary="compute the figures of the SGPRS paper on the simulated GPU",
         examples="podium realtime simulate --contexts 3 --oversubscription 1.5,2 --tasks 24",
         cluster=False,
     )
     text = "partitions of the GPU (default: 2,3)"
     simulate.add_argument("--contexts", type=_numbers(int), default=(2, 3), metavar="N,N", help=text)
-    text = "what the partitions have together, in GPUs (default: 1,1.5,2)"
+    text = "sum of the partitions, in GPUs (default: 1,1.5,2)"
     simulate.add_argument("--oversubscription", type=_numbers(float), default=(1.0, 1.5, 2.0), metavar="X,X", help=text)
-    text = "tasks at once (default: 20-30)"
+    text = "number of concurrent tasks (default: 20-30)"
     simulate.add_argument("--tasks", type=_span, default=tuple(range(20, 31)), metavar="A-B", help=text)
-    text = "of virtual time for each point (default: 3)"
+    text = "virtual time of each point (default: 3)"
     simulate.add_argument("--seconds", type=float, default=3.0, metavar="SECONDS", help=text)
-    simulate.add_argument("--seed", type=int, default=0, metavar="N", help="of the tasks' first releases (default: 0)")
-    simulate.add_argument("--plot", type=Path, metavar="FILE", help="also draw them (PNG, SVG or PDF)")
+    simulate.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the tasks' first releases (default: 0)"
+    )
+    simulate.add_argument("--plot", type=Path, metavar="FILE", help="also draw the figures (PNG, SVG or PDF)")
     admit = command(
         inner,
         "admit",
         _admit,
-        says="would these tasks keep their deadlines together?",
+        summary="check whether tasks keep their deadlines together",
         examples="podium realtime admit cameras.yaml",
         cluster=False,
     )
@@ -66,16 +69,18 @@ def add(commands: Commands) -> None:
         inner,
         "run",
         _run,
-        says="run real networks on this machine's partitions for some seconds",
+        summary="run real networks on partitions of this machine for some seconds",
         examples="podium realtime run --tasks 6 --fps 20 --policy launch-ahead",
         cluster=False,
     )
-    run.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help="what they run on (default: cpu)")
-    text = f"who goes first: {', '.join(POLICIES)} (default: launch-ahead)"
+    run.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help="processor (default: cpu)")
+    text = f"scheduling policy: {', '.join(POLICIES)} (default: launch-ahead)"
     run.add_argument("--policy", choices=POLICIES, default="launch-ahead", metavar="NAME", help=text)
-    run.add_argument("--tasks", type=int, default=4, metavar="N", help="networks at once (default: 4)")
-    run.add_argument("--fps", type=float, default=10.0, metavar="X", help="frames a second of each task (default: 10)")
-    run.add_argument("--seconds", type=float, default=5.0, metavar="SECONDS", help="how long (default: 5)")
+    run.add_argument("--tasks", type=int, default=4, metavar="N", help="concurrent networks (default: 4)")
+    run.add_argument(
+        "--fps", type=float, default=10.0, metavar="X", help="frames per second of each task (default: 10)"
+    )
+    run.add_argument("--seconds", type=float, default=5.0, metavar="SECONDS", help="duration of the run (default: 5)")
 
 
 def _help(arguments: argparse.Namespace) -> Exit:
@@ -84,18 +89,18 @@ def _help(arguments: argparse.Namespace) -> Exit:
 
 
 def _simulate(arguments: argparse.Namespace) -> Exit:
-    room = _room()
-    if arguments.plot and arguments.plot.suffix not in PICTURES:
-        told = f"--plot: {arguments.plot} does not end with {', '.join(PICTURES)}; name a file that does"
-        raise CliError(Exit.FAILED, "InvalidValue", told)
+    realtime = _realtime_commands()
+    if arguments.plot and arguments.plot.suffix not in FIGURE_SUFFIXES:
+        message = f"--plot: {arguments.plot} does not end with {', '.join(FIGURE_SUFFIXES)}; name a file that does"
+        raise CliError(Exit.FAILED, "InvalidValue", message)
     try:
-        found = room.simulate(
+        found = realtime.simulate(
             arguments.contexts, arguments.oversubscription, arguments.tasks, arguments.seconds, arguments.seed, print
         )
         if arguments.plot:
-            room.plot(found, arguments.plot)
+            realtime.plot(found, arguments.plot)
             print(f"drawn: {arguments.plot}")
-    except room.RealtimeError as error:
+    except realtime.RealtimeError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     except OSError as error:
         raise CliError(Exit.FAILED, "PlotNotWritten", f"{arguments.plot}: {error.strerror}") from error
@@ -103,7 +108,7 @@ def _simulate(arguments: argparse.Namespace) -> Exit:
 
 
 def _admit(arguments: argparse.Namespace) -> Exit:
-    room = _room()
+    realtime = _realtime_commands()
     try:
         manifests = read_manifests([arguments.file])
     except OSError as error:
@@ -111,12 +116,16 @@ def _admit(arguments: argparse.Namespace) -> Exit:
     except ManifestError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if not manifests:
-        raise CliError(Exit.FAILED, "NothingToAdmit", f"{arguments.file} holds no PeriodicTaskSet")
+        raise CliError(
+            Exit.FAILED,
+            "NothingToAdmit",
+            f"{arguments.file} contains no PeriodicTaskSet; it starts with kind: PeriodicTaskSet",
+        )
     refused = 0
     for manifest in manifests:
         try:
-            answers = room.admit(manifest)
-        except room.RealtimeError as error:
+            answers = realtime.admit(manifest)
+        except realtime.RealtimeError as error:
             raise CliError(Exit.FAILED, error.code, str(error)) from error
         for accepted, line in answers:
             print(line)
@@ -125,21 +134,21 @@ def _admit(arguments: argparse.Namespace) -> Exit:
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    room = _room()
+    realtime = _realtime_commands()
     try:
-        lines = room.run(arguments.backend, arguments.policy, arguments.tasks, arguments.fps, arguments.seconds)
-    except room.RealtimeError as error:
+        lines = realtime.run(arguments.backend, arguments.policy, arguments.tasks, arguments.fps, arguments.seconds)
+    except realtime.RealtimeError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     print("\n".join(lines))
     return Exit.OK
 
 
-def _room() -> ModuleType:
+def _realtime_commands() -> ModuleType:
     try:
         from podium_realtime import commands
     except ImportError as error:
-        told = f"this needs the extra: pip install 'kube-podium[realtime]' ({error})"
-        raise CliError(Exit.USAGE, "ExtraMissing", told) from error
+        message = f"podium realtime needs an extra: pip install 'kube-podium[realtime]' ({error})"
+        raise CliError(Exit.USAGE, "ExtraMissing", message) from error
     return commands
 
 

@@ -1,6 +1,6 @@
-"""`podium thaw`: let everything on a node go on, and suspend nothing there until it is undone. Also the chart's hook.
+"""Command `podium thaw`: resume everything on a node and suspend nothing there. Also the chart's uninstall hook.
 
-It writes one field, GPUNode.spec.released, under a field manager of its own; the node's agent does the thawing.
+It writes one field, GPUNode.spec.released, under a field manager of its own; the node's agent resumes the trials.
 """
 
 from __future__ import annotations
@@ -9,42 +9,47 @@ import argparse
 import asyncio
 import time
 
-from podium_cli.command_table import SAYS
+from podium_cli.command_table import SUMMARIES
 from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_node
-from podium_cli.session import MANAGER, Session, carry_out, kind_missing
+from podium_cli.session import MANAGER, Session, kind_missing, run_with_cluster
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES
 from podium_core.schema.gpunode import GPUNode, TrialState
 
-LOOK_SECONDS = 0.5
-FROZEN = frozenset({TrialState.SUSPENDED, TrialState.SUSPENDING})
+POLL_SECONDS = 0.5
+SUSPENDED_STATES = frozenset({TrialState.SUSPENDED, TrialState.SUSPENDING})
 
 
 def add(commands: Commands) -> None:
+    """Add the command to the command line."""
     parser = command(
         commands,
         "thaw",
         _run,
-        says=SAYS["thaw"],
+        summary=SUMMARIES["thaw"],
         examples="""
             podium thaw node-a
             podium thaw --all --wait 120
             podium thaw --all --undo
+        """,
+        about="""
+            While a node is thawed, its trials run at the same time. The command waits until its agent reports that
+            nothing is suspended there.
         """,
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("node", nargs="?", help="name of the node")
     which.add_argument("--all", action="store_true", dest="everywhere", help="every node that has a GPUNode")
     parser.add_argument(
-        "--wait", type=seconds, default=60.0, metavar="SECONDS", help="how long to wait (default 60; 0: not)"
+        "--wait", type=seconds, default=60.0, metavar="SECONDS", help="how long to wait (default: 60; 0: do not wait)"
     )
-    parser.add_argument("--undo", action="store_true", help="let Podium suspend again")
+    parser.add_argument("--undo", action="store_true", help="allow Podium to suspend trials there again")
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    return carry_out(_thaw(Session.of(arguments), arguments.node, arguments.wait, undo=arguments.undo))
+    return run_with_cluster(_thaw(Session.of(arguments), arguments.node, arguments.wait, undo=arguments.undo))
 
 
 async def _thaw(session: Session, node: str | None, wait: float, *, undo: bool) -> Exit:
@@ -53,11 +58,11 @@ async def _thaw(session: Session, node: str | None, wait: float, *, undo: bool) 
         if not names:
             return Exit.OK
         for name in names:
-            # existing objects only: server-side apply would create a GPUNode that no agent looks after
+            # existing objects only: server-side apply would create a GPUNode without an agent
             manifest = {"metadata": {"name": name}, "spec": {"released": not undo}}
             await api.apply(GPUNODES, manifest, manager=MANAGER)
             print(
-                f"{name}: {'Podium may suspend again' if undo else 'released: nothing more is suspended here'}",
+                f"{name}: {'Podium may suspend trials again' if undo else 'thawed: Podium suspends nothing here'}",
                 flush=True,
             )
         if undo or wait <= 0:
@@ -66,28 +71,28 @@ async def _thaw(session: Session, node: str | None, wait: float, *, undo: bool) 
 
 
 async def _names(api: Api, node: str | None) -> list[str]:
-    """The nodes meant. A cluster without Podium has nothing frozen by Podium: that is no failure for a hook."""
+    """Return the names of the nodes; none in a cluster without Podium, which is a success for a hook."""
     try:
-        there = [parse_node(item).metadata.name for item in (await api.list(GPUNODES))["items"]]
+        names = [parse_node(item).metadata.name for item in (await api.list(GPUNODES))["items"]]
     except ApiError as error:
         if not kind_missing(error):
             raise
-        print("this cluster knows no GPUNode: Podium is not installed, and nothing is suspended by it")
+        print("this cluster has no GPUNode kind: Podium is not installed, so nothing is suspended")
         return []
     if node is None:
-        if not there:
-            print("there is no GPUNode: nothing is suspended by Podium")
-        return sorted(there)
-    if node not in there:
-        known = ", ".join(sorted(there)) or "none"
-        raise CliError(Exit.NOT_FOUND, "GPUNodeNotFound", f"there is no GPUNode {node}; there: {known}")
+        if not names:
+            print("there is no GPUNode, so nothing is suspended")
+        return sorted(names)
+    if node not in names:
+        known = ", ".join(sorted(names)) or "none"
+        raise CliError(Exit.NOT_FOUND, "GPUNodeNotFound", f"GPUNode {node} does not exist; the GPUNodes are: {known}")
     return [node]
 
 
 async def _until_thawed(api: Api, names: frozenset[str], wait: float) -> Exit:
     deadline = time.monotonic() + wait
     while True:
-        # every look may fail once the API server is busy with an uninstall: only the last word counts
+        # a request may fail while the API server handles an uninstall: only the last error counts
         try:
             nodes = [parse_node(item) for item in (await api.list(GPUNODES))["items"]]
         except ApiError as error:
@@ -96,26 +101,26 @@ async def _until_thawed(api: Api, names: frozenset[str], wait: float) -> Exit:
             if time.monotonic() > deadline:
                 raise
         else:
-            left = frozen([node for node in nodes if node.metadata.name in names])
+            left = suspended_trials([node for node in nodes if node.metadata.name in names])
             if not left:
                 print("nothing is suspended")
                 return Exit.OK
             if time.monotonic() > deadline:
                 message = (
-                    f"still suspended after {wait:g} s: {', '.join(left)}; is the agent of that node running? "
-                    "Without it, thaw by hand: docs/reference/cli.md, section `podium thaw`"
+                    f"still suspended after {wait:g} s: {', '.join(left)}; check that the agent of that node runs. "
+                    "Without an agent, thaw by hand: docs/reference/cli.md, section `podium thaw`"
                 )
                 raise CliError(Exit.TIMEOUT, "StillSuspended", message)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
-def frozen(nodes: list[GPUNode]) -> list[str]:
-    """`node: namespace/trial` of every trial that the agents report as suspended, each once."""
+def suspended_trials(nodes: list[GPUNode]) -> list[str]:
+    """Return `node: namespace/trial` of every trial that the agents report as suspended, each once."""
     found = {
         f"{node.metadata.name}: {trial.namespace}/{trial.trial}"
         for node in nodes
         for gpu in node.status.gpus
         for trial in gpu.trials
-        if trial.state in FROZEN
+        if trial.state in SUSPENDED_STATES
     }
     return sorted(found)

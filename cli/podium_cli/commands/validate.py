@@ -1,11 +1,11 @@
-"""`podium validate FILE...`: what the API server and the operator would say of a job, without a cluster."""
+"""Command `podium validate FILE...`: check jobs as the API server and the operator do. Needs no cluster."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from podium_cli.command_table import SAYS
+from podium_cli.command_table import SUMMARIES
 from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import Payload, parse_job, read_file
@@ -14,18 +14,22 @@ from podium_core.schema import validation
 
 
 def add(commands: Commands) -> None:
+    """Add the command to the command line."""
     parser = command(
         commands,
         "validate",
         _run,
-        says=SAYS["validate"],
+        summary=SUMMARIES["validate"],
         examples="""
             podium validate examples/digits/job.yaml
             helm template my-searches | podium validate -
         """,
+        about="""
+            Prints one line for each problem, with the field and the cure. Other kinds in the files are ignored.
+        """,
         cluster=False,
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="YAML or JSON; -: standard input")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="file of YAML or JSON; -: standard input")
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
@@ -36,18 +40,18 @@ def _run(arguments: argparse.Namespace) -> Exit:
                 continue
             found += 1
             name = str((payload.get("metadata") or {}).get("name", "without a name"))
-            troubles = problems(payload)
-            wrong += bool(troubles)
-            print("\n".join(f"{path}: {name}: {trouble}" for trouble in troubles or _accepted(payload)))
+            errors = problems(payload)
+            wrong += bool(errors)
+            print("\n".join(f"{path}: {name}: {line}" for line in errors or _accepted(payload)))
     if not found:
         named = ", ".join(str(path) for path in arguments.files)
-        message = f"no HyperParamJob in {named}; it begins with apiVersion: podium.dev/v1alpha1, kind: HyperParamJob"
+        message = f"no HyperParamJob in {named}; one starts with apiVersion: podium.dev/v1alpha1, kind: HyperParamJob"
         raise CliError(Exit.FAILED, "NothingToValidate", message)
     return Exit.FAILED if wrong else Exit.OK
 
 
 def problems(payload: Payload) -> list[str]:
-    """Each wrong field with its code and sentence; empty means that the job will be accepted."""
+    """Return each wrong field with its code and a sentence; empty if the job will be accepted."""
     found = [f"{refusal.code}: {refusal}" for refusal in validation.problems(payload)]
     if found:
         return found

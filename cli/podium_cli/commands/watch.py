@@ -1,4 +1,4 @@
-"""`podium watch JOB`: the live table on a terminal, a line per change elsewhere. Draws what the watch caches hold."""
+"""Command `podium watch JOB`: a live table on a terminal, otherwise one line per change."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.live import Live
 
-from podium_cli.command_table import SAYS
+from podium_cli.command_table import SUMMARIES
 from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_picture import JOB_LABEL, JobPicture, of_job
-from podium_cli.session import Session, carry_out, fetch
+from podium_cli.job_snapshot import JOB_LABEL, JobSnapshot, of_job
+from podium_cli.session import Session, fetch, run_with_cluster
 from podium_cli.views.watch import view
 from podium_cli.views.watch_lines import changes
 from podium_cluster.client import Api, ApiError
@@ -27,15 +27,17 @@ from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 
-FRAME = 0.25  # seconds between two pictures at least: 4 a second
-TICK = 1.0  # seconds between two pictures at most: clocks and ETA move
+FRAME = 0.25  # least number of seconds between two snapshots
+TICK = 1.0  # largest number of seconds between two snapshots, so that clocks and ETA advance
 SYNC_SECONDS = 20.0
-SETTLE_SECONDS = 2.0  # after the job's end its trials' last reports may still be on their way
-FIXED_LINES = 9  # of the screen that are no trials: panel 5, bar 1, heads 2, "and N more" 1
+SETTLE_SECONDS = 2.0  # after the job's end, for the last reports of its trials
+FIXED_LINES = 10  # of the screen besides GPUs and trials: panel 5, bar 1, decision 1, heads 2, "and N more" 1
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
+    """Options of one `podium watch`."""
+
     job: str
     until_done: bool
     timeout: float | None
@@ -44,8 +46,8 @@ class Options:
 
 
 @dataclass(slots=True)
-class Eyes:
-    """The caches that see one job; `changed` is set at every event."""
+class JobCaches:
+    """Watch caches of one job; `changed` is set at every event."""
 
     jobs: WatchCache[HyperParamJob]
     trials: WatchCache[HyperParamTrial]
@@ -53,54 +55,65 @@ class Eyes:
     changed: asyncio.Event
     tasks: list[asyncio.Task[None]]
 
-    def look(self, namespace: str, job: str) -> JobPicture | None:
+    def snapshot(self, namespace: str, job: str) -> JobSnapshot | None:
+        """Return the current state, or None if the job does not exist."""
         found = self.jobs.get(namespace, job)
         if found is None:
             return None
         nodes = tuple(self.nodes.values()) if self.nodes else ()
-        return JobPicture(found, of_job(found, self.trials.values()), nodes, datetime.now(UTC))
+        return JobSnapshot(found, of_job(found, self.trials.values()), nodes, datetime.now(UTC))
 
     def check(self) -> None:
-        """A cache that ended will never see anything again: say why instead of showing an old picture for ever."""
+        """Raise the error of a cache that has ended, because its objects would never change again."""
         for task in self.tasks:
             if task.done():
                 task.result()
 
 
 def add(commands: Commands) -> None:
+    """Add the command to the command line."""
     parser = command(
         commands,
         "watch",
         _run,
-        says=SAYS["watch"],
+        summary=SUMMARIES["watch"],
         examples="""
             podium watch digits
             podium watch digits --until-done && podium report digits
             podium watch digits --metrics
             podium watch digits -n research --until-done --timeout 3600 | tee digits.log
         """,
+        about="""
+            The table shows the job, its progress, the newest scheduling decision, the holder and the waiting trials of
+            each GPU, and the trials by rank. Without a terminal, the command prints one line per change.
+        """,
     )
     parser.add_argument("job", help="name of the HyperParamJob")
-    parser.add_argument("--until-done", action="store_true", help="end with the job: 0 Succeeded, 1 Failed or Refused")
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after so long (exit code 5)")
-    parser.add_argument("--lines", action="store_true", help="a line per change even on a terminal")
-    text = "in the table a column for each of objective.additionalMetrics: its latest value"
+    parser.add_argument(
+        "--until-done",
+        action="store_true",
+        help="end with the job: exit code 0 if it succeeded, 1 if it failed or was refused",
+    )
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end after this time (exit code 5)")
+    parser.add_argument("--lines", action="store_true", help="print one line per change even on a terminal")
+    text = "add a column with the latest value of each additional metric"
     parser.add_argument("--metrics", action="store_true", help=text)
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
     options = Options(arguments.job, arguments.until_done, arguments.timeout, arguments.lines, arguments.metrics)
-    return carry_out(watch(Session.of(arguments), options, Console()))
+    return run_with_cluster(watch(Session.of(arguments), options, Console()))
 
 
 async def watch(session: Session, options: Options, console: Console) -> Exit:
+    """Show a job until it ends, the time is over or the user interrupts."""
     async with session.api() as api:
-        await fetch(api, JOBS, options.job, session.namespace)  # a wrong name is told at once
-        async with _eyes(api, session.namespace, options.job) as eyes:
+        await fetch(api, JOBS, options.job, session.namespace)  # refuses a wrong name at once
+        async with _job_caches(api, session.namespace, options.job) as caches:
             show = _show_lines if options.lines or not console.is_terminal else _show_live
             try:
                 async with asyncio.timeout(options.timeout):
-                    last = await show(session, options, console, eyes)
+                    last = await show(session, options, console, caches)
             except TimeoutError as error:
                 message = f"job {options.job} did not end within {options.timeout:g} s"
                 raise CliError(Exit.TIMEOUT, "TimedOut", message) from error
@@ -111,59 +124,59 @@ async def watch(session: Session, options: Options, console: Console) -> Exit:
     return Exit.OK
 
 
-async def _show_live(session: Session, options: Options, console: Console, eyes: Eyes) -> JobPicture:
+async def _show_live(session: Session, options: Options, console: Console, caches: JobCaches) -> JobSnapshot:
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        async for picture in _pictures(session, options, eyes):
-            rows = max(3, console.height - FIXED_LINES - len(picture.gpus))
-            shown = view(picture, rows=rows, silent_for=eyes.jobs.age(), metrics=options.metrics)
+        async for snapshot in _snapshots(session, options, caches):
+            rows = max(3, console.height - FIXED_LINES - len(snapshot.gpus))
+            shown = view(snapshot, rows=rows, silent_for=caches.jobs.age(), metrics=options.metrics)
             live.update(shown, refresh=True)
-        live.update(view(picture, metrics=options.metrics), refresh=True)  # what stays on the screen is whole
-    return picture
+        live.update(view(snapshot, metrics=options.metrics), refresh=True)  # the last table is complete
+    return snapshot
 
 
-async def _show_lines(session: Session, options: Options, console: Console, eyes: Eyes) -> JobPicture:
-    before: JobPicture | None = None
-    async for picture in _pictures(session, options, eyes):
-        for line in changes(before, picture):
+async def _show_lines(session: Session, options: Options, console: Console, caches: JobCaches) -> JobSnapshot:
+    before: JobSnapshot | None = None
+    async for snapshot in _snapshots(session, options, caches):
+        for line in changes(before, snapshot):
             print(line, flush=True)
-        before = picture
-    return picture
+        before = snapshot
+    return snapshot
 
 
-async def _pictures(session: Session, options: Options, eyes: Eyes) -> AsyncIterator[JobPicture]:
-    """A picture per change, at most 4 a second, at least 1; ends with the job if that was asked for."""
+async def _snapshots(session: Session, options: Options, caches: JobCaches) -> AsyncIterator[JobSnapshot]:
+    """Yield a snapshot per change, between one and four per second; end with the job if requested."""
     ended: float | None = None
     while True:
-        eyes.changed.clear()
-        picture = eyes.look(session.namespace, options.job)
-        if picture is None:
-            message = f"job {options.job} is gone: deleted, or written anew in a way that this podium cannot read"
+        caches.changed.clear()
+        snapshot = caches.snapshot(session.namespace, options.job)
+        if snapshot is None:
+            message = f"job {options.job} was deleted, or rewritten in a form that this version of podium cannot read"
             raise CliError(Exit.FAILED, "JobDeleted", message)
-        yield picture
-        if options.until_done and picture.ended:
+        yield snapshot
+        if options.until_done and snapshot.ended:
             ended = ended or time.monotonic()
-            settled = picture.done == len(picture.trials)
+            settled = snapshot.done == len(snapshot.trials)
             if settled or time.monotonic() - ended > SETTLE_SECONDS:
                 return
         await asyncio.sleep(FRAME)
-        await _wait(eyes, TICK - FRAME)
+        await _wait(caches, TICK - FRAME)
 
 
-async def _wait(eyes: Eyes, seconds: float) -> None:
-    signal = asyncio.create_task(eyes.changed.wait())
+async def _wait(caches: JobCaches, seconds: float) -> None:
+    signal = asyncio.create_task(caches.changed.wait())
     try:
-        await asyncio.wait({signal, *eyes.tasks}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({signal, *caches.tasks}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         signal.cancel()
-    eyes.check()
+    caches.check()
 
 
 @asynccontextmanager
-async def _eyes(api: Api, namespace: str, job: str) -> AsyncIterator[Eyes]:
-    """Caches that follow the job, its trials and (for those who may read them) the GPUNodes, until the block ends."""
+async def _job_caches(api: Api, namespace: str, job: str) -> AsyncIterator[JobCaches]:
+    """Run the caches of the job, its trials and, if the caller may read them, the GPUNodes."""
     jobs = WatchCache(api, JOBS, HyperParamJob.model_validate, namespace=namespace, fields=f"metadata.name={job}")
-    of_this = f"{JOB_LABEL}={job}"
-    trials = WatchCache(api, TRIALS, HyperParamTrial.model_validate, namespace=namespace, labels=of_this)
+    selector = f"{JOB_LABEL}={job}"
+    trials = WatchCache(api, TRIALS, HyperParamTrial.model_validate, namespace=namespace, labels=selector)
     nodes = WatchCache(api, GPUNODES, GPUNode.model_validate) if await _may_read_nodes(api) else None
     caches: list[WatchCache[HyperParamJob] | WatchCache[HyperParamTrial] | WatchCache[GPUNode]] = [jobs, trials]
     if nodes is not None:
@@ -176,9 +189,9 @@ async def _eyes(api: Api, namespace: str, job: str) -> AsyncIterator[Eyes]:
         try:
             await asyncio.wait_for(wait_all_synced(caches), SYNC_SECONDS)
         except TimeoutError as error:
-            message = f"no answer to a list within {SYNC_SECONDS:g} s; may you list hyperparamtrials in {namespace}?"
+            message = f"no answer within {SYNC_SECONDS:g} s; check that you may list hyperparamtrials in {namespace}"
             raise CliError(Exit.CLUSTER, "NotSynced", message) from error
-        yield Eyes(jobs, trials, nodes, changed, tasks)
+        yield JobCaches(jobs, trials, nodes, changed, tasks)
     finally:
         for task in tasks:
             task.cancel()

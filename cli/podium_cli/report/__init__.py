@@ -1,1 +1,1 @@
-"""`podium report`: one self-contained HTML file. model: what it says; svg, charts: how it is drawn; page: the file."""
+"""Report of a search as one self-contained HTML file: values (model), drawings (svg, charts), file (page)."""

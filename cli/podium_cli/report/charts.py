@@ -1,4 +1,4 @@
-"""The drawings of a report: pure, JobReport -> SVG. Colours are classes (l0 best ... l5 worst), so it can go dark."""
+"""SVG drawings of a report. Colours are classes (l0 best to l5 worst), so that a dark theme can change them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from podium_cli.report import svg
 from podium_cli.report.markup import NONE, Markup, element
-from podium_cli.report.model import Axis, Hold, JobReport, Lane, TrialLine, category
-from podium_cli.views import formatting as texts
+from podium_cli.report.model import AllocationBar, Axis, Improvement, JobReport, Lane, TrialRow, category
+from podium_cli.views import formatting
 from podium_core.curves.non_finite import diverged
 
 WIDTH = 760.0
@@ -15,26 +15,26 @@ LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 12.0, 40.0
 
 
 def curves(report: JobReport) -> Markup:
-    """All learning curves over one another; the best is drawn last and thick."""
+    """Draw all learning curves in one chart; the best is drawn last with a thick line."""
     drawn = [line for line in report.trials if line.curve]
     if not drawn:
         return NONE
     height = 340.0
     steps = [step for line in drawn for step, _ in line.curve]
-    low, high = svg.reach([value for line in drawn for _, value in line.curve], _target(report))
+    low, high = svg.value_range([value for line in drawn for _, value in line.curve], _target(report))
     x = svg.Scale(min(steps), max(steps), LEFT, WIDTH - RIGHT)
     y = svg.Scale(low, high, height - BOTTOM, TOP)
     parts = [*grid_y(y, report.metric), *grid_x(x, x.ticks(8), height, report.step_key), *_target_line(report, y)]
     worst_first = sorted(drawn, key=lambda line: -line.level)
     parts += [_curve(report, line, x, y) for line in worst_first]
-    label = f"Learning curves of {texts.count(len(drawn), 'trial')}: {report.metric} by {report.step_key}"
-    return svg.picture(WIDTH, height, label, *parts)
+    label = f"Learning curves of {formatting.count(len(drawn), 'trial')}: {report.metric} by {report.step_key}"
+    return svg.drawing(WIDTH, height, label, *parts)
 
 
-def _curve(report: JobReport, line: TrialLine, x: svg.Scale, y: svg.Scale) -> Markup:
+def _curve(report: JobReport, line: TrialRow, x: svg.Scale, y: svg.Scale) -> Markup:
     points = [(x(step), y(value)) for step, value in line.curve]
-    about = f"{line.name} ({line.phase}): best {report.metric} {texts.number(line.best)}"
-    about += f" at {report.step_key} {texts.step(line.best_step)} | {texts.parameters(dict(line.parameters))}"
+    about = f"{line.name} ({line.phase}): best {report.metric} {formatting.number(line.best)}"
+    about += f" at {report.step_key} {formatting.step(line.best_step)} | {formatting.parameters(dict(line.parameters))}"
     last_x, last_y = points[-1]
     return element(
         "g",
@@ -47,11 +47,12 @@ def _curve(report: JobReport, line: TrialLine, x: svg.Scale, y: svg.Scale) -> Ma
 
 
 def gantt(report: JobReport) -> Markup:
+    """Draw the holder of each GPU over time."""
     return lanes(report.lanes, report.span)
 
 
 def lanes(given: Sequence[Lane], span: float, lane_height: float = 44.0) -> Markup:
-    """Who held each GPU when: one lane a GPU, one bar a turn. `span`: seconds to draw."""
+    """Draw a lane for each GPU and a bar for each GPU allocation; `span` is the number of seconds to draw."""
     if not given:
         return NONE
     left = 96.0
@@ -64,34 +65,33 @@ def lanes(given: Sequence[Lane], span: float, lane_height: float = 44.0) -> Mark
             element("rect", x=left, y=top + 4, width=WIDTH - RIGHT - left, height=lane_height - 8, class_="lane")
         )
         parts.append(svg.text(left - 8, top + lane_height / 2 + 4, lane.gpu, class_="label end"))
-        parts += [_bar(hold, x, top + 4, lane_height - 8) for hold in lane.holds]
-    turns = texts.count(sum(len(lane.holds) for lane in given), "turn")
-    label = f"Who held each GPU when: {turns} on {texts.count(len(given), 'GPU')}"
-    return svg.picture(WIDTH, height, label, *parts)
+        parts += [_bar(allocation, x, top + 4, lane_height - 8) for allocation in lane.allocations]
+    bars = formatting.count(sum(len(lane.allocations) for lane in given), "allocation")
+    label = f"Holder of each GPU over time: {bars} on {formatting.count(len(given), 'GPU')}"
+    return svg.drawing(WIDTH, height, label, *parts)
 
 
-def _bar(hold: Hold, x: svg.Scale, top: float, height: float) -> Markup:
-    begin, end = x(hold.start), x(hold.end)
+def _bar(allocation: AllocationBar, x: svg.Scale, top: float, height: float) -> Markup:
+    begin, end = x(allocation.start), x(allocation.end)
     width = max(end - begin, 0.75)
-    name = str(hold.number)
-    lasted = texts.duration(hold.end - hold.start) + (" and still does" if hold.lasting else "")
+    name = str(allocation.number)
+    lasted = formatting.duration(allocation.end - allocation.start) + (" and continues" if allocation.lasting else "")
+    span = f"from {formatting.duration(allocation.start)} to {formatting.duration(allocation.end)}"
     parts = [
-        svg.title(
-            f"{hold.trial} held it for {lasted}, from {texts.duration(hold.start)} to {texts.duration(hold.end)}"
-        ),
-        element("rect", x=begin, y=top, width=width, height=height, class_=f"bar l{hold.level}"),
+        svg.title(f"{allocation.trial} held it for {lasted}, {span}"),
+        element("rect", x=begin, y=top, width=width, height=height, class_=f"bar l{allocation.level}"),
     ]
     if width > 7 * len(name) + 4:
-        parts.append(svg.text(begin + width / 2, top + height / 2 + 4, name, class_=f"on l{hold.level}"))
+        parts.append(svg.text(begin + width / 2, top + height / 2 + 4, name, class_=f"on l{allocation.level}"))
     return element("g", *parts, class_="series")
 
 
 def best_so_far(report: JobReport) -> Markup:
-    """The best value known at each moment, as stairs."""
+    """Draw the best value so far over time as a step function."""
     if not report.improvements:
         return NONE
     height = 240.0
-    low, high = svg.reach([found.value for found in report.improvements], _target(report))
+    low, high = svg.value_range([found.value for found in report.improvements], _target(report))
     x = svg.Scale(0.0, report.span, LEFT, WIDTH - RIGHT)
     y = svg.Scale(low, high, height - BOTTOM, TOP)
     points: list[tuple[float, float]] = []
@@ -103,7 +103,7 @@ def best_so_far(report: JobReport) -> Markup:
     marks = [
         element(
             "circle",
-            svg.title(f"{report.metric} {texts.number(found.value)} by {found.trial} at {texts.duration(found.time)}"),
+            svg.title(_improvement_text(report, found)),
             cx=x(found.time),
             cy=y(found.value),
             r=3,
@@ -113,11 +113,15 @@ def best_so_far(report: JobReport) -> Markup:
     ]
     parts = [*grid_y(y, report.metric), *time_grid(x, report.span, height), *_target_line(report, y)]
     line = svg.path(points, class_="curve l0")
-    return svg.picture(WIDTH, height, f"Best {report.metric} by time", *parts, line, *marks)
+    return svg.drawing(WIDTH, height, f"Best {report.metric} by time", *parts, line, *marks)
+
+
+def _improvement_text(report: JobReport, found: Improvement) -> str:
+    return f"{report.metric} {formatting.number(found.value)} by {found.trial} at {formatting.duration(found.time)}"
 
 
 def scatters(report: JobReport) -> list[tuple[str, Markup]]:
-    """For each parameter a small plot of its values against the best value of each trial: (name, SVG)."""
+    """Draw each parameter against the best values of the trials; return pairs of name and SVG."""
     measured = [line for line in report.trials if line.best is not None and not diverged(line.best)]
     if not measured:
         return []
@@ -125,21 +129,21 @@ def scatters(report: JobReport) -> list[tuple[str, Markup]]:
     return [(name, drawing) for name, drawing in found if drawing]
 
 
-def _scatter(report: JobReport, axis: Axis, lines: Sequence[TrialLine]) -> Markup:
+def _scatter(report: JobReport, axis: Axis, lines: Sequence[TrialRow]) -> Markup:
     width, height, left = 260.0, 190.0, 46.0
     placed = [(line, dict(line.parameters).get(axis.name)) for line in lines]
-    low, high = svg.reach([line.best for line, _ in placed if line.best is not None])
+    low, high = svg.value_range([line.best for line, _ in placed if line.best is not None])
     y = svg.Scale(low, high, height - BOTTOM, TOP)
-    marks: list[tuple[TrialLine, float]] = []
+    marks: list[tuple[TrialRow, float]] = []
     ticks: list[tuple[float, str]] = []
     if axis.categories:
-        room = (width - RIGHT - left) / len(axis.categories)
-        centre = {name: left + room * (place + 0.5) for place, name in enumerate(axis.categories)}
+        step = (width - RIGHT - left) / len(axis.categories)
+        centre = {name: left + step * (place + 0.5) for place, name in enumerate(axis.categories)}
         ticks = [(at, name) for name, at in centre.items()]
         for line, value in placed:
             if value is not None and category(value) in centre:
-                aside = ((line.number * 7) % 11 - 5) / 11 * room * 0.5  # apart, the same way each time
-                marks.append((line, centre[category(value)] + aside))
+                jitter = ((line.number * 7) % 11 - 5) / 11 * step * 0.5  # deterministic jitter
+                marks.append((line, centre[category(value)] + jitter))
     else:
         numbers = [(line, float(value)) for line, value in placed if isinstance(value, int | float)]
         numbers = [(line, value) for line, value in numbers if value > 0 or not axis.log]
@@ -147,12 +151,14 @@ def _scatter(report: JobReport, axis: Axis, lines: Sequence[TrialLine]) -> Marku
             return NONE
         values = [value for _, value in numbers]
         x = svg.Scale(min(values), max(values), left + 8, width - RIGHT - 8, log=axis.log)
-        ticks = [(x(tick), texts.number(tick, 3)) for tick in x.ticks(4)]
+        ticks = [(x(tick), formatting.number(tick, 3)) for tick in x.ticks(4)]
         marks = [(line, x(value)) for line, value in numbers]
     parts = grid_y(y, "", right=width - RIGHT, left=left, count=4)
     parts += [svg.text(at, height - BOTTOM + 16, _short(name), class_="tick middle") for at, name in ticks]
     for line, at in sorted(marks, key=lambda mark: -mark[0].level):
-        about = svg.title(f"{line.name}: {axis.name}={dict(line.parameters)[axis.name]} gave {texts.number(line.best)}")
+        about = svg.title(
+            f"{line.name}: {axis.name}={dict(line.parameters)[axis.name]} gave {formatting.number(line.best)}"
+        )
         radius = 5.5 if line.level == 0 else 4
         parts.append(element("circle", about, cx=at, cy=y(line.best or 0.0), r=radius, class_=f"dot l{line.level}"))
     parts.append(
@@ -160,7 +166,7 @@ def _scatter(report: JobReport, axis: Axis, lines: Sequence[TrialLine]) -> Marku
             (left + width - RIGHT) / 2, height - 6, axis.name + (" (log)" if axis.log else ""), class_="axis middle"
         )
     )
-    return svg.picture(width, height, f"{report.metric} by {axis.name}", *parts)
+    return svg.drawing(width, height, f"{report.metric} by {axis.name}", *parts)
 
 
 def _short(name: str) -> str:
@@ -177,17 +183,18 @@ def _target_line(report: JobReport, y: svg.Scale) -> list[Markup]:
     at = y(report.target)
     return [
         element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at, class_="target"),
-        svg.text(WIDTH - RIGHT, at - 5, f"target {texts.number(report.target)}", class_="tick end"),
+        svg.text(WIDTH - RIGHT, at - 5, f"target {formatting.number(report.target)}", class_="tick end"),
     ]
 
 
 def grid_y(
     y: svg.Scale, name: str, *, left: float = LEFT, right: float = WIDTH - RIGHT, count: int = 5
 ) -> list[Markup]:
+    """Return the horizontal grid lines with their values and the name of the axis."""
     parts: list[Markup] = []
     for tick in y.ticks(count):
         parts.append(element("line", x1=left, x2=right, y1=y(tick), y2=y(tick), class_="grid"))
-        parts.append(svg.text(left - 7, y(tick) + 4, texts.number(tick), class_="tick end"))
+        parts.append(svg.text(left - 7, y(tick) + 4, formatting.number(tick), class_="tick end"))
     if name:
         middle = (y.begin + y.end) / 2
         parts.append(svg.text(0, 0, name, transform=f"translate(13 {middle:.1f}) rotate(-90)", class_="axis middle"))
@@ -195,11 +202,13 @@ def grid_y(
 
 
 def grid_x(x: svg.Scale, marks: Sequence[float], height: float, name: str) -> list[Markup]:
-    parts = [svg.text(x(mark), height - BOTTOM + 17, texts.number(mark), class_="tick middle") for mark in marks]
+    """Return the values below the x axis and its name."""
+    parts = [svg.text(x(mark), height - BOTTOM + 17, formatting.number(mark), class_="tick middle") for mark in marks]
     return [*parts, svg.text((x.begin + x.end) / 2, height - 5, name, class_="axis middle")]
 
 
 def time_grid(x: svg.Scale, span: float, height: float) -> list[Markup]:
+    """Return the vertical grid lines of an axis of time."""
     parts: list[Markup] = []
     for mark in svg.time_ticks(span):
         parts.append(element("line", x1=x(mark), x2=x(mark), y1=TOP, y2=height - BOTTOM, class_="grid"))

@@ -1,4 +1,4 @@
-"""HTML and SVG elements as a type: text enters only through `words`, so forgetting to escape fails in mypy."""
+"""HTML and SVG elements as a type: text enters only through `escaped`, so mypy rejects text that is not escaped."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ NONE = Markup("")
 VOID = frozenset({"meta", "br"})
 
 
-def words(content: str) -> Markup:
-    """Text that anyone may have written, made harmless; control characters are dropped (some are no legal HTML)."""
+def escaped(content: str) -> Markup:
+    """Escape text from an untrusted source and drop control characters, some of which are invalid in HTML."""
     return Markup(escape("".join(char for char in content if char.isprintable() or char == "\n"), quote=True))
 
 
 def element(tag: str, /, *children: Markup, **attributes: str | float) -> Markup:
-    """`<tag ...>children</tag>`; attribute names lose a last `_` (class_) and turn other `_` into `-`."""
+    """Return `<tag ...>children</tag>`.
+
+    Attribute names lose a last `_` (`class_`), and other `_` become `-`.
+    """
     written = "".join(f' {key.rstrip("_").replace("_", "-")}="{value(one)}"' for key, one in attributes.items())
     if tag in VOID:
         return Markup(f"<{tag}{written}>")
@@ -25,11 +28,12 @@ def element(tag: str, /, *children: Markup, **attributes: str | float) -> Markup
 
 
 def join(parts: Iterable[Markup]) -> Markup:
+    """Return the parts one after the other."""
     return Markup("".join(parts))
 
 
 def value(given: str | float) -> Markup:
-    """An attribute's value: numbers short, text escaped."""
+    """Return the value of an attribute: a short number, or escaped text."""
     if isinstance(given, str):
-        return words(given)
+        return escaped(given)
     return Markup(f"{given:.2f}".rstrip("0").rstrip(".") or "0")

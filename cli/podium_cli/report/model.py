@@ -1,4 +1,4 @@
-"""What a report says about a job, as values: built from a JobPicture, drawn by charts and page, told by the summary."""
+"""Values of a report, computed from a JobSnapshot; charts, page and summary show them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from podium_cli.job_picture import JobPicture
-from podium_cli.views import additional_metrics as observed
+from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.views import additional_metrics
 from podium_core.curves.non_finite import diverged
 from podium_core.schema.job import HyperParamJob, Scalar
 from podium_core.schema.trial import HyperParamTrial
@@ -17,8 +17,8 @@ LEVELS = 6  # 0 is the best trial, 1 to 5 grade the others from good to bad
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """GPU-seconds on the GPUs that this job was on, from its start to its end. Idle: held by no trial of this job."""
+class GpuUse:
+    """GPU-seconds by use on the GPUs of the job. Idle: no trial of the job held the GPU."""
 
     training: float
     switching: float
@@ -26,12 +26,13 @@ class Use:
 
     @property
     def total(self) -> float:
+        """Return the sum of all uses."""
         return self.training + self.switching + self.idle
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchCost:
-    """Suspensions: all that were counted, and what those that are on record cost (out and, where it came back, in)."""
+    """Number of suspensions, and the seconds to suspend and resume of those that are recorded."""
 
     count: int
     recorded: int
@@ -40,7 +41,9 @@ class SwitchCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class AllocationBar:
+    """One GPU allocation of a trial, as a bar in the chart of the GPUs."""
+
     trial: str
     number: int
     level: int
@@ -51,13 +54,15 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
+    """One GPU with its allocations over time."""
+
     gpu: str
-    holds: tuple[Hold, ...]
+    allocations: tuple[AllocationBar, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TrialLine:
-    """One trial: its row in the table, its curve, its place in the scatter plots."""
+class TrialRow:
+    """One trial: its row in the table and its curve."""
 
     name: str
     number: int
@@ -70,14 +75,17 @@ class TrialLine:
     last_step: float | None
     gpu_seconds: float
     suspensions: int
-    suspended_cost: float
+    switch_seconds: float  # to suspend and to resume, in total
+    lost_steps: float
     curve: tuple[tuple[float, float], ...]  # step, value: finite ones only
-    further: tuple[str, ...] = ()  # the latest value of each additional metric of the job, as it is shown
-    also: tuple[str, ...] = ()  # the same in sentences, with the lowest and the highest
+    additional_metrics: tuple[str, ...] = ()  # the latest value of each additional metric, as text
+    metric_sentences: tuple[str, ...] = ()  # the same in sentences, with the lowest and the highest value
 
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
+    """A new best value of the job. `time`: seconds since the origin of the report."""
+
     time: float
     value: float
     trial: str
@@ -85,7 +93,7 @@ class Improvement:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A parameter as the x axis of a scatter plot: a numeric range, or named places."""
+    """A parameter as the x axis of a scatter plot: a numeric range, or categories."""
 
     name: str
     log: bool
@@ -94,6 +102,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
+    """All values of the report of one job."""
+
     namespace: str
     name: str
     phase: str
@@ -102,7 +112,7 @@ class JobReport:
     policy: str
     algorithm: str
     metric: str
-    further: tuple[str, ...]  # the additional metrics
+    additional_metrics: tuple[str, ...]  # their names
     maximize: bool
     target: float | None
     step_key: str
@@ -111,26 +121,26 @@ class JobReport:
     origin: datetime
     made: datetime
     span: float  # seconds from the origin to the end (or to now)
-    best: TrialLine | None
-    use: Use
+    best: TrialRow | None
+    use: GpuUse
     switches: SwitchCost
-    trials: tuple[TrialLine, ...]  # best first
+    trials: tuple[TrialRow, ...]  # best first
     lanes: tuple[Lane, ...]
     improvements: tuple[Improvement, ...]
     axes: tuple[Axis, ...]
     warnings: tuple[str, ...]
 
 
-def build(picture: JobPicture) -> JobReport:
-    """Everything the report says; pure, so the same objects give the same file."""
-    job = picture.job
-    origin = _origin(picture)
-    end = job.status.finished_at or picture.now
+def build(snapshot: JobSnapshot) -> JobReport:
+    """Compute the report. The same objects always give the same report."""
+    job = snapshot.job
+    origin = _origin(snapshot)
+    end = job.status.finished_at or snapshot.now
     span = max((end - origin).total_seconds(), 1.0)
-    levels = _levels(picture)
-    lines = tuple(_line(job, trial, levels[trial.metadata.name]) for trial in picture.by_value)
-    best_name = picture.best.metadata.name if picture.best else None
-    lanes = _lanes(picture, levels, origin, span)
+    levels = _levels(snapshot)
+    lines = tuple(_line(job, trial, levels[trial.metadata.name]) for trial in snapshot.by_value)
+    best_name = snapshot.best.metadata.name if snapshot.best else None
+    lanes = _lanes(snapshot, levels, origin, span)
     objective = job.spec.objective
     return JobReport(
         namespace=job.metadata.namespace,
@@ -141,47 +151,47 @@ def build(picture: JobPicture) -> JobReport:
         policy=job.spec.policy.name,
         algorithm=job.spec.search.algorithm,
         metric=objective.metric,
-        further=observed.names(job),
-        maximize=picture.maximize,
+        additional_metrics=additional_metrics.names(job),
+        maximize=snapshot.maximize,
         target=objective.target,
         step_key=job.spec.metrics.step_key,
         max_trials=job.spec.trials.max,
-        done=picture.done,
+        done=snapshot.done,
         origin=origin,
-        made=picture.now,
+        made=snapshot.now,
         span=span,
         best=next((line for line in lines if line.name == best_name), None),
-        use=_use(picture, lanes, span),
-        switches=_switches(picture.trials),
+        use=_use(snapshot, lanes, span),
+        switches=_switches(snapshot.trials),
         trials=lines,
         lanes=lanes,
-        improvements=_improvements(picture, origin),
+        improvements=_improvements(snapshot, origin),
         axes=_axes(job),
-        warnings=_warnings(picture),
+        warnings=_warnings(snapshot),
     )
 
 
 def percentile(values: Sequence[float], fraction: float) -> float | None:
-    """Nearest rank: always a value that was measured."""
+    """Return the percentile by nearest rank, which is always a measured value; None without values."""
     if not values:
         return None
     ordered = sorted(values)
     return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
 
 
-def _origin(picture: JobPicture) -> datetime:
-    """The first thing that happened: a clock of a node may be ahead of the operator's, so all are asked."""
-    job = picture.job
-    known = [trial.status.started_at for trial in picture.trials]
-    known += [hold.start for trial in picture.trials for hold in trial.status.allocations]
+def _origin(snapshot: JobSnapshot) -> datetime:
+    """Return the earliest time in the objects, because the clock of a node may differ from the operator's."""
+    job = snapshot.job
+    known = [trial.status.started_at for trial in snapshot.trials]
+    known += [allocation.start for trial in snapshot.trials for allocation in trial.status.allocations]
     known += [job.status.started_at or job.metadata.creation_timestamp]
-    return min((moment for moment in known if moment is not None), default=picture.now)
+    return min((moment for moment in known if moment is not None), default=snapshot.now)
 
 
-def _levels(picture: JobPicture) -> dict[str, int]:
-    """0 for the best trial, then 1 to 5 in equal parts by best value; without a value: 5."""
-    best = picture.best.metadata.name if picture.best else None
-    others = [trial for trial in picture.by_value if trial.metadata.name != best]
+def _levels(snapshot: JobSnapshot) -> dict[str, int]:
+    """Return the level of each trial: 0 is the best, 1 to 5 are equal parts by best value, 5 without a value."""
+    best = snapshot.best.metadata.name if snapshot.best else None
+    others = [trial for trial in snapshot.by_value if trial.metadata.name != best]
     measured = [trial for trial in others if trial.status.best is not None]
     levels = {trial.metadata.name: LEVELS - 1 for trial in others}
     for place, trial in enumerate(measured):
@@ -191,69 +201,77 @@ def _levels(picture: JobPicture) -> dict[str, int]:
     return levels
 
 
-def _line(job: HyperParamJob, trial: HyperParamTrial, level: int) -> TrialLine:
+def _line(job: HyperParamJob, trial: HyperParamTrial, level: int) -> TrialRow:
     status = trial.status
-    told = [part for part in (status.reason, status.message) if part]
+    why = [part for part in (status.reason, status.message) if part]
     points = [(point.step, point.value) for point in status.curve.points]
-    return TrialLine(
+    return TrialRow(
         name=trial.metadata.name,
         number=trial.spec.number,
         level=level,
         phase=status.phase.value,
-        why=": ".join(told),
+        why=": ".join(why),
         parameters=tuple(trial.spec.parameters.items()),
         best=status.best.value if status.best else None,
         best_step=status.best.step if status.best else None,
         last_step=status.last_step,
         gpu_seconds=_held(trial),
         suspensions=status.suspensions.count,
-        suspended_cost=status.suspensions.suspend_seconds + status.suspensions.resume_seconds,
+        switch_seconds=status.suspensions.suspend_seconds + status.suspensions.resume_seconds,
+        lost_steps=status.lost_work.steps,
         curve=tuple((step, value) for step, value in points if math.isfinite(step) and not diverged(value)),
-        further=tuple(observed.latest(trial, metric) for metric in observed.names(job)),
-        also=observed.sentences(job, trial),
+        additional_metrics=tuple(additional_metrics.latest(trial, metric) for metric in additional_metrics.names(job)),
+        metric_sentences=additional_metrics.sentences(job, trial),
     )
 
 
 def _held(trial: HyperParamTrial) -> float:
-    """The agent's count; where there is none (an older object), the sum of the intervals."""
+    """Return the agent's GPU-seconds, or the sum of the allocations if the agent has counted none."""
     if trial.status.gpu_seconds:
         return trial.status.gpu_seconds
-    closed = [hold for hold in trial.status.allocations if hold.end is not None]
-    return sum((hold.end - hold.start).total_seconds() * len(hold.gpus) for hold in closed if hold.end)
+    closed = [allocation for allocation in trial.status.allocations if allocation.end is not None]
+    return sum(
+        (allocation.end - allocation.start).total_seconds() * len(allocation.gpus)
+        for allocation in closed
+        if allocation.end
+    )
 
 
-def _lanes(picture: JobPicture, levels: dict[str, int], origin: datetime, span: float) -> tuple[Lane, ...]:
-    """One lane a GPU that this job was ever on, named as people name it."""
-    found: dict[str, list[Hold]] = {}
-    for trial in picture.trials:
+def _lanes(snapshot: JobSnapshot, levels: dict[str, int], origin: datetime, span: float) -> tuple[Lane, ...]:
+    """Return a lane for each GPU that the job has used, by name."""
+    found: dict[str, list[AllocationBar]] = {}
+    for trial in snapshot.trials:
         for uuid in trial.status.gpus:
             found.setdefault(uuid, [])
-        for hold in trial.status.allocations:
-            start = (hold.start - origin).total_seconds()
-            end = span if hold.end is None else (hold.end - origin).total_seconds()
-            for uuid in hold.gpus:
+        for allocation in trial.status.allocations:
+            start = (allocation.start - origin).total_seconds()
+            end = span if allocation.end is None else (allocation.end - origin).total_seconds()
+            for uuid in allocation.gpus:
                 name, number = trial.metadata.name, trial.spec.number
                 level = levels[name]
-                mark = Hold(name, number, level, start, max(end, start), lasting=hold.end is None)
+                mark = AllocationBar(name, number, level, start, max(end, start), lasting=allocation.end is None)
                 found.setdefault(uuid, []).append(mark)
     lanes = [
-        Lane(picture.gpu_name(uuid), tuple(sorted(holds, key=lambda hold: (hold.start, hold.number))))
-        for uuid, holds in found.items()
+        Lane(
+            snapshot.gpu_name(uuid),
+            tuple(sorted(allocations, key=lambda allocation: (allocation.start, allocation.number))),
+        )
+        for uuid, allocations in found.items()
     ]
     return tuple(sorted(lanes, key=lambda lane: lane.gpu))
 
 
-def _use(picture: JobPicture, lanes: Sequence[Lane], span: float) -> Use:
-    """As the job's status says (so that kubectl and the report agree), else from the trials."""
-    told = picture.job.status.gpu_seconds
-    training, switching = told.training, told.switching
+def _use(snapshot: JobSnapshot, lanes: Sequence[Lane], span: float) -> GpuUse:
+    """Return the GPU-seconds of the job's status, as kubectl shows them, or the sum over the trials."""
+    reported = snapshot.job.status.gpu_seconds
+    training, switching = reported.training, reported.switching
     if training + switching <= 0:
         switching = sum(
             (trial.status.suspensions.suspend_seconds + trial.status.suspensions.resume_seconds)
-            for trial in picture.trials
+            for trial in snapshot.trials
         )
-        training = max(sum(_held(trial) for trial in picture.trials) - switching, 0.0)
-    return Use(training, switching, max(len(lanes) * span - training - switching, 0.0))
+        training = max(sum(_held(trial) for trial in snapshot.trials) - switching, 0.0)
+    return GpuUse(training, switching, max(len(lanes) * span - training - switching, 0.0))
 
 
 def _switches(trials: Sequence[HyperParamTrial]) -> SwitchCost:
@@ -263,17 +281,17 @@ def _switches(trials: Sequence[HyperParamTrial]) -> SwitchCost:
     return SwitchCost(count, len(costs), percentile(costs, 0.5), percentile(costs, 0.99))
 
 
-def _improvements(picture: JobPicture, origin: datetime) -> tuple[Improvement, ...]:
-    """Each moment at which the best value known got better, in the order of time."""
+def _improvements(snapshot: JobSnapshot, origin: datetime) -> tuple[Improvement, ...]:
+    """Return each improvement of the best value, in the order of time."""
     points = [
         (point.time - origin.timestamp(), trial.metadata.name, point.value)
-        for trial in picture.trials
+        for trial in snapshot.trials
         for point in trial.status.curve.points
         if not diverged(point.value)
     ]
     found: list[Improvement] = []
     for time, name, value in sorted(points):
-        if not found or (value > found[-1].value if picture.maximize else value < found[-1].value):
+        if not found or (value > found[-1].value if snapshot.maximize else value < found[-1].value):
             found.append(Improvement(max(time, 0.0), value, name))
     return tuple(found)
 
@@ -291,7 +309,7 @@ def _axes(job: HyperParamJob) -> tuple[Axis, ...]:
 
 
 def category(value: Scalar) -> str:
-    """The name of a value on a categorical axis: 64 and 64.0 are one place, true is not 1."""
+    """Return the name of a value on a categorical axis: 64 and 64.0 are equal, true differs from 1."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, int | float) else value
@@ -301,16 +319,16 @@ def _as_float(value: Scalar) -> float:
     return float(value)
 
 
-def _warnings(picture: JobPicture) -> tuple[str, ...]:
-    """What a reader must know before trusting the figures."""
+def _warnings(snapshot: JobSnapshot) -> tuple[str, ...]:
+    """Return the limits of the figures that a reader must know."""
     found = []
-    if not picture.ended:
-        found.append(f"The job is still {picture.job.status.phase}: figures are those of the moment of writing.")
-    known = len(picture.trials)
-    told = picture.job.status.trials.created
-    if told > known:
-        lost = "trials was deleted: it is" if told - known == 1 else "trials were deleted: they are"
-        found.append(f"{told - known} of {told} {lost} missing from every chart and sum.")
-    if any(len(trial.status.allocations) >= 512 for trial in picture.trials):
-        found.append("A trial had more turns than are kept (512): the oldest are missing from the chart of the GPUs.")
+    if not snapshot.ended:
+        found.append(f"The job is still {snapshot.job.status.phase}: the figures are those of the time of writing.")
+    known = len(snapshot.trials)
+    created = snapshot.job.status.trials.created
+    if created > known:
+        missing = "trials was deleted: it is" if created - known == 1 else "trials were deleted: they are"
+        found.append(f"{created - known} of {created} {missing} missing from every chart and sum.")
+    if any(len(trial.status.allocations) >= 512 for trial in snapshot.trials):
+        found.append("A trial had more than 512 GPU allocations: the oldest are missing from the chart of the GPUs.")
     return tuple(found)

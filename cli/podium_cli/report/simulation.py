@@ -1,6 +1,6 @@
-"""Simulated searches as one HTML file: all policies side by side. Same head, style and escaping as `podium report`.
+"""Report of simulated searches as one HTML file, with all policies side by side.
 
-Called by `podium simulate --report`. Its drawings are of the first search of each file, its table of all of them.
+The drawings show the first search of each file, the table shows all of them.
 """
 
 from __future__ import annotations
@@ -8,31 +8,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podium_cli.report import charts, svg
-from podium_cli.report.markup import Markup, element, join, words
-from podium_cli.report.model import LEVELS, Hold, Lane
+from podium_cli.report.markup import Markup, element, escaped, join
+from podium_cli.report.model import LEVELS, AllocationBar, Lane
 from podium_cli.report.page import card, chart, page_head
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_cli.views import system as system_view
 from podium_simulator.replay.samples import Sample
 from podium_simulator.system.comparison import SearchResult, SystemComparison
 from podium_simulator.system.outcome import TRAINING, Outcome
 
-GANTT = "Numbers are those of the trials; the colour says how good a trial becomes when it is trained to its end."
+GANTT = "A bar has the number of its trial. Its colour is the quality of the completed trial."
 STAIRS = "Each line is one policy; a dot marks where its search ended. Point at a line for its name."
 
-COLOURS = 10  # of policies, in page.css
-LETTER = 6.4  # its width in a label, about
+COLOURS = 10  # number of colours for policies in page.css
+LETTER_WIDTH = 6.4  # approximate, in a label
 
 
 def render(contests: Sequence[SystemComparison]) -> str:
+    """Return the page; the same curves and options give the same file."""
     title = "Simulated searches - Podium"
     header = element(
         "header",
-        element("p", words("Podium · the whole system simulated on recorded learning curves"), class_="kicker"),
-        element("h1", words("What each policy would have done")),
+        element("p", escaped("Podium · the whole system simulated on recorded learning curves"), class_="kicker"),
+        element("h1", escaped("Comparison of policies")),
     )
     sections = join(_task(contest) for contest in contests)
-    footer = element("footer", words("Written by podium simulate. The same curves and options give the same file."))
+    footer = element("footer", escaped("Written by podium simulate. The same curves and options give the same file."))
     body = element("body", element("main", header, sections, footer))
     return f"<!doctype html>\n{element('html', page_head(title), body, lang='en')}\n"
 
@@ -45,18 +46,22 @@ def _task(contest: SystemComparison) -> Markup:
     return join(
         (
             card(
-                element("h2", words(contest.trace.task)),
-                element("p", words(system_view.heading(contest)), class_="soft"),
+                element("h2", escaped(contest.trace.task)),
+                element("p", escaped(system_view.heading(contest)), class_="soft"),
                 _table(contest),
             ),
             chart(f"Best {metric} so far", _stairs(firsts, pool, metric, span), legend=_names(names), note=STAIRS),
             card(
-                element("h2", words("Regret and overhead")),
-                element("p", words("Of the first search. Shorter is better in both."), class_="soft"),
+                element("h2", escaped("Regret and overhead")),
+                element("p", escaped("First search. Shorter bars are better."), class_="soft"),
                 element("div", _bars(firsts, "regret"), _bars(firsts, "overhead"), class_="smalls"),
             ),
             *(
-                chart(f"{run.policy}: who held each GPU", _gantt(run, pool, span), note=GANTT if place == 0 else "")
+                chart(
+                    f"{run.policy}: holder of each GPU over time",
+                    _gantt(run, pool, span),
+                    note=GANTT if place == 0 else "",
+                )
                 for place, run in enumerate(firsts)
             ),
         )
@@ -65,11 +70,11 @@ def _task(contest: SystemComparison) -> Markup:
 
 def _table(contest: SystemComparison) -> Markup:
     heads = [
-        element("th", words(name.capitalize()), scope="col", class_="" if name == "POLICY" else "n")
+        element("th", escaped(name.capitalize()), scope="col", class_="" if name == "POLICY" else "n")
         for name in system_view.columns(contest)
     ]
     rows = [
-        element("tr", join(element("td", words(cell), class_="n" if at else "name") for at, cell in enumerate(row)))
+        element("tr", join(element("td", escaped(cell), class_="n" if at else "name") for at, cell in enumerate(row)))
         for row in system_view.rows(contest)
     ]
     table = element("table", element("thead", element("tr", *heads)), element("tbody", *rows))
@@ -77,15 +82,17 @@ def _table(contest: SystemComparison) -> Markup:
 
 
 def _names(names: Sequence[str]) -> Markup:
-    items = [element("li", element("i", class_=f"p{place % COLOURS}"), words(name)) for place, name in enumerate(names)]
+    items = [
+        element("li", element("i", class_=f"p{place % COLOURS}"), escaped(name)) for place, name in enumerate(names)
+    ]
     return element("ul", *items, class_="legend")
 
 
 def _stairs(runs: Sequence[SearchResult], pool: Sample, metric: str, span: float) -> Markup:
-    """The best value known at each moment, one line a policy."""
+    """Draw the best value so far over time, with a line for each policy."""
     height = 320.0
-    # the first values are far off where training begins: they would flatten what matters
-    low, high = svg.reach([value for run in runs for _, value in run.improvements])
+    # the first values of a training are far from the rest and would flatten the chart
+    low, high = svg.value_range([value for run in runs for _, value in run.improvements])
     x = svg.Scale(0.0, span, charts.LEFT, charts.WIDTH - charts.RIGHT)
     y = svg.Scale(low, high, height - charts.BOTTOM, charts.TOP)
     parts = [*charts.grid_y(y, metric), *charts.time_grid(x, span, height)]
@@ -98,8 +105,8 @@ def _stairs(runs: Sequence[SearchResult], pool: Sample, metric: str, span: float
         if not points:
             continue
         end = (x(run.outcome.makespan), points[-1][1])
-        about = f"{run.policy}: best {metric} {texts.number(run.score.best)}"
-        about += f", all done after {texts.duration(run.outcome.makespan)}"
+        about = f"{run.policy}: best {metric} {formatting.number(run.score.best)}"
+        about += f", job ended after {formatting.duration(run.outcome.makespan)}"
         parts.append(
             element(
                 "g",
@@ -110,13 +117,13 @@ def _stairs(runs: Sequence[SearchResult], pool: Sample, metric: str, span: float
                 class_="series",
             )
         )
-    label = f"Best {metric} so far by time, {texts.count(len(runs), 'policy', 'policies')}"
-    return svg.picture(charts.WIDTH, height, label, *parts)
+    label = f"Best {metric} so far by time, {formatting.count(len(runs), 'policy', 'policies')}"
+    return svg.drawing(charts.WIDTH, height, label, *parts)
 
 
 def _bars(runs: Sequence[SearchResult], what: str) -> Markup:
-    """A horizontal bar a policy."""
-    left, row = max(92.0, 8.0 + LETTER * max(len(run.policy) for run in runs)), 20.0
+    """Draw a horizontal bar for each policy."""
+    left, row = max(92.0, 8.0 + LETTER_WIDTH * max(len(run.policy) for run in runs)), 20.0
     width = left + 268.0
     values = [run.score.regret if what == "regret" else run.score.overhead for run in runs]
     height = charts.TOP + row * len(runs) + charts.BOTTOM
@@ -124,7 +131,7 @@ def _bars(runs: Sequence[SearchResult], what: str) -> Markup:
     parts: list[Markup] = []
     for place, (run, value) in enumerate(zip(runs, values, strict=True)):
         top = charts.TOP + row * place
-        told = f"{100 * value:.1f} %" if what == "overhead" else texts.number(value, 3)
+        label = f"{100 * value:.1f} %" if what == "overhead" else formatting.number(value, 3)
         parts += [
             svg.text(left - 8, top + 14, run.policy, class_="label end"),
             element(
@@ -135,21 +142,21 @@ def _bars(runs: Sequence[SearchResult], what: str) -> Markup:
                 height=row - 6,
                 class_=f"bar p{place % COLOURS}",
             ),
-            svg.text(x(value) + 6, top + 14, told, class_="tick"),
+            svg.text(x(value) + 6, top + 14, label, class_="tick"),
         ]
     name = "mean regret over fifo's time" if what == "regret" else "GPU time not spent on training"
     parts.append(svg.text(left, height - 16, name, class_="axis"))
-    return svg.picture(width, height, f"{name}, {texts.count(len(runs), 'policy', 'policies')}", *parts)
+    return svg.drawing(width, height, f"{name}, {formatting.count(len(runs), 'policy', 'policies')}", *parts)
 
 
 def _gantt(run: SearchResult, pool: Sample, span: float) -> Markup:
-    levels = grades(pool)
-    lanes = [Lane(gpu, tuple(_holds(run.outcome, gpu, levels))) for gpu in run.outcome.gpus]
+    levels = quality_levels(pool)
+    lanes = [Lane(gpu, tuple(_allocations(run.outcome, gpu, levels))) for gpu in run.outcome.gpus]
     return charts.lanes(lanes, span, lane_height=30.0)
 
 
-def grades(pool: Sample) -> tuple[int, ...]:
-    """0 for the pool's best trial, then 1 to 5 in equal parts by the best value; by trial number."""
+def quality_levels(pool: Sample) -> tuple[int, ...]:
+    """Return the level of each trial: 0 is the best of the sample, 1 to 5 are equal parts by best value."""
     order = sorted(range(len(pool.trials)), key=lambda i: (i != pool.winner, -pool.best_of(pool.trials[i]), i))
     found = [0] * len(order)
     for place, number in enumerate(order[1:]):
@@ -157,17 +164,19 @@ def grades(pool: Sample) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _holds(outcome: Outcome, gpu: str, levels: Sequence[int]) -> list[Hold]:
-    """One bar a stay: from the start or resumption to the end of the suspension."""
-    found: list[Hold] = []
+def _allocations(outcome: Outcome, gpu: str, levels: Sequence[int]) -> list[AllocationBar]:
+    """Return a bar for each allocation, from the start or resumption to the end of the suspension."""
+    found: list[AllocationBar] = []
     mine = sorted((span for span in outcome.spans if span.gpu == gpu), key=lambda span: (span.start, span.end))
     for span in mine:
         last = found[-1] if found else None
-        if last is not None and last.number == span.number and last.end == span.start and span.use in _GOES_ON:
-            found[-1] = Hold(last.trial, last.number, last.level, last.start, span.end, lasting=False)
+        if last is not None and last.number == span.number and last.end == span.start and span.use in _SAME_ALLOCATION:
+            found[-1] = AllocationBar(last.trial, last.number, last.level, last.start, span.end, lasting=False)
         else:
-            found.append(Hold(span.trial.name, span.number, levels[span.number], span.start, span.end, lasting=False))
+            found.append(
+                AllocationBar(span.trial.name, span.number, levels[span.number], span.start, span.end, lasting=False)
+            )
     return found
 
 
-_GOES_ON = frozenset({"loading", TRAINING, "suspending", "saving"})
+_SAME_ALLOCATION = frozenset({"loading", TRAINING, "suspending", "saving"})

@@ -1,6 +1,6 @@
-"""SVG by small pure functions: drawings, scales, ticks. Nothing here knows what a trial is; used by charts.
+"""SVG drawings, scales and ticks, independent of trials.
 
-Ranges are taken of the halves: the difference of two large numbers may be beyond the largest.
+Ranges are computed from halves, because the difference of two large floats can overflow.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from podium_cli.report.markup import Markup, element, value, words
+from podium_cli.report.markup import Markup, element, escaped, value
 
 
 def text(x: float, y: float, content: str, **attributes: str | float) -> Markup:
-    return element("text", words(content), x=x, y=y, **attributes)
+    """Return a text at a point."""
+    return element("text", escaped(content), x=x, y=y, **attributes)
 
 
 def title(content: str) -> Markup:
-    """Shown by browsers on hover and read by screen readers."""
-    return element("title", words(content))
+    """Return a title, which browsers show on hover and screen readers read."""
+    return element("title", escaped(content))
 
 
-def picture(width: float, height: float, label: str, *children: Markup) -> Markup:
-    """A drawing that scales with the page and says what it is to those who cannot see it."""
+def drawing(width: float, height: float, label: str, *children: Markup) -> Markup:
+    """Return a drawing that scales with the page and has a label for screen readers."""
     return element(
         "svg",
         *children,
@@ -35,12 +36,13 @@ def picture(width: float, height: float, label: str, *children: Markup) -> Marku
 
 
 def path(points: Sequence[tuple[float, float]], **attributes: str | float) -> Markup:
+    """Return a line through the points."""
     return element("path", d="M" + "L".join(f"{value(x)} {value(y)}" for x, y in points), **attributes)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps [low, high] of the data to [begin, end] of the drawing."""
+    """Map from [low, high] of the data to [begin, end] of the drawing."""
 
     low: float
     high: float
@@ -54,15 +56,16 @@ class Scale:
             low, high, at = math.log(low), math.log(high), math.log(max(given, self.low * 1e-3))
         if high / 2 == low / 2:
             return (self.begin + self.end) / 2
-        share = min(max((at / 2 - low / 2) / (high / 2 - low / 2), 0.0), 1.0)  # outliers sit on the edge
+        share = min(max((at / 2 - low / 2) / (high / 2 - low / 2), 0.0), 1.0)  # outliers are drawn at the edge
         return self.begin + share * (self.end - self.begin)
 
     def ticks(self, count: int = 5) -> list[float]:
+        """Return about `count` round values of the scale."""
         return log_ticks(self.low, self.high) if self.log else ticks(self.low, self.high, count)
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """About `count` round numbers within [low, high]."""
+    """Return about `count` round numbers within [low, high]."""
     if not high > low:
         return [low]
     rough = (high / 2 - low / 2) / (max(count, 1) / 2)
@@ -73,14 +76,14 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def time_ticks(span: float, count: int = 8) -> list[float]:
-    """Seconds at which a person expects a mark: 10 s, 30 s, a minute, an hour."""
+    """Return the seconds of about `count` marks with a customary gap: 10 s, 30 s, a minute, an hour."""
     gaps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
     gap = next((gap for gap in gaps if span / gap <= count), 86400 * math.ceil(span / 86400 / count))
     return [float(index * gap) for index in range(int(span // gap) + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten within; with fewer than two of them also 2 and 5 times."""
+    """Return the powers of ten in the range; with fewer than two, also their multiples by 2 and 5."""
     powers = range(math.floor(math.log10(low)), min(math.ceil(math.log10(high)), sys.float_info.max_10_exp) + 1)
 
     def within(factors: tuple[int, ...]) -> list[float]:
@@ -91,8 +94,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     return tens if len(tens) >= 2 else within((1, 2, 5))
 
 
-def reach(values: Sequence[float], extra: Sequence[float] = ()) -> tuple[float, float]:
-    """The range to draw: all of the values, unless a few lie so far out that they would flatten the rest."""
+def value_range(values: Sequence[float], extra: Sequence[float] = ()) -> tuple[float, float]:
+    """Return the range to draw: all values, without outliers that would flatten the others."""
     ordered = sorted(values)
     if not ordered:
         return (0.0, 1.0)

@@ -1,6 +1,4 @@
-"""How several jobs in the simulated system read: a table of policies, one of users, and JSON. Pure. Used by `podium
-simulate --system --jobs`.
-"""
+"""Output of `podium simulate --system --jobs`: a table of policies, one of users, and JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from statistics import fmean
 
 from rich.table import Table
 
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_cli.views.system import NEVER, drained, switch
 from podium_simulator.system.arrivals import ArrivalsComparison, ArrivalsRun, ArrivedJob
 
@@ -26,31 +24,34 @@ COLUMNS = (
     "ALL DONE",
     "FAIRNESS",
 )
-TARGET = "TARGET"  # a column where there is one, before DONE
+TARGET = "TARGET"  # a column before DONE, if the curves have a target
 BY_USER = (
-    "GPU time by user; in brackets what the user held while others had unfinished jobs, too, over an equal share of it:"
+    "GPU time by user; in brackets the GPU time held while other users had unfinished jobs, over an equal share of it:"
 )
 
 
 def heading(contest: ArrivalsComparison) -> str:
+    """Return a sentence with the curves, the jobs and the simulated system."""
     place, arrivals = contest.cluster, contest.arrivals
-    method, shares = place.method, place.nodes[0].slots
-    when = f"one every {texts.duration(arrivals.every)}" if arrivals.every else "all at once"
+    method, slots = place.method, place.nodes[0].slots
+    when = f"one every {formatting.duration(arrivals.every)}" if arrivals.every else "all at once"
     return (
-        f"{texts.search(contest.trace)}: {texts.count(arrivals.jobs, 'job')} of "
-        f"{texts.count(arrivals.users, 'user')}, {when}, {texts.count(contest.size, 'trial')} each, on "
-        f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}, "
-        f"{texts.count(shares, 'trial')} to a GPU, {switch(method)}, {drained(place)}"
-        f"{texts.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
+        f"{formatting.search(contest.trace)}: {formatting.count(arrivals.jobs, 'job')} of "
+        f"{formatting.count(arrivals.users, 'user')}, {when}, {formatting.count(contest.size, 'trial')} each, on "
+        f"{formatting.count(place.gpus, 'GPU')} on {formatting.count(len(place.nodes), 'node')}, "
+        f"{formatting.count(slots, 'slot')} per GPU, {switch(method)}, {drained(place)}"
+        f"{formatting.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
         "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."
-        f"{texts.compared(contest.trace)}"
+        f"{formatting.compared(contest.trace)}"
     )
 
 
 def table(contest: ArrivalsComparison) -> Table:
-    """NEAR BEST: of the jobs that FOUND a value within 1 % of their best; never as the worst: not all of them did.
-    TARGET: until a value as good as the target, in the mean; never: not all of them had one.
+    """Return a row for each policy, the fastest first.
+
+    FOUND counts the jobs with a value within 1 % of their best, and NEAR BEST is their time until then. TARGET is the
+    mean time until a value as good as the target. "never" means that not all jobs have such a value.
     """
     at, aims = COLUMNS.index("DONE"), contest.trace.target is not None
     found = _table((*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS)
@@ -60,7 +61,7 @@ def table(contest: ArrivalsComparison) -> Table:
 
 
 def by_user(contest: ArrivalsComparison) -> Table:
-    """The fewer of users and policies are the columns: a terminal is narrow."""
+    """Return each user's share of the GPU time; the columns are users or policies, whichever are fewer."""
     names, users = fastest_first(contest), [user.user for user in _rounds(contest)[0].users]
     rows = [[_share(contest.runs[name], place) for place in range(len(users))] for name in names]
     heads, sides, first = users, names, "POLICY"
@@ -73,7 +74,7 @@ def by_user(contest: ArrivalsComparison) -> Table:
 
 
 def fastest_first(contest: ArrivalsComparison) -> list[str]:
-    """Where all jobs come near their best first, then by the mean time until they did."""
+    """Return the policies by the number of jobs that come near their best, then by their mean time."""
 
     def key(name: str) -> tuple[int, float, str]:
         near = _near(contest.runs[name])
@@ -83,7 +84,10 @@ def fastest_first(contest: ArrivalsComparison) -> list[str]:
 
 
 def as_json(contests: Sequence[ArrivalsComparison]) -> str:
-    """An array, one object for each file of curves. Seconds from a job's arrival; null = never, or nobody competed."""
+    """Return a JSON array with an object for each file of curves.
+
+    Times are seconds from a job's arrival. null means never, or no competition between users.
+    """
     return json.dumps([_plain(contest) for contest in contests], indent=2)
 
 
@@ -118,23 +122,23 @@ def _cells(rounds: Sequence[ArrivalsRun], *, aims: bool) -> tuple[str, ...]:
     at_target = [at for job in jobs if (at := job.result.score.target) is not None]
     return (
         f"{len(near)}/{len(jobs)}",
-        texts.duration(fmean(near)) if near else NEVER,
-        texts.duration(max(near)) if len(near) == len(jobs) else NEVER,
-        *([texts.duration(fmean(at_target)) if len(at_target) == len(jobs) else NEVER] if aims else []),
-        texts.duration(fmean(ends)),
-        texts.duration(max(ends)),
+        formatting.duration(fmean(near)) if near else NEVER,
+        formatting.duration(max(near)) if len(near) == len(jobs) else NEVER,
+        *([formatting.duration(fmean(at_target)) if len(at_target) == len(jobs) else NEVER] if aims else []),
+        formatting.duration(fmean(ends)),
+        formatting.duration(max(ends)),
         f"{fmean(slowdowns):.2f}",
         f"{max(slowdowns):.2f}",
-        texts.duration(fmean(one.end for one in rounds)),
-        texts.NOTHING if fairness is None else f"{fairness:.3f}",
+        formatting.duration(fmean(one.end for one in rounds)),
+        formatting.NOTHING if fairness is None else f"{fairness:.3f}",
     )
 
 
 def _share(rounds: Sequence[ArrivalsRun], place: int) -> str:
     mine = [one.users[place] for one in rounds]
     of_equal = _mean(user.of_equal for user in mine)
-    told = texts.NOTHING if of_equal is None else f"{of_equal:.2f}"
-    return f"{100 * fmean(user.share for user in mine):.0f} % ({told})"
+    relative = formatting.NOTHING if of_equal is None else f"{of_equal:.2f}"
+    return f"{100 * fmean(user.share for user in mine):.0f} % ({relative})"
 
 
 def _plain(contest: ArrivalsComparison) -> dict[str, object]:
@@ -205,6 +209,6 @@ def _job(job: ArrivedJob) -> dict[str, object]:
         "gpuSeconds": score.gpu_seconds,
         "overheadShare": score.overhead,
         "suspensions": score.suspensions,
-        "saves": score.checkpoints,
-        "carries": score.migrations,
+        "checkpoints": score.checkpoints,
+        "migrations": score.migrations,
     }

@@ -1,4 +1,4 @@
-"""How values read to a person: numbers, durations, sizes, parameters. Pure; used by tables, live view and report."""
+"""Text of values: numbers, durations, sizes and parameters, for tables, the live view and the report."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ READABLE = 1e15  # whole numbers from here on are shown with an exponent
 
 
 def clean(text: str) -> str:
-    """Without control characters: what a trial or a tenant wrote must not drive the reader's terminal."""
+    """Return the text without control characters, because tenants must not control a reader's terminal."""
     return "".join(char if char.isprintable() else " " for char in text).strip()
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Significant digits, no trailing zeros, no exponent where a plain number can be read."""
+    """Return a number with `digits` significant digits, without trailing zeros or a needless exponent."""
     if value is None:
         return NOTHING
     if diverged(value):
@@ -30,13 +30,14 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def step(value: float | None) -> str:
+    """Return a step: whole if it is, otherwise with two decimals."""
     if value is None:
         return NOTHING
     return str(int(value)) if float(value).is_integer() else f"{value:.2f}"
 
 
 def duration(seconds: float | None) -> str:
-    """35 ms, 4.2 s, 42 s, 3 m 05 s, 2 h 07 m: two units at most."""
+    """Return a duration with two units at most: 35 ms, 4.2 s, 42 s, 3 m 05 s, 2 h 07 m."""
     if seconds is None:
         return NOTHING
     if seconds < 0:
@@ -55,51 +56,55 @@ def duration(seconds: float | None) -> str:
 
 
 def since(start: datetime | None, now: datetime) -> str:
+    """Return the duration from `start` to `now`, or a dash."""
     return NOTHING if start is None else duration((now - start).total_seconds())
 
 
 def gibibytes(count: int) -> str:
+    """Return bytes in GiB with one decimal."""
     return f"{count / 2**30:.1f}"
 
 
 def scalar(value: Scalar) -> str:
+    """Return the value of one parameter as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return number(value) if isinstance(value, float) else clean(str(value))
 
 
 def parameters(values: Mapping[str, Scalar]) -> str:
+    """Return parameters as `name=value` with spaces between."""
     return " ".join(f"{clean(name)}={scalar(value)}" for name, value in values.items())
 
 
 def better(maximize: bool) -> str:
+    """Return which values of the metric are better."""
     return f"{'larger' if maximize else 'smaller'} is better"
 
 
 def search(recording: Trace) -> str:
-    """What a table is of: the task, and which way its metric is better."""
+    """Return the subject of a table: task, metric and its direction."""
     return f"{clean(recording.task)} ({clean(recording.metric)}, {better(recording.maximize)})"
 
 
 def left_out(recording: Trace, rest: str) -> str:
-    """What a heading adds where the curves are not those of all trials of a search; `rest`: what the others are for."""
+    """Return a heading's note on omitted trials, or nothing; `rest` is the use of the other trials."""
     if not recording.left_out:
         return ""
     every = recording.left_out + len(recording.trials)
-    why = "are not in these curves: they were not trained to their end"
-    if recording.left_out == 1:
-        why = "is not in these curves: it was not trained to its end"
-    return f" {recording.left_out} of {every} trials {why}; {rest}."
+    verb = "is" if recording.left_out == 1 else "are"
+    return f" {recording.left_out} of {every} trials {verb} omitted because of incomplete curves; {rest}."
 
 
 def compared(recording: Trace) -> str:
-    """The same where policies are compared, and what their column TARGET means, which is there where there is one."""
-    told = ""
+    """Return a heading's notes on a comparison of policies: the meaning of TARGET, and omitted trials."""
+    target = ""
     if recording.target is not None:
-        way = "more" if recording.maximize else "less"
-        told = f" TARGET: until {clean(recording.metric)} is {recording.target:.10g} or {way}."
-    return told + left_out(recording, "policies are compared on the others")
+        side = "more" if recording.maximize else "less"
+        target = f" TARGET: until {clean(recording.metric)} is {recording.target:.10g} or {side}."
+    return target + left_out(recording, "policies are compared on the others")
 
 
 def percent(part: float, whole: float) -> str:
+    """Return a part of a whole in percent, or a dash if there is no whole."""
     return NOTHING if whole <= 0 else f"{100 * part / whole:.0f} %"

@@ -1,6 +1,6 @@
-"""How a schedule reads: a table of machines, a comparison of methods, JSON, a page with a Gantt chart. Pure.
+"""Output of `podium optimise`: tables of machines and methods, JSON, and a page with a Gantt chart.
 
-Used by `podium optimise`. Types of the optimisers are for the type checker alone: they may not be installed.
+The optimisers may not be installed, so only the type checker imports their types.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from podium_cli.report import svg
-from podium_cli.report.markup import Markup, element, words
+from podium_cli.report.markup import Markup, element, escaped
 from podium_cli.report.page import page_head
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 
 if TYPE_CHECKING:
     from podium_optimisers.makespan.instance import MakespanInstance
@@ -27,46 +27,50 @@ CPU, GPU = "l2", "l0"  # colours of page.css
 
 
 def summary(instance: MakespanInstance, schedule: MakespanSchedule) -> str:
-    """One sentence: what was reached, and how far from the optimum it is at most."""
-    took = "" if schedule.seconds is None else f" Took {texts.duration(schedule.seconds)}."
-    machines = f"{texts.count(instance.cpus, 'CPU')} and {texts.count(instance.gpus, 'GPU')}"
+    """Return the makespan of the schedule and its largest possible distance from the optimum."""
+    took = "" if schedule.seconds is None else f" Took {formatting.duration(schedule.seconds)}."
+    machines = f"{formatting.count(instance.cpus, 'CPU')} and {formatting.count(instance.gpus, 'GPU')}"
     return (
-        f"{schedule.method}: {texts.count(instance.n, 'task')} on {machines}, done after "
-        f"{texts.number(schedule.makespan)} s. No schedule ends before {texts.number(schedule.lower_bound)} s, "
+        f"{schedule.method}: {formatting.count(instance.n, 'task')} on {machines}, done after "
+        f"{formatting.number(schedule.makespan)} s. "
+        f"No schedule ends before {formatting.number(schedule.lower_bound)} s, "
         f"so this one is at most {schedule.ratio:.3f} times the optimum.{took}"
     )
 
 
 def machines(instance: MakespanInstance, schedule: MakespanSchedule) -> Table:
-    """A row a machine: when it ends and what it runs, in order."""
+    """Return a row for each machine: its number of tasks, its end, and its tasks in order."""
     table = _plain("MACHINE", "TASKS", "ENDS", "RUNS")
     for machine in range(instance.machines):
         mine = _in_order(schedule, machine)
         end = max((schedule.starts[task] + _seconds(instance, schedule, task) for task in mine), default=0.0)
-        names = " ".join(texts.clean(instance.names[task]) for task in mine)
-        table.add_row(instance.machine_name(machine), str(len(mine)), texts.number(end), Text(names or texts.NOTHING))
+        names = " ".join(formatting.clean(instance.names[task]) for task in mine)
+        table.add_row(
+            instance.machine_name(machine), str(len(mine)), formatting.number(end), Text(names or formatting.NOTHING)
+        )
     return table
 
 
 def comparison(schedules: Sequence[MakespanSchedule]) -> Table:
-    """Methods, the best first. Each has the best bound that any of them proved."""
+    """Return the methods, the best first; all have the best bound that any of them proved."""
     bound = max(schedule.lower_bound for schedule in schedules)
     table = _plain("METHOD", "MAKESPAN", "AT MOST X OPTIMUM", "TOOK")
     for schedule in sorted(schedules, key=lambda one: one.makespan):
-        row = (schedule.method, texts.number(schedule.makespan, 6), f"{schedule.makespan / bound:.4f}")
-        table.add_row(*row, texts.duration(schedule.seconds))
+        row = (schedule.method, formatting.number(schedule.makespan, 6), f"{schedule.makespan / bound:.4f}")
+        table.add_row(*row, formatting.duration(schedule.seconds))
     return table
 
 
 def methods(known: Iterable[MakespanMethod]) -> Table:
-    table = _plain("METHOD", "WHAT IT IS")
+    """Return the names of the methods and their descriptions."""
+    table = _plain("METHOD", "DESCRIPTION")
     for method in known:
         table.add_row(method.name, Text(method.description))
     return table
 
 
 def as_json(instance: MakespanInstance, schedules: Sequence[MakespanSchedule]) -> str:
-    """One object for each schedule; an array if there are several."""
+    """Return the schedule as JSON; an array if there are several."""
     found = [_plain_data(instance, schedule) for schedule in schedules]
     return json.dumps(found[0] if len(found) == 1 else found, indent=2)
 
@@ -94,22 +98,22 @@ def _plain_data(instance: MakespanInstance, schedule: MakespanSchedule) -> dict[
 
 
 def page(instance: MakespanInstance, schedule: MakespanSchedule) -> str:
-    """One HTML file: no script, no link, no outside font."""
+    """Return one HTML file without scripts, links or external fonts."""
     head = page_head(f"{schedule.method} - Podium schedule")
     legend = element(
         "ul",
-        element("li", element("i", class_="b2"), words("on a CPU")),
-        element("li", element("i", class_="b0"), words("on a GPU")),
-        element("li", words("dashed: no schedule ends before")),
+        element("li", element("i", class_="b2"), escaped("on a CPU")),
+        element("li", element("i", class_="b0"), escaped("on a GPU")),
+        element("li", escaped("dashed: lower bound of every schedule")),
         class_="legend",
     )
     body = element(
         "body",
         element(
             "main",
-            element("p", words("Podium schedule"), class_="kicker"),
-            element("h1", words(schedule.method)),
-            element("p", words(summary(instance, schedule)), class_="soft"),
+            element("p", escaped("Podium schedule"), class_="kicker"),
+            element("h1", escaped(schedule.method)),
+            element("p", escaped(summary(instance, schedule)), class_="soft"),
             element("div", legend, element("div", _gantt(instance, schedule), class_="scroll wide"), class_="card"),
         ),
     )
@@ -117,14 +121,14 @@ def page(instance: MakespanInstance, schedule: MakespanSchedule) -> str:
 
 
 def _gantt(instance: MakespanInstance, schedule: MakespanSchedule) -> Markup:
-    """A lane a machine, a bar a task; point at one for its figures."""
+    """Draw a lane for each machine and a bar for each task, with its figures on hover."""
     height = TOP + LANE * instance.machines + BOTTOM
     x = svg.Scale(0.0, schedule.makespan, LEFT, WIDTH - RIGHT)
     foot = height - BOTTOM
     parts: list[Markup] = []
     for mark in x.ticks(8):
         parts.append(element("line", x1=x(mark), x2=x(mark), y1=TOP, y2=foot, class_="grid"))
-        parts.append(svg.text(x(mark), foot + 17, texts.number(mark), class_="tick middle"))
+        parts.append(svg.text(x(mark), foot + 17, formatting.number(mark), class_="tick middle"))
     parts.append(svg.text((x.begin + x.end) / 2, height - 5, "seconds", class_="axis middle"))
     for machine in range(instance.machines):
         top = TOP + machine * LANE
@@ -134,9 +138,9 @@ def _gantt(instance: MakespanInstance, schedule: MakespanSchedule) -> Markup:
         parts += [_bar(instance, schedule, task, x, top + 2, level) for task in _in_order(schedule, machine)]
     bound = x(schedule.lower_bound)
     parts.append(element("line", x1=bound, x2=bound, y1=TOP - 6, y2=foot, class_="target"))
-    what = f"{texts.count(instance.n, 'task')} on {texts.count(instance.machines, 'machine')}"
-    label = f"{what}, {texts.number(schedule.makespan)} seconds"
-    return svg.picture(WIDTH, height, label, *parts)
+    what = f"{formatting.count(instance.n, 'task')} on {formatting.count(instance.machines, 'machine')}"
+    label = f"{what}, {formatting.number(schedule.makespan)} seconds"
+    return svg.drawing(WIDTH, height, label, *parts)
 
 
 def _bar(
@@ -145,7 +149,7 @@ def _bar(
     start, seconds = schedule.starts[task], _seconds(instance, schedule, task)
     begin, width = x(start), max(x(start + seconds) - x(start), 0.75)
     name = instance.names[task]
-    about = f"{name}: {texts.number(seconds)} s from {texts.number(start)} s on "
+    about = f"{name}: {formatting.number(seconds)} s from {formatting.number(start)} s on "
     parts = [
         svg.title(about + instance.machine_name(schedule.assignment[task])),
         element("rect", x=begin, y=top, width=width, height=LANE - 4, class_=f"bar {level}"),
@@ -168,5 +172,5 @@ def _seconds(instance: MakespanInstance, schedule: MakespanSchedule, task: int) 
 def _plain(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column not in ("RUNS", "WHAT IT IS"))
+        table.add_column(column, overflow="fold", no_wrap=column not in ("RUNS", "DESCRIPTION"))
     return table

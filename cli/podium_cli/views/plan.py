@@ -1,4 +1,4 @@
-"""How a forecast reads: lines of a table, what it assumes, JSON. Pure. Used by `podium plan`."""
+"""Output of `podium plan`: heading, table, assumptions and JSON of a forecast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView
 from podium_simulator.system.comparison import SearchResult, SearchScore
@@ -20,34 +20,36 @@ MARKS = (0.25, 0.5, 0.75)  # of the time to the end
 
 
 def heading(found: JobForecast) -> str:
-    view, searches = found.view, texts.count(len(found.own), "simulated search", "simulated searches")
-    left = texts.left_out(found.trace, "the forecast is made from the others")
+    """Return a sentence with the job, its policy and the curves."""
+    view, searches = found.view, formatting.count(len(found.own), "simulated search", "simulated searches")
+    left = formatting.left_out(found.trace, "the forecast is made from the others")
     return (
-        f"{texts.clean(view.key.name)}: {texts.count(view.max_trials, 'trial')} under {view.policy}, forecast from "
-        f"{searches} on curves of {texts.search(found.trace)}{'.' if left else ''}{left}"
+        f"{formatting.clean(view.key.name)}: {formatting.count(view.max_trials, 'trial')} under {view.policy}, "
+        "forecast from "
+        f"{searches} on curves of {formatting.search(found.trace)}{'.' if left else ''}{left}"
     )
 
 
 def table(found: JobForecast) -> Table:
-    """Median and range over the simulated searches, and what the same searches would take under fifo."""
+    """Return median and range over the simulated searches, and the median of the same searches under fifo."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "MEDIAN", "FROM", "TO", "UNDER FIFO"):
         made.add_column(name, no_wrap=True, justify="right" if name else "left")
-    for name, of, read in _rows(found.view, carries=found.cluster.method.migrates and bool(found.cluster.drains)):
+    for name, of, read in _rows(found.view, migrates=found.cluster.method.migrates and bool(found.cluster.drains)):
         low, middle, high = _spread(found.own, of)
         made.add_row(name, read(middle), read(low), read(high), read(_spread(found.fifo, of)[1]))
     for share in MARKS:
         values = [value for run in found.own if (value := best_at(run, share)) is not None]
-        cells = [texts.number(value) for value in low_median_high(values)] if values else [texts.NOTHING] * 3
+        cells = [formatting.number(value) for value in low_median_high(values)] if values else [formatting.NOTHING] * 3
         made.add_row(f"best after {share:.0%} of the time", cells[1], cells[0], cells[2], "")
     cut = [sum(t.phase is TrialPhase.EARLY_STOPPED for t in run.outcome.trials) for run in found.own]
     low, middle, high = low_median_high([float(n) for n in cut])
-    made.add_row("trials stopped early", *(texts.number(n) for n in (middle, low, high)), "")
+    made.add_row("trials stopped early", *(formatting.number(n) for n in (middle, low, high)), "")
     return made
 
 
 def ends(found: JobForecast) -> str:
-    """Why the searches ended, the most frequent reason first: a target or a budget ends one before its last trial."""
+    """Return why the searches ended, the most frequent reason first."""
     return f"ended by {_reasons(found.own)}; under fifo by {_reasons(found.fifo)}"
 
 
@@ -57,17 +59,21 @@ def _reasons(runs: Sequence[SearchResult]) -> str:
 
 
 def assumptions(found: JobForecast) -> list[str]:
-    return ["assumed:", *(f"- {texts.clean(line)}" for line in found.assumptions)]
+    """Return the assumptions of the forecast as a list."""
+    return ["assumptions:", *(f"- {formatting.clean(line)}" for line in found.assumptions)]
 
 
 def best_at(run: SearchResult, share: float) -> float | None:
-    """The best value known after this share of the time to the end; None before any."""
+    """Return the best value after this share of the time to the end; None if there is none yet."""
     known = [value for time, value in run.improvements if time <= share * run.score.end]
     return known[-1] if known else None
 
 
 def as_json(found: JobForecast) -> str:
-    """Seconds; null = never. One object a simulated search, the job's policy and fifo on the same curves."""
+    """Return the forecast as JSON: each simulated search under the job's policy and under fifo.
+
+    Times are seconds; null means never.
+    """
     plain = {
         "job": found.view.key.name,
         "policy": found.view.policy,
@@ -94,42 +100,42 @@ def _plain(run: SearchResult) -> dict[str, object]:
         "gpuHours": score.gpu_seconds / HOUR,
         "overheadShare": score.overhead,
         "suspensions": score.suspensions,
-        "saves": score.checkpoints,
-        "carries": score.migrations,
+        "checkpoints": score.checkpoints,
+        "migrations": score.migrations,
         "bestAt": {f"{share:g}": best_at(run, share) for share in MARKS},
     }
 
 
-def _rows(view: JobView, *, carries: bool) -> list[tuple[str, Figure, Callable[[float | None], str]]]:
+def _rows(view: JobView, *, migrates: bool) -> list[tuple[str, Figure, Callable[[float | None], str]]]:
     def hours(value: float | None) -> str:
-        return texts.NOTHING if value is None else f"{value / HOUR:.2f}"
+        return formatting.NOTHING if value is None else f"{value / HOUR:.2f}"
 
     def percent(value: float | None) -> str:
-        return texts.NOTHING if value is None else f"{100 * value:.1f} %"
+        return formatting.NOTHING if value is None else f"{100 * value:.1f} %"
 
     def never(value: float | None) -> str:
-        return "never" if value is None else texts.duration(value)
+        return "never" if value is None else formatting.duration(value)
 
     def whole(value: float | None) -> str:
-        return texts.NOTHING if value is None else f"{value:.0f}"
+        return formatting.NOTHING if value is None else f"{value:.0f}"
 
     return [
-        ("all done after", lambda s: s.end, never),
+        ("job ends after", lambda s: s.end, never),
         ("within 1 % of the best after", lambda s: s.near_best, never),
-        ("best value", lambda s: s.best, texts.number),
+        ("best value", lambda s: s.best, formatting.number),
         ("GPU hours", lambda s: s.gpu_seconds, hours),
-        ("of them not training", lambda s: s.overhead, percent),
+        ("share of them not training", lambda s: s.overhead, percent),
         (
-            "saves" if view.checkpointable and not view.suspendable else "suspensions",
+            "checkpoints" if view.checkpointable and not view.suspendable else "suspensions",
             lambda s: float(s.suspensions + s.checkpoints),
             whole,
         ),
-        *([("carried alive", lambda s: float(s.migrations), whole)] if carries else []),
+        *([("live migrations", lambda s: float(s.migrations), whole)] if migrates else []),
     ]
 
 
 def _spread(runs: Sequence[SearchResult], of: Figure) -> tuple[float | None, float | None, float | None]:
-    """None for never: after every time that there is."""
+    """Return low, median and high; None means never and counts as later than every time."""
     values = [of(run.score) for run in runs]
     there = sorted(value for value in values if value is not None)
     if not there:

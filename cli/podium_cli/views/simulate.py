@@ -1,4 +1,4 @@
-"""How a contest of policies reads: a table, the fastest first, and JSON. Pure. Used by `podium simulate`."""
+"""Output of `podium simulate` without --system: heading, table and JSON of a comparison of policies."""
 
 from __future__ import annotations
 
@@ -8,49 +8,55 @@ from statistics import fmean
 
 from rich.table import Table
 
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_simulator.replay.comparison import ReplayComparison
 
 REPORTED = ("time_to_target", "time_to_near_best", "time_to_best", "mean_regret")
 
 
 def heading(contest: ReplayComparison) -> str:
+    """Return a sentence with the curves, the GPUs and the cost of a switch."""
     machine, costs = contest.machine, contest.machine.costs
-    trials = texts.count(contest.size, "trial")
+    trials = formatting.count(contest.size, "trial")
     return (
-        f"{texts.search(contest.trace)}: {trials} on {texts.count(machine.gpus, 'GPU')}, "
-        f"{costs.suspend:g} s + {costs.resume:g} s a switch, {texts.count(contest.runs, 'search', 'searches')}. "
+        f"{formatting.search(contest.trace)}: {trials} "
+        f"on {formatting.count(machine.gpus, 'GPU')}, "
+        f"suspend {costs.suspend:g} s, resume {costs.resume:g} s, "
+        f"{formatting.count(contest.runs, 'search', 'searches')}. "
         "Times are medians, X FIFO the mean of fifo's time over the policy's."
-        f"{texts.compared(contest.trace)}"
+        f"{formatting.compared(contest.trace)}"
     )
 
 
 def table(contest: ReplayComparison) -> Table:
-    """BEST DONE: until the best trial of all has completed; NEAR BEST: until a value within 1 % of the best; of curves
-    that have a target TARGET: until one as good as that, a dash where no trial has any.
+    """Return a row for each policy, the fastest first.
+
+    BEST DONE is the time until the best trial of all has completed. NEAR BEST is the time until a value within 1 % of
+    the best. Curves with a target have TARGET instead: the time until a value as good as the target, or a dash if no
+    trial reaches it. SWITCHING is the share of the GPU time that switches took.
     """
     found = Table(box=None, pad_edge=False, header_style="bold")
     soon, until = ("NEAR BEST", "time_to_near_best") if contest.trace.target is None else ("TARGET", "time_to_target")
-    for name in ("POLICY", "BEST DONE", "X FIFO", "WORST", soon, "X FIFO", "REGRET", "GPU TIME", "SWITCHES"):
+    for name in ("POLICY", "BEST DONE", "X FIFO", "WORST", soon, "X FIFO", "REGRET", "GPU TIME", "SWITCHING"):
         found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
     for name in _fastest_first(contest):
         done, near = contest.against_fifo(name, "time_to_best"), contest.against_fifo(name, until)
         found.add_row(
             name,
-            texts.duration(contest.typical(name, "time_to_best")),
+            formatting.duration(contest.typical(name, "time_to_best")),
             _ratio(done, 0),
             _ratio(done, 1),
-            texts.duration(contest.typical(name, until)),
+            formatting.duration(contest.typical(name, until)),
             _ratio(near, 0),
-            texts.number(contest.typical(name, "mean_regret"), 3),
-            texts.duration(contest.typical(name, "gpu_seconds_to_best")),
+            formatting.number(contest.typical(name, "mean_regret"), 3),
+            formatting.duration(contest.typical(name, "gpu_seconds_to_best")),
             f"{100 * fmean(s.switch_share for s in contest.scores[name].values()):.1f} %",
         )
     return found
 
 
 def as_json(contests: Sequence[ReplayComparison]) -> str:
-    """An array, one object for each file of curves. Seconds; a ratio above 1 = faster than fifo."""
+    """Return a JSON array with an object for each file of curves; a ratio above 1 is faster than fifo."""
     return json.dumps([_plain(contest) for contest in contests], indent=2)
 
 
@@ -89,10 +95,12 @@ def _policy(contest: ReplayComparison, name: str) -> dict[str, object]:
 
 
 def _fastest_first(contest: ReplayComparison) -> list[str]:
-    return sorted(
-        contest.scores, key=lambda name: (-(contest.against_fifo(name, "time_to_best") or (0.0, 0.0))[0], name)
-    )
+    def key(name: str) -> tuple[float, str]:
+        gain, _ = contest.against_fifo(name, "time_to_best") or (0.0, 0.0)
+        return -gain, name
+
+    return sorted(contest.scores, key=key)
 
 
 def _ratio(found: tuple[float, float] | None, which: int) -> str:
-    return texts.NOTHING if found is None else f"{found[which]:.2f}"
+    return formatting.NOTHING if found is None else f"{found[which]:.2f}"

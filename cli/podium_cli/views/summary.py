@@ -1,42 +1,42 @@
-"""What is said at the end of a search: best trial, GPU-seconds by use, suspensions. Pure."""
+"""Summary of a search in a few lines: best trial, GPU-seconds by use, suspensions."""
 
 from __future__ import annotations
 
 from podium_cli.report.model import JobReport
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 
 
 def last_line(report: JobReport, written_to: str) -> str:
-    """The best trial and where the report is: the line that `make demo` ends with."""
+    """Return one line with the best trial and the file of the report; `make demo` ends with it."""
     best = report.best
     if best is None:
         return f"no trial has reported {report.metric} yet; report: {written_to}"
-    value = f"{report.metric} {texts.number(best.best)} at {report.step_key} {texts.step(best.best_step)}"
-    return f"best trial {best.name}: {value} with {texts.parameters(dict(best.parameters))}; report: {written_to}"
+    value = f"{report.metric} {formatting.number(best.best)} at {report.step_key} {formatting.step(best.best_step)}"
+    return f"best trial {best.name}: {value} with {formatting.parameters(dict(best.parameters))}; report: {written_to}"
 
 
 def lines(report: JobReport) -> list[str]:
+    """Return the lines of `podium summary`."""
     use, switches = report.use, report.switches
     state = f"{report.namespace}/{report.name} {report.phase}"
-    told = ": ".join(texts.clean(part) for part in (report.reason, report.message) if part)
-    found = [f"job          {state} after {texts.duration(report.span)}" + (f" ({told})" if told else "")]
+    why = ": ".join(formatting.clean(part) for part in (report.reason, report.message) if part)
+    found = [f"job          {state} after {formatting.duration(report.span)}" + (f" ({why})" if why else "")]
     if report.best is None:
         found.append(f"best         no trial has reported {report.metric}")
     else:
-        value = (
-            f"{report.metric} {texts.number(report.best.best)} at {report.step_key} {texts.step(report.best.best_step)}"
-        )
+        at = f"at {report.step_key} {formatting.step(report.best.best_step)}"
+        value = f"{report.metric} {formatting.number(report.best.best)} {at}"
         found.append(f"best         {report.best.name}  {value}")
-        found += [f"also         {told}" for told in report.best.also]
-        found.append(f"parameters   {texts.parameters(dict(report.best.parameters))}")
-    found.append(f"trials       {report.done} of {report.max_trials} done")
-    shares = (("training", use.training), ("switching", use.switching), ("idle", use.idle))
-    spent = "  ".join(f"{name} {seconds:.1f} ({texts.percent(seconds, use.total)})" for name, seconds in shares)
-    found.append(f"GPU-seconds  {spent}  on {texts.count(len(report.lanes), 'GPU')}")
+        found += [f"metric       {sentence}" for sentence in report.best.metric_sentences]
+        found.append(f"parameters   {formatting.parameters(dict(report.best.parameters))}")
+    found.append(f"trials       {report.done} of {report.max_trials} ended")
+    uses = (("training", use.training), ("switching", use.switching), ("idle", use.idle))
+    spent = "  ".join(f"{name} {seconds:.1f} ({formatting.percent(seconds, use.total)})" for name, seconds in uses)
+    found.append(f"GPU-seconds  {spent}  on {formatting.count(len(report.lanes), 'GPU')}")
     cost = ""
     if switches.recorded:
-        cost = f", each p50 {texts.duration(switches.p50)}, p99 {texts.duration(switches.p99)} (out and in)"
+        cost = f", suspend and resume p50 {formatting.duration(switches.p50)}, p99 {formatting.duration(switches.p99)}"
         if switches.recorded < switches.count:
-            cost += f" over the {switches.recorded} on record"
+            cost += f" over the last {switches.recorded}"
     found.append(f"suspensions  {switches.count}{cost}")
     return found

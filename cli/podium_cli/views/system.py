@@ -1,4 +1,4 @@
-"""How searches in the simulated system read: a table, the fastest first, and JSON. Pure. Used by `podium simulate`."""
+"""Output of `podium simulate --system`: heading, table and JSON of searches in the simulated system."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from rich.table import Table
 
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_simulator.replay.metrics import near_best_value, target_value
 from podium_simulator.replay.samples import Sample
@@ -29,52 +29,58 @@ COLUMNS = (
     "OVERHEAD",
     "SWITCHES",
 )
-TARGET = "TARGET"  # a column where there is one, before REGRET
-CARRIED = "CARRIED"  # a column where trials can be
+TARGET = "TARGET"  # a column before REGRET, if the curves have a target
+MIGRATIONS = "MIGRATIONS"  # a column if live migration is possible
 
 
 def heading(contest: SystemComparison) -> str:
+    """Return a sentence with the curves and the simulated system."""
     place, pool = contest.cluster, contest.samples[0]
-    method, shares = place.method, place.nodes[0].slots
-    where = f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}"
+    method, slots = place.method, place.nodes[0].slots
+    where = f"{formatting.count(place.gpus, 'GPU')} on {formatting.count(len(place.nodes), 'node')}"
     return (
-        f"{texts.search(contest.trace)}: {texts.count(len(pool.trials), 'trial')} on {where}, "
-        f"{texts.count(shares, 'trial')} to a GPU, {switch(method)}, {drained(place)}"
-        f"{texts.count(len(contest.samples), 'search', 'searches')}, "
+        f"{formatting.search(contest.trace)}: {formatting.count(len(pool.trials), 'trial')} on {where}, "
+        f"{formatting.count(slots, 'slot')} per GPU, {switch(method)}, {drained(place)}"
+        f"{formatting.count(len(contest.samples), 'search', 'searches')}, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
-        f"{texts.compared(contest.trace)}"
+        f"{formatting.compared(contest.trace)}"
     )
 
 
 def drained(place: ClusterSpec) -> str:
+    """Return the drains of the simulated system, each with a comma after it."""
     return "".join(f"{drain}, " for drain in place.drains)
 
 
 def switch(method: Method) -> str:
-    """What one takes; the method, where it is not the one that is simulated by default."""
-    taken = f"{method.suspend:g} s + {method.resume:g} s a switch"
+    """Return the cost of a switch, and the method if it is not the default one."""
+    cost = f"suspend {method.suspend:g} s, resume {method.resume:g} s"
     if method.suspends and method.checkpoints:
-        taken += f", trials save ({APP_CHECKPOINT})"
+        cost += f", trials write checkpoints ({APP_CHECKPOINT})"
     if method.keeps_memory and method.suspends:
-        return taken
-    carried = f", {method.migration_seconds:g} s to carry a trial to another node" if method.migrates else ""
-    return f"{taken} ({method.name}{f': {method.basis}' if method.basis else ''}){carried}"
+        return cost
+    migration = f", live migration {method.migration_seconds:g} s" if method.migrates else ""
+    return f"{cost} ({method.name}{f': {method.basis}' if method.basis else ''}){migration}"
 
 
 def columns(contest: SystemComparison) -> tuple[str, ...]:
+    """Return the heads of the table."""
     at, aims = COLUMNS.index("REGRET"), contest.trace.target is not None
     found = (*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS
-    return (*found, CARRIED) if contest.cluster.method.migrates else found
+    return (*found, MIGRATIONS) if contest.cluster.method.migrates else found
 
 
 def rows(contest: SystemComparison) -> list[tuple[str, ...]]:
-    """NEAR BEST: until a value within 1 % of the best of all; TARGET: until one as good as the target. Never: in half
-    of the searches or more; a dash: no trial of theirs has such a value.
+    """Return the cells of the table, the fastest policy first.
+
+    NEAR BEST is the time until a value within 1 % of the best of all, TARGET until one as good as the target. "never"
+    means in half of the searches or more; a dash means that no trial has such a value.
     """
     return [_row(contest, name) for name in fastest_first(contest)]
 
 
 def table(contest: SystemComparison) -> Table:
+    """Return a row for each policy, the fastest first."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns(contest):
         found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
@@ -84,12 +90,14 @@ def table(contest: SystemComparison) -> Table:
 
 
 def against_fifo(contest: SystemComparison, name: str) -> list[float]:
-    """Fifo's time to near the best over the policy's, one a search in which it got there."""
+    """Return fifo's time to near the best over the policy's, for each search in which both reach it."""
     pairs = zip(contest.runs[BASE], contest.runs[name], strict=True)
     return [b.score.near_best / m.score.near_best for b, m in pairs if b.score.near_best and m.score.near_best]
 
 
 def fastest_first(contest: SystemComparison) -> list[str]:
+    """Return the policies by their median time to near the best."""
+
     def key(name: str) -> tuple[bool, float, str]:
         near = _middle(contest.runs[name], lambda score: score.near_best)
         return near is None, 0.0 if near is None else near, name
@@ -98,7 +106,7 @@ def fastest_first(contest: SystemComparison) -> list[str]:
 
 
 def as_json(contests: Sequence[SystemComparison]) -> str:
-    """An array, one object for each file of curves. Seconds; null = never; a ratio above 1 = faster than fifo."""
+    """Return a JSON array with an object for each file of curves; times are seconds, null means never."""
     return json.dumps([_plain(contest) for contest in contests], indent=2)
 
 
@@ -107,21 +115,21 @@ def _row(contest: SystemComparison, name: str) -> tuple[str, ...]:
     whole = len(ratios) == len(runs)
     return (
         name,
-        texts.number(_middle(runs, lambda score: score.best)),
+        formatting.number(_middle(runs, lambda score: score.best)),
         _until(contest, name, lambda score: score.near_best, near_best_value),
-        f"{geometric_mean(ratios):.2f}" if whole else texts.NOTHING,
-        f"{min(ratios):.2f}" if whole else texts.NOTHING,
+        f"{geometric_mean(ratios):.2f}" if whole else formatting.NOTHING,
+        f"{min(ratios):.2f}" if whole else formatting.NOTHING,
         *(
             [_until(contest, name, lambda score: score.target, target_value)]
             if contest.trace.target is not None
             else []
         ),
-        texts.number(fmean(run.score.regret for run in runs), 3),
-        texts.duration(_middle(runs, lambda score: score.end)),
-        texts.duration(_middle(runs, lambda score: score.gpu_seconds)),
+        formatting.number(fmean(run.score.regret for run in runs), 3),
+        formatting.duration(_middle(runs, lambda score: score.end)),
+        formatting.duration(_middle(runs, lambda score: score.gpu_seconds)),
         f"{100 * fmean(run.score.overhead for run in runs):.1f} %",
         str(round(fmean(run.score.suspensions + run.score.checkpoints for run in runs))),
-        *([texts.number(fmean(run.score.migrations for run in runs))] if contest.cluster.method.migrates else []),
+        *([formatting.number(fmean(run.score.migrations for run in runs))] if contest.cluster.method.migrates else []),
     )
 
 
@@ -131,14 +139,14 @@ def _until(
     of: Callable[[SearchScore], float | None],
     goal: Callable[[Sample], float | None],
 ) -> str:
-    """`goal`: the value that is waited for; None: no trial of the pool has it."""
+    """Return the median time, "never", or a dash if no trial of a sample has the value `goal`."""
     found = _middle(contest.runs[name], of)
     there = any(goal(pool) is not None for pool in contest.samples)
-    return NEVER if found is None and there else texts.duration(found)
+    return NEVER if found is None and there else formatting.duration(found)
 
 
 def _middle(runs: Sequence[SearchResult], of: Callable[[SearchScore], float | None]) -> float | None:
-    """The median over the searches; None where it is none in half of them or more."""
+    """Return the median over the searches; None if half of them or more have no value."""
     found = [value for run in runs if (value := of(run.score)) is not None]
     return median(found) if 2 * len(found) > len(runs) else None
 
@@ -157,10 +165,10 @@ def _plain(contest: SystemComparison) -> dict[str, object]:
         "nodes": len(place.nodes),
         "slots": place.nodes[0].slots,
         "method": place.method.name,
-        "saves": place.method.checkpoints or not place.method.suspends,
+        "checkpoints": place.method.checkpoints or not place.method.suspends,
         "suspendSeconds": place.method.suspend,
         "resumeSeconds": place.method.resume,
-        "carrySeconds": place.method.migration_seconds if place.method.migrates else None,
+        "migrationSeconds": place.method.migration_seconds if place.method.migrates else None,
         "policies": [{"name": name, "searches": _searches(contest.runs[name])} for name in fastest_first(contest)],
     }
 
@@ -177,8 +185,8 @@ def _searches(runs: Sequence[SearchResult]) -> list[dict[str, object]]:
             "gpuSeconds": run.score.gpu_seconds,
             "overheadShare": run.score.overhead,
             "suspensions": run.score.suspensions,
-            "saves": run.score.checkpoints,
-            "carries": run.score.migrations,
+            "checkpoints": run.score.checkpoints,
+            "migrations": run.score.migrations,
         }
         for run in runs
     ]

@@ -18,10 +18,12 @@ from types import MappingProxyType
 class ReservationState(StrEnum):
     """State of a GPU reservation."""
 
-    ASKED = "Asked"  # the reservation pod has no node yet: it waits for a free GPU, for quota, or for a new node
+    REQUESTED = (
+        "Requested"  # the reservation pod has no node yet: it waits for a free GPU, for quota, or for a new node
+    )
     STARTING = "Starting"  # the pod is bound; trials must not use the GPU before the kubelet reports its UUID
     HELD = "Held"  # trials share the GPU
-    LEAVING = "Leaving"  # the pod is terminating: trials are suspended or checkpoint within its grace period
+    TERMINATING = "Terminating"  # the pod is terminating: trials are suspended or checkpoint within its grace period
     ENDED = "Ended"
 
 
@@ -29,16 +31,16 @@ _S = ReservationState
 
 EDGES: Mapping[tuple[ReservationState, ReservationState], tuple[str, ...]] = MappingProxyType(
     {
-        (_S.ASKED, _S.STARTING): ("Bound",),
-        (_S.ASKED, _S.HELD): ("ObservedLate",),
-        (_S.ASKED, _S.LEAVING): ("ObservedLate",),
-        (_S.ASKED, _S.ENDED): ("Withdrawn", "ObservedLate"),
+        (_S.REQUESTED, _S.STARTING): ("Bound",),
+        (_S.REQUESTED, _S.HELD): ("ObservedLate",),
+        (_S.REQUESTED, _S.TERMINATING): ("ObservedLate",),
+        (_S.REQUESTED, _S.ENDED): ("Withdrawn", "ObservedLate"),
         (_S.STARTING, _S.HELD): ("DeviceAssigned",),
-        (_S.STARTING, _S.LEAVING): ("Preempted", "Returned"),
+        (_S.STARTING, _S.TERMINATING): ("Preempted", "Returned"),
         (_S.STARTING, _S.ENDED): ("Refused", "ObservedLate"),  # by the kubelet, as any pod may be
-        (_S.HELD, _S.LEAVING): ("Preempted", "Returned"),
+        (_S.HELD, _S.TERMINATING): ("Preempted", "Returned"),
         (_S.HELD, _S.ENDED): ("NodeLost", "ObservedLate"),
-        (_S.LEAVING, _S.ENDED): ("Evacuated", "GracePeriodExpired"),
+        (_S.TERMINATING, _S.ENDED): ("Evacuated", "GracePeriodExpired"),
     }
 )
 
@@ -62,7 +64,7 @@ def derive_state(facts: ReservationFacts) -> ReservationState:
     if not facts.exists or facts.ended:
         return ReservationState.ENDED
     if facts.deleting:
-        return ReservationState.LEAVING
+        return ReservationState.TERMINATING
     if not facts.bound:
-        return ReservationState.ASKED
+        return ReservationState.REQUESTED
     return ReservationState.HELD if facts.device_known else ReservationState.STARTING

@@ -51,41 +51,61 @@ DRAIN_CANCELLED_MESSAGE = "The node accepts trials again: the trial continues th
 
 
 @dataclass(frozen=True, slots=True)
+class NewPodFacts:
+    """Observed facts about the new pod.
+
+    - `created`: a pod of the new attempt exists, in any state.
+    - `live`: it exists, has not ended and is not terminating.
+    - `rejected`: the kubelet rejected it, so that no part of it ever ran.
+    - `value_printed`: it has printed a value.
+    - `start_problem`: why it cannot start; empty if it can.
+    - `starting_seconds`: seconds for which its containers could have started.
+    - `bound`: it has a node.
+    """
+
+    created: bool = False
+    live: bool = False
+    rejected: bool = False
+    value_printed: bool = False
+    start_problem: str = ""
+    starting_seconds: float = 0.0
+    bound: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """Observed facts about the target node.
+
+    - `exists`: the node exists. `accepts`: it exists and does not drain.
+    - `waiting_for_drain`: it is stored that the image waits for the node's drain.
+    - `slots_free`: no other pod has the slots there that are promised to the trial.
+    """
+
+    exists: bool = True
+    accepts: bool = True
+    waiting_for_drain: bool = False
+    slots_free: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationFacts:
     """Observed facts about a migration.
 
     - `age`: seconds since the phase began.
     - `trial_ended`: the trial has ended. `draining`: the source node is draining.
-    - `old_pod`, `new_pod`: the pod exists, has not ended and is not terminating.
-    - `pod_created`: a pod of the new attempt exists, in any state.
-    - `rejected`: the kubelet rejected the new pod, so that no part of it ever ran.
+    - `old_pod`: the old pod exists, has not ended and is not terminating.
     - `refusal`: (code, sentence) of the agent, or of the API server for the new pod.
-    - `image_pushed`: the agent reported the image. `value_printed`: the new pod has printed a value.
-    - `start_problem`: why the new pod cannot start; empty if it can.
-    - `starting_seconds`: seconds for which its containers could have started.
-    - `target_exists`: the target node exists. `target_accepts`: it exists and does not drain.
-    - `waiting_for_drain`: it is stored that the image waits for the target's drain.
-    - `slots_free`: no other pod has the slots that are promised to the trial.
-    - `pod_bound`: the new pod has a node.
+    - `image_pushed`: the agent reported the image.
     """
 
     age: float = 0.0
     trial_ended: bool = False
     draining: bool = True
     old_pod: bool = True
-    pod_created: bool = False
-    new_pod: bool = False
-    rejected: bool = False
     refusal: tuple[str, str] | None = None
     image_pushed: bool = False
-    value_printed: bool = False
-    start_problem: str = ""
-    starting_seconds: float = 0.0
-    target_exists: bool = True
-    target_accepts: bool = True
-    waiting_for_drain: bool = False
-    slots_free: bool = True
-    pod_bound: bool = True
+    new_pod: NewPodFacts = NewPodFacts()
+    target: TargetFacts = TargetFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +131,9 @@ def _to(phase: MigrationPhase, when: Callable[[MigrationFacts], bool]) -> _Rule:
 
 def _target_drains(facts: MigrationFacts) -> MigrationStep | None:
     """Start or end the wait. It starts when the target drains, however long the image has existed."""
-    if facts.target_accepts is not facts.waiting_for_drain:
+    if facts.target.accepts is not facts.target.waiting_for_drain:
         return None
-    reason = () if facts.target_accepts else (TARGET_DRAINING, "The image waits until the target accepts trials again.")
+    reason = () if facts.target.accepts else (TARGET_DRAINING, "The image waits until the target accepts trials again.")
     return MigrationStep(MigrationPhase.IMAGE_PUSHED, *reason)
 
 
@@ -122,9 +142,9 @@ def _refused(facts: MigrationFacts) -> MigrationStep | None:
 
 
 def _broken(facts: MigrationFacts) -> MigrationStep | None:
-    if not facts.start_problem or facts.starting_seconds < START_TIMEOUT_SECONDS:
+    if not facts.new_pod.start_problem or facts.new_pod.starting_seconds < START_TIMEOUT_SECONDS:
         return None
-    return MigrationStep(_FAILED, "RestoreFailed", f"The new pod does not start: {facts.start_problem}")
+    return MigrationStep(_FAILED, "RestoreFailed", f"The new pod does not start: {facts.new_pod.start_problem}")
 
 
 _ENDED = _fail("TrialEnded", "The trial ended meanwhile.", lambda f: f.trial_ended)
@@ -140,20 +160,22 @@ _NO_TARGET = _fail(
     "TargetUnavailable",
     "The target node no longer accepts trials.",
     lambda f: (
-        not f.target_accepts
-        and (f.old_pod or not f.target_exists or (f.waiting_for_drain and f.age >= TARGET_DRAINING_SECONDS))
+        not f.target.accepts
+        and (f.old_pod or not f.target.exists or (f.target.waiting_for_drain and f.age >= TARGET_DRAINING_SECONDS))
     ),
 )
 _FULL = _fail(
     "TargetFull",
     "The promised slots are taken by other pods, or a GPU is unhealthy. The trial continues where it is, and is "
     "migrated when slots are free.",
-    lambda f: f.old_pod and not f.slots_free,
+    lambda f: f.old_pod and not f.target.slots_free,
 )
 _NODE_LOST = _fail(
-    "RestoreFailed", "The target node of the new pod no longer exists.", lambda f: not (f.target_exists or f.pod_bound)
+    "RestoreFailed",
+    "The target node of the new pod no longer exists.",
+    lambda f: not (f.target.exists or f.new_pod.bound),
 )
-_POD_ENDED = _fail("RestoreFailed", "The new pod ended before it printed a value.", lambda f: not f.new_pod)
+_POD_ENDED = _fail("RestoreFailed", "The new pod ended before it printed a value.", lambda f: not f.new_pod.live)
 
 # The first rule that holds decides; if none holds, the phase remains.
 TABLE: Mapping[MigrationPhase, tuple[_Rule, ...]] = MappingProxyType(
@@ -165,7 +187,7 @@ TABLE: Mapping[MigrationPhase, tuple[_Rule, ...]] = MappingProxyType(
         ),
         # The old pod may be deleted by now: only the image is needed.
         MigrationPhase.IMAGE_PUSHED: (
-            _to(MigrationPhase.POD_CREATED, lambda f: f.pod_created),
+            _to(MigrationPhase.POD_CREATED, lambda f: f.new_pod.created),
             _ENDED,
             _refused,
             _NO_TARGET,
@@ -173,9 +195,9 @@ TABLE: Mapping[MigrationPhase, tuple[_Rule, ...]] = MappingProxyType(
             _target_drains,
         ),
         MigrationPhase.POD_CREATED: (
-            *(_to(MigrationPhase.RESTORED, lambda f: f.value_printed), _ENDED),
+            *(_to(MigrationPhase.RESTORED, lambda f: f.new_pod.value_printed), _ENDED),
             # The image is unchanged, so another pod continues from it (the agent may have been away for a moment).
-            *(_to(MigrationPhase.IMAGE_PUSHED, lambda f: f.rejected), _POD_ENDED, _NODE_LOST, _broken),
+            *(_to(MigrationPhase.IMAGE_PUSHED, lambda f: f.new_pod.rejected), _POD_ENDED, _NODE_LOST, _broken),
         ),
         MigrationPhase.RESTORED: (),
         MigrationPhase.FAILED: (),

@@ -96,7 +96,10 @@ def _began(pod: Pod) -> float | None:
 
 
 def current_gpus(node: NodeReport, pods: Iterable[PlacedPod], ranks: Mapping[TrialName, int]) -> tuple[GpuReading, ...]:
-    """Return the GPUs with the ranks of their trials, and with pods that were placed after the last report."""
+    """Return the GPUs with the ranks of their trials and with unreported pods.
+
+    Unreported pods were placed after the agent's last report.
+    """
     reported = frozenset(uid for gpu in node.gpus for uid in gpu.pods)
     gpus = tuple(
         replace(gpu, ranks=tuple(ranks.get(name) for name in names)) if names else gpu

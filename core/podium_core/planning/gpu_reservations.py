@@ -102,7 +102,7 @@ class ReservationPlan:
     wake_at: float | None = None  # when to plan again if nothing happens before
 
 
-_COUNTS = (ReservationState.ASKED, ReservationState.STARTING, ReservationState.HELD)
+_COUNTS = (ReservationState.REQUESTED, ReservationState.STARTING, ReservationState.HELD)
 
 
 def plan_reservations(

@@ -22,6 +22,8 @@ from podium_core.domain.migration import (
     TARGET_DRAINING,
     MigrationFacts,
     MigrationPhase,
+    NewPodFacts,
+    TargetFacts,
     next_step,
 )
 from podium_core.domain.phase import FINAL
@@ -193,22 +195,27 @@ def _facts(
         trial_ended=observation.phase in FINAL,
         draining=_must_leave(cluster, stored),
         old_pod=old is not None and _is_live(old),
-        pod_created=new is not None,
-        new_pod=new is not None and new.facts.phase != "Failed" and not new.facts.deleting,
-        rejected=new is not None and _rejected(new),
         refusal=refusal,
         image_pushed=answer is not None and bool(answer.image),
-        value_printed=new is not None
-        and cursor is not None
-        and cursor.pod_uid == new.uid
-        and not cursor.awaiting_first_value,
-        start_problem=start_problem,
-        starting_seconds=cluster.now - max(stored.since.timestamp(), new.startable_since if new is not None else 0.0),
-        target_exists=any(one.metadata.name == stored.target_node for one in cluster.nodes),
-        target_accepts=accepts_trials(cluster, stored.target_node),
-        waiting_for_drain=stored.code == TARGET_DRAINING,
-        slots_free=trial_key(trial) not in news.slots_taken,
-        pod_bound=new is not None and new.facts.node is not None,
+        new_pod=NewPodFacts(
+            created=new is not None,
+            live=new is not None and new.facts.phase != "Failed" and not new.facts.deleting,
+            rejected=new is not None and _rejected(new),
+            value_printed=new is not None
+            and cursor is not None
+            and cursor.pod_uid == new.uid
+            and not cursor.awaiting_first_value,
+            start_problem=start_problem,
+            starting_seconds=cluster.now
+            - max(stored.since.timestamp(), new.startable_since if new is not None else 0.0),
+            bound=new is not None and new.facts.node is not None,
+        ),
+        target=TargetFacts(
+            exists=any(one.metadata.name == stored.target_node for one in cluster.nodes),
+            accepts=accepts_trials(cluster, stored.target_node),
+            waiting_for_drain=stored.code == TARGET_DRAINING,
+            slots_free=trial_key(trial) not in news.slots_taken,
+        ),
     )
 
 

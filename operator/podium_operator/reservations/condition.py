@@ -39,8 +39,8 @@ def reservation_condition(
     if held >= wanted:
         return ReservationCondition(True, "Held" if wanted else "NoDemand", f"{text}.")
     more = f" The API server refuses another reservation pod for now: {refusal}" if refusal else ""
-    if states[ReservationState.ASKED]:
-        waiting = f"{text}, {states[ReservationState.ASKED]} requested. {unscheduled}".strip()
+    if states[ReservationState.REQUESTED]:
+        waiting = f"{text}, {states[ReservationState.REQUESTED]} requested. {unscheduled}".strip()
         return ReservationCondition(False, "WaitingForGPU", f"{waiting}{more}")
     if states[ReservationState.STARTING]:
         return ReservationCondition(False, "Starting", f"{text}, {states[ReservationState.STARTING]} starting.{more}")

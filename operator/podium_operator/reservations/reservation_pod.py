@@ -64,7 +64,7 @@ def make_reservation_pod(
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {
-                "name": "lease",
+                "name": "reservation",
                 "image": image,
                 "command": ["sleep", "infinity"],
                 "resources": {

@@ -21,6 +21,8 @@ from podium_core.domain.migration import (
     TARGET_DRAINING_SECONDS,
     MigrationFacts,
     MigrationPhase,
+    NewPodFacts,
+    TargetFacts,
     next_step,
 )
 from podium_core.domain.phase import FINAL
@@ -94,22 +96,26 @@ class Migrations:
 
     def _facts(self, trial: Trial, migration: SimMigration, *, slots_free: bool) -> MigrationFacts:
         old, new = trial.attempt < migration.attempt, trial.attempt == migration.attempt
-        scenario_of = trial.state is not None and not trial.leaving
+        present = trial.state is not None and not trial.leaving
         target = self._nodes[migration.target]
         return MigrationFacts(
             age=self._queue.now - migration.since,
             trial_ended=trial.view.phase in FINAL,
             draining=migration.reason == REBALANCING or self._nodes[migration.node].draining,
-            old_pod=old and scenario_of,
-            pod_created=new,
-            new_pod=new and scenario_of,
+            old_pod=old and present,
             refusal=None if trial.job.spec.method.migrates else HOLDS_GPU,
             image_pushed=migration.pushed and not self._nodes[migration.node].silent,
-            value_printed=new and len(trial.written_status.curve) > migration.known_values,
-            target_accepts=not target.draining,
-            waiting_for_drain=migration.code == TARGET_DRAINING,
-            slots_free=slots_free,
-            pod_bound=new and trial.node is not None,
+            new_pod=NewPodFacts(
+                created=new,
+                live=new and present,
+                value_printed=new and len(trial.written_status.curve) > migration.known_values,
+                bound=new and trial.node is not None,
+            ),
+            target=TargetFacts(
+                accepts=not target.draining,
+                waiting_for_drain=migration.code == TARGET_DRAINING,
+                slots_free=slots_free,
+            ),
         )
 
     def _done(self, trial: Trial, migration: SimMigration) -> bool:

@@ -23,9 +23,9 @@ from podium_agent.suspension.parked_memory import Parked
     ("error", "parked", "says"),
     [
         (GPUMemoryUnknownError("NVML does not tell"), False, ""),
-        (GPUMemoryUnknownError("NVML does not tell"), True, "is not known: NVML does not tell"),
-        (OSError("no descriptor left"), False, "is not known: no descriptor left"),
-        (KeyError("odd"), False, "could not be found out: KeyError('odd')"),
+        (GPUMemoryUnknownError("NVML does not tell"), True, "is unknown: NVML does not tell"),
+        (OSError("no descriptor left"), False, "is unknown: no descriptor left"),
+        (KeyError("odd"), False, "could not be determined: KeyError('odd')"),
     ],
 )
 def test_who_is_kept_out_by_a_driver_that_does_not_tell(

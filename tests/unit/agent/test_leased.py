@@ -48,7 +48,7 @@ def trial(state: TrialState, gpu: str = "A", method: str = "cuda-checkpoint") ->
 STATES = {
     "the kubelet has not named its GPU": ({}, ReservationPod(NAME, "u"), {}),
     "named": ({NAME: {"A"}}, ReservationPod(NAME, "u"), {"A": ReservationState.HELD}),
-    "told to end": ({NAME: {"A"}}, ReservationPod(NAME, "u", terminating=True), {"A": ReservationState.LEAVING}),
+    "told to end": ({NAME: {"A"}}, ReservationPod(NAME, "u", terminating=True), {"A": ReservationState.TERMINATING}),
     "over": ({NAME: {"A"}}, ReservationPod(NAME, "u", over=True), {"A": ReservationState.ENDED}),
     "a GPU of another pod": (
         {("lab", "train"): {"B"}, NAME: {"A"}},

@@ -346,7 +346,7 @@ def test_a_pod_says_what_comes_in_it() -> None:
     [
         ("{}", "gpus: Field required"),
         ('{"gpus": {"GPU-a": 7}, "processes": 0}', "processes: Input should be greater than or equal to 1"),
-        ("nonsense", "it: Invalid JSON"),
+        ("nonsense", "value: Invalid JSON"),
     ],
 )
 def test_what_comes_and_cannot_be_read_is_said_and_the_pod_is_there(text: str, said: str) -> None:

@@ -84,7 +84,7 @@ def test_a_gate_that_is_silent_was_let_through_only_if_an_earlier_agent_may_have
 
 def test_a_pod_that_is_no_trials_is_never_let_in(on_node: Callable[..., None]) -> None:
     """Anybody who may create pods can set the label; only the operator's trials are controllers of theirs."""
-    with pytest.raises(ValueError, match="its controller is no HyperParamTrial"):
+    with pytest.raises(ValueError, match="but no HyperParamTrial"):
         parse(
             {
                 "metadata": {"name": "x", "namespace": "demo", "uid": "u", "labels": {"podium.dev/trial": "a"}},

@@ -133,7 +133,7 @@ def test_a_gpu_that_does_not_come_free_is_refused_with_the_reason(desk: Desk) ->
     stuck = LocalTrial(key(), "a-0", "uid", ("G",), TrialState.RUNNING, 0.0, method="")
     desk.new_agent(exclusive_seconds=0.01)
     desk.exclusive.on_view(View(RunQueues(), (stuck,), frozenset(), {"G": ""}))
-    with pytest.raises(GpuStillInUseError, match="HolderNotFreezable: trial demo/a is at work"):
+    with pytest.raises(GpuStillInUseError, match="HolderNotFreezable: trial demo/a holds the GPU"):
         asyncio.run(desk.exclusive.vacate(["G"]))
     assert desk.exclusive.exclusive_pods == {"G": ""}, "the kubelet asks again"
 

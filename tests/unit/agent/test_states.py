@@ -173,7 +173,7 @@ def test_where_a_pod_saves() -> None:
 def test_a_pod_that_only_claims_to_be_a_trials_is_refused() -> None:
     payload = pod_payload()
     payload["metadata"]["ownerReferences"] = []
-    with pytest.raises(ValueError, match="its controller is no HyperParamTrial"):
+    with pytest.raises(ValueError, match="but no HyperParamTrial"):
         parse(payload)
 
 

@@ -57,7 +57,7 @@ def test_a_line_that_nobody_has_thought_of_ends_this_writer_alone(
         await writing.whole_life(started(pod()))
 
     write(scene)
-    assert "its log is followed no more" in caplog.text
+    assert "its log is not followed any more" in caplog.text
 
 
 @pytest.mark.parametrize(("attempt_in_force", "reads"), [(0, True), (1, True), (2, False)])

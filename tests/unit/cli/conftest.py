@@ -1,4 +1,4 @@
-"""Pictures of the made-up search at moments of its life, and of the same with single fields changed."""
+"""Snapshots of the synthetic search at several times, with single fields changed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from podium_cli.job_picture import JobPicture
-from podium_cli.objects import picture_of
+from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.objects import snapshot_of
 from podium_cli.samples import BEGIN, search_at
 
-Picture = Callable[..., JobPicture]
+Snapshot = Callable[..., JobSnapshot]
 
 
 def _merge(target: dict[str, Any], changes: Mapping[str, Any]) -> None:
@@ -24,13 +24,13 @@ def _merge(target: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 
 @pytest.fixture
-def picture() -> Picture:
-    """`picture(elapsed, {"digits-3": {"status": {...}}})`: changes are merged into the objects by name."""
+def snapshot() -> Snapshot:
+    """`snapshot(elapsed, {"digits-3": {"status": {...}}})`: changes are merged into the objects by name."""
 
-    def build(elapsed: float, changes: Mapping[str, Mapping[str, Any]] | None = None) -> JobPicture:
+    def build(elapsed: float, changes: Mapping[str, Mapping[str, Any]] | None = None) -> JobSnapshot:
         objects = search_at(elapsed)
         for one in objects:
             _merge(one, (changes or {}).get(one["metadata"]["name"], {}))
-        return picture_of(objects, None, None, BEGIN + timedelta(seconds=elapsed))
+        return snapshot_of(objects, None, None, BEGIN + timedelta(seconds=elapsed))
 
     return build

@@ -1,4 +1,4 @@
-"""`podium capacity`: tables and JSON from numbers and traces, every "no" with its code, and no extra at start."""
+"""`podium capacity`: tables and JSON from numbers and traces, every refusal with its code, and no extra at start."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_table_from_numbers(capsys: pytest.CaptureFixture[str]) -> None:
         (["--offered", "3.6", "--service", "1s", "--wait", "1.97s"], 4, None),  # M/M/4 at load 0.9: 1.969383
         (["--offered", "3.6", "--service", "1s", "--wait", "1.96s"], 5, None),
         (["--offered", "3.6", "--service", "1s", "--wait", "1.97s", "--service-c2", "1.1"], 5, None),
-        (["--offered", "0.9", "--service", "1s", "--wait", "0", "--share", "0.09"], 1, None),  # 10 % wait not at all
+        (["--offered", "0.9", "--service", "1s", "--wait", "0", "--share", "0.09"], 1, None),  # 10 % do not wait
     ],
 )
 def test_json_from_numbers(
@@ -73,14 +73,26 @@ def test_no_infinity_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "expected"),
     [
         (["--rate", "1/s", "--wait", "1s"], Exit.USAGE, "ServiceTimeRequired: --service"),
         (["--rate", "1/s", "--service", "0s", "--wait", "1s"], Exit.USAGE, "TooSmall: --service"),
         (["--rate", "0/s", "--service", "1s", "--wait", "1s"], Exit.FAILED, "TooSmall: rate"),
-        (["--offered", "nan", "--service", "1s", "--wait", "1s"], Exit.USAGE, "OutOfRange: --offered: nan"),
-        (["--offered", "-3", "--service", "1s", "--wait", "1s"], Exit.USAGE, "OutOfRange: --offered: -3"),
-        (["--offered", "inf", "--service", "1s", "--wait", "1s"], Exit.USAGE, "OutOfRange: --offered: inf"),
+        (
+            ["--offered", "nan", "--service", "1s", "--wait", "1s"],
+            Exit.USAGE,
+            "OutOfRange: --offered: must be a finite number greater than 0 (got nan)",
+        ),
+        (
+            ["--offered", "-3", "--service", "1s", "--wait", "1s"],
+            Exit.USAGE,
+            "OutOfRange: --offered: must be a finite number greater than 0 (got -3)",
+        ),
+        (
+            ["--offered", "inf", "--service", "1s", "--wait", "1s"],
+            Exit.USAGE,
+            "OutOfRange: --offered: must be a finite number greater than 0 (got inf)",
+        ),
         (["--offered", "1", "--service", "1s", "--wait", "0"], Exit.FAILED, "TooSmall: wait"),
         (["--offered", "1", "--service", "1s", "--wait", "1s", "--share", "2"], Exit.FAILED, "OutOfRange: share"),
         (["--offered", "1", "--service", "1s", "--lost", "2"], Exit.FAILED, "OutOfRange: lost"),
@@ -88,7 +100,7 @@ def test_no_infinity_in_json(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["--offered", "1", "--service", "1s", "--wait", "1s", "--gpus-per-job", "0"],
             Exit.USAGE,
-            "TooSmall: --gpus-per-job: 0",
+            "TooSmall: --gpus-per-job: must be at least 1 (got 0)",
         ),
         (["--offered", "1e9", "--service", "1s", "--wait", "1s"], Exit.FAILED, "TooLarge: gpus"),
         (["--trace", "/nowhere.csv", "--wait", "1s"], Exit.NOT_FOUND, "FileUnreadable: /nowhere.csv"),
@@ -102,15 +114,15 @@ def test_no_infinity_in_json(capsys: pytest.CaptureFixture[str]) -> None:
         ),
     ],
 )
-def test_every_no_has_a_code_and_a_sentence(
-    options: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]
+def test_every_refusal_has_a_code_and_a_sentence(
+    options: list[str], code: Exit, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["capacity", *options]) is code
-    assert f"podium: {told}" in capsys.readouterr().err
+    assert f"podium: {expected}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"arrival,duration\n0,1\n1,-5\n", "TooSmall: line 3.duration"),
         (b"arrival,duration\n2026-01-31T12:00:00,1\n5,1\n", "MixedTimes: line 3.arrival: '5' differs from the dates"),
@@ -120,16 +132,16 @@ def test_every_no_has_a_code_and_a_sentence(
     ],
 )
 def test_a_wrong_trace_names_its_line(
-    content: bytes, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "trace.csv"
     path.write_bytes(content)
     assert run(["capacity", "--trace", str(path), "--wait", "1s"]) is Exit.FAILED
-    assert f"podium: {told}" in capsys.readouterr().err
+    assert f"podium: {expected}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["cut off", "changed"])
-def test_a_damaged_gzip_says_how_far_it_could_be_read(
+def test_a_damaged_gzip_names_the_last_readable_line(
     damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "arrival,duration\n" + "".join(f"{number},{number * 7919 % 1013}\n" for number in range(20_000))
@@ -138,12 +150,12 @@ def test_a_damaged_gzip_says_how_far_it_could_be_read(
     path = tmp_path / "trace.csv.gz"
     path.write_bytes(content[:half] if damage == "cut off" else content[:half] + b"\xff" * 9 + content[half + 9 :])
     assert run(["capacity", "--trace", str(path), "--wait", "1s"]) is Exit.FAILED
-    said = re.search(r"podium: FileMalformed: .*: after line (\d+): the gzip data is cut", capsys.readouterr().err)
-    assert said is not None
-    assert 1000 < int(said[1]) < 20_000
+    match = re.search(r"podium: FileMalformed: .*: after line (\d+): the gzip data is cut", capsys.readouterr().err)
+    assert match is not None
+    assert 1000 < int(match[1]) < 20_000
 
 
-def test_a_file_that_is_no_gzip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_gzip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.csv.gz"
     path.write_text(TRACE)
     assert run(["capacity", "--trace", str(path), "--wait", "1s"]) is Exit.NOT_FOUND
@@ -160,14 +172,14 @@ def test_a_file_that_is_no_gzip(tmp_path: Path, capsys: pytest.CaptureFixture[st
         ["--rate", "5/s", "--offered", "3", "--service", "1s", "--wait", "1s"],
     ],
 )
-def test_usage_errors_are_argparses(options: list[str]) -> None:
+def test_usage_errors_come_from_argparse(options: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(["capacity", *options])
     assert caught.value.code == Exit.USAGE
 
 
 def test_the_command_line_starts_without_the_extra_and_names_the_cure() -> None:
-    """In a process of its own, in which the optimisers cannot be imported."""
+    """In a separate process in which the optimisers cannot be imported."""
     script = (
         "import sys; sys.modules['podium_optimisers'] = None\n"
         "from podium_cli.main import run\n"

@@ -1,4 +1,4 @@
-"""The command line without a cluster: exit codes, sentences, help, files."""
+"""Command line without a cluster: exit codes, messages, help, files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 from kubernetes.aio.config import incluster_config
 
 from podium_cli import samples
-from podium_cli.command_table import SAYS
+from podium_cli.command_table import SUMMARIES
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.get import ORDERS
-from podium_cli.commands.thaw import frozen
+from podium_cli.commands.thaw import suspended_trials
 from podium_cli.exit_codes import Exit
 from podium_cli.main import parser, run
-from podium_cli.objects import picture_of
+from podium_cli.objects import snapshot_of
 from podium_cluster import kubeconfig
 from podium_core.domain.migration import MigrationPhase
 from podium_core.schema.trial import Migration
@@ -40,7 +40,7 @@ spec:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["get", "trials"], Exit.USAGE, "JobNameRequired"),
         (["report"], Exit.USAGE, "JobNameRequired"),
@@ -52,15 +52,15 @@ spec:
         (["validate", "/dev/null"], Exit.NOT_FOUND, "FileUnreadable"),
     ],
 )
-def test_every_no_has_a_code_and_a_sentence(
-    arguments: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]
+def test_every_refusal_has_a_code_and_a_sentence(
+    arguments: list[str], code: Exit, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) is code
-    assert f"podium: {told}: " in capsys.readouterr().err
+    assert f"podium: {message}: " in capsys.readouterr().err
 
 
 def test_the_help_of_all_commands_imports_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Together they import nearly all of Podium, which takes most of a second."""
+    """Together the commands import nearly all of Podium, which takes most of a second."""
     monkeypatch.setenv("COLUMNS", "80")
     program = "import sys; from podium_cli.main import run\ntry: run(sys.argv[1:])\nfinally: print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
@@ -69,8 +69,8 @@ def test_the_help_of_all_commands_imports_none_of_them(monkeypatch: pytest.Monke
     assert not {"pydantic", "kubernetes", "aiohttp", "rich", "numpy"} & set(modules.split())
 
 
-@pytest.mark.parametrize("name", SAYS)
-def test_for_one_command_the_options_of_that_one_are_there(name: str) -> None:
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_a_single_command_has_all_of_its_options(name: str) -> None:
     def options(found: argparse.ArgumentParser) -> list[str]:
         (inner,) = [one for one in found._actions if isinstance(one, argparse._SubParsersAction)]
         return [action.dest for action in inner.choices[name]._actions]
@@ -78,7 +78,7 @@ def test_for_one_command_the_options_of_that_one_are_there(name: str) -> None:
     assert options(parser(name)) == options(parser()) != options(parser(""))
 
 
-def test_a_cluster_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "config"
     cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
     context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
@@ -90,7 +90,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["thaw"], ["thaw", "node-a", "--all"], ["watch"], []])
-def test_usage_errors_are_argparses(arguments: list[str]) -> None:
+def test_usage_errors_come_from_argparse(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(arguments)
     assert caught.value.code == Exit.USAGE
@@ -98,17 +98,17 @@ def test_usage_errors_are_argparses(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("time", ["-1", "nan", "5m"])
 @pytest.mark.parametrize("arguments", [["drain", "n", "--wait"], ["thaw", "n", "--wait"], ["watch", "x", "--timeout"]])
-def test_a_time_that_is_none_is_refused_by_its_option(
+def test_an_invalid_time_is_refused_with_its_option(
     arguments: list[str], time: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         run([*arguments, time])
     assert caught.value.code == Exit.USAGE
-    assert f"argument {arguments[-1]}: {time} is no time; give seconds, 0 or more" in capsys.readouterr().err
+    assert f"argument {arguments[-1]}: seconds must be at least 0 (got {time})" in capsys.readouterr().err
 
 
 def every(command: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """It and all commands under it."""
+    """Yield the command and all commands below it."""
     yield command
     for action in command._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -116,15 +116,15 @@ def every(command: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
                 yield from every(inner)
 
 
-def test_help_of_every_command_teaches_by_examples_and_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_of_every_command_has_examples_and_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for command in every(parser()):
         text = command.format_help()
         assert f"  {command.prog}" in text or f"&& {command.prog}" in text
         assert "exit codes:" in text
         assert [line for line in text.splitlines() if len(line) > 80] == []
-        unsaid = [one.metavar or one.dest for one in command._actions if not one.help and not one.choices]
-        assert unsaid == [], command.prog
+        undocumented = [one.metavar or one.dest for one in command._actions if not one.help and not one.choices]
+        assert undocumented == [], command.prog
 
 
 def test_sample_report_and_summary_need_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +154,7 @@ def test_report_from_saved_files(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "told"),
+    ("change", "code", "expected"),
     [
         (("", ""), Exit.OK, "valid"),
         (("name: sweep", "name: Größe"), Exit.FAILED, 'metadata.name: "Größe" is not a valid name'),
@@ -168,29 +168,31 @@ def test_report_from_saved_files(form: str, tmp_path: Path) -> None:
     ],
 )
 def test_validate(
-    change: tuple[str, str], code: Exit, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: tuple[str, str], code: Exit, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(JOB.replace(*change) if change[0] else JOB)
     assert run(["validate", str(path)]) is code
-    assert told in capsys.readouterr().out
+    assert expected in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"a: [", "FileMalformed"),
         (b"hello", 'FileMalformed: {path}: document 1 is "hello", not an object with apiVersion and kind'),
         (b"\xff\xfe", "FileMalformed: {path}: not UTF-8 text (byte 0)"),
-        (b"", "NothingToValidate: no HyperParamJob in {path}; it begins with apiVersion: podium.dev/v1alpha1"),
+        (b"", "NothingToValidate: no HyperParamJob in {path}; one starts with apiVersion: podium.dev/v1alpha1"),
         (b"kind: Pod\nmetadata: {name: x}\n", "NothingToValidate"),
     ],
 )
-def test_validate_what_is_no_job(content: bytes, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_a_file_without_a_job(
+    content: bytes, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "job.yaml"
     path.write_bytes(content)
     assert run(["validate", str(path)]) is Exit.FAILED
-    assert told.format(path=path) in capsys.readouterr().err
+    assert expected.format(path=path) in capsys.readouterr().err
 
 
 def test_validate_reads_the_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,18 +212,18 @@ def test_validate_reads_numbers_and_words_as_kubectl_does(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (None, "ClusterUnreachable: there is no kubeconfig at {path}; name a cluster with --kubeconfig or $KUBECONFIG"),
-        ("", "ClusterUnreachable: {path} is no kubeconfig; "),
-        ("[1, 2]", "ClusterUnreachable: {path} is no kubeconfig; "),
+        ("", "ClusterUnreachable: {path} is not a kubeconfig; "),
+        ("[1, 2]", "ClusterUnreachable: {path} is not a kubeconfig; "),
         ("a: [b", "ClusterUnreachable: {path}: while parsing"),
         ("clusters: []", "ClusterUnreachable: {path}: Invalid kube-config file. Expected key current-context"),
     ],
 )
-def test_a_kubeconfig_that_is_none_is_named(
+def test_an_invalid_kubeconfig_is_named(
     content: str | None,
-    told: str,
+    expected: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -232,23 +234,23 @@ def test_a_kubeconfig_that_is_none_is_named(
     monkeypatch.setenv("KUBECONFIG", str(path))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert run(["watch", "x"]) is Exit.CLUSTER
-    said = capsys.readouterr().err
-    assert told.format(path=path) in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert expected.format(path=path) in printed
+    assert printed.count("\n") == 1
 
 
-def test_kubeconfig_that_names_nothing_is_told_in_a_line(
+def test_an_empty_kubeconfig_variable_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", ":")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert run(["watch", "x"]) is Exit.CLUSTER
-    told = 'ClusterUnreachable: $KUBECONFIG, ":", names no file; name a cluster with --kubeconfig or $KUBECONFIG'
-    assert capsys.readouterr().err == f"podium: {told}\n"
+    expected = 'ClusterUnreachable: $KUBECONFIG, ":", names no file; name a cluster with --kubeconfig or $KUBECONFIG'
+    assert capsys.readouterr().err == f"podium: {expected}\n"
 
 
 def write_kubeconfig(path: Path, name: str, port: int) -> None:
-    """Of one context, the current one, with a namespace of its own."""
+    """Write a kubeconfig with one context, the current one, and a namespace."""
     content = {
         "current-context": name,
         "clusters": [{"name": name, "cluster": {"server": f"http://127.0.0.1:{port}"}}],
@@ -258,7 +260,7 @@ def write_kubeconfig(path: Path, name: str, port: int) -> None:
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **content}))
 
 
-def test_of_several_kubeconfigs_the_first_says_which_cluster_is_meant(
+def test_the_first_of_several_kubeconfigs_names_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for port, name in enumerate(("first", "second"), 1):
@@ -274,13 +276,13 @@ def test_of_several_kubeconfigs_the_first_says_which_cluster_is_meant(
         (given, "of-second", 2),
     ):
         assert run(["get", "trials", "x", *options]) is Exit.CLUSTER
-        said = capsys.readouterr().err
-        assert f"/namespaces/{space}/" in said
-        assert f"127.0.0.1:{port} " in said
+        printed = capsys.readouterr().err
+        assert f"/namespaces/{space}/" in printed
+        assert f"127.0.0.1:{port} " in printed
 
 
-def test_a_command_looks_at_its_kubeconfig_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the client library once more, which knows paths beside it."""
+def test_a_command_reads_its_kubeconfig_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client library reads it once more, because it resolves relative paths."""
     write_kubeconfig(tmp_path / "config", "x", 1)
     seen: list[Path] = []
     read = kubeconfig._read
@@ -289,10 +291,10 @@ def test_a_command_looks_at_its_kubeconfig_once(tmp_path: Path, monkeypatch: pyt
     assert seen == [tmp_path / "config"]
 
 
-def test_in_a_pod_a_kubeconfig_comes_before_its_account(
+def test_in_a_pod_a_kubeconfig_takes_precedence_over_the_service_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As kubectl does. 127.0.0.1 has nobody at port 1 or 2."""
+    """kubectl does the same. Nothing listens on the ports 1 and 2 of 127.0.0.1."""
     (tmp_path / "namespace").write_text("of-pod")
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_text(Path(certifi.where()).read_text())
@@ -306,50 +308,54 @@ def test_in_a_pod_a_kubeconfig_comes_before_its_account(
     for file, port, space in (("config", 1, "of-x"), ("missing", 2, "of-pod")):
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / file))
         assert run(["get", "trials", "x"]) is Exit.CLUSTER
-        said = capsys.readouterr().err
-        assert f"127.0.0.1:{port} " in said
-        assert f"/namespaces/{space}/" in said
+        printed = capsys.readouterr().err
+        assert f"127.0.0.1:{port} " in printed
+        assert f"/namespaces/{space}/" in printed
     assert run(["get", "trials", "x", "--context", "other"]) is Exit.CLUSTER
     assert "there is no kubeconfig at" in capsys.readouterr().err
 
 
-def test_sort_orders_hold_every_trial_once() -> None:
-    picture = picture_of(samples.search_at(100), None, None, samples.BEGIN)
-    names = {trial.metadata.name for trial in picture.trials}
+def test_every_sort_order_contains_each_trial_once() -> None:
+    snapshot = snapshot_of(samples.search_at(100), None, None, samples.BEGIN)
+    names = {trial.metadata.name for trial in snapshot.trials}
     for order in ORDERS.values():
-        shown = [trial.metadata.name for trial in order(picture)]
+        shown = [trial.metadata.name for trial in order(snapshot)]
         assert len(shown) == len(names)
         assert set(shown) == names
-    best = [trial.status.best.value for trial in ORDERS["value"](picture) if trial.status.best]
+    best = [trial.status.best.value for trial in ORDERS["value"](snapshot) if trial.status.best]
     assert best == sorted(best, reverse=True)
 
 
-def test_explain_names_the_rival_and_the_place() -> None:
-    picture = picture_of(samples.search_at(100), None, None, samples.BEGIN)
-    waiting = next(trial for trial in picture.trials if trial.status.phase.value == "Suspended")
-    text = "\n".join(explanation(picture, waiting))
-    assert "Suspended  RivalConverges" in text
-    assert "holds it for" in text
-    assert "in the order of this GPU" in text
-    assert "comes back   on its own GPUs: " in text
-    running = next(trial for trial in picture.trials if trial.status.phase.value == "Running")
-    assert "comes back" not in "\n".join(explanation(picture, running))
-    assert "this trial, for" in "\n".join(explanation(picture, running))
+def test_explain_names_the_holder_and_the_position_in_the_run_queue() -> None:
+    snapshot = snapshot_of(samples.search_at(100), None, None, samples.BEGIN)
+    waiting = next(trial for trial in snapshot.trials if trial.status.phase.value == "Suspended")
+    text = "\n".join(explanation(snapshot, waiting))
+    assert "Suspended  TimeSliceEnded" in text
+    assert "holder       default/digits-" in text
+    assert "run queue    position " in text
+    assert "resumes      on the same GPUs: " in text
+    assert "suspend 0." in text
+    assert " s, resume 0." in text
+    running = next(trial for trial in snapshot.trials if trial.status.phase.value == "Running")
+    assert "resumes  " not in "\n".join(explanation(snapshot, running))
+    assert "this trial, for" in "\n".join(explanation(snapshot, running))
 
 
-def test_explain_says_how_far_a_live_trial_is_on_its_way_and_why_it_fell_back() -> None:
-    picture = picture_of(samples.search_at(100), None, None, samples.BEGIN)
-    trial = picture.trials[0]
-    assert "carried  " not in "\n".join(explanation(picture, trial))
-    began = picture.now - timedelta(seconds=3)
+def test_explain_shows_the_progress_of_a_live_migration_and_why_it_failed() -> None:
+    snapshot = snapshot_of(samples.search_at(100), None, None, samples.BEGIN)
+    trial = snapshot.trials[0]
+    assert "migration  " not in "\n".join(explanation(snapshot, trial))
+    began = snapshot.now - timedelta(seconds=3)
     names = {"sourceNode": "node-1", "targetNode": "node-2", "reason": "Rebalancing", "pod_uid": "u", "attempt": 1}
-    way = Migration(phase=MigrationPhase.FAILED, since=began, code="TargetFull", message="none\x1b is free", **names)
-    told = trial.model_copy(update={"status": trial.status.model_copy(update={"migration": way})})
-    line = "carried      Failed for 3 s, from node-1 to node-2 (Rebalancing)  TargetFull: none  is free"
-    assert line in explanation(picture, told)
+    migration = Migration(
+        phase=MigrationPhase.FAILED, since=began, code="TargetFull", message="none\x1b is free", **names
+    )
+    changed = trial.model_copy(update={"status": trial.status.model_copy(update={"migration": migration})})
+    line = "migration    Failed for 3 s, from node-1 to node-2 (Rebalancing)  TargetFull: none  is free"
+    assert line in explanation(snapshot, changed)
 
 
-def test_frozen_lists_each_suspended_trial_once() -> None:
-    picture = picture_of(samples.search_at(100), None, None, samples.BEGIN)
-    suspended = [trial for trial in picture.trials if trial.status.phase.value == "Suspended"]
-    assert len(frozen(list(picture.nodes))) == len(suspended)
+def test_each_suspended_trial_is_listed_once() -> None:
+    snapshot = snapshot_of(samples.search_at(100), None, None, samples.BEGIN)
+    suspended = [trial for trial in snapshot.trials if trial.status.phase.value == "Suspended"]
+    assert len(suspended_trials(list(snapshot.nodes))) == len(suspended)

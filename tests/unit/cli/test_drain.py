@@ -1,4 +1,4 @@
-"""Who leaves a node that drains, who cannot, and what the command says and does about it."""
+"""`podium drain`: trials that are moved, trials that cannot be moved, and the output for both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from podium_cli.commands import drain
-from podium_cli.commands.drain import _GpuNode, carries_from, cost_of, leaves_by, left
+from podium_cli.commands.drain import _GpuNode, departure_of, lost_work_of, remaining_trials, supports_migration
 from podium_cli.exit_codes import CliError, Exit
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS, Resource
@@ -54,29 +54,34 @@ def pod_of(trial: Mapping[str, Any], phase: str = "Running", **meta: Any) -> dic
 
 
 COSTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
-    ("saves to a claim", CLAIM, {}, ""),
-    ("has a save in a claim", CLAIM, SAVED, ""),
+    ("checkpoints to a claim", CLAIM, {}, ""),
+    ("has a checkpoint in a claim", CLAIM, SAVED, ""),
     ("at its gate", {}, {"phase": "Gated"}, ""),
-    ("frozen only", {}, {}, "does not save (suspension.methods without app-checkpoint); it would lose 11 steps"),
-    ("reads a claim", {"checkpoint": CLAIM["checkpoint"]}, SAVED, "lose 3 steps (it is at 11, saved at 8)"),
-    ("one step", {}, {"lastStep": 1}, "it would lose 1 step (it is at 1, saved at 0)"),
-    ("a folder of the node", ON_NODE, SAVED, "its saves are in a folder of this node"),
-    ("a folder of the node, at its gate", ON_NODE, SAVED | {"phase": "Gated"}, "its saves are in a folder of this"),
+    ("frozen only", {}, {}, "writes no checkpoints (suspension.methods has no app-checkpoint); it would lose 11 steps"),
+    ("reads a claim", {"checkpoint": CLAIM["checkpoint"]}, SAVED, "lose 3 steps (it is at 11, its checkpoint at 8)"),
+    ("one step", {}, {"lastStep": 1}, "it would lose 1 step (it is at 1, its checkpoint at 0)"),
+    ("a folder of the node", ON_NODE, SAVED, "its checkpoints are in a folder of this node"),
+    (
+        "a folder of the node, at its gate",
+        ON_NODE,
+        SAVED | {"phase": "Gated"},
+        "its checkpoints are in a folder of this",
+    ),
     ("a folder of the node, new", ON_NODE, {"phase": "Gated"}, ""),
     ("no GPU", {"gpus": {"perTrial": 0}}, {}, "it has no GPU (gpus.perTrial: 0)"),
-    ("no GPU, saves", CLAIM | {"gpus": {"perTrial": 0}}, SAVED, "trials that have one; it would lose 3 steps"),
+    ("no GPU, checkpoints", CLAIM | {"gpus": {"perTrial": 0}}, SAVED, "trials with a GPU; it would lose 3 steps"),
 ]
 
 
 @pytest.mark.parametrize(("spec", "status", "words"), [c[1:] for c in COSTS], ids=[c[0] for c in COSTS])
-def test_what_a_trial_would_lose(spec: dict[str, Any], status: dict[str, Any], words: str) -> None:
+def test_work_that_a_trial_would_lose(spec: dict[str, Any], status: dict[str, Any], words: str) -> None:
     job, trial = HyperParamJob.model_validate(job_of(**spec)), HyperParamTrial.model_validate(trial_of(**status))
-    cost = cost_of(job, trial)
+    cost = lost_work_of(job, trial)
     assert words in cost
     assert bool(cost) is bool(words)
 
 
-FELL_BACK = {
+FAILED_MIGRATION = {
     "phase": "Failed",
     "since": AT,
     "podUid": "pod-sweep-0",
@@ -86,40 +91,63 @@ FELL_BACK = {
     "code": "RestoreDisabled",
     "message": "node-b starts no pod from a checkpoint",
 }
-HERE = {"phase": "Gated", "migration": FELL_BACK | {"phase": "PodCreated", "podUid": "x"}}
-WAYS: list[tuple[str, dict[str, Any], dict[str, Any], bool, str, str]] = [
-    ("saves", CLAIM, {}, True, "it loses no step", ""),
-    ("is carried", ALIVE, {}, True, "is carried alive", ""),
-    ("is carried, on its way", ALIVE, {"migration": FELL_BACK | {"phase": "Requested"}}, True, "is carried alive", ""),
-    ("the agents do not carry", ALIVE, {}, False, "", "it would lose 11 steps"),
+HERE = {"phase": "Gated", "migration": FAILED_MIGRATION | {"phase": "PodCreated", "podUid": "x"}}
+DEPARTURES: list[tuple[str, dict[str, Any], dict[str, Any], bool, str, str]] = [
+    ("writes checkpoints", CLAIM, {}, True, "without lost work", ""),
+    ("is migrated", ALIVE, {}, True, "is migrated live", ""),
+    (
+        "is migrated, in progress",
+        ALIVE,
+        {"migration": FAILED_MIGRATION | {"phase": "Requested"}},
+        True,
+        "is migrated live",
+        "",
+    ),
+    ("the agents do not support live migration", ALIVE, {}, False, "", "it would lose 11 steps"),
     ("its job does not ask for it", {}, {}, True, "", "it would lose 11 steps"),
-    ("is tried again", ALIVE, {"migration": FELL_BACK | {"code": "TargetFull"}}, True, "is carried alive", ""),
-    ("was not carried", ALIVE, {"migration": FELL_BACK}, True, "", "could not be carried (RestoreDisabled: node-b"),
-    ("came alive, at its gate", ALIVE, HERE, True, "was carried here alive", ""),
-    ("came alive, at its gate, and cannot leave", ALIVE, HERE, False, "", "it would lose 11 steps"),
-    ("came alive and works", ALIVE, {"migration": HERE["migration"] | {"phase": "Restored"}}, True, "is carried", ""),
-    ("an earlier pod was not carried", ALIVE, {"migration": FELL_BACK | {"podUid": "x"}}, True, "is carried alive", ""),
+    ("is retried", ALIVE, {"migration": FAILED_MIGRATION | {"code": "TargetFull"}}, True, "is migrated live", ""),
+    (
+        "its migration failed",
+        ALIVE,
+        {"migration": FAILED_MIGRATION},
+        True,
+        "",
+        "its live migration failed (RestoreDisabled: node-b",
+    ),
+    ("was migrated, at its gate", ALIVE, HERE, True, "was migrated here live", ""),
+    ("was migrated, at its gate, and cannot be moved", ALIVE, HERE, False, "", "it would lose 11 steps"),
+    ("was migrated and runs", ALIVE, {"migration": HERE["migration"] | {"phase": "Restored"}}, True, "is migrated", ""),
+    (
+        "the migration of an earlier pod failed",
+        ALIVE,
+        {"migration": FAILED_MIGRATION | {"podUid": "x"}},
+        True,
+        "is migrated live",
+        "",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("spec", "status", "nodes", "way", "loss"), [c[1:] for c in WAYS], ids=[c[0] for c in WAYS])
-def test_in_what_way_it_leaves(spec: dict[str, Any], status: dict[str, Any], nodes: bool, way: str, loss: str) -> None:
+@pytest.mark.parametrize(
+    ("spec", "status", "nodes", "way", "loss"), [c[1:] for c in DEPARTURES], ids=[c[0] for c in DEPARTURES]
+)
+def test_how_a_trial_is_moved(spec: dict[str, Any], status: dict[str, Any], nodes: bool, way: str, loss: str) -> None:
     job, trial = HyperParamJob.model_validate(job_of(**spec)), HyperParamTrial.model_validate(trial_of(**status))
-    how, cost = leaves_by(job, trial, "pod-sweep-0", nodes)
-    assert way in how
-    assert loss in cost
-    assert bool(how) is not bool(cost)
+    departure, lost_work = departure_of(job, trial, "pod-sweep-0", nodes)
+    assert way in departure
+    assert loss in lost_work
+    assert bool(departure) is not bool(lost_work)
 
 
-def test_both_nodes_must_carry() -> None:
+def test_both_nodes_must_support_live_migration() -> None:
     nodes = [_GpuNode.model_validate({"metadata": {"name": n}, "status": {"methods": METHODS}}) for n in "ab"]
     old = _GpuNode.model_validate({"metadata": {"name": "c"}, "status": {"methods": ["freeze"]}})
-    assert carries_from("a", nodes)
-    assert not carries_from("a", [nodes[0], old])
-    assert not carries_from("c", [*nodes, old])
+    assert supports_migration("a", nodes)
+    assert not supports_migration("a", [nodes[0], old])
+    assert not supports_migration("c", [*nodes, old])
 
 
-def test_who_is_left() -> None:
+def test_trials_that_remain_on_the_node() -> None:
     trials = [trial_of(0), trial_of(1), trial_of(2), trial_of(3, phase="EarlyStopped")]
     orphan = trial_of(9)
     pods = [
@@ -129,17 +157,19 @@ def test_who_is_left() -> None:
         pod_of(trials[3]),
         pod_of(orphan),
     ]
-    seen = left(pods, [HyperParamTrial.model_validate(t) for t in trials], [HyperParamJob.model_validate(job_of())])
-    assert [(one.trial, bool(one.cost)) for one in seen] == [
+    seen = remaining_trials(
+        pods, [HyperParamTrial.model_validate(t) for t in trials], [HyperParamJob.model_validate(job_of())]
+    )
+    assert [(one.trial, bool(one.lost_work)) for one in seen] == [
         ("sweep-0", True),
-        ("sweep-2", False),  # it goes already
-        ("sweep-3", False),  # it is over
-        ("sweep-9", False),  # its trial is gone
+        ("sweep-2", False),  # its pod is terminating
+        ("sweep-3", False),  # it has ended
+        ("sweep-9", False),  # its trial was deleted
     ]
 
 
 class Cluster:
-    """An API server with one node; the pods named in `leave` go one at each look, as the operator would move them."""
+    """An API server with two nodes. Each list of pods deletes one of `leave`, as the operator would."""
 
     def __init__(self, *trials: dict[str, Any], leave: tuple[str, ...] = (), **spec: Any) -> None:
         self.calls: list[tuple[str, str, Any]] = []
@@ -183,7 +213,7 @@ Drain = Callable[..., Exit]
 
 @pytest.fixture
 def drained(monkeypatch: pytest.MonkeyPatch) -> Drain:
-    monkeypatch.setattr(drain, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(drain, "POLL_SECONDS", 0.0)
 
     def run(cluster: Cluster, *, wait: float = 30.0, lose_steps: bool = False) -> Exit:
         return asyncio.run(drain._until_empty(cast(Api, cluster), "node-a", wait, lose_steps=lose_steps))
@@ -191,41 +221,45 @@ def drained(monkeypatch: pytest.MonkeyPatch) -> Drain:
     return run
 
 
-def test_it_tells_who_leaves_until_nobody_is_left(drained: Drain, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trials_are_reported_until_none_remains(drained: Drain, capsys: pytest.CaptureFixture[str]) -> None:
     cluster = Cluster(trial_of(0), trial_of(1), leave=("sweep-1", "sweep-0"), **CLAIM)
     assert drained(cluster) is Exit.OK
     assert capsys.readouterr().out.splitlines() == [
-        "lab/sweep-0 leaves: it loses no step",
-        "lab/sweep-1 leaves: it loses no step",
-        "lab/sweep-1 has left (1 to go)",
-        "lab/sweep-0 has left (0 to go)",
-        "no trial is left; `podium drain node-a --undo` lets them come again",
+        "lab/sweep-0 continues on another node without lost work",
+        "lab/sweep-1 continues on another node without lost work",
+        "lab/sweep-1 is gone (1 remaining)",
+        "lab/sweep-0 is gone (0 remaining)",
+        "no trial remains; `podium drain node-a --undo` admits trials again",
     ]
-    assert cluster.calls == [], "moving them is the operator's work"
+    assert cluster.calls == [], "the operator moves them"
 
 
-def test_who_cannot_be_moved_is_named_and_goes_on(drained: Drain, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_that_cannot_be_moved_is_named_and_keeps_running(
+    drained: Drain, capsys: pytest.CaptureFixture[str]
+) -> None:
     cluster = Cluster(trial_of(0), trial_of(1, phase="Gated"), leave=("sweep-1",))
     with pytest.raises(CliError) as caught:
         drained(cluster)
     assert (caught.value.code, caught.value.reason) == (Exit.FAILED, "TrialsRemaining")
     assert "lab/sweep-0 cannot be moved" in caught.value.message
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "lab/sweep-1 leaves: it loses no step"
-    assert said[1].startswith("lab/sweep-0 cannot be moved: its job does not save")
-    assert said[1].endswith("it would lose 11 steps (it is at 11, saved at 0); it goes on here")
-    assert said[2] == "lab/sweep-1 has left (1 to go)", "who can be moved is waited for first"
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "lab/sweep-1 continues on another node without lost work"
+    assert printed[1].startswith("lab/sweep-0 cannot be moved: its job writes no checkpoints")
+    assert printed[1].endswith("it would lose 11 steps (it is at 11, its checkpoint at 0); it keeps running here")
+    assert printed[2] == "lab/sweep-1 is gone (1 remaining)", "the command first waits for trials that can be moved"
     assert cluster.calls == []
 
 
-def test_lose_steps_ends_them_and_says_what_is_lost(drained: Drain, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lose_steps_deletes_their_pods_and_reports_the_lost_work(
+    drained: Drain, capsys: pytest.CaptureFixture[str]
+) -> None:
     cluster = Cluster(trial_of(0))
     assert drained(cluster, lose_steps=True) is Exit.OK
     assert cluster.calls == [("Pod", "", "sweep-0-0")]
     assert "it would lose 11 steps" in capsys.readouterr().out
 
 
-def test_it_gives_up_in_time(drained: Drain) -> None:
+def test_the_command_ends_after_its_timeout(drained: Drain) -> None:
     with pytest.raises(CliError) as caught:
         drained(Cluster(trial_of(0), **CLAIM), wait=0.0)
     assert (caught.value.code, caught.value.reason) == (Exit.TIMEOUT, "DrainTimeout")

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from podium_cli.commands.explain_pod import explanation, parse, views_of
 from podium_cli.exit_codes import CliError
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_core.placement.node_parser import placed_pod
 from podium_core.placement.registry import POLICIES, placement_policy
 
@@ -20,7 +20,7 @@ Json = Mapping[str, Any]
 
 
 def node(name: str, *, updated: str = FRESH, trial: str = "", **gpu: Any) -> Json:
-    told = {
+    shown = {
         "uuid": f"GPU-{name}",
         "index": 0,
         "health": "Healthy",
@@ -30,7 +30,7 @@ def node(name: str, *, updated: str = FRESH, trial: str = "", **gpu: Any) -> Jso
     }
     sitting = {"namespace": "default", "trial": trial, "uid": trial, "pod": f"{trial}-0", "podUID": f"uid-{trial}"}
     trials = [sitting | {"state": "Running", "since": FRESH}] if trial else []
-    return {"metadata": {"name": name}, "status": {"updatedAt": updated, "gpus": [told | {"trials": trials} | gpu]}}
+    return {"metadata": {"name": name}, "status": {"updatedAt": updated, "gpus": [shown | {"trials": trials} | gpu]}}
 
 
 def pod(name: str, node_name: str = "", gpus: str = "1") -> Json:
@@ -59,31 +59,31 @@ def rows(
     *,
     policy: str = "load_balance",
     pods: tuple[Json, ...] = (),
-    room: Mapping[str, int] | None = None,
+    free_cpus: Mapping[str, int] | None = None,
 ) -> dict[str, list[str]]:
     sitting = [placed_pod(parse(one)) for one in pods]
-    views = views_of(NODES, sitting, [trial("first", 1)], LEASES, NOW, room)
+    views = views_of(NODES, sitting, [trial("first", 1)], LEASES, NOW, free_cpus)
     console = Console(width=400)
     with console.capture() as capture:
-        told = explanation(parse(asked), views, placement_policy(policy), NOW, sitting, cpus=room is not None)
-        console.print(told)
+        shown = explanation(parse(asked), views, placement_policy(policy), NOW, sitting, cpus=free_cpus is not None)
+        console.print(shown)
     return {words[0]: words for line in capture.get().splitlines() if (words := line.split())}
 
 
-def test_every_node_is_told() -> None:
+def test_every_node_is_listed() -> None:
     found = rows(pod("new"))
     assert found["beating"][1] == "10"
     assert found["idle"][1] == "9", "as good; equal nodes go by name"
     assert found["busy"][1] == "0"
-    assert found["busy"][2] == "0.38", "the wait behind the first of a job, (1/2 + 1/1) / 4 shares"
-    assert found["old"][1:3] == ["5", texts.NOTHING], "stale is the middle, and no term is shown"
+    assert found["busy"][2] == "0.38", "the wait behind the first of a job, (1/2 + 1/1) / 4 slots"
+    assert found["old"][1:3] == ["5", formatting.NOTHING], "stale is the middle, and no term is shown"
     assert found["broken"][1] == "refused"
     assert "Unhealthy:" in found["broken"]
     assert "(Xid79)." in found["broken"]
     assert {"0-10", "0.50"} <= set(found["NODE"]), "the scale and the weights are in the head"
 
 
-def test_a_pod_that_no_agent_has_seen_counts() -> None:
+def test_a_pod_that_no_agent_has_reported_counts() -> None:
     assert rows(pod("new"), pods=(pod("other", "idle"),))["idle"][2] == "0.25"
 
 
@@ -94,7 +94,7 @@ def test_every_policy_is_explained(policy: str) -> None:
     assert {found[name][1] for name in ("idle", "busy", "beating")} <= {str(n) for n in range(11)}
 
 
-def test_the_default_is_told_by_what_it_is_for_this_pod() -> None:
+def test_the_default_policy_is_shown_as_the_one_for_this_pod() -> None:
     plain, searching = pod("new"), pod("new")
     searching["metadata"]["labels"] = {"podium.dev/trial": "new"}
     assert rows(plain, policy="auto")["policy"][1:3] == ["fragmentation", "(auto):"]
@@ -102,15 +102,15 @@ def test_the_default_is_told_by_what_it_is_for_this_pod() -> None:
     assert rows(searching, policy="auto")["idle"] == rows(searching, policy="load_balance")["idle"]
 
 
-def test_it_says_where_free_cpus_are_not_known() -> None:
+def test_unknown_free_cpus_are_reported() -> None:
     assert rows(pod("new"), policy="auto")["CPUs"][1:5] == ["of", "the", "nodes", "are"]
-    known = rows(pod("new"), policy="auto", room={"idle": 4000, "busy": 0})
+    known = rows(pod("new"), policy="auto", free_cpus={"idle": 4000, "busy": 0})
     assert known["policy"][1:3] == ["fill", "(auto):"]
     assert "CPUs" not in known
     assert "CPUs" not in rows(pod("new")), "load_balance reads none"
 
 
-def test_a_pod_that_asks_for_nothing_of_ours() -> None:
+def test_a_pod_that_requests_no_gpu_of_podium() -> None:
     assert "Podium" in rows(pod("plain", gpus="0"))
 
 

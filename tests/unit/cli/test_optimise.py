@@ -1,4 +1,4 @@
-"""`podium optimise`: table, JSON and page of a schedule, and every no with its code and sentence."""
+"""`podium optimise`: table, JSON and page of a schedule, and every refusal."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_page_is_self_contained_and_draws_every_task(tasks: str, tmp_path: Path)
     assert max(bars) <= lanes[0]
 
 
-def test_all_methods_beside_one_another(tasks: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_of_all_methods(tasks: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert makespan(tasks, "--method", "all") is Exit.OK
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert {"dual", "milp", "heft", "list", "genetic"} <= {row[0] for row in rows}
@@ -76,11 +76,11 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "expected"),
     [
-        (["-o", "gantt.png"], Exit.USAGE, "InvalidOutput: --output: gantt.png is none of"),
+        (["-o", "gantt.png"], Exit.USAGE, "InvalidOutput: --output: must be table, json or FILE.html (got gantt.png)"),
         (["-o", "all.html", "--method", "all"], Exit.USAGE, "InvalidOutput: --output: a page shows one schedule"),
-        (["--seed", "-1"], Exit.USAGE, "InvalidSeed: --seed: -1"),
+        (["--seed", "-1"], Exit.USAGE, "InvalidSeed: --seed: must be at least 0 (got -1)"),
         (["--method", "magic"], Exit.FAILED, "UnknownMethod: method: 'magic' does not exist; use one of dual"),
         (["--cpus", "0", "--gpus", "0"], Exit.FAILED, "NoMachines: cpus, gpus"),
         (["--cpus", "100000000"], Exit.FAILED, "TooManyMachines: cpus: 100000000"),
@@ -89,15 +89,15 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
         (["-o", "/nowhere/gantt.html"], Exit.FAILED, "FileNotWritten: /nowhere/gantt.html"),
     ],
 )
-def test_every_no_has_a_code_and_a_sentence(
-    tasks: str, options: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]
+def test_every_refusal_has_a_code_and_a_sentence(
+    tasks: str, options: list[str], code: Exit, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert makespan(tasks, *options) is code
-    assert f"podium: {told}" in capsys.readouterr().err
+    assert f"podium: {expected}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         ("name,cpu,gpu\nprep,-4,1\n", "InvalidTime: task prep: cpu: -4 s"),
         ("name,cpu,gpu\nprep,4,nan\n", "InvalidTime: task prep: gpu: nan s"),
@@ -105,11 +105,11 @@ def test_every_no_has_a_code_and_a_sentence(
         ("name,cpu,gpu\n" + "x" * 131_073 + ",4,1\n", "InvalidTable: line 2: the row is not valid CSV"),
     ],
 )
-def test_bad_files(tmp_path: Path, content: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_files(tmp_path: Path, content: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "tasks.csv"
     path.write_text(content, encoding="utf-8")
     assert makespan(str(path)) is Exit.FAILED
-    assert f"podium: {told}" in capsys.readouterr().err
+    assert f"podium: {expected}" in capsys.readouterr().err
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,7 +123,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "InvalidTable: " in capsys.readouterr().err
 
 
-def test_without_the_extra_the_command_line_starts_and_says_what_to_install(tasks: str) -> None:
+def test_without_the_extra_the_command_line_starts_and_names_the_package(tasks: str) -> None:
     """In a fresh interpreter in which scipy cannot be imported."""
     program = "import sys; sys.modules['scipy'] = None; from podium_cli.main import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", program]

@@ -1,4 +1,4 @@
-"""What a table loses where the terminal is narrower than it: nothing."""
+"""A table loses no cell on a terminal that is narrower than the table."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ CELLS = ("best_so_far", "12 h 19 m", "0.0733")
     ],
 )
 def test_no_cell_is_cut(width: int | None, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, told = Table(box=None, pad_edge=False), io.StringIO()
+    table, printed = Table(box=None, pad_edge=False), io.StringIO()
     for name in ("POLICY", "BEST DONE", "REGRET"):
         table.add_column(name, no_wrap=True)
     table.add_row(*CELLS)
 
     def console(**given: object) -> Console:
         return Console(
-            **{"file": told, "force_terminal": width is not None, "width": width, "color_system": None} | given
+            **{"file": printed, "force_terminal": width is not None, "width": width, "color_system": None} | given
         )
 
     monkeypatch.setattr(output, "Console", console)
     output.show(table)
-    assert told.getvalue().splitlines()[1].rstrip() == line
+    assert printed.getvalue().splitlines()[1].rstrip() == line

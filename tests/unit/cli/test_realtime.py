@@ -27,22 +27,22 @@ def cameras(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("fps", "code", "told"),
+    ("fps", "code", "expected"),
     [
         ("60", Exit.OK, "Admitted: task dock fits gpu-0, context 1"),
         ("83", Exit.OK, "tightest"),
         ("-1", Exit.FAILED, ""),
     ],
 )
-def test_admit(cameras: Path, fps: str, code: Exit, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_admit(cameras: Path, fps: str, code: Exit, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     cameras.write_text(CAMERAS.replace("FPS", fps))
     assert run(["realtime", "admit", str(cameras)]) is code
     out, err = capsys.readouterr()
-    assert told in out
-    assert code is Exit.OK or "InvalidValue: task dock: fps: must be 0.001 or more, not -1" in err
+    assert expected in out
+    assert code is Exit.OK or "InvalidValue: task dock: fps: must be at least 0.001, not -1" in err
 
 
-def test_admit_says_no_with_numbers_and_a_cure(cameras: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_admit_refuses_with_numbers_and_a_cure(cameras: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tasks = "".join(f"    - {{name: more-{n}, network: resnet18, fps: 80}}\n" for n in range(6))
     cameras.write_text(CAMERAS.replace("FPS", "60") + tasks)
     assert run(["realtime", "admit", str(cameras)]) is Exit.FAILED
@@ -52,7 +52,7 @@ def test_admit_says_no_with_numbers_and_a_cure(cameras: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "expected"),
     [
         (["admit", "/nowhere/x.yaml"], Exit.NOT_FOUND, "FileUnreadable"),
         (["simulate", "--seconds", "0"], Exit.FAILED, "InvalidValue: --seconds"),
@@ -64,13 +64,13 @@ def test_admit_says_no_with_numbers_and_a_cure(cameras: Path, capsys: pytest.Cap
         (["run", "--fps", "-3"], Exit.FAILED, "InvalidValue: --fps"),
     ],
 )
-def test_every_no_has_a_code_and_a_sentence(
-    arguments: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]
+def test_every_refusal_has_a_code_and_a_sentence(
+    arguments: list[str], code: Exit, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["realtime", *arguments]) is code
     out, err = capsys.readouterr()
-    assert f"podium: {told}" in err
-    assert out == "", "a no comes before the first figure"
+    assert f"podium: {expected}" in err
+    assert out == "", "a refusal comes before the first figure"
 
 
 @pytest.mark.parametrize("arguments", [["simulate", "--tasks", "x"], ["simulate", "--contexts", "a,b"], ["nonsense"]])
@@ -81,16 +81,16 @@ def test_usage(arguments: list[str]) -> None:
 
 
 def test_simulate_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = tmp_path / "figures.png"
+    figure = tmp_path / "figures.png"
     options = ["--contexts", "3", "--oversubscription", "1.5", "--tasks", "20-21", "--seconds", "1"]
-    assert run(["realtime", "simulate", *options, "--plot", str(picture)]) is Exit.OK
+    assert run(["realtime", "simulate", *options, "--plot", str(figure)]) is Exit.OK
     out = capsys.readouterr().out
     assert "| 21 |" in out
     assert "SGPRS 3 contexts x 1.5: no miss up to 21 tasks" in out
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_run_says_what_really_ran(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_reports_what_ran(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         run(["realtime", "run", "--tasks", "1", "--fps", "2", "--seconds", "1.5", "--policy", "launch-ahead"])
         is Exit.OK
@@ -98,7 +98,7 @@ def test_run_says_what_really_ran(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 tasks at 2 fps under launch-ahead on cpu" in capsys.readouterr().out
 
 
-def test_cuda_is_not_run_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cuda_is_refused_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     from podium_realtime.runtime import cuda
 
     if cuda.availability().available:

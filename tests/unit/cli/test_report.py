@@ -10,12 +10,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from podium_cli.job_picture import JobPicture
+from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.report import charts, page, svg
 from podium_cli.report.model import build, percentile
 from podium_cli.views import summary
 
-Picture = Callable[..., JobPicture]
+Snapshot = Callable[..., JobSnapshot]
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b"
 
 
@@ -53,23 +53,23 @@ def read(html: str) -> Structure:
     return structure
 
 
-def test_the_whole_report_of_a_finished_search(picture: Picture) -> None:
-    report = build(picture(600))
+def test_the_whole_report_of_a_finished_search(snapshot: Snapshot) -> None:
+    report = build(snapshot(600))
     structure = read(page.render(report))
-    assert structure.count("path", "curve") == 12 + 1  # a curve a trial, and best so far
-    assert structure.count("rect", "bar") == sum(len(lane.holds) for lane in report.lanes)
+    assert structure.count("path", "curve") == 12 + 1  # a curve for each trial, and best so far
+    assert structure.count("rect", "bar") == sum(len(lane.allocations) for lane in report.lanes)
     assert structure.count("rect", "lane") == 2
     assert structure.count("tr") == 13
-    assert structure.count("svg") == 3 + 4  # curves, GPUs, best so far, one scatter a parameter
+    assert structure.count("svg") == 3 + 4  # curves, GPUs, best so far, one scatter plot for each parameter
     text = " ".join(structure.text)
-    for told in ("digits-9", "0.9612", "12 / 12", "training", "switching", "idle", "node-a/0", "StepsCompleted"):
-        assert told in text
+    for text_ in ("digits-9", "0.9612", "12 / 12", "training", "switching", "idle", "node-a/0", "Completed"):
+        assert text_ in text
     assert all(attrs.get("aria-label") for name, attrs in structure.found if name == "svg")
     assert any(attrs.get("lang") == "en" for name, attrs in structure.found if name == "html")
 
 
-def test_nothing_is_loaded_and_nothing_can_run(picture: Picture) -> None:
-    html = page.render(build(picture(600)))
+def test_nothing_is_loaded_and_nothing_can_run(snapshot: Snapshot) -> None:
+    html = page.render(build(snapshot(600)))
     structure = read(html)
     names = {name for name, _ in structure.found}
     assert names.isdisjoint({"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"})
@@ -80,8 +80,8 @@ def test_nothing_is_loaded_and_nothing_can_run(picture: Picture) -> None:
     assert "default-src 'none'" in html.replace("&#x27;", "'")
 
 
-def test_whatever_users_and_trials_wrote_is_only_text(picture: Picture) -> None:
-    """Every string of the objects that a tenant or a trial can choose, at once."""
+def test_all_text_of_users_and_trials_is_escaped(snapshot: Snapshot) -> None:
+    """The test sets every string that a tenant or a trial can choose."""
     changes = {
         "digits": {
             "spec": {"objective": {"metric": EVIL}, "metrics": {"stepKey": EVIL}},
@@ -90,17 +90,17 @@ def test_whatever_users_and_trials_wrote_is_only_text(picture: Picture) -> None:
         "digits-9": {"spec": {"parameters": {"activation": EVIL}}, "status": {"reason": EVIL, "message": EVIL}},
         "node-a": {"status": {"driver": EVIL}},
     }
-    html = page.render(build(picture(600, changes)))
+    html = page.render(build(snapshot(600, changes)))
     structure = read(html)
     assert structure.count("script") == 0
     assert "<script" not in html
     assert "\x00" not in html
     assert "\x1b" not in html
-    assert "<script>alert(1)</script>" in "".join(structure.text)  # shown as what it is
+    assert "<script>alert(1)</script>" in "".join(structure.text)  # shown as text
 
 
-def test_the_drawings_are_well_formed_xml(picture: Picture) -> None:
-    report = build(picture(600))
+def test_the_drawings_are_well_formed_xml(snapshot: Snapshot) -> None:
+    report = build(snapshot(600))
     drawings = [charts.curves(report), charts.gantt(report), charts.best_so_far(report)]
     for drawing in [*drawings, *(drawn for _, drawn in charts.scatters(report))]:
         root = ElementTree.fromstring(drawing)
@@ -113,80 +113,83 @@ def test_the_drawings_are_well_formed_xml(picture: Picture) -> None:
 
 
 @pytest.mark.parametrize("elapsed", [0, 0.5, 3, 7, 60, 150])
-def test_a_report_at_any_moment(picture: Picture, elapsed: float) -> None:
-    report = build(picture(elapsed))
+def test_a_report_at_any_moment(snapshot: Snapshot, elapsed: float) -> None:
+    report = build(snapshot(elapsed))
     read(page.render(report))
     assert any("still Running" in warning for warning in report.warnings)
     assert report.use.training >= 0
     assert "\n".join(summary.lines(report))
 
 
-def test_a_job_without_trials(picture: Picture) -> None:
-    bare = picture(0)
-    empty = JobPicture(bare.job.model_copy(update={"status": type(bare.job.status)()}), (), (), bare.now)
+def test_a_job_without_trials(snapshot: Snapshot) -> None:
+    bare = snapshot(0)
+    empty = JobSnapshot(bare.job.model_copy(update={"status": type(bare.job.status)()}), (), (), bare.now)
     structure = read(page.render(build(empty)))
     assert structure.count("svg") == 0
     assert "No trial has reported val_acc yet." in " ".join(structure.text)
 
 
-def test_gpu_seconds_add_up_to_the_time_of_the_gpus(picture: Picture) -> None:
-    report = build(picture(600))
+def test_gpu_seconds_add_up_to_the_time_of_the_gpus(snapshot: Snapshot) -> None:
+    report = build(snapshot(600))
     assert report.use.total == pytest.approx(2 * report.span)
-    held = sum(hold.end - hold.start for lane in report.lanes for hold in lane.holds)
+    held = sum(allocation.end - allocation.start for lane in report.lanes for allocation in lane.allocations)
     assert report.use.training + report.use.switching == pytest.approx(held)
 
 
-def test_gpu_seconds_without_the_operators_sum(picture: Picture) -> None:
-    told = build(picture(600)).use
-    counted = build(picture(600, {"digits": {"status": {"gpuSeconds": {"training": 0, "switching": 0}}}})).use
-    assert counted.training == pytest.approx(told.training)
-    assert counted.switching == pytest.approx(told.switching)
+def test_gpu_seconds_without_the_operators_sum(snapshot: Snapshot) -> None:
+    reported = build(snapshot(600)).use
+    counted = build(snapshot(600, {"digits": {"status": {"gpuSeconds": {"training": 0, "switching": 0}}}})).use
+    assert counted.training == pytest.approx(reported.training)
+    assert counted.switching == pytest.approx(reported.switching)
 
 
-def test_no_gpu_is_held_by_two_at_once(picture: Picture) -> None:
-    for lane in build(picture(600)).lanes:
-        for before, after in zip(lane.holds, lane.holds[1:], strict=False):
+def test_a_gpu_has_one_holder_at_a_time(snapshot: Snapshot) -> None:
+    for lane in build(snapshot(600)).lanes:
+        for before, after in zip(lane.allocations, lane.allocations[1:], strict=False):
             assert before.end <= after.start + 1e-9
 
 
-def test_best_so_far_only_gets_better(picture: Picture) -> None:
-    values = [found.value for found in build(picture(600)).improvements]
+def test_best_so_far_only_gets_better(snapshot: Snapshot) -> None:
+    values = [found.value for found in build(snapshot(600)).improvements]
     assert values == sorted(values)
     assert values[-1] == pytest.approx(0.9612, abs=1e-4)
 
 
-def test_minimizing_turns_everything_round(picture: Picture) -> None:
+def test_minimizing_reverses_every_order(snapshot: Snapshot) -> None:
     flipped = {"digits": {"spec": {"objective": {"direction": "minimize"}}, "status": {"best": None}}}
-    report = build(picture(600, flipped))
+    report = build(snapshot(600, flipped))
     values = [found.value for found in report.improvements]
     assert values == sorted(values, reverse=True)
     assert report.best is not None
     assert report.best.best == min(line.best for line in report.trials if line.best is not None)
 
 
-def test_a_diverged_trial_does_not_flatten_the_others(picture: Picture) -> None:
+def test_a_diverged_trial_does_not_flatten_the_others(snapshot: Snapshot) -> None:
     worst = -1.7976931348623157e308
     points = [{"step": 1, "value": 0.5, "time": 1768469410.0}, {"step": 2, "value": worst, "time": 1768469411.0}]
     changes = {"digits-2": {"status": {"curve": {"points": points}, "best": {"step": 2, "value": worst}}}}
-    report = build(picture(600, changes))
+    report = build(snapshot(600, changes))
     html = page.render(report)
     assert "diverged" in html
     assert "e+308" not in html
     assert "nan" not in charts.curves(report)
 
 
-def test_missing_trials_and_long_histories_are_told(picture: Picture) -> None:
-    hold = {"gpus": ["GPU-x"], "node": "n", "start": "2026-01-15T09:30:00Z", "end": "2026-01-15T09:30:01Z"}
-    changes = {"digits": {"status": {"trials": {"created": 15}}}, "digits-1": {"status": {"allocations": [hold] * 512}}}
-    warnings = build(picture(600, changes)).warnings
+def test_missing_trials_and_long_histories_are_reported(snapshot: Snapshot) -> None:
+    allocation = {"gpus": ["GPU-x"], "node": "n", "start": "2026-01-15T09:30:00Z", "end": "2026-01-15T09:30:01Z"}
+    changes = {
+        "digits": {"status": {"trials": {"created": 15}}},
+        "digits-1": {"status": {"allocations": [allocation] * 512}},
+    }
+    warnings = build(snapshot(600, changes)).warnings
     assert any("3 of 15 trials were deleted: they are" in warning for warning in warnings)
-    one = build(picture(600, {"digits": {"status": {"trials": {"created": 13}}}})).warnings
+    one = build(snapshot(600, {"digits": {"status": {"trials": {"created": 13}}}})).warnings
     assert one == ("1 of 13 trials was deleted: it is missing from every chart and sum.",)
     assert any("512" in warning for warning in warnings)
 
 
-def test_the_summary(picture: Picture) -> None:
-    report = build(picture(600))
+def test_the_summary(snapshot: Snapshot) -> None:
+    report = build(snapshot(600))
     lines = summary.lines(report)
     heads = [line.split()[0] for line in lines]
     assert heads == ["job", "best", "parameters", "trials", "GPU-seconds", "suspensions"]
@@ -221,8 +224,8 @@ def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None
 HUGE = 1.7e308
 
 
-def test_what_is_drawn_may_be_as_large_as_numbers_go() -> None:
-    assert svg.reach([-HUGE, 0.0, HUGE]) == (-sys.float_info.max, sys.float_info.max)
+def test_drawn_values_may_be_as_large_as_floats() -> None:
+    assert svg.value_range([-HUGE, 0.0, HUGE]) == (-sys.float_info.max, sys.float_info.max)
     assert svg.ticks(-HUGE, HUGE) == [-1e308, 0.0, 1e308]
     scale = svg.Scale(-HUGE, HUGE, 0.0, 100.0)
     assert [scale(at) for at in (-HUGE, 0.0, HUGE, math.inf)] == [0.0, 50.0, 100.0, 100.0]
@@ -236,6 +239,6 @@ def test_log_ticks() -> None:
 
 
 def test_outliers_do_not_flatten_the_rest() -> None:
-    low, high = svg.reach([0.1, 0.2, 0.3, 0.4, 0.5, 1e9])
+    low, high = svg.value_range([0.1, 0.2, 0.3, 0.4, 0.5, 1e9])
     assert low < 0.1
     assert high < 10

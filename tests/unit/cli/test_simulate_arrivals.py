@@ -1,4 +1,4 @@
-"""`podium simulate --system --jobs`: tables, JSON, and every no with its sentence."""
+"""`podium simulate --system --jobs`: tables, JSON, and every refusal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def test_a_table_of_policies_and_one_of_users(capsys: pytest.CaptureFixture[str]
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(
         "digits_example (val_acc, larger is better): 3 jobs of 2 users, one every 5 m 00 s, 4 trials each, "
-        "on 2 GPUs of 1 node, 4 trials to a GPU, "
-        "1 s + 1 s a switch, 2 rounds, the whole system simulated."
+        "on 2 GPUs on 1 node, 4 slots per GPU, "
+        "suspend 1 s, resume 1 s, 2 rounds, the whole system simulated."
     )
     assert lines[1].split()[:2] == ["POLICY", "FOUND"]
     assert {line.split()[0] for line in lines[2:4]} == {"fifo", "hermes"}
-    assert all(line.split()[1] == "6/6" for line in lines[2:4]), "three jobs, two rounds, nobody is cut"
+    assert all(line.split()[1] == "6/6" for line in lines[2:4]), "three jobs, two rounds, no trial is stopped early"
     assert lines[4].startswith("GPU time by user;")
     assert lines[5].split() == ["POLICY", "USER-1", "USER-2"]
     assert [line.split()[0] for line in lines[6:]] == [line.split()[0] for line in lines[2:4]]
@@ -73,21 +73,21 @@ def test_one_job_is_the_search_as_it_is_without_the_option(capsys: pytest.Captur
     assert capsys.readouterr().out == plain
 
 
-NEEDS = "is for jobs that share a cluster, which is simulated with --system only; add --system"
-NOS = [
+NEEDS = "needs the simulated system, which jobs share; add --system"
+REFUSALS = [
     (["--jobs", "3"], f"SystemRequired: --jobs: 3 {NEEDS}"),
     (["--arrivals", "60"], f"SystemRequired: --arrivals: 60 {NEEDS}"),
     (["--users", "2"], f"SystemRequired: --users: 2 {NEEDS}"),
-    (["--system", "--arrivals", "60"], "JobsRequired: --arrivals: 60 is for several jobs, and --jobs is not given"),
+    (["--system", "--arrivals", "60"], "JobsRequired: --arrivals: 60 needs several jobs, and --jobs is not given"),
     (
         ["--system", "--users", "2"],
-        "JobsRequired: --users: 2 is for several jobs, and --jobs is not given; add --jobs 2",
+        "JobsRequired: --users: 2 needs several jobs, and --jobs is not given; add --jobs 2",
     ),
     (
         ["--system", "--jobs", "1", "--arrivals", "60"],
-        "JobsRequired: --arrivals: 60 is for several jobs, and --jobs is 1",
+        "JobsRequired: --arrivals: 60 needs several jobs, and --jobs is 1",
     ),
-    (["--system", "--jobs", "0"], "TooFew: --jobs: 0 is too few; give 1 or more"),
+    (["--system", "--jobs", "0"], "TooFew: --jobs: must be at least 1 (got 0)"),
     (["--system", "--jobs", "101"], "TooMany: --jobs: 101 is too many jobs to simulate; give 100 at most"),
     (
         ["--system", "--jobs", "50", "--trials", "300"],
@@ -95,26 +95,32 @@ NOS = [
     ),
     (
         ["--system", "--jobs", "2", "--arrivals", "-1"],
-        "InvalidTime: --arrivals: -1 seconds is no time between jobs; give 0",
+        "InvalidTime: --arrivals: must be 0 to 604800 seconds (got -1)",
     ),
-    (["--system", "--jobs", "2", "--arrivals", "nan"], "InvalidTime: --arrivals: nan seconds is no time between jobs"),
-    (["--system", "--jobs", "2", "--arrivals", "inf"], "InvalidTime: --arrivals: inf seconds is no time between jobs"),
-    (["--system", "--jobs", "2", "--users", "0"], "TooFew: --users: 0 is too few; give 1 or more"),
+    (
+        ["--system", "--jobs", "2", "--arrivals", "nan"],
+        "InvalidTime: --arrivals: must be 0 to 604800 seconds (got nan)",
+    ),
+    (
+        ["--system", "--jobs", "2", "--arrivals", "inf"],
+        "InvalidTime: --arrivals: must be 0 to 604800 seconds (got inf)",
+    ),
+    (["--system", "--jobs", "2", "--users", "0"], "TooFew: --users: must be at least 1 (got 0)"),
     (["--system", "--jobs", "2", "--users", "3"], "TooMany: --users: 3 is too many users of 2 jobs (--jobs); give 2"),
     (
         ["--jobs", "2", "--report", "x.html"],
-        "SingleJobOnly: --report: its drawings are of one job, and --jobs is 2; leave",
+        "SingleJobOnly: --report: it draws one job, and --jobs is 2; omit",
     ),
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), NOS, ids=[" ".join(row[0]) for row in NOS])
-def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("options", "expected"), REFUSALS, ids=[" ".join(row[0]) for row in REFUSALS])
+def test_every_refusal_names_its_cure(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", *options]) is Exit.USAGE
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
-def test_jobs_without_end_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_that_never_end_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["simulate", "--system", "--jobs", "2", "--trials", "2", "--seeds", "1", "--policy", "fifo"]
     assert main.run([*command, "--node-fails", "0.001"]) is Exit.FAILED
     assert "digits_example-2 has" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The live table as text: what is on the screen at moments of a search."""
+"""Live table as text at several times of a search."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from podium_cli.job_picture import JobPicture
+from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.views.watch import view
 from podium_cli.views.watch_lines import changes
 
-Picture = Callable[..., JobPicture]
+Snapshot = Callable[..., JobSnapshot]
 
 
-def screen(picture: JobPicture, width: int = 130, **options: float) -> list[str]:
+def screen(snapshot: JobSnapshot, width: int = 130, **options: float) -> list[str]:
     console = Console(width=width, record=True, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
     with console.file:
-        console.print(view(picture, **options))  # type: ignore[arg-type]
+        console.print(view(snapshot, **options))  # type: ignore[arg-type]
         return console.export_text().splitlines()
 
 
-def test_a_running_search_shows_trials_by_rank_and_who_has_the_gpus(picture: Picture) -> None:
-    shown = screen(picture(100))
-    table = [line.split() for line in shown if line.strip().startswith("digits-")]
+def test_a_running_search_shows_trials_by_rank_and_the_holders(snapshot: Snapshot) -> None:
+    shown = screen(snapshot(100))
+    table = [line.split() for line in shown if line.strip().startswith("digits-") and " on GPU " not in line]
     assert [row[3] for row in table] == [str(rank) for rank in range(1, 13)]
     assert {row[1] for row in table} == {"Running", "Suspended"}
     gpus = [line for line in shown if line.strip().startswith("node-")]
@@ -33,11 +33,11 @@ def test_a_running_search_shows_trials_by_rank_and_who_has_the_gpus(picture: Pic
     assert "default/digits" in text
     assert "best 0.9612 by digits-9" in text
     assert "0/12 trials" in text
-    assert "RivalConverges: another trial on this GPU converges faster" in text
+    assert "TimeSliceEnded: another trial holds the GPU" in text
 
 
 @pytest.mark.parametrize(
-    ("elapsed", "changes_", "told"),
+    ("elapsed", "changes_", "text"),
     [
         (1, {}, "ETA"),
         (600, {}, "12/12 trials"),
@@ -48,44 +48,44 @@ def test_a_running_search_shows_trials_by_rank_and_who_has_the_gpus(picture: Pic
         (
             100,
             {"digits": {"status": {"phase": "Refused", "reason": "BadTemplate", "message": "no"}}},
-            "nothing was started",
+            "no trial was started",
         ),
-        (100, {"node-a": {"spec": {"released": True}}}, "released by `podium thaw`"),
+        (100, {"node-a": {"spec": {"released": True}}}, "thawed by `podium thaw`"),
         (0, {"digits": {"status": {"best": None}}}, "no value yet"),
         (100, {"digits-9": {"status": {"lastValue": -1.7976931348623157e308}}}, "diverged"),
         (100, {"digits-9": {"status": {"message": "[bold]x[/bold]\x1b[31m"}}}, "[bold]x[/bold] [31m"),
     ],
 )
-def test_what_is_told(picture: Picture, elapsed: float, changes_: dict[str, object], told: str) -> None:
-    assert told in "\n".join(screen(picture(elapsed, changes_)))
+def test_the_screen_contains(snapshot: Snapshot, elapsed: float, changes_: dict[str, object], text: str) -> None:
+    assert text in "\n".join(screen(snapshot(elapsed, changes_)))
 
 
-def test_silence_of_the_api_server_is_told_after_a_while(picture: Picture) -> None:
-    assert "no word from the API server" not in "\n".join(screen(picture(50), silent_for=60))
-    assert "no word from the API server for 2 m 00 s" in "\n".join(screen(picture(50), silent_for=120))
+def test_a_silent_api_server_is_reported_after_a_while(snapshot: Snapshot) -> None:
+    assert "no event from the API server" not in "\n".join(screen(snapshot(50), silent_for=60))
+    assert "no event from the API server for 2 m 00 s" in "\n".join(screen(snapshot(50), silent_for=120))
 
 
 @pytest.mark.parametrize("width", [60, 84, 200])
-def test_no_line_is_wider_than_the_terminal_and_the_height_is_known(picture: Picture, width: int) -> None:
-    shown = screen(picture(100), width=width, rows=5)
+def test_no_line_is_wider_than_the_terminal_and_the_height_is_known(snapshot: Snapshot, width: int) -> None:
+    shown = screen(snapshot(100), width=width, rows=5)
     assert max(len(line) for line in shown) <= width
     assert "and 7 more" in shown[-1]
-    assert len(shown) == 5 + 1 + 3 + 1 + 5 + 1  # panel, bar, GPUs, head, trials, "and 7 more"
+    assert len(shown) == 5 + 1 + 1 + 3 + 1 + 5 + 1  # panel, bar, decision, GPUs, head, trials, "and 7 more"
 
 
-def test_lines_tell_each_change_once(picture: Picture) -> None:
-    first = changes(None, picture(0))
-    assert first[0].split(" ", 1)[1].startswith("job digits Running (Searching")
+def test_lines_report_each_change_once(snapshot: Snapshot) -> None:
+    first = changes(None, snapshot(0))
+    assert first[0].split(" ", 1)[1].startswith("job digits Running (TrialsRunning")
     assert sum("Gated" in line for line in first) == 12
-    before, after = picture(30), picture(36)
-    told = changes(before, after)
-    assert any("Running -> Suspended" in line for line in told)
+    before, after = snapshot(30), snapshot(36)
+    lines = changes(before, after)
+    assert any("Running -> Suspended" in line for line in lines)
     assert not changes(after, after)
-    end = changes(picture(100), picture(600))
-    assert any("job digits Succeeded (TrialsCompleted" in line for line in end)
+    end = changes(snapshot(100), snapshot(600))
+    assert any("job digits Succeeded (AllTrialsEnded" in line for line in end)
 
 
-def test_a_new_best_is_a_line_of_its_own(picture: Picture) -> None:
-    (line,) = [line for line in changes(picture(7), picture(40)) if "new best" in line]
+def test_a_new_best_value_has_its_own_line(snapshot: Snapshot) -> None:
+    (line,) = [line for line in changes(snapshot(7), snapshot(40)) if "new best" in line]
     assert "new best val_acc" in line
     assert "lr=" in line

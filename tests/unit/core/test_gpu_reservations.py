@@ -35,11 +35,11 @@ NOW = 1000.0
     ("facts", "state"),
     [
         (ReservationFacts(False), S.ENDED),
-        (ReservationFacts(True), S.ASKED),
+        (ReservationFacts(True), S.REQUESTED),
         (ReservationFacts(True, bound=True), S.STARTING),
         (ReservationFacts(True, bound=True, device_known=True), S.HELD),
-        (ReservationFacts(True, bound=True, device_known=True, deleting=True), S.LEAVING),
-        (ReservationFacts(True, deleting=True), S.LEAVING),
+        (ReservationFacts(True, bound=True, device_known=True, deleting=True), S.TERMINATING),
+        (ReservationFacts(True, deleting=True), S.TERMINATING),
         (ReservationFacts(True, bound=True, ended=True), S.ENDED),
     ],
 )
@@ -50,7 +50,9 @@ def test_states_from_facts(facts: ReservationFacts, state: ReservationState) -> 
 def test_the_rules_of_the_table() -> None:
     assert all(reason.isalnum() and reason[0].isupper() for reasons in EDGES.values() for reason in reasons)
     assert not any(start is S.ENDED for start, _ in EDGES), "a new placeholder is a new reservation"
-    assert {end for start, end in EDGES if start is S.LEAVING} == {S.ENDED}, "a terminating reservation cannot be kept"
+    assert {end for start, end in EDGES if start is S.TERMINATING} == {S.ENDED}, (
+        "a terminating reservation cannot be kept"
+    )
     order = list(S)
     assert all(order.index(start) < order.index(end) for start, end in EDGES)
 
@@ -89,13 +91,13 @@ def said(made: ReservationPlan) -> list[str]:
 LONG_AGO = NOW - LINGER
 CASES = {
     "as many as are needed": (plan(2, [lease(0)]), ["ask"]),
-    "what is asked for counts": (plan(2, [lease(0), lease(1, S.ASKED)]), []),
-    "what leaves does not": (plan(1, [lease(0, S.LEAVING)]), ["ask"]),
+    "a requested reservation counts": (plan(2, [lease(0), lease(1, S.REQUESTED)]), []),
+    "a terminating reservation does not count": (plan(1, [lease(0, S.TERMINATING)]), ["ask"]),
     "never over the limit": (plan(5, [lease(0)], most=2), ["ask"]),
     "no longer needed: kept for a while": (plan(0, [lease(0)]), [f"mark l0 {NOW}"]),
     "and then given back": (plan(0, [lease(0, unneeded_since=LONG_AGO)]), ["back l0 NotNeeded"]),
     "needed again": (plan(1, [lease(0, unneeded_since=NOW - 1.0)]), ["mark l0 -"]),
-    "a reservation without a GPU is released first, at once": (plan(1, [lease(0), lease(1, S.ASKED)]), ["back l1 NotNeeded"]),
+    "a reservation without a GPU is released first, at once": (plan(1, [lease(0), lease(1, S.REQUESTED)]), ["back l1 NotNeeded"]),
     "then the idle one": (plan(1, [lease(0, unneeded_since=LONG_AGO), lease(1, unneeded_since=LONG_AGO, idle_since=5.0)]), ["back l1 NotNeeded", "mark l0 -"]),
     "then the one that costs least": (plan(1, [lease(0, loss=9.0, unneeded_since=LONG_AGO), lease(1, loss=2.0, unneeded_since=LONG_AGO)]), ["back l1 NotNeeded", "mark l0 -"]),
     "the limit was lowered: at once": (plan(2, [lease(0, loss=1.0), lease(1)], most=1), ["back l1 LimitExceeded"]),
@@ -103,7 +105,7 @@ CASES = {
     "evicted before that": (plan(1, [], evicted=PoolPreemptions(1, NOW - 2.0)), ["ask"]),
     "evicted again and again": (plan(1, [], evicted=PoolPreemptions(6, NOW - 30.0)), []),
     "the last search of the pool has ended: at once": (plan_reservations({}, [lease(0)], {}, NOW), ["back l0 NoActiveJob"]),
-    "but not under pods of it that are still there": (plan_reservations({}, [lease(0, in_use=True), lease(1, S.ASKED)], {}, NOW), ["back l1 NoActiveJob"]),
+    "but not under pods of it that are still there": (plan_reservations({}, [lease(0, in_use=True), lease(1, S.REQUESTED)], {}, NOW), ["back l1 NoActiveJob"]),
 }  # fmt: skip
 
 
@@ -143,14 +145,14 @@ class World:
         for action in made.actions:
             if isinstance(action, RequestReservation):
                 assert action.name not in self.leases
-                self.leases[action.name] = Reservation(action.name, POOL, S.ASKED, self.now)
+                self.leases[action.name] = Reservation(action.name, POOL, S.REQUESTED, self.now)
             elif isinstance(action, ReleaseReservation):
                 self.free += self.leases.pop(action.reservation.name).state is S.HELD
             else:
                 self.leases[action.reservation.name] = replace(action.reservation, unneeded_since=action.unneeded_since)
             self.changes += not isinstance(action, MarkUnneeded)
         for name, one in sorted(self.leases.items()):
-            if one.state is S.ASKED and self.free:
+            if one.state is S.REQUESTED and self.free:
                 self.free -= 1
                 self.leases[name] = replace(one, state=S.HELD, since=self.now)
         assert len(self.leases) <= max(most, 0)

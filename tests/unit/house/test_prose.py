@@ -9,7 +9,20 @@ from prose_rules import Finding, is_imperative, marker_words, summaries
 
 ROOT = Path(__file__).parents[3]
 # folders whose text is checked for marker words; their Python also for the summaries of its docstrings
-FOLDERS = ("optimisers", "realtime", "devcluster", "agent/driver", "agent/helper", "tools", "examples")
+FOLDERS = (
+    "core/podium_core/schema",
+    "core/podium_core/domain",
+    "core/podium_core/placement",
+    "core/podium_core/planning",
+    "charts",
+    "optimisers",
+    "realtime",
+    "devcluster",
+    "agent/driver",
+    "agent/helper",
+    "tools",
+    "examples",
+)
 DOCS = ("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 SUFFIXES = {".py", ".md", ".c", ".h", ".sh", ".yaml", ".tpl", ".txt"}
 

@@ -16,17 +16,20 @@ from podium_operator.observe.observation import observe
 from podium_operator.observe.pod_state import PodState, parse_pod
 
 OLD, NEW = "uid-sweep-0-0", "uid-sweep-0-1"
-IMAGE, ARRIVES = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'
-ALIVE = {"suspension": {"methods": ["cuda-checkpoint", CONTAINER_CHECKPOINT]}, "gpus": {"memory": "8Gi"}}
-MADE = {"podUid": OLD, "image": IMAGE, "gpuState": ARRIVES}
+IMAGE, GPU_STATE = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'
+MIGRATABLE = {"suspension": {"methods": ["cuda-checkpoint", CONTAINER_CHECKPOINT]}, "gpus": {"memory": "8Gi"}}
+IMAGE_ANSWER = {"podUid": OLD, "image": IMAGE, "gpuState": GPU_STATE}
 REFUSED = {"podUid": OLD, "code": "RegistryUnreachable", "message": "connection refused"}
-WORKS: dict[str, Any] = {"phase": "Running", "gate": {"terminated": {"exitCode": 0}}, "main": {"running": {}}}
-STUCK = WORKS | {"phase": "Pending", "main": {"waiting": {"reason": "CreateContainerError", "message": "no CRIU"}}}
-PULLS = WORKS | {"phase": "Pending", "main": {"waiting": {"reason": "ErrImagePull", "message": "again"}}}
-READS = {"podUid": NEW, "step": 12.0}
+RUNNING_POD: dict[str, Any] = {"phase": "Running", "gate": {"terminated": {"exitCode": 0}}, "main": {"running": {}}}
+STUCK = RUNNING_POD | {
+    "phase": "Pending",
+    "main": {"waiting": {"reason": "CreateContainerError", "message": "no CRIU"}},
+}
+PULLING = RUNNING_POD | {"phase": "Pending", "main": {"waiting": {"reason": "ErrImagePull", "message": "again"}}}
+READ_CURSOR = {"podUid": NEW, "step": 12.0}
 
 
-def way(phase: str, since: float = 0.0, **more: Any) -> dict[str, Any]:
+def migration_status(phase: str, since: float = 0.0, **more: Any) -> dict[str, Any]:
     stored = {
         "phase": phase,
         "since": moment(since),
@@ -38,15 +41,15 @@ def way(phase: str, since: float = 0.0, **more: Any) -> dict[str, Any]:
     return {"migration": stored | more}
 
 
-def levels(phase: str, **more: Any) -> dict[str, Any]:
-    return way(phase, reason="Rebalancing", **more)
+def rebalancing_status(phase: str, **more: Any) -> dict[str, Any]:
+    return migration_status(phase, reason="Rebalancing", **more)
 
 
-PUSHED = way("ImagePushed", image=IMAGE, gpuState=ARRIVES)
+PUSHED = migration_status("ImagePushed", image=IMAGE, gpuState=GPU_STATE)
 
 
 def pod(attempt: int = 0, *, migrate_to: str = "", migrated: bool = False, **how: Any) -> PodState:
-    payload = pod_payload(attempt=attempt, node=f"node-{attempt + 1}", **{**WORKS, **how})
+    payload = pod_payload(attempt=attempt, node=f"node-{attempt + 1}", **{**RUNNING_POD, **how})
     named = {"podium.dev/migrate": migrate_to, "podium.dev/migrated": "node-1" if migrated else ""}
     payload["metadata"]["annotations"] = {name: value for name, value in named.items() if value}
     return parse_pod(payload)
@@ -68,15 +71,15 @@ def cluster(
 ) -> ClusterState:
     trial = make_trial(**{"phase": "Suspended", "pod": "sweep-0-0", "node": "node-1", **status})
     nodes = (node(draining), *((make_node("node-2", uuid="GPU-2"),) if target else ()))
-    return make_cluster_state(make_job(**ALIVE), trial, *nodes, *pods, now=now)
+    return make_cluster_state(make_job(**MIGRATABLE), trial, *nodes, *pods, now=now)
 
 
-def after(seen: ClusterState, *actions: Migrate, refused: str | None = None) -> Migration | None:
+def next_migration(seen: ClusterState, *actions: Migrate, refused: str | None = None) -> Migration | None:
     key = trial_key(seen.trials[0])
     refusals = {} if refused is None else {key: refused}
     news = MigrationNews({action.trial: action for action in actions}, refusals)
     return migrations_to_store(seen, observe(seen), news).get(key)
 
 
-def let_in(seconds: float) -> dict[str, Any]:
+def gate_passed_at(seconds: float) -> dict[str, Any]:
     return {"gate": {"terminated": {"exitCode": 0, "finishedAt": moment(seconds)}}}

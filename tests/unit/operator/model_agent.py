@@ -60,22 +60,22 @@ class Agent:
         self.nodes: View[GPUNode] = View(server, GPUNODES, GPUNode.model_validate)
         self.orders = RunQueues()
         self.records: dict[str, Record] = {}
-        self.pods.see()  # list before the first action
-        self.nodes.see()
+        self.pods.receive()  # list before the first action
+        self.nodes.receive()
         self._hints: dict[str, TrialPod] = dict(node.admissions)
         before = self.nodes.get("", node.name)
         for gpu in before.status.gpus if before is not None else ():
-            self._hints |= {one.pod_uid: _orphan(one) for one in gpu.trials}
+            self._hints |= {one.pod_uid: _forgotten_pod(one) for one in gpu.trials}
 
     # one pass of the executor
 
-    def turn(self, now: float) -> bool:
+    def run_once(self, now: float) -> bool:
         """Observe, decide and start the actions; return True if there were any."""
         node = self.nodes.get("", self._node.name)
         if node is not None:
             before, self.orders = self.orders, newer(self.orders, run_queues_of(node))
             assert self.orders.epoch >= before.epoch, "an order that is older than the one in force"
-        trials = self._look(now)
+        trials = self._observe(now)
         started = False
         for step in decide(self.orders, trials, now):
             record = self.records[step.trial.pod_uid]
@@ -85,7 +85,7 @@ class Agent:
             if isinstance(step, Admit):
                 record.passed = True
                 self._node.admissions[record.pod.uid] = record.pod
-                self._node.let_through(record.process)
+                self._node.open_gate(record.process)
             elif isinstance(step, Suspend):
                 record.acting, record.ends = Acting.SUSPENDING, step
             else:
@@ -102,7 +102,7 @@ class Agent:
                 record.process.frozen = True
             record.acting, record.ends = Acting.NOTHING, None
 
-    def _look(self, now: float) -> tuple[LocalTrial, ...]:
+    def _observe(self, now: float) -> tuple[LocalTrial, ...]:
         present = {pod.uid: pod for pod in self.pods.values()}
         for uid, pod in present.items():
             record = self.records.setdefault(uid, Record(pod, since=now))
@@ -117,13 +117,13 @@ class Agent:
             over = uid not in present or record.pod.ended
             if over and record.over_since is None:
                 record.over_since = now
-            trial = self._judge(record, now)
-            self._keep(record, now)
+            trial = self._local_trial(record, now)
+            self._follow(record, now)
             if trial is not None:
                 trials.append(trial)
         return tuple(trials)
 
-    def _judge(self, record: Record, now: float) -> LocalTrial | None:
+    def _local_trial(self, record: Record, now: float) -> LocalTrial | None:
         pod, process = record.pod, record.process
         record.located = record.located or bool(pod.running) or (record.over_since is not None)
         gate = self._gate(record)
@@ -161,7 +161,7 @@ class Agent:
 
     def _work(self, record: Record) -> Work:
         process = record.process
-        if record.over_since is not None and (process is None or not process.lives):
+        if record.over_since is not None and (process is None or not process.alive):
             return Work.ENDED
         if process is None or not process.started or not record.located:
             return Work.ENDED if record.over_since is not None and process is None else Work.NOT_STARTED
@@ -171,7 +171,7 @@ class Agent:
 
     # the trial's status
 
-    def _keep(self, record: Record, now: float) -> None:
+    def _follow(self, record: Record, now: float) -> None:
         process = record.process
         started = record.passed or record.pod.gate_passed or record.located
         if record.gone or process is None or not started or not process.passed:
@@ -192,7 +192,7 @@ class Agent:
 
     async def _write(self, record: Record, trial_record: TrialRecord, now: float) -> None:
         if trial_record.ledger is None:
-            self._begin(record, trial_record, now)
+            self._load_record(record, trial_record, now)
         for _ in range(3):
             if record.gone or trial_record.ledger is None:
                 return
@@ -205,15 +205,15 @@ class Agent:
             except ApiError as error:
                 if not error.conflict:
                     raise
-                self._begin(record, trial_record, now)
+                self._load_record(record, trial_record, now)
                 continue
             record.version = answer["metadata"]["resourceVersion"]
             if record.process is not None:
-                record.process.told = record.process.step
+                record.process.reported_step = record.process.step
             trial_record.own()
             return
 
-    def _begin(self, record: Record, trial_record: TrialRecord, now: float) -> None:
+    def _load_record(self, record: Record, trial_record: TrialRecord, now: float) -> None:
         """Start a record as `TrialWriter._begin` does: read the status and take over from the attempt before."""
         found = self._server.find(TRIALS, trial_record.pod.key.name)
         assert found is not None
@@ -229,7 +229,7 @@ class Agent:
         account, begins_at = ledger_from(status), None
         if not mine:
             assert record.process is not None
-            said = GateReport(None if record.process.said is None else _mark(record.process.said))
+            said = GateReport(None if record.process.gate_checkpoint is None else _mark(record.process.gate_checkpoint))
             spent = status.gpu_seconds
             account = begin_attempt(
                 account, said, trial_record.node, trial_record.pod.attempt, reached(status), spent, now
@@ -242,10 +242,10 @@ class Agent:
         """Read the log and the completion marker."""
         process = record.process
         assert process is not None
-        printed = [Line(now, f"{step}") for step in range(process.begun_at + 1, process.step + 1)]
-        logs_without_value = [line for line in printed if float(line.text) > trial_record.curve.at]
-        trial_record.curve = extend(trial_record.curve, logs_without_value, _reading, Grid(maximize=True))
-        saved = self._node.marker(process)
+        printed = [Line(now, f"{step}") for step in range(process.resumed_from + 1, process.step + 1)]
+        unread = [line for line in printed if float(line.text) > trial_record.curve.at]
+        trial_record.curve = extend(trial_record.curve, unread, _reading, Grid(maximize=True))
+        saved = self._node.latest_checkpoint(process)
         if saved is not None:
             trial_record.saw_marker(_mark(saved), now)
 
@@ -263,8 +263,8 @@ class Agent:
             }
             for record in here
         ]
-        gpu: dict[str, Any] = {"uuid": self._node.gpu, "index": 0, "health": "Healthy", "slots": self._node.shares}
-        holder = next((r for r in sorted(here, key=lambda r: r.since) if _works(r)), None)
+        gpu: dict[str, Any] = {"uuid": self._node.gpu, "index": 0, "health": "Healthy", "slots": self._node.slots}
+        holder = next((r for r in sorted(here, key=lambda r: r.since) if _runs(r)), None)
         if holder is not None:
             entry = entries[here.index(holder)]
             gpu["holder"] = {field: entry[field] for field in ("namespace", "trial", "uid", "since")}
@@ -272,7 +272,7 @@ class Agent:
         return {"metadata": {"name": self._node.name}, "status": status}
 
 
-def _works(record: Record) -> bool:
+def _runs(record: Record) -> bool:
     return record.state not in (None, TrialState.GATED, TrialState.SUSPENDED)
 
 
@@ -284,7 +284,7 @@ def _mark(step: int) -> CompletionMarker:
     return CompletionMarker(float(step), f"step-{step}", on_request=True)
 
 
-def _orphan(one: TrialOnGpu) -> TrialPod:
+def _forgotten_pod(one: TrialOnGpu) -> TrialPod:
     owner = {"kind": "HyperParamTrial", "name": one.trial, "uid": one.uid, "controller": True}
     meta = {"name": one.pod, "namespace": one.namespace, "uid": one.pod_uid, "labels": {"podium.dev/trial": one.trial}}
     return parse({"metadata": meta | {"ownerReferences": [owner]}, "status": {"phase": "Failed"}})

@@ -38,7 +38,7 @@ class Server:
         self.log: list[tuple[str, Key, Object | None]] = []
         self.fuse: int | None = None
         self.mute: int | None = None
-        self.losses_told = 0
+        self.lost_work_events = 0
 
     # what everything may read
 
@@ -62,9 +62,9 @@ class Server:
         return {"items": [thing for thing in self.all(resource) if thing["spec"].get("nodeName") == node]}
 
     async def create(self, resource: Resource, manifest: Mapping[str, Any], **_: Any) -> None:
-        self._burn()
+        self._count_call()
         if resource is EVENTS:
-            self.losses_told += manifest["reason"] == "WorkLost"
+            self.lost_work_events += manifest["reason"] == "WorkLost"
             return self._answer(None)
         meta = manifest["metadata"]
         if self.find(resource, meta["name"], meta.get("namespace", "")) is not None:
@@ -79,12 +79,12 @@ class Server:
     async def delete(
         self, resource: Resource, name: str, namespace: str, *, uid: str | None = None, grace_seconds: int | None = None
     ) -> None:
-        self._burn()
+        self._count_call()
         self.end(name, uid=uid, grace=grace_seconds)
         return self._answer(None)
 
     async def patch(self, resource: Resource, name: str, namespace: str, patch: Any, **_: Any) -> None:
-        self._burn()
+        self._count_call()
         found = self.find(resource, name, namespace)
         if found is None:
             raise ApiError(404, "NotFound", name)
@@ -129,7 +129,7 @@ class Server:
             self.log.append((PODS.kind, ("lab", pod), None))
 
     def _apply(self, resource: Resource, manifest: Mapping[str, Any], manager: str, part: str) -> Object:
-        self._burn()
+        self._count_call()
         meta = manifest["metadata"]
         found = self.find(resource, meta["name"], meta.get("namespace", ""))
         if found is None:
@@ -152,13 +152,13 @@ class Server:
         if resource is GPUNODES and part == "spec":
             before = found["spec"]
             assert merged.get("epoch", 0) >= before.get("epoch", 0), "the epoch decreased"
-            same = _places(merged) == _places(before) or merged["epoch"] > before.get("epoch", 0)
+            same = _run_queues(merged) == _run_queues(before) or merged["epoch"] > before.get("epoch", 0)
             assert same, "two orders with one epoch"
         if resource in (GPUNODES, TRIALS) or part == "status":
             return self.put(resource, after)
         raise AssertionError(f"no client applies the spec of a {resource.kind}")
 
-    def _burn(self) -> None:
+    def _count_call(self) -> None:
         if self.fuse is not None:
             self.fuse -= 1
             if self.fuse < 0:
@@ -173,7 +173,7 @@ class Server:
         return answer
 
 
-def _places(spec: Object) -> list[tuple[str, list[str]]]:
+def _run_queues(spec: Object) -> list[tuple[str, list[str]]]:
     return [(gpu["uuid"], [entry["uid"] for entry in gpu["runQueue"]]) for gpu in spec.get("gpus", [])]
 
 
@@ -205,7 +205,7 @@ class View(Generic[T]):
     def values(self) -> list[T]:
         return [self._items[key] for key in sorted(self._items)]
 
-    def recall(self) -> None:
+    def read_stale(self) -> None:
         """Show what a server of the same cluster that is behind returns: each object one version older."""
         for key in self._items:
             versions = [
@@ -214,14 +214,14 @@ class View(Generic[T]):
             if len(versions) > 1 and versions[-2] is not None:
                 self._items[key] = self._parse(versions[-2])
 
-    def see(self, most: int | None = None) -> None:
-        """Receive the next `most` changes of this kind; None: all."""
-        while self._at < len(self._server.log) and most != 0:
+    def receive(self, limit: int | None = None) -> None:
+        """Receive the next `limit` changes of this kind; None: all."""
+        while self._at < len(self._server.log) and limit != 0:
             kind, key, thing = self._server.log[self._at]
             self._at += 1
             if kind != self._kind:
                 continue
-            most = None if most is None else most - 1
+            limit = None if limit is None else limit - 1
             if thing is None or not self._wanted(thing):
                 self._items.pop(key, None)
             else:

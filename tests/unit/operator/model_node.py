@@ -31,21 +31,21 @@ class Process:
     started: bool = False
     frozen: bool = False
     code: int | None = None
-    said: int | None = None  # step of the checkpoint that its gate read in the folder
-    begun_at: int = 0  # step of the checkpoint that it continued from
+    gate_checkpoint: int | None = None  # step of the checkpoint that its gate read in the folder
+    resumed_from: int = 0  # step of the checkpoint that it continued from
     step: int = 0
     term: bool = False  # SIGTERM is pending
     final_checkpoint: bool = False  # thawed beside another trial for the rest of its grace period
     forced: bool = False  # its pod was deleted from the API while it ran
-    told: int | None = None  # step that an agent reported; None: nothing was reported of this attempt
+    reported_step: int | None = None  # step that an agent reported; None: nothing was reported of this attempt
     followed: bool = True  # one agent observed it from its start to its final report
 
     @property
-    def works(self) -> bool:
+    def runs(self) -> bool:
         return self.started and self.code is None and not self.frozen
 
     @property
-    def lives(self) -> bool:
+    def alive(self) -> bool:
         return self.code is None and (self.gate or self.passed)
 
 
@@ -58,10 +58,10 @@ class Folders:
 
 
 class Node:
-    def __init__(self, name: str, server: Server, folders: Folders, *, shares: int) -> None:
+    def __init__(self, name: str, server: Server, folders: Folders, *, slots: int) -> None:
         self.name = name
         self.gpu = f"GPU-{name}"
-        self.shares = shares
+        self.slots = slots
         self.lost = False
         self.processes: dict[str, Process] = {}  # by pod uid
         self.admissions: dict[str, TrialPod] = {}  # by pod uid: what its agents recorded on its disk
@@ -71,8 +71,8 @@ class Node:
     def pods(self) -> list[Object]:
         return [pod for pod in self._server.all(PODS) if pod["spec"].get("nodeName") == self.name]
 
-    def room(self) -> int:
-        return self.shares - len([pod for pod in self.pods() if pod["status"]["phase"] not in ("Succeeded", "Failed")])
+    def free_slots(self) -> int:
+        return self.slots - len([pod for pod in self.pods() if pod["status"]["phase"] not in ("Succeeded", "Failed")])
 
     # kubelet
 
@@ -108,17 +108,17 @@ class Node:
                 meta["ownerReferences"][0]["uid"],
                 int(meta["labels"]["podium.dev/attempt"]),
                 self.gpu,
-                said=self._folders.saved.get(meta["ownerReferences"][0]["uid"]),
+                gate_checkpoint=self._folders.saved.get(meta["ownerReferences"][0]["uid"]),
             )
         if going:
             self._end(process, meta)
         self._report(pod, process, now)
 
-    def let_through(self, process: Process) -> None:
+    def open_gate(self, process: Process) -> None:
         """End the gate well; the main container starts before any watch shows that."""
         if process.code is None and not self.lost:
             process.gate, process.passed, process.started = False, True, True
-            process.begun_at = process.step = self._folders.saved.get(process.trial, 0)
+            process.resumed_from = process.step = self._folders.saved.get(process.trial, 0)
 
     def _end(self, process: Process, meta: Object) -> None:
         """Send SIGTERM; processes that still run when the grace period is over are killed (`expire`)."""
@@ -144,25 +144,25 @@ class Node:
     def work(self) -> None:
         """Run one step of each process that may run; a process with SIGTERM checkpoints and exits."""
         for process in self.processes.values():
-            if not process.works:
+            if not process.runs:
                 continue
             if process.term:
-                self.save(process)
+                self.write_checkpoint(process)
                 process.code = 0
                 continue
             process.step += 1
             if process.step >= MAX_STEPS:
-                self.save(process)
+                self.write_checkpoint(process)
                 process.code = 0
 
-    def save(self, process: Process) -> None:
-        if process.works and self._folders.mounted:
+    def write_checkpoint(self, process: Process) -> None:
+        if process.runs and self._folders.mounted:
             self._folders.saved[process.trial] = process.step
 
-    def marker(self, process: Process) -> int | None:
+    def latest_checkpoint(self, process: Process) -> int | None:
         return self._folders.saved.get(process.trial)
 
-    def die(self) -> None:
+    def lose(self) -> None:
         """Lose the machine with all that ran there."""
         self.lost = True
         for process in self.processes.values():

@@ -32,7 +32,7 @@ from podium_operator.settings import OperatorSettings
 
 _METRICS = Metrics()
 _SETTINGS = OperatorSettings()
-_LEVELS = OperatorSettings(rebalancing=True, rebalancing_min_stay_seconds=5.0)
+_REBALANCING = OperatorSettings(rebalancing=True, rebalancing_min_stay_seconds=5.0)
 
 
 class Clock:
@@ -61,14 +61,14 @@ class ModelWatchCaches(WatchCaches):
         self._jobs, self._trials, self._pods, self._nodes = cast(Any, self.views)
         self.unresponsive = set(unresponsive)
         for view in self.views:
-            view.see()  # list before the first plan
+            view.receive()  # list before the first plan
 
     def _is_unresponsive(self, node: str) -> bool:
         return node in self.unresponsive
 
 
 class Operator:
-    """One process; when it is killed, another one is created. `levels`: it rebalances trials."""
+    """One process; when it is killed, another one is created. `rebalances`: it rebalances trials."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Operator:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         unresponsive: Collection[str],
-        levels: bool,
+        rebalances: bool,
     ) -> None:
         api = cast(Api, server)
         self._server = server
@@ -92,17 +92,17 @@ class Operator:
             Cleanup(api, self.caches.cluster_state, None),
             _METRICS,
             ReservationController(api, _SETTINGS, _METRICS),
-            Rebalancer(api, _LEVELS if levels else _SETTINGS),
+            Rebalancer(api, _REBALANCING if rebalances else _SETTINGS),
         )
 
-    def reconcile(self, dies_after: int | None = None, mute_after: int | None = None) -> bool:
+    def reconcile(self, killed_after: int | None = None, unanswered_after: int | None = None) -> bool:
         """Reconcile once; return False if the process was killed.
 
-        It is killed after `dies_after` calls of the server; one answer is lost after `mute_after` calls.
+        It is killed after `killed_after` calls of the server; one answer is lost after `unanswered_after` calls.
         """
-        self._server.fuse, self._server.mute = dies_after, mute_after
+        self._server.fuse, self._server.mute = killed_after, unanswered_after
         try:
-            with self._at_this_time():
+            with self._with_clock():
                 self._loop.run_until_complete(self._reconciler.reconcile())
         except KilledError:
             for task in asyncio.all_tasks(self._loop):  # calls concurrent with its last one fail as well
@@ -113,7 +113,7 @@ class Operator:
         return True
 
     @contextmanager
-    def _at_this_time(self) -> Iterator[None]:
+    def _with_clock(self) -> Iterator[None]:
         modules: tuple[Any, ...] = (mirror_module, actuator_module, pauses_module)
         before = [module.time for module in modules]
         for module in modules:

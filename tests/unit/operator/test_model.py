@@ -6,7 +6,7 @@ likes. They are killed at any moment, the operator also between two calls of one
 lost. Pods are deleted with and without grace, processes crash, one node is lost for good, nodes are drained. The
 invariants:
 
-- at most one trial runs on a GPU (except for the final checkpoint of one that is about to be killed);
+- at limit one trial runs on a GPU (except for the final checkpoint of one that is about to be killed);
 - a trial never has two running pods, unless one was deleted from the API by force;
 - lost work is reported: the status holds exactly what the attempts repeated;
 - once faults stop, every trial ends, and nothing stays frozen.
@@ -37,9 +37,9 @@ from podium_core.schema.trial import HyperParamTrial
 
 EXAMPLES = int(os.environ.get("PODIUM_MODEL_EXAMPLES", "300"))
 NODES = ("node-0", "node-1")
-NUMBER = 4  # trials
+TRIAL_COUNT = 4  # trials
 CLAIM = {"path": "/c", "volume": {"claimName": "runs"}}
-WAYS: dict[str, dict[str, Any]] = {
+METHODS: dict[str, dict[str, Any]] = {
     "freeze": {"suspension": {"methods": ["freeze"]}},
     "save": {"suspension": {"methods": ["app-checkpoint"]}, "checkpoint": CLAIM},
     "both": {"suspension": {"methods": ["freeze", "app-checkpoint"]}, "checkpoint": CLAIM},
@@ -51,7 +51,7 @@ POLICIES: list[dict[str, Any]] = [
 ]
 A_NODE = st.sampled_from(NODES)
 AFTER_CALLS = st.sampled_from([None, None, None, 0, 1, 2, 4])
-SEEN = st.sampled_from([0, 1, 3, None])  # changes that a watch delivers; None: all of them
+CHANGES = st.sampled_from([0, 1, 3, None])  # changes that a watch delivers; None: all of them
 
 
 class PodiumModel(RuleBasedStateMachine):
@@ -63,62 +63,65 @@ class PodiumModel(RuleBasedStateMachine):
         self.nodes: dict[str, Node] = {}
         self.agents: dict[str, Agent] = {}
         self.attempts: dict[str, Process] = {}  # by pod uid: all that ever started
-        self.noticed: set[str] = set()
+        self.known_pods: set[str] = set()
 
     @initialize(
-        way=st.sampled_from(sorted(WAYS)),
+        method=st.sampled_from(sorted(METHODS)),
         policy=st.sampled_from(POLICIES),
         rounds=st.integers(0, 8),
-        levels=st.booleans(),
+        rebalances=st.booleans(),
     )
-    def begin(self, way: str, policy: dict[str, Any], rounds: int, levels: bool) -> None:
+    def initial_run(self, method: str, policy: dict[str, Any], rounds: int, rebalances: bool) -> None:
         """Run a part of the search without faults, so that faults meet trials in every state."""
-        self.levels = levels
-        folders = Folders(mounted=way != "freeze")
+        self.rebalances = rebalances
+        folders = Folders(mounted=method != "freeze")
         for name in NODES:
-            self.nodes[name] = Node(name, self.server, folders, shares=3)
+            self.nodes[name] = Node(name, self.server, folders, slots=3)
             self.server.put(GPUNODES, {"metadata": {"name": name, "uid": name}, "spec": {}, "status": {}})
             self.server.put(KUBE_NODES, {"metadata": {"name": name}, "status": {"allocatable": {"pods": "9"}}})
             self.agents[name] = Agent(self.nodes[name], self.server, self.clock.now)
-        steps = {"max": NUMBER, "parallel": NUMBER, "maxSteps": MAX_STEPS, "maxFailed": NUMBER}
-        job = job_manifest(trials=steps, policy=policy, **WAYS[way])
+        steps = {"max": TRIAL_COUNT, "parallel": TRIAL_COUNT, "maxSteps": MAX_STEPS, "maxFailed": TRIAL_COUNT}
+        job = job_manifest(trials=steps, policy=policy, **METHODS[method])
         job["metadata"] |= {"uid": "uid-sweep", "generation": 1, "creationTimestamp": moment(NOW)}
         self.server.put(JOBS, job | {"status": {"conditions": [accepted()]}})
-        self.operator = Operator(self.server, self.clock, self.loop, (), levels)
+        self.operator = Operator(self.server, self.clock, self.loop, (), rebalances)
         for name in NODES:
             self.report(name)
         for _ in range(rounds):
-            self.all_goes_well()
+            self.run_without_faults()
 
     # decisions
 
-    @rule(seen=st.tuples(SEEN, SEEN, SEEN), dies_after=AFTER_CALLS, mute_after=AFTER_CALLS)
-    def operator_plans(
-        self, seen: tuple[int | None, int | None, int | None], dies_after: int | None, mute_after: int | None = None
+    @rule(seen=st.tuples(CHANGES, CHANGES, CHANGES), killed_after=AFTER_CALLS, unanswered_after=AFTER_CALLS)
+    def operator_reconciles(
+        self,
+        seen: tuple[int | None, int | None, int | None],
+        killed_after: int | None,
+        unanswered_after: int | None = None,
     ) -> None:
         """Reconcile once after some news, perhaps with a lost answer, or killed in the middle and replaced."""
-        for view, most in zip(self.operator.caches.views, (None, *seen), strict=True):
-            view.see(most)
-        if not self.operator.reconcile(dies_after, mute_after):
-            self.operator = Operator(self.server, self.clock, self.loop, self.noticed, self.levels)
+        for view, limit in zip(self.operator.caches.views, (None, *seen), strict=True):
+            view.receive(limit)
+        if not self.operator.reconcile(killed_after, unanswered_after):
+            self.operator = Operator(self.server, self.clock, self.loop, self.known_pods, self.rebalances)
 
     @rule(
         name=A_NODE,
-        pods=SEEN,
-        orders=st.one_of(SEEN, st.just("old")),
+        pods=CHANGES,
+        orders=st.one_of(CHANGES, st.just("old")),
         ends=st.sampled_from(["nothing", "acts", "acts", "report"]),
     )
     def agent_acts(self, name: str, pods: int | None, orders: int | str | None, ends: str) -> None:
         """Act once after some news or an outdated run queue. The actions end now or later."""
         if name in self.agents:
             agent = self.agents[name]
-            agent.pods.see(pods)
+            agent.pods.receive(pods)
             if isinstance(orders, str):
-                agent.nodes.recall()
+                agent.nodes.read_stale()
             else:
-                agent.nodes.see(orders)
-            agent.turn(self.clock.now)
-            self.one_holder_each()  # resumed trials run at once, suspended ones have not stopped yet
+                agent.nodes.receive(orders)
+            agent.run_once(self.clock.now)
+            self.at_most_one_holder()  # resumed trials run at once, suspended ones have not stopped yet
             if ends != "nothing":
                 agent.finish()
             if ends == "report":
@@ -131,7 +134,7 @@ class PodiumModel(RuleBasedStateMachine):
     # normal operation
 
     @rule(kubelet=st.sampled_from([(), ("node-0",), ("node-1",), NODES]), steps=st.integers(0, 2))
-    def cluster_works(self, kubelet: tuple[str, ...], steps: int) -> None:
+    def cluster_runs(self, kubelet: tuple[str, ...], steps: int) -> None:
         self.scheduler()
         for name in kubelet:
             self.nodes[name].kubelet(self.clock.now)
@@ -142,7 +145,7 @@ class PodiumModel(RuleBasedStateMachine):
         for pod in self.server.all(PODS):
             if "nodeName" not in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
                 there = [node for name, node in self.nodes.items() if not node.lost and not self.drains(name)]
-                free = sorted((node for node in there if node.room() > 0), key=lambda node: -node.room())
+                free = sorted((node for node in there if node.free_slots() > 0), key=lambda node: -node.free_slots())
                 if free:
                     self.server.put(PODS, {**pod, "spec": pod["spec"] | {"nodeName": free[0].name}})
 
@@ -155,14 +158,14 @@ class PodiumModel(RuleBasedStateMachine):
         self.clock.now += seconds
         for process in self.attempts.values():
             # a healthy agent writes within two seconds; the operator waits for it for four
-            process.followed &= process.code is None or process.told == process.step or seconds < 3
+            process.followed &= process.code is None or process.reported_step == process.step or seconds < 3
         for node in self.nodes.values():
             node.expire(self.clock.now)
 
     @rule(steps=st.sampled_from([1, 4]))
-    def all_goes_well(self, steps: int = 1) -> None:
+    def run_without_faults(self, steps: int = 1) -> None:
         self.time_passes(5)
-        self.operator_plans((None, None, None), None)
+        self.operator_reconciles((None, None, None), None)
         self.scheduler()
         for name in NODES:
             self.nodes[name].kubelet(self.clock.now)
@@ -176,15 +179,15 @@ class PodiumModel(RuleBasedStateMachine):
     # faults
 
     @rule(which=st.integers(0, 7), how=st.sampled_from(["delete", "delete", "at once", "by force", "crash", "save"]))
-    def something_befalls_a_trial(self, which: int, how: str) -> None:
-        alive = [p for node in self.nodes.values() for p in node.processes.values() if p.lives]
+    def trial_fault(self, which: int, how: str) -> None:
+        alive = [p for node in self.nodes.values() for p in node.processes.values() if p.alive]
         if not alive:
             return
         process = alive[which % len(alive)]
         if how == "save":
-            self.nodes[process.gpu.removeprefix("GPU-")].save(process)
+            self.nodes[process.gpu.removeprefix("GPU-")].write_checkpoint(process)
         elif how == "crash":
-            process.code = 1 if process.works else process.code
+            process.code = 1 if process.runs else process.code
         else:
             process.forced = process.forced or how == "by force"
             process.followed = process.followed and how != "by force"
@@ -192,8 +195,8 @@ class PodiumModel(RuleBasedStateMachine):
             self.server.end(process.pod, uid=process.uid, grace=grace)
 
     @rule(name=A_NODE, how=st.sampled_from(["agent dies", "agent dies", "drain", "undrain", "is lost", "is missed"]))
-    def something_befalls_a_node(self, name: str, how: str) -> None:
-        """A lost node (one at most) is missed later: its agent counts as unresponsive, its pods are collected."""
+    def node_fault(self, name: str, how: str) -> None:
+        """A lost node (one at limit) is missed later: its agent counts as unresponsive, its pods are collected."""
         node = self.nodes[name]
         if how in ("agent dies", "is lost"):
             self.not_followed(name)
@@ -204,10 +207,10 @@ class PodiumModel(RuleBasedStateMachine):
             self.loop.run_until_complete(self.server.apply(GPUNODES, body, manager="cli"))
         elif how == "is lost" and not any(other.lost for other in self.nodes.values()):
             self.note_attempts()
-            node.die()
+            node.lose()
             del self.agents[name]
         elif how == "is missed" and node.lost:
-            self.noticed.add(name)
+            self.known_pods.add(name)
             self.operator.caches.unresponsive.add(name)
             for pod in node.pods():
                 self.server.remove(pod["metadata"]["name"])
@@ -223,17 +226,17 @@ class PodiumModel(RuleBasedStateMachine):
             self.attempts |= {uid: process for uid, process in node.processes.items() if process.started}
 
     @invariant()
-    def one_holder_each(self) -> None:
+    def at_most_one_holder(self) -> None:
         self.note_attempts()
         for node in self.nodes.values():
             rivals = [
-                process.pod for process in node.processes.values() if process.works and not process.final_checkpoint
+                process.pod for process in node.processes.values() if process.runs and not process.final_checkpoint
             ]
             assert len(rivals) <= 1, f"{rivals} run on {node.gpu}"
 
     @invariant()
-    def nothing_doubled(self) -> None:
-        alive = [p for node in self.nodes.values() for p in node.processes.values() if p.works and not p.forced]
+    def no_two_running_pods(self) -> None:
+        alive = [p for node in self.nodes.values() for p in node.processes.values() if p.runs and not p.forced]
         trials = [process.trial for process in alive]
         assert len(trials) == len(set(trials)), f"a trial runs twice: {[process.pod for process in alive]}"
 
@@ -246,19 +249,19 @@ class PodiumModel(RuleBasedStateMachine):
 
     def everything_ends(self) -> None:
         for name in NODES:
-            self.something_befalls_a_node(name, "undrain")
-            self.something_befalls_a_node(name, "is missed")
+            self.node_fault(name, "undrain")
+            self.node_fault(name, "is missed")
         for _ in range(400):
             if self.over():
                 break
-            self.all_goes_well(steps=4)
+            self.run_without_faults(steps=4)
         assert self.over(), f"not ended: {[(t.metadata.name, t.status.phase, t.status.reason) for t in self.trials()]}"
         for _ in range(3):
-            self.all_goes_well()
+            self.run_without_faults()
         self.note_attempts()
         assert not [process.pod for process in self.attempts.values() if process.frozen and process.code is None]
         assert not [pod["metadata"]["name"] for pod in self.server.all(PODS) if pod["status"]["phase"] == "Running"]
-        self.losses_are_told()
+        self.lost_work_is_reported()
 
     def trials(self) -> list[HyperParamTrial]:
         return [HyperParamTrial.model_validate(one) for one in self.server.all(TRIALS)]
@@ -266,21 +269,25 @@ class PodiumModel(RuleBasedStateMachine):
     def over(self) -> bool:
         job = self.server.all(JOBS)[0]
         found = self.trials()
-        ended = len(found) == NUMBER and all(trial.status.phase in FINAL for trial in found)
+        ended = len(found) == TRIAL_COUNT and all(trial.status.phase in FINAL for trial in found)
         return ended and job["status"].get("phase") in ("Succeeded", "Failed")
 
-    def losses_are_told(self) -> None:
+    def lost_work_is_reported(self) -> None:
         """The status holds exactly what the attempts printed and repeated, as far as their agents lived to read it."""
         for trial in self.trials():
             mine = [process for process in self.attempts.values() if process.trial == trial.metadata.uid]
             mine.sort(key=lambda process: process.attempt)
             for process in mine:
-                assert process.told == process.step or not process.followed, f"{process.pod}: its end is not reported"
-            known = [(process.told, process.begun_at) for process in mine if process.told is not None]
+                assert process.reported_step == process.step or not process.followed, (
+                    f"{process.pod}: its end is not reported"
+                )
+            known = [
+                (process.reported_step, process.resumed_from) for process in mine if process.reported_step is not None
+            ]
             lost = sum(max(0, before[0] - after[1]) for before, after in pairwise(known))
-            told = trial.status.lost_work.steps
+            reported = trial.status.lost_work.steps
             if not any(process.forced for process in mine):
-                assert told == lost, f"{trial.metadata.name}: {told} steps reported, {lost} lost"
+                assert reported == lost, f"{trial.metadata.name}: {reported} steps reported, {lost} lost"
 
 
 PodiumModel.TestCase.settings = settings(

@@ -1,1 +1,1 @@
-"""From the log files of the trials on this node to learning curves."""
+"""Log files of the trials on this node."""

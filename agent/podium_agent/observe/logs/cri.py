@@ -1,6 +1,6 @@
-"""The CRI log format: `<time> <stdout|stderr> <P|F>[:more] <text>` a line; P: the next of its stream goes on.
+"""The CRI log format, `<time> <stdout|stderr> <P|F>[:more] <text>` a line; after P the line continues in the next one.
 
-Used by the tail. Pure: bytes in, whole lines out, with the offset up to which nothing is half-read.
+Used by the tail. Pure: bytes in, whole lines out, with the offset up to which everything was consumed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LONGEST_LINE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One whole line that a container wrote, with the offsets of its first piece and after its last one in the file."""
+    """One whole line of a container, with the file offsets of its first piece and after its last one."""
 
     time: float
     stream: str
@@ -29,7 +29,10 @@ class _Pending:
 
 
 class Assembler:
-    """Puts pieces together, per stream. `safe` is where a reader that starts anew must begin to lose nothing."""
+    """Assembler of line pieces for each stream.
+
+    `safe` is the offset at which a restarted reader loses nothing.
+    """
 
     def __init__(self, offset: int) -> None:
         self._rest = b""
@@ -43,10 +46,11 @@ class Assembler:
 
     @property
     def safe(self) -> int:
+        """Offset at which a restarted reader must begin to lose nothing."""
         return min([self._at, *(pending.start for pending in self._pending.values())])
 
     def feed(self, data: bytes) -> list[LogLine]:
-        """The lines that these further bytes complete."""
+        """Return the lines that these further bytes complete."""
         lines: list[LogLine] = []
         *whole, self._rest = (self._rest + data).split(b"\n")
         for raw in whole:
@@ -77,7 +81,7 @@ class Assembler:
 
 
 def _time(stamp: bytes) -> float:
-    """RFC 3339 with nanoseconds to seconds since the epoch; 0 for what is none."""
+    """Convert RFC 3339 with nanoseconds to seconds since 1970; return 0 for any other text."""
     text = stamp.decode(errors="replace")
     head, dot, tail = text.partition(".")
     if dot:

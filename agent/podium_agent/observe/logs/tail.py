@@ -1,8 +1,8 @@
-"""Follows one container's log over rotation, from a cursor: nothing lost, nothing read twice.
+"""Tail of one container's log across rotation, from a cursor: no line is lost or read twice.
 
-Used by the curve reader. The kubelet renames `0.log` to `0.log.<time>`, begins a new `0.log`, packs older ones (.gz).
-A file is known by the hash of its first line (its time in nanoseconds makes it unique), so a cursor finds its file
-under any name. The open file is kept: what was rotated or deleted under us is read to its end first.
+The trial writer uses it. The kubelet renames `0.log` to `0.log.<time>`, starts a new `0.log`, and compresses older
+files (.gz). A file is identified by the hash of its first line (its time in nanoseconds makes it unique), so a cursor
+finds its file under any name. The open file is kept: a file that was rotated or deleted is read to its end first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ LONGEST_FIRST_LINE = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a reader that starts anew goes on: file (by name for people, by fingerprint for us) and offset."""
+    """Where a restarted reader continues.
+
+    `file` is for people, `fingerprint` identifies the file, `offset` is a byte offset.
+    """
 
     file: str = ""
     fingerprint: str = ""
@@ -31,13 +34,18 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
+    """Lines of one read, and the position after them."""
+
     lines: tuple[LogLine, ...]
     position: Position
-    more: bool  # there was more than one chunk: come again at once
+    more: bool  # more than one chunk was there: read again at once
 
 
 class Tail:
-    """`folder` is /var/log/pods/<namespace>_<pod>_<uid>/<container>; it need not exist yet."""
+    """Tail of one log.
+
+    `folder` is /var/log/pods/<namespace>_<pod>_<uid>/<container>; it need not exist yet.
+    """
 
     def __init__(self, folder: Path, position: Position) -> None:
         self._folder = folder
@@ -45,15 +53,16 @@ class Tail:
         self._open: BinaryIO | None = None
         self._inode = 0
         self._assembler = Assembler(0)
-        self.lost = 0  # times that the cursor's file was gone before it was read to its end
+        self.lost = 0  # number of files deleted before they were read to their end
 
     def close(self) -> None:
+        """Close the open file."""
         if self._open is not None:
             self._open.close()
             self._open = None
 
     def read(self) -> Batch:
-        """The next whole lines, at most one chunk."""
+        """Return the next whole lines, at most one chunk."""
         lines: tuple[LogLine, ...] = ()
         if self._open is None and not self._begin():
             return Batch((), self._position, False)
@@ -80,17 +89,20 @@ class Tail:
         return self._enter_fresh(files[0])
 
     def _advance(self) -> bool:
-        """At the end of a file: is there a newer one? The open file may have been renamed, packed or deleted."""
+        """Move to the newer file, if any, at the end of one.
+
+        The open file may have been renamed, compressed or deleted.
+        """
         files = _files(self._folder)
         for index, path in enumerate(files):
             if _fingerprint(path) == self._position.fingerprint:
                 if index + 1 == len(files):
                     return False
                 if path.suffix != ".gz" and _grew(path, self._inode, self._assembler.read):
-                    return True  # written between our last read and the rotation: read on
+                    return True  # written between the last read and the rotation: continue reading
                 return self._enter_fresh(files[index + 1])
         if files:
-            # deleted under us, but we hold it open and have read it to its end: nothing is lost
+            # deleted, but it was open and has been read to its end: nothing is lost
             return self._enter_fresh(files[0])
         return False
 
@@ -104,7 +116,7 @@ class Tail:
             opened.seek(offset)
             inode = os.fstat(opened.fileno()).st_ino
         except OSError:
-            return False  # renamed or packed at this moment: the next look finds it
+            return False  # being renamed or compressed: the next read finds it
         self.close()
         self._open, self._inode = opened, inode
         self._assembler = Assembler(offset)
@@ -113,8 +125,9 @@ class Tail:
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files of the log, oldest first: by restart, then the rotated ones by time, the live one last. Not those of
-    containers that never began (a kubelet restarted in between makes another): nothing comes into them any more.
+    """Return all files of the log, oldest first: by restart, then the rotated ones by time, then the live one.
+
+    Files of containers that never started are left out (after a restart of the kubelet in between): they stay empty.
     """
     try:
         names = os.listdir(folder)
@@ -127,7 +140,7 @@ def _files(folder: Path) -> list[Path]:
             continue
         key = (int(number), rest.lstrip(".") or "~")  # "~" sorts after every date
         if key not in chosen or not name.endswith(".gz"):
-            chosen[key] = name  # while one is being packed both exist
+            chosen[key] = name  # both exist while one is being compressed
     found = [folder / chosen[key] for key in sorted(chosen)]
     return [path for path in found if path == found[-1] or not _empty(path)]
 
@@ -136,11 +149,11 @@ def _empty(path: Path) -> bool:
     try:
         return path.stat().st_size == 0
     except OSError:
-        return False  # renamed or packed at this moment
+        return False  # being renamed or compressed
 
 
 def _fingerprint(path: Path) -> str | None:
-    """Hash of the first line; None while there is no whole line, or no such file."""
+    """Return the hash of the first line; None without a whole line or a file."""
     try:
         with _opened(path) as file:
             first = file.readline(LONGEST_FIRST_LINE)

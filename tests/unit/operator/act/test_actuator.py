@@ -221,8 +221,8 @@ def test_a_trial_that_ran_out_of_gpu_memory_is_retried_on_whole_gpus(
 def test_waiting_for_a_final_report_is_bounded() -> None:
     trial = make_trial(allocations=[{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}])
     cluster = make_cluster_state(make_job(), trial, make_node())
-    settling = FinalReportWait()
-    assert [settling.may_continue(cluster, trial, now) for now in (10.0, 54.9, 55.0)] == [False, False, True]
+    final_reports = FinalReportWait()
+    assert [final_reports.may_continue(cluster, trial, now) for now in (10.0, 54.9, 55.0)] == [False, False, True]
 
 
 def test_deletions_come_before_run_queues_and_creations_last() -> None:

@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 from migration_builders import (
-    ALIVE,
-    ARRIVES,
+    GPU_STATE,
     IMAGE,
-    MADE,
+    IMAGE_ANSWER,
+    MIGRATABLE,
     OLD,
-    PULLS,
+    PULLING,
     PUSHED,
-    READS,
+    READ_CURSOR,
     REFUSED,
     STUCK,
-    after,
     cluster,
-    let_in,
-    levels,
+    gate_passed_at,
+    migration_status,
+    next_migration,
     pod,
-    way,
+    rebalancing_status,
 )
 from operator_builders import NOW, make_cluster_state, make_job, make_node
 
@@ -42,7 +42,7 @@ from podium_operator.observe.snapshot import build_snapshot
 NEW_POD = pod(1, migrated=True)
 ENDED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
 REJECTED = pod(1, migrated=True, phase="Failed", gate=None, main=None)
-HOMELESS = replace(NEW_POD, facts=replace(NEW_POD.facts, node=None))
+UNSCHEDULED = replace(NEW_POD, facts=replace(NEW_POD.facts, node=None))
 
 
 def drained(seen: ClusterState) -> ClusterState:
@@ -53,72 +53,101 @@ def drained(seen: ClusterState) -> ClusterState:
 
 
 STEPS: list[tuple[str, ClusterState, str | None, str]] = [
-    ("asked, no answer", cluster(pod(), **way("Requested")), "Requested", ""),
+    ("asked, no answer", cluster(pod(), **migration_status("Requested")), "Requested", ""),
     (
         "the answer is of an earlier pod",
-        cluster(pod(), containerCheckpoint=MADE | {"podUid": "x"}, **way("Requested")),
+        cluster(pod(), containerCheckpoint=IMAGE_ANSWER | {"podUid": "x"}, **migration_status("Requested")),
         "Requested",
         "",
     ),
-    ("the image is there", cluster(pod(), containerCheckpoint=MADE, **way("Requested")), "ImagePushed", ""),
     (
-        "the registry is unreachable",
-        cluster(pod(), containerCheckpoint=REFUSED, **way("Requested")),
-        "Failed",
-        "RegistryUnreachable",
-    ),
-    ("the agent does not answer", cluster(pod(), now=NOW + 1200, **way("Requested")), "Failed", "AgentTimeout"),
-    ("its node is gone", cluster(**way("Requested")), "Failed", "PodDeleted"),
-    (
-        "its node is gone, its image was reported",
-        cluster(containerCheckpoint=MADE, **way("Requested")),
+        "the image is there",
+        cluster(pod(), containerCheckpoint=IMAGE_ANSWER, **migration_status("Requested")),
         "ImagePushed",
         "",
     ),
-    ("its pod is being deleted", cluster(pod(deleting=True), **way("Requested")), "Failed", "PodDeleted"),
-    ("the drain is undone", cluster(pod(), draining=False, **way("Requested")), "Failed", "DrainCancelled"),
-    ("the trial has ended", cluster(pod(), **way("Requested"), phase="EarlyStopped"), "Failed", "TrialEnded"),
+    (
+        "the registry is unreachable",
+        cluster(pod(), containerCheckpoint=REFUSED, **migration_status("Requested")),
+        "Failed",
+        "RegistryUnreachable",
+    ),
+    (
+        "the agent does not answer",
+        cluster(pod(), now=NOW + 1200, **migration_status("Requested")),
+        "Failed",
+        "AgentTimeout",
+    ),
+    ("its node is gone", cluster(**migration_status("Requested")), "Failed", "PodDeleted"),
+    (
+        "its node is gone, its image was reported",
+        cluster(containerCheckpoint=IMAGE_ANSWER, **migration_status("Requested")),
+        "ImagePushed",
+        "",
+    ),
+    ("its pod is being deleted", cluster(pod(deleting=True), **migration_status("Requested")), "Failed", "PodDeleted"),
+    (
+        "the drain is undone",
+        cluster(pod(), draining=False, **migration_status("Requested")),
+        "Failed",
+        "DrainCancelled",
+    ),
+    (
+        "the trial has ended",
+        cluster(pod(), **migration_status("Requested"), phase="EarlyStopped"),
+        "Failed",
+        "TrialEnded",
+    ),
     ("no new pod yet", cluster(pod(), **PUSHED), "ImagePushed", ""),
     ("its node is gone, the image is not", cluster(**PUSHED), "ImagePushed", ""),
     ("the new pod is there", cluster(pod(), NEW_POD, **PUSHED), "PodCreated", ""),
-    ("the new pod is restored", cluster(NEW_POD, **way("PodCreated")), "PodCreated", ""),
-    ("it has printed a value", cluster(NEW_POD, logCursor=READS, **way("PodCreated")), "Restored", ""),
+    ("the new pod is restored", cluster(NEW_POD, **migration_status("PodCreated")), "PodCreated", ""),
+    (
+        "it has printed a value",
+        cluster(NEW_POD, logCursor=READ_CURSOR, **migration_status("PodCreated")),
+        "Restored",
+        "",
+    ),
     (
         "the old pod printed the value",
-        cluster(NEW_POD, logCursor=READS | {"podUid": OLD}, **way("PodCreated")),
+        cluster(NEW_POD, logCursor=READ_CURSOR | {"podUid": OLD}, **migration_status("PodCreated")),
         "PodCreated",
         "",
     ),
     (
         "it printed none yet",
-        cluster(NEW_POD, logCursor=READS | {"awaitingFirstValue": True}, **way("PodCreated")),
+        cluster(NEW_POD, logCursor=READ_CURSOR | {"awaitingFirstValue": True}, **migration_status("PodCreated")),
         "PodCreated",
         "",
     ),
-    ("the new node is gone", cluster(**way("PodCreated")), "Failed", "RestoreFailed"),
+    ("the new node is gone", cluster(**migration_status("PodCreated")), "Failed", "RestoreFailed"),
     (
         "the restore failed",
-        cluster(pod(1, migrated=True, phase="Failed"), **way("PodCreated")),
+        cluster(pod(1, migrated=True, phase="Failed"), **migration_status("PodCreated")),
         "Failed",
         "RestoreFailed",
     ),
-    ("its kubelet rejected it", cluster(REJECTED, **way("PodCreated")), "ImagePushed", ""),
-    ("no restore yet", cluster(pod(1, migrated=True, **STUCK), **way("PodCreated")), "PodCreated", ""),
+    ("its kubelet rejected it", cluster(REJECTED, **migration_status("PodCreated")), "ImagePushed", ""),
+    ("no restore yet", cluster(pod(1, migrated=True, **STUCK), **migration_status("PodCreated")), "PodCreated", ""),
     (
         "no restore for long",
-        cluster(pod(1, migrated=True, **STUCK), now=NOW + 60, **way("PodCreated")),
+        cluster(pod(1, migrated=True, **STUCK), now=NOW + 60, **migration_status("PodCreated")),
         "Failed",
         "RestoreFailed",
     ),
     (
         "no restore for a moment, after an hour at its gate",
-        cluster(pod(1, migrated=True, **STUCK | let_in(3590)), now=NOW + 3600, **way("PodCreated")),
+        cluster(
+            pod(1, migrated=True, **STUCK | gate_passed_at(3590)), now=NOW + 3600, **migration_status("PodCreated")
+        ),
         "PodCreated",
         "",
     ),
     (
         "no restore for long, after an hour at its gate",
-        cluster(pod(1, migrated=True, **STUCK | let_in(3540)), now=NOW + 3600, **way("PodCreated")),
+        cluster(
+            pod(1, migrated=True, **STUCK | gate_passed_at(3540)), now=NOW + 3600, **migration_status("PodCreated")
+        ),
         "Failed",
         "RestoreFailed",
     ),
@@ -126,113 +155,137 @@ STEPS: list[tuple[str, ClusterState, str | None, str]] = [
     ("its target drains, the image is all that is left", drained(cluster(**PUSHED)), "ImagePushed", "TargetDraining"),
     ("its target is gone", cluster(pod(), target=False, **PUSHED), "Failed", "TargetUnavailable"),
     ("its target is gone, its new pod is there", cluster(NEW_POD, target=False, **PUSHED), "PodCreated", ""),
-    ("its node is unresponsive", cluster(NEW_POD, target=False, **way("PodCreated")), "PodCreated", ""),
-    ("it waits for a node", cluster(HOMELESS, **way("PodCreated")), "PodCreated", ""),
-    ("it waits for a deleted node", cluster(HOMELESS, target=False, **way("PodCreated")), "Failed", "RestoreFailed"),
+    ("its node is unresponsive", cluster(NEW_POD, target=False, **migration_status("PodCreated")), "PodCreated", ""),
+    ("it waits for a node", cluster(UNSCHEDULED, **migration_status("PodCreated")), "PodCreated", ""),
+    (
+        "it waits for a deleted node",
+        cluster(UNSCHEDULED, target=False, **migration_status("PodCreated")),
+        "Failed",
+        "RestoreFailed",
+    ),
     (
         "the image is still being pulled",
-        cluster(pod(1, migrated=True, **PULLS), now=NOW + 60, **way("PodCreated")),
+        cluster(pod(1, migrated=True, **PULLING), now=NOW + 60, **migration_status("PodCreated")),
         "PodCreated",
         "",
     ),
     (
         "failed, its node still drains",
-        cluster(pod(), **way("Failed", code="RestoreDisabled")),
+        cluster(pod(), **migration_status("Failed", code="RestoreDisabled")),
         "Failed",
         "RestoreDisabled",
     ),
     (
         "failed, the node drains again",
-        cluster(pod(), draining=False, **way("Failed", code="RestoreDisabled")),
+        cluster(pod(), draining=False, **migration_status("Failed", code="RestoreDisabled")),
         None,
         "",
     ),
     (
         "failed and the drain was cancelled, its image has to be removed",
-        cluster(pod(), draining=False, containerCheckpoint=MADE, **way("Failed", code="RegistryUnreachable")),
+        cluster(
+            pod(),
+            draining=False,
+            containerCheckpoint=IMAGE_ANSWER,
+            **migration_status("Failed", code="RegistryUnreachable"),
+        ),
         "Failed",
         "DrainCancelled",
     ),
     (
         "cancelled and drained again, its agent may not have observed it yet",
-        cluster(pod(), now=NOW + 4, **way("Failed", code="DrainCancelled")),
+        cluster(pod(), now=NOW + 4, **migration_status("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
-    ("cancelled and drained again", cluster(pod(), now=NOW + 5, **way("Failed", code="DrainCancelled")), None, ""),
-    ("the slots were taken", cluster(pod(), now=NOW + 5, **way("Failed", code="TargetFull")), None, ""),
+    (
+        "cancelled and drained again",
+        cluster(pod(), now=NOW + 5, **migration_status("Failed", code="DrainCancelled")),
+        None,
+        "",
+    ),
+    ("the slots were taken", cluster(pod(), now=NOW + 5, **migration_status("Failed", code="TargetFull")), None, ""),
     (
         "cancelled and drained again, its image is still to be removed",
-        cluster(pod(), now=NOW + 5, containerCheckpoint=MADE, **way("Failed", code="DrainCancelled")),
+        cluster(
+            pod(), now=NOW + 5, containerCheckpoint=IMAGE_ANSWER, **migration_status("Failed", code="DrainCancelled")
+        ),
         "Failed",
         "DrainCancelled",
     ),
     (
         "cancelled and drained again, its agent is still asked",
-        cluster(pod(migrate_to="node-2"), now=NOW + 5, **way("Failed", code="DrainCancelled")),
+        cluster(pod(migrate_to="node-2"), now=NOW + 5, **migration_status("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
     (
         "failed long ago, its node still drains",
-        cluster(pod(), now=NOW + 3600, **way("Failed", code="RestoreDisabled")),
+        cluster(pod(), now=NOW + 3600, **migration_status("Failed", code="RestoreDisabled")),
         "Failed",
         "RestoreDisabled",
     ),
     (
         "failed, its image has to be removed",
-        cluster(pod(), draining=False, containerCheckpoint=MADE, **way("Failed", code="DrainCancelled")),
+        cluster(
+            pod(), draining=False, containerCheckpoint=IMAGE_ANSWER, **migration_status("Failed", code="DrainCancelled")
+        ),
         "Failed",
         "DrainCancelled",
     ),
     (
         "failed, its agent is still asked",
-        cluster(pod(migrate_to="node-2"), draining=False, **way("Failed", code="DrainCancelled")),
+        cluster(pod(migrate_to="node-2"), draining=False, **migration_status("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
-    ("goes to a GPU with fewer trials", cluster(pod(), draining=False, **levels("Requested")), "Requested", ""),
+    (
+        "goes to a GPU with fewer trials",
+        cluster(pod(), draining=False, **rebalancing_status("Requested")),
+        "Requested",
+        "",
+    ),
     (
         "the image for that is there",
-        cluster(pod(), draining=False, containerCheckpoint=MADE, **levels("Requested")),
+        cluster(pod(), draining=False, containerCheckpoint=IMAGE_ANSWER, **rebalancing_status("Requested")),
         "ImagePushed",
         "",
     ),
-    ("that failed", cluster(pod(), draining=False, now=NOW + 599, **levels("Failed")), "Failed", ""),
-    ("that failed long ago", cluster(pod(), draining=False, now=NOW + 600, **levels("Failed")), None, ""),
-    ("that failed, its node drains", cluster(pod(), **levels("Failed")), None, ""),
+    ("that failed", cluster(pod(), draining=False, now=NOW + 599, **rebalancing_status("Failed")), "Failed", ""),
+    ("that failed long ago", cluster(pod(), draining=False, now=NOW + 600, **rebalancing_status("Failed")), None, ""),
+    ("that failed, its node drains", cluster(pod(), **rebalancing_status("Failed")), None, ""),
     (
         "that failed, its node drains, its agent is still asked",
-        cluster(pod(migrate_to="node-2"), **levels("Failed", code="RestoreDisabled")),
+        cluster(pod(migrate_to="node-2"), **rebalancing_status("Failed", code="RestoreDisabled")),
         "Failed",
         "RestoreDisabled",
     ),
     (
         "that failed because its slot was taken",
-        cluster(pod(), draining=False, now=NOW + 599, **levels("Failed", code="TargetFull")),
+        cluster(pod(), draining=False, now=NOW + 599, **rebalancing_status("Failed", code="TargetFull")),
         "Failed",
         "TargetFull",
     ),
     (
         "failed there, and continues in an ordinary pod",
-        cluster(pod(2), draining=False, **way("Failed", code="RestoreFailed")),
+        cluster(pod(2), draining=False, **migration_status("Failed", code="RestoreFailed")),
         "Failed",
         "RestoreFailed",
     ),
-    ("restored", cluster(NEW_POD, draining=False, **way("Restored")), "Restored", ""),
+    ("restored", cluster(NEW_POD, draining=False, **migration_status("Restored")), "Restored", ""),
 ]
 
 
 def test_a_rejected_pod_is_followed_by_another_one_from_the_same_image() -> None:
     """The agent of its node was just restarting, for example; its answer may be gone from the status by then."""
-    created = way("PodCreated", image=IMAGE, gpuState=ARRIVES)
+    created = migration_status("PodCreated", image=IMAGE, gpuState=GPU_STATE)
     rejected = cluster(REJECTED, attempt=1, **created)
-    stored = after(rejected)
+    stored = next_migration(rejected)
     assert stored is not None
     assert (stored.phase, stored.attempt, stored.image) == (MigrationPhase.IMAGE_PUSHED, 2, IMAGE)
     (made,) = (one for one in plan(build_snapshot(rejected, observe(rejected))).actions if isinstance(one, CreatePod))
     assert (came := migration_of_attempt(rejected, rejected.trials[0], made.attempt)) is not None
-    assert (came.attempt, came.image, came.gpu_state) == (2, IMAGE, ARRIVES)
+    assert (came.attempt, came.image, came.gpu_state) == (2, IMAGE, GPU_STATE)
     then = cluster(pod(2, migrated=True), REJECTED, attempt=1, **created)
     (trial,) = build_snapshot(then, observe(then)).trials
     assert (trial.migration, trial.migrated, trial.migration_target) == (MigrationPhase.POD_CREATED, True, "node-2")
@@ -244,7 +297,7 @@ def test_an_image_waits_half_an_hour_for_a_draining_target() -> None:
     told = []
     for seconds, drains in ((3600, True), (5399, True), (5400, False), (5500, True), (7299, True), (7300, True)):
         seen = cluster(**waits, now=NOW + seconds)
-        stored = after(drained(seen) if drains else seen)
+        stored = next_migration(drained(seen) if drains else seen)
         assert stored is not None
         waits = {"migration": stored.model_dump(mode="json", by_alias=True)}
         told.append(stored.code or stored.phase.value)
@@ -263,7 +316,7 @@ def test_an_old_pod_that_never_ends_does_not_block_the_new_one() -> None:
     (made,) = (one for one in plan(build_snapshot(seen, observe(seen))).actions if isinstance(one, CreatePod))
     assert (came := migration_of_attempt(seen, seen.trials[0], made.attempt)) is not None
     assert (came.attempt, came.image) == (1, IMAGE)
-    assert (stored := after(seen)) is not None
+    assert (stored := next_migration(seen)) is not None
     assert stored.phase is MigrationPhase.IMAGE_PUSHED, "until the new pod exists"
 
 
@@ -284,54 +337,54 @@ def test_a_migration_whose_slot_was_taken_fails_and_the_trial_stays() -> None:
 
 @pytest.mark.parametrize(("seen", "phase", "code"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
 def test_the_next_stored_migration(seen: ClusterState, phase: str | None, code: str) -> None:
-    stored = after(seen)
+    stored = next_migration(seen)
     assert (stored and stored.phase.value, stored.code if stored else "") == (phase, code)
 
 
 def test_a_migration_starts_with_the_old_pod_and_keeps_the_agents_answer() -> None:
     seen = cluster(pod())
     key = trial_key(seen.trials[0])
-    begun = after(seen, Migrate(key, "node-2", "NodeDraining", "it drains"))
+    begun = next_migration(seen, Migrate(key, "node-2", "NodeDraining", "it drains"))
     assert begun is not None
     assert (begun.pod_uid, begun.attempt, begun.source_node, begun.target_node) == (OLD, 1, "node-1", "node-2")
     assert begun.reason == "NodeDraining"
-    pushed = after(cluster(pod(), containerCheckpoint=MADE, **way("Requested")))
+    pushed = next_migration(cluster(pod(), containerCheckpoint=IMAGE_ANSWER, **migration_status("Requested")))
     assert pushed is not None
-    assert (pushed.image, pushed.gpu_state) == (IMAGE, ARRIVES)
-    assert after(seen, refused="quota") is None
-    refused = after(cluster(pod(), **PUSHED), refused="exceeded quota")
+    assert (pushed.image, pushed.gpu_state) == (IMAGE, GPU_STATE)
+    assert next_migration(seen, refused="quota") is None
+    refused = next_migration(cluster(pod(), **PUSHED), refused="exceeded quota")
     assert refused is not None
     assert (refused.code, refused.message) == ("PodRefused", "exceeded quota")
 
 
-ASKS: list[tuple[str, ClusterState, list[tuple[str, str]]]] = [
+ANNOTATIONS: list[tuple[str, ClusterState, list[tuple[str, str]]]] = [
     ("no migration", cluster(pod()), []),
-    ("asked", cluster(pod(), **way("Requested")), [("sweep-0-0", "node-2")]),
-    ("asked already", cluster(pod(migrate_to="node-2"), **way("Requested")), []),
-    ("its new pod is there", cluster(pod(migrate_to="node-2"), NEW_POD, **way("PodCreated")), []),
-    ("fell back", cluster(pod(migrate_to="node-2"), **way("Failed")), [("sweep-0-0", "")]),
+    ("asked", cluster(pod(), **migration_status("Requested")), [("sweep-0-0", "node-2")]),
+    ("asked already", cluster(pod(migrate_to="node-2"), **migration_status("Requested")), []),
+    ("its new pod is there", cluster(pod(migrate_to="node-2"), NEW_POD, **migration_status("PodCreated")), []),
+    ("fell back", cluster(pod(migrate_to="node-2"), **migration_status("Failed")), [("sweep-0-0", "")]),
     (
         "failed and is being deleted",
-        cluster(pod(migrate_to="node-2", deleting=True), **way("Failed")),
+        cluster(pod(migrate_to="node-2", deleting=True), **migration_status("Failed")),
         [("sweep-0-0", "")],
     ),
-    ("is over", cluster(pod(migrate_to="node-2", phase="Failed"), **way("Failed")), []),
+    ("is over", cluster(pod(migrate_to="node-2", phase="Failed"), **migration_status("Failed")), []),
 ]
 
 
-@pytest.mark.parametrize(("seen", "expected"), [a[1:] for a in ASKS], ids=[a[0] for a in ASKS])
+@pytest.mark.parametrize(("seen", "expected"), [a[1:] for a in ANNOTATIONS], ids=[a[0] for a in ANNOTATIONS])
 def test_annotations_that_ask_agents(seen: ClusterState, expected: list[tuple[str, str]]) -> None:
     assert [(one.name, target) for one, target in annotation_changes(seen)] == expected
 
 
 VIEWS: list[tuple[str, ClusterState, tuple[MigrationPhase | None, bool, bool]]] = [
-    ("asked", cluster(pod(), **way("Requested")), (MigrationPhase.REQUESTED, False, True)),
+    ("asked", cluster(pod(), **migration_status("Requested")), (MigrationPhase.REQUESTED, False, True)),
     ("pushed", cluster(pod(), **PUSHED), (MigrationPhase.IMAGE_PUSHED, False, True)),
     ("created", cluster(pod(), NEW_POD, **PUSHED), (MigrationPhase.IMAGE_PUSHED, True, False)),
-    ("failed there", cluster(NEW_POD, **way("Failed")), (MigrationPhase.FAILED, True, False)),
-    ("failed here", cluster(pod(), **way("Failed")), (MigrationPhase.FAILED, False, False)),
-    ("an ordinary pod", cluster(pod(1), **way("Failed")), (None, False, False)),
-    ("arrived", cluster(NEW_POD, **way("Restored")), (None, False, False)),
+    ("failed there", cluster(NEW_POD, **migration_status("Failed")), (MigrationPhase.FAILED, True, False)),
+    ("failed here", cluster(pod(), **migration_status("Failed")), (MigrationPhase.FAILED, False, False)),
+    ("an ordinary pod", cluster(pod(1), **migration_status("Failed")), (None, False, False)),
+    ("arrived", cluster(NEW_POD, **migration_status("Restored")), (None, False, False)),
 ]
 
 
@@ -349,7 +402,7 @@ def test_the_planners_view_of_a_migration(
 def test_container_checkpoint_alone_keeps_no_trial_in_place() -> None:
     only = make_node()
     status = only.status.model_copy(update={"methods": ["freeze", CONTAINER_CHECKPOINT]})
-    seen = make_cluster_state(make_job(**ALIVE), only.model_copy(update={"status": status}))
+    seen = make_cluster_state(make_job(**MIGRATABLE), only.model_copy(update={"status": status}))
     assert not build_snapshot(seen, {}).jobs[0].suspendable
 
 
@@ -362,36 +415,51 @@ def test_the_new_pod_of_a_migrated_trial() -> None:
     required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert required["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["node-2"]
     notes = made["metadata"]["annotations"]
-    assert (notes["podium.dev/gpu-state"], notes["podium.dev/migrated"]) == (ARRIVES, "node-1")
+    assert (notes["podium.dev/gpu-state"], notes["podium.dev/migrated"]) == (GPU_STATE, "node-1")
 
 
-ARRIVALS: list[tuple[str, ClusterState, int, str | None]] = [
+IMAGES: list[tuple[str, ClusterState, int, str | None]] = [
     ("its image is there", cluster(pod(), **PUSHED), 1, IMAGE),
     (
         "that was just reported, and its old pod is gone",
-        cluster(containerCheckpoint=MADE, **way("Requested")),
+        cluster(containerCheckpoint=IMAGE_ANSWER, **migration_status("Requested")),
         1,
         IMAGE,
     ),
-    ("another attempt", cluster(containerCheckpoint=MADE, **way("Requested")), 2, None),
-    ("refused, and its old pod is gone", cluster(containerCheckpoint=REFUSED, **way("Requested")), 1, None),
-    ("reported of an earlier pod", cluster(containerCheckpoint=MADE | {"podUid": "x"}, **way("Requested")), 1, None),
-    ("fell back", cluster(containerCheckpoint=MADE, **way("Failed", image=IMAGE)), 1, None),
-    ("it was used", cluster(**way("PodCreated", image=IMAGE)), 1, None),
-    ("its pod was rejected", cluster(REJECTED, **way("PodCreated", image=IMAGE, gpuState=ARRIVES)), 2, IMAGE),
+    ("another attempt", cluster(containerCheckpoint=IMAGE_ANSWER, **migration_status("Requested")), 2, None),
+    (
+        "refused, and its old pod is gone",
+        cluster(containerCheckpoint=REFUSED, **migration_status("Requested")),
+        1,
+        None,
+    ),
+    (
+        "reported of an earlier pod",
+        cluster(containerCheckpoint=IMAGE_ANSWER | {"podUid": "x"}, **migration_status("Requested")),
+        1,
+        None,
+    ),
+    ("fell back", cluster(containerCheckpoint=IMAGE_ANSWER, **migration_status("Failed", image=IMAGE)), 1, None),
+    ("it was used", cluster(**migration_status("PodCreated", image=IMAGE)), 1, None),
+    (
+        "its pod was rejected",
+        cluster(REJECTED, **migration_status("PodCreated", image=IMAGE, gpuState=GPU_STATE)),
+        2,
+        IMAGE,
+    ),
     ("its pod was rejected at once", cluster(REJECTED, **PUSHED), 2, IMAGE),
     (
         "its pod ran",
-        cluster(pod(1, migrated=True, phase="Failed", main=ENDED), **way("PodCreated", image=IMAGE)),
+        cluster(pod(1, migrated=True, phase="Failed", main=ENDED), **migration_status("PodCreated", image=IMAGE)),
         2,
         None,
     ),
-    ("its pod is there", cluster(NEW_POD, **way("PodCreated", image=IMAGE)), 2, None),
+    ("its pod is there", cluster(NEW_POD, **migration_status("PodCreated", image=IMAGE)), 2, None),
 ]
 
 
-@pytest.mark.parametrize(("seen", "attempt", "image"), [a[1:] for a in ARRIVALS], ids=[a[0] for a in ARRIVALS])
+@pytest.mark.parametrize(("seen", "attempt", "image"), [a[1:] for a in IMAGES], ids=[a[0] for a in IMAGES])
 def test_the_image_that_the_next_attempt_continues_from(seen: ClusterState, attempt: int, image: str | None) -> None:
     came = migration_of_attempt(seen, seen.trials[0], attempt)
     assert (came and came.image) == image
-    assert came is None or came.gpu_state == ARRIVES
+    assert came is None or came.gpu_state == GPU_STATE

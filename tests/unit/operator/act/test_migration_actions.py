@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from migration_builders import IMAGE, OLD, PUSHED, cluster, pod, way
+from migration_builders import IMAGE, OLD, PUSHED, cluster, migration_status, pod
 from operator_builders import NOW, carry_out
 
 from podium_cluster.client import Api, ApiError
@@ -133,13 +133,15 @@ def test_no_pod_is_created_for_a_node_that_accepts_none() -> None:
 
 def test_a_failed_restore_does_not_count_as_a_failure_of_the_trial() -> None:
     end = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
-    seen = cluster(pod(1, migrated=True, phase="Failed", main=end), attempt=1, **way("PodCreated"), phase="Pending")
+    seen = cluster(
+        pod(1, migrated=True, phase="Failed", main=end), attempt=1, **migration_status("PodCreated"), phase="Pending"
+    )
     (observation,) = observe(seen).values()
     assert (observation.phase, observation.reason, observation.failures) == (TrialPhase.REQUEUED, "MigrationFailed", 0)
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "told"),
+    ("before", "now", "recorded"),
     [
         (None, "Requested", ["MigrationStarted"]),
         ("Requested", "Requested", []),
@@ -148,37 +150,39 @@ def test_a_failed_restore_does_not_count_as_a_failure_of_the_trial() -> None:
         ("PodCreated", "Restored", ["Migrated"]),
     ],
 )
-def test_a_migration_is_stored_and_recorded_once(before: str | None, now: str, told: list[str]) -> None:
+def test_a_migration_is_stored_and_recorded_once(before: str | None, now: str, recorded: list[str]) -> None:
     wire = Wire()
-    seen = cluster(pod(), **(way(before) if before else {}))
-    stored = Migration.model_validate(way(now, code="RestoreDisabled", message="no")["migration"])
+    seen = cluster(pod(), **(migration_status(before) if before else {}))
+    stored = Migration.model_validate(migration_status(now, code="RestoreDisabled", message="no")["migration"])
     observation = next(iter(observe(seen).values()))
     status = trial_status(seen.trials[0], seen.jobs[0], observation, TrialReport(migration=stored), NOW)
     assert Migration.model_validate(status["migration"]) == stored
     asyncio.run(EventRecorder(cast(Api, wire)).migration_changed(seen.trials[0], status))
-    assert [body["reason"] for _, body in wire.calls] == told
+    assert [body["reason"] for _, body in wire.calls] == recorded
 
 
 @pytest.mark.parametrize(
     ("code", "kind"), [("RestoreDisabled", "Warning"), ("TrialEnded", "Normal"), ("DrainCancelled", "Normal")]
 )
 def test_a_cancelled_migration_is_a_normal_event(code: str, kind: str) -> None:
-    wire, seen = Wire(), cluster(pod(), **way("Requested"))
-    status = way("Failed", code=code, message="no")
+    wire, seen = Wire(), cluster(pod(), **migration_status("Requested"))
+    status = migration_status("Failed", code=code, message="no")
     asyncio.run(EventRecorder(cast(Api, wire)).migration_changed(seen.trials[0], status))
     assert [body["type"] for _, body in wire.calls] == [kind]
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "recorded"),
     [
         ("NodeDraining", "NodeDraining: the trial is migrated from node-1 to node-2 while it runs."),
         ("Rebalancing", "Rebalancing: the trial is migrated from node-1 to node-2 while it runs."),
     ],
 )
-def test_the_event_names_the_reason_of_the_migration(reason: str, told: str) -> None:
+def test_the_event_names_the_reason_of_the_migration(reason: str, recorded: str) -> None:
     wire = Wire()
     asyncio.run(
-        EventRecorder(cast(Api, wire)).migration_changed(cluster(pod()).trials[0], way("Requested", reason=reason))
+        EventRecorder(cast(Api, wire)).migration_changed(
+            cluster(pod()).trials[0], migration_status("Requested", reason=reason)
+        )
     )
-    assert [body["message"] for _, body in wire.calls] == [told]
+    assert [body["message"] for _, body in wire.calls] == [recorded]

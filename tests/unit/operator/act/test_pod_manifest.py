@@ -273,9 +273,9 @@ def test_a_trial_is_owned_by_exactly_its_job() -> None:
 )
 def test_cpu_requests_are_downsized(resources: dict[str, Any], made: dict[str, Any], taken: int | None) -> None:
     """The gate's requests, too: a pod requests the larger of the two."""
-    parked = pod(template=template(resources=resources), suspension={"downsizeCpu": True})
-    for container in (parked["spec"]["containers"][0], parked["spec"]["initContainers"][-1]):
+    downsized = pod(template=template(resources=resources), suspension={"downsizeCpu": True})
+    for container in (downsized["spec"]["containers"][0], downsized["spec"]["initContainers"][-1]):
         requests = {name: value for name, value in container["resources"]["requests"].items() if "gpu" not in name}
         assert requests == made
-    annotation = parked["metadata"]["annotations"].get("podium.dev/cpu")
+    annotation = downsized["metadata"]["annotations"].get("podium.dev/cpu")
     assert annotation == (None if taken is None else f'{{"main":{taken}}}')

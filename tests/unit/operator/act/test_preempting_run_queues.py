@@ -53,11 +53,11 @@ def test_only_a_run_queue_that_preempts_has_the_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preempts", "observed", "ousts_nobody"),
+    ("preempts", "observed", "no_preemption"),
     [(None, 2, True), (True, 2, False), (None, 1, False)],  # the last one has not reached the agent yet
 )
 def test_a_run_queue_preempts_nothing_once_its_agent_has_it(
-    preempts: bool | None, observed: int, ousts_nobody: bool
+    preempts: bool | None, observed: int, no_preemption: bool
 ) -> None:
     node = make_node(trials={"sweep-0": "Running"}, holder="sweep-0", order=("sweep-0",), epoch=2)
     (gpu,) = node.spec.gpus
@@ -68,7 +68,7 @@ def test_a_run_queue_preempts_nothing_once_its_agent_has_it(
         make_job(), make_trial(0), make_pod(), node.model_copy(update={"spec": spec, "status": status})
     )
     (seen,) = build_snapshot(cluster, observe(cluster)).gpus
-    assert seen.no_preemption is ousts_nobody
+    assert seen.no_preemption is no_preemption
 
 
 def test_fields_of_a_newer_operator_are_ignored() -> None:

@@ -37,8 +37,8 @@ from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.report.trial_status import TrialReport, trial_status
 from podium_operator.settings import OperatorSettings
 
-WORKS: dict[str, Any] = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
-ROOM = {"cpu": "4", "memory": "8Gi", "pods": "9"}
+RUNNING_POD: dict[str, Any] = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
+CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "9"}
 JOB = make_job()
 
 
@@ -73,7 +73,7 @@ def rebalancer(server: FakeServer, **settings: Any) -> Rebalancer:
 def suspended(**status: Any) -> ClusterState:
     trial = make_trial(phase="Suspended", pod="sweep-0-0", node="node-1", **status)
     nodes = make_node(trials={"sweep-0": "Suspended"}), make_node("node-2", uuid="GPU-2")
-    return make_cluster_state(JOB, trial, make_pod(**WORKS), *nodes)
+    return make_cluster_state(JOB, trial, make_pod(**RUNNING_POD), *nodes)
 
 
 def move(cluster: ClusterState, target: str = "node-2") -> Requeue:
@@ -86,20 +86,20 @@ def admit(one: Rebalancer, cluster: ClusterState, *actions: Action) -> tuple[Act
 
 BUSY = {"metadata": {}, "spec": {"containers": [{"resources": {"requests": {"cpu": "3"}}}]}}
 SERVERS: list[tuple[str, FakeServer, bool]] = [
-    ("room", FakeServer(ROOM), True),
-    ("no CPUs", FakeServer(ROOM, [BUSY]), False),
-    ("the server is unreachable", FakeServer(ROOM, away=True), False),
+    ("room", FakeServer(CAPACITY), True),
+    ("no CPUs", FakeServer(CAPACITY, [BUSY]), False),
+    ("the server is unreachable", FakeServer(CAPACITY, away=True), False),
     ("a node that cannot be parsed", FakeServer({"cpu": cast(str, None)}), False),
-    ("CPUs that cannot be parsed", FakeServer(ROOM | {"cpu": "many"}), False),
+    ("CPUs that cannot be parsed", FakeServer(CAPACITY | {"cpu": "many"}), False),
 ]
 
 
 @pytest.mark.parametrize(("server", "goes"), [c[1:] for c in SERVERS], ids=[c[0] for c in SERVERS])
-@pytest.mark.parametrize("alive", [False, True])
-def test_trials_move_only_to_a_node_with_capacity(server: FakeServer, goes: bool, alive: bool) -> None:
+@pytest.mark.parametrize("migratable", [False, True])
+def test_trials_move_only_to_a_node_with_capacity(server: FakeServer, goes: bool, migratable: bool) -> None:
     cluster, one = suspended(), rebalancer(server)
     asked: Action = move(cluster)
-    if alive:
+    if migratable:
         asked = Migrate(trial_key(cluster.trials[0]), "node-2", REBALANCING, "fewer there")
     others: tuple[Action, ...] = (
         DeletePod(asked.trial, "TrialEnded", "over"),
@@ -112,15 +112,15 @@ def test_trials_move_only_to_a_node_with_capacity(server: FakeServer, goes: bool
     assert not one.full_nodes(NOW + RECHECK_SECONDS), "it is asked again"
 
 
-@pytest.mark.parametrize("alive", [False, True])
-def test_no_other_trial_moves_before_the_cache_shows_the_last_move(alive: bool) -> None:
+@pytest.mark.parametrize("migratable", [False, True])
+def test_no_other_trial_moves_before_the_cache_shows_the_last_move(migratable: bool) -> None:
     first, second = (make_trial(i, phase="Suspended", pod=f"sweep-{i}-0", node="node-1") for i in range(2))
-    pods = (make_pod(**WORKS), make_pod("sweep-1", **WORKS))
+    pods = (make_pod(**RUNNING_POD), make_pod("sweep-1", **RUNNING_POD))
     nodes = make_node(trials={"sweep-0": "Suspended", "sweep-1": "Suspended"}), make_node("node-2", uuid="GPU-2")
-    cluster, one = make_cluster_state(JOB, first, second, *pods, *nodes), rebalancer(FakeServer(ROOM))
+    cluster, one = make_cluster_state(JOB, first, second, *pods, *nodes), rebalancer(FakeServer(CAPACITY))
     moves: list[Action] = [
         Migrate(trial_key(trial), "node-2", REBALANCING, "fewer")
-        if alive
+        if migratable
         else Requeue(trial_key(trial), REBALANCING, "fewer", "node-2")
         for trial in cluster.trials
     ]
@@ -129,14 +129,14 @@ def test_no_other_trial_moves_before_the_cache_shows_the_last_move(alive: bool) 
     assert admit(one, cluster, moves[0]) == (moves[0],), "it may be requeued again"
     later = replace(cluster, now=cluster.now + ECHO_SECONDS)
     assert admit(one, later, moves[1]) == (moves[1],)
-    assert admit(rebalancer(FakeServer(ROOM)), cluster, *moves) == tuple(moves), "two of one plan do not conflict"
+    assert admit(rebalancer(FakeServer(CAPACITY)), cluster, *moves) == tuple(moves), "two of one plan do not conflict"
 
 
 def test_an_unreadable_template_does_not_affect_other_jobs() -> None:
     template = {"spec": {**JOB.spec.template["spec"], "tolerations": [{"key": {}}]}}
     odd, seen = make_job(template=template), suspended()
     cluster = make_cluster_state(odd, *seen.trials, *seen.pods, *seen.nodes)
-    assert admit(rebalancer(FakeServer(ROOM)), cluster, move(cluster)) == ()
+    assert admit(rebalancer(FakeServer(CAPACITY)), cluster, move(cluster)) == ()
 
 
 def test_a_move_within_a_node_is_not_checked() -> None:
@@ -146,16 +146,23 @@ def test_a_move_within_a_node_is_not_checked() -> None:
 
 
 def test_a_move_is_repeated_until_the_status_shows_it_and_counted_once() -> None:
-    cluster, one = suspended(), rebalancer(FakeServer(ROOM))
+    cluster, one = suspended(), rebalancer(FakeServer(CAPACITY))
     admit(one, cluster, move(cluster))
-    told = one.moves_to_store(cluster)[trial_key(cluster.trials[0])]
-    assert (told.source_node, told.target_node, told.attempt, told.count) == ("node-1", "node-2", 1, 1)
-    assert one.moves_to_store(cluster) == {trial_key(cluster.trials[0]): told}, "the write was refused: once more"
+    move_stored = one.moves_to_store(cluster)[trial_key(cluster.trials[0])]
+    assert (move_stored.source_node, move_stored.target_node, move_stored.attempt, move_stored.count) == (
+        "node-1",
+        "node-2",
+        1,
+        1,
+    )
+    assert one.moves_to_store(cluster) == {trial_key(cluster.trials[0]): move_stored}, (
+        "the write was refused: once more"
+    )
     written = trial_status(
-        cluster.trials[0], JOB, observe(cluster)[trial_key(cluster.trials[0])], TrialReport(rebalanced=told), NOW
+        cluster.trials[0], JOB, observe(cluster)[trial_key(cluster.trials[0])], TrialReport(rebalanced=move_stored), NOW
     )
     shown = suspended(rebalanced=written["rebalanced"])
-    assert one.moves_to_store(shown) == {trial_key(shown.trials[0]): told}
+    assert one.moves_to_store(shown) == {trial_key(shown.trials[0]): move_stored}
     admit(one, shown, move(shown, "node-3"))
     again = one.moves_to_store(shown)[trial_key(shown.trials[0])]
     assert (again.target_node, again.attempt, again.count) == ("node-3", 1, 1), "its pod was not deleted the first time"
@@ -187,7 +194,7 @@ def test_a_move_that_the_api_server_refuses_is_not_counted(refusal: ApiError | N
 
             return call
 
-    cluster, one, api = suspended(), rebalancer(FakeServer(ROOM)), cast(Api, Wire())
+    cluster, one, api = suspended(), rebalancer(FakeServer(CAPACITY)), cast(Api, Wire())
     actuator = Actuator(api, WatchCaches(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     for _ in range(2):  # the second time it is not even tried
         asyncio.run(actuator.write_run_queues(cluster, admit(one, cluster, move(cluster))))
@@ -195,47 +202,61 @@ def test_a_move_that_the_api_server_refuses_is_not_counted(refusal: ApiError | N
 
 
 def test_a_pod_whose_deletion_backs_off_is_not_checked_but_still_requeued() -> None:
-    cluster, server = suspended(), FakeServer(ROOM)
+    cluster, server = suspended(), FakeServer(CAPACITY)
     one, kept = rebalancer(server), {cluster.pods[0].uid}
     assert asyncio.run(one.admit(cluster, observe(cluster), [move(cluster)], kept)) == (move(cluster),)
     assert server.asked == []
     assert one.moves_to_store(cluster) == {}
 
 
-def way(attempt: int = 1) -> dict[str, Any]:
+def rebalancing_status(attempt: int = 1) -> dict[str, Any]:
     return {"at": moment(), "sourceNode": "node-1", "targetNode": "node-2", "attempt": attempt, "count": 1}
 
 
-CARRY = {"since": moment(), "podUid": "uid-sweep-0-0", "attempt": 1, "sourceNode": "node-1", "targetNode": "node-3"}
-LEAVES = make_pod(**WORKS, deleting=True)
-ON_ITS_WAY: list[tuple[str, ClusterState, str | None]] = [
+MIGRATION = {"since": moment(), "podUid": "uid-sweep-0-0", "attempt": 1, "sourceNode": "node-1", "targetNode": "node-3"}
+TERMINATING_POD = make_pod(**RUNNING_POD, deleting=True)
+TARGETS: list[tuple[str, ClusterState, str | None]] = [
     ("it stays", suspended(), None),
-    ("requeued, not yet being deleted", suspended(rebalanced=way()), None),
-    ("it leaves", make_cluster_state(JOB, make_trial(phase="Running", pod="p", rebalanced=way()), LEAVES), "node-2"),
-    ("it waits for a pod", make_cluster_state(JOB, make_trial(phase="Requeued", pod="p", rebalanced=way())), "node-2"),
+    ("requeued, not yet being deleted", suspended(rebalanced=rebalancing_status()), None),
+    (
+        "it leaves",
+        make_cluster_state(JOB, make_trial(phase="Running", pod="p", rebalanced=rebalancing_status()), TERMINATING_POD),
+        "node-2",
+    ),
+    (
+        "it waits for a pod",
+        make_cluster_state(JOB, make_trial(phase="Requeued", pod="p", rebalanced=rebalancing_status())),
+        "node-2",
+    ),
     (
         "its pod starts",
-        make_cluster_state(JOB, make_trial(phase="Pending", attempt=1, rebalanced=way()), make_pod(attempt=1)),
+        make_cluster_state(
+            JOB, make_trial(phase="Pending", attempt=1, rebalanced=rebalancing_status()), make_pod(attempt=1)
+        ),
         "node-2",
     ),
     (
         "it has moved",
         make_cluster_state(
-            JOB, make_trial(phase="Gated", attempt=1, rebalanced=way()), make_pod(attempt=1, gate={"running": {}})
+            JOB,
+            make_trial(phase="Gated", attempt=1, rebalanced=rebalancing_status()),
+            make_pod(attempt=1, gate={"running": {}}),
         ),
         None,
     ),
     (
         "it is requeued later for another reason",
-        make_cluster_state(JOB, make_trial(phase="Running", pod="p", rebalanced=way(0)), LEAVES),
+        make_cluster_state(
+            JOB, make_trial(phase="Running", pod="p", rebalanced=rebalancing_status(0)), TERMINATING_POD
+        ),
         None,
     ),
-    ("it is being migrated", suspended(migration=CARRY | {"phase": "Requested"}), "node-3"),
-    ("it was migrated", suspended(migration=CARRY | {"phase": "Restored"}), None),
+    ("it is being migrated", suspended(migration=MIGRATION | {"phase": "Requested"}), "node-3"),
+    ("it was migrated", suspended(migration=MIGRATION | {"phase": "Restored"}), None),
 ]
 
 
-@pytest.mark.parametrize(("cluster", "node"), [o[1:] for o in ON_ITS_WAY], ids=[o[0] for o in ON_ITS_WAY])
+@pytest.mark.parametrize(("cluster", "node"), [o[1:] for o in TARGETS], ids=[o[0] for o in TARGETS])
 def test_the_target_of_a_move(cluster: ClusterState, node: str | None) -> None:
     trial = cluster.trials[0]
     assert chosen_node(trial, observe(cluster)[trial_key(trial)]) == node
@@ -246,7 +267,7 @@ def test_the_target_of_a_move(cluster: ClusterState, node: str | None) -> None:
 
 @pytest.mark.parametrize(("attempt", "there"), [(0, False), (1, True), (2, False)])
 def test_the_new_pod_prefers_its_target(attempt: int, there: bool) -> None:
-    trial = TrialState.model_validate(make_trial(rebalanced=way()).model_dump(by_alias=True))
+    trial = TrialState.model_validate(make_trial(rebalanced=rebalancing_status()).model_dump(by_alias=True))
     made = new_pod(JOB, trial, attempt, PodRules("podium", "podium.dev/gpu"))
     pool_demand = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
     field = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -255,7 +276,7 @@ def test_the_new_pod_prefers_its_target(attempt: int, there: bool) -> None:
 
 
 def test_rebalancing_is_off_by_default() -> None:
-    assert Rebalancer(cast(Api, FakeServer(ROOM)), OperatorSettings()).rules is None
-    rules = rebalancer(FakeServer(ROOM), rebalancing_min_stay_seconds=60.0).rules
+    assert Rebalancer(cast(Api, FakeServer(CAPACITY)), OperatorSettings()).rules is None
+    rules = rebalancer(FakeServer(CAPACITY), rebalancing_min_stay_seconds=60.0).rules
     assert rules is not None
     assert [rules.min_stay_after(moves) for moves in (0, 1, 2)] == [60.0, 120.0, 240.0]

@@ -27,9 +27,9 @@ from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 
-@pytest.mark.parametrize(("refused", "told"), [(False, "NodeDraining"), (True, "PodDeletionRefused")])
+@pytest.mark.parametrize(("refused", "recorded"), [(False, "NodeDraining"), (True, "PodDeletionRefused")])
 def test_a_pod_that_was_not_deleted_is_not_reported_as_requeued(
-    monkeypatch: pytest.MonkeyPatch, refused: bool, told: str
+    monkeypatch: pytest.MonkeyPatch, refused: bool, recorded: str
 ) -> None:
     """With that reason stored, any later end of the pod would be attributed to Podium."""
     reasons: list[str] = []
@@ -77,7 +77,7 @@ def test_a_pod_that_was_not_deleted_is_not_reported_as_requeued(
         rebalancer,
     )
     asyncio.run(reconciler.reconcile())
-    assert reasons == [told]
+    assert reasons == [recorded]
 
 
 class Pods:
@@ -119,14 +119,14 @@ def requeue(api: Pods, *, cycles: int = 1) -> tuple[Actuator, Metrics, ClusterSt
 
 
 COUNTERS = ("podium_operator_actions_total", "podium_operator_actions_failed_total")
-LATE = ApiError(504, "Timeout", "request did not complete within the requested timeout")
+TIMEOUT = ApiError(504, "Timeout", "request did not complete within the requested timeout")
 
 
 @pytest.mark.parametrize(
     ("api", "undeleted"),
     [
-        (Pods(LATE), True),  # or a webhook that cannot be reached: 500
-        (Pods(LATE, deleting=True), False),
+        (Pods(TIMEOUT), True),  # or a webhook that cannot be reached: 500
+        (Pods(TIMEOUT, deleting=True), False),
         (Pods(ApiError(0, "Unreachable", "no answer")), False),
     ],
     ids=["the pod is there", "it was deleted nevertheless", "unknown"],

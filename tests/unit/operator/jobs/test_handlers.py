@@ -55,8 +55,8 @@ def manifest(*finalizers: str, deleted: bool = True, **spec: Any) -> dict[str, A
     return job
 
 
-ODD = {"suspension": {"methods": ["of an older version"]}}
-AWAY = ApiError(0, "Timeout", "away")
+INVALID = {"suspension": {"methods": ["of an older version"]}}
+UNREACHABLE = ApiError(0, "Timeout", "away")
 
 
 def release(server: Server, job: Mapping[str, Any]) -> Sequence[str]:
@@ -65,19 +65,19 @@ def release(server: Server, job: Mapping[str, Any]) -> Sequence[str]:
 
 
 def test_the_job_is_released_and_an_event_names_the_folder() -> None:
-    released, event = release(Server(fails=[AWAY, AWAY]), manifest(FINALIZER, **ODD))
+    released, event = release(Server(fails=[UNREACHABLE, UNREACHABLE]), manifest(FINALIZER, **INVALID))
     assert released == "finalizers []"
     assert event.startswith("CheckpointsNotRemoved: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
     assert "spec.suspension.methods" in event
 
 
 def test_orphaned_trials_keep_the_folder() -> None:
-    assert release(Server(), manifest(FINALIZER, "orphan", **ODD)) == ["finalizers []"]
+    assert release(Server(), manifest(FINALIZER, "orphan", **INVALID)) == ["finalizers []"]
 
 
 @pytest.mark.parametrize(
     "job",
-    [manifest(FINALIZER), manifest(FINALIZER, deleted=False, **ODD), manifest("another", **ODD)],
+    [manifest(FINALIZER), manifest(FINALIZER, deleted=False, **INVALID), manifest("another", **INVALID)],
     ids=["it can be parsed", "not deleted", "without Podium's finalizer"],
 )
 def test_other_jobs_are_not_touched(job: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ def test_other_jobs_are_not_touched(job: dict[str, Any]) -> None:
 
 
 def test_a_deleted_job_needs_nothing() -> None:
-    assert release(Server(fails=[ApiError(404, "NotFound", "sweep")]), manifest(FINALIZER, **ODD)) == []
+    assert release(Server(fails=[ApiError(404, "NotFound", "sweep")]), manifest(FINALIZER, **INVALID)) == []
 
 
 def accept(server: Server, job: Mapping[str, Any]) -> Sequence[str]:

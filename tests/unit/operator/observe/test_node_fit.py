@@ -15,7 +15,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 SPREAD = {"topologySpreadConstraints": [{"maxSkew": 1}]}
 AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
 CLAIM = {"name": "ckpt", "persistentVolumeClaim": {"claimName": "shared"}}
-WISH = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+PREFERRED = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
 
 
 def node(has: dict[str, str] | None = None, labels: dict[str, str] | None = None, **spec: Any) -> Node:
@@ -39,7 +39,7 @@ CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
     ("selected", node(labels={"pool": "a"}), [], pod(), {"nodeSelector": {"pool": "a"}}, None),
     ("not selected", node(labels={"pool": "b"}), [], pod(), {"nodeSelector": {"pool": "a"}}, "requires the node label"),
     ("restricted by affinity", node(), [], pod(), {"affinity": AFFINITY}, "by required affinity"),
-    ("only preferred", node(), [], pod(), {"affinity": WISH}, None),
+    ("only preferred", node(), [], pod(), {"affinity": PREFERRED}, None),
     ("restricted by a topology spread", node(), [], pod(**SPREAD), {}, "other pods"),
     ("restricted by other pods", node(), [], pod(affinity={"podAntiAffinity": {"x": []}}), {}, "other pods"),
     ("checkpoints on a claim", node(), [], pod(volumes=[CLAIM]), {}, None),
@@ -77,11 +77,11 @@ CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
 
 
 @pytest.mark.parametrize(
-    ("there", "pods", "mine", "template", "told"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+    ("there", "pods", "mine", "template", "recorded"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
 def test_the_schedulers_answer(
-    there: Node, pods: list[Pod], mine: Pod, template: dict[str, Any], told: str | None
+    there: Node, pods: list[Pod], mine: Pod, template: dict[str, Any], recorded: str | None
 ) -> None:
     said = why_rejected(there, pods, mine, template)
-    assert (said is None) is (told is None), said
-    assert told is None or told in (said or "")
+    assert (said is None) is (recorded is None), said
+    assert recorded is None or recorded in (said or "")

@@ -29,7 +29,9 @@ FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}
 PHASE = TrialPhase
 
 
-def look(status: dict[str, Any], pod: dict[str, Any] | None, agent: str | None = None, **cluster: Any) -> Observation:
+def observe_one(
+    status: dict[str, Any], pod: dict[str, Any] | None, agent: str | None = None, **cluster: Any
+) -> Observation:
     trial = make_trial(**status)
     objects: list[Any] = [make_job(), trial, make_node(trials={"sweep-0": agent} if agent else {})]
     if pod is not None:
@@ -58,32 +60,32 @@ STATES: list[tuple[str, dict[str, Any], dict[str, Any] | None, str | None, Trial
 def test_derived_phase(
     status: dict[str, Any], pod: dict[str, Any] | None, agent: str | None, phase: TrialPhase
 ) -> None:
-    assert look(status, pod, agent).phase is phase
+    assert observe_one(status, pod, agent).phase is phase
 
 
 def test_an_unresponsive_agent_is_not_trusted_but_nothing_is_forgotten() -> None:
     status = {"phase": "Suspended", "pod": "sweep-0-0"}
-    assert look(status, RUNNING, "Running").phase is PHASE.RUNNING
-    assert look(status, RUNNING, "Running", unresponsive=["node-1"]).phase is PHASE.SUSPENDED
+    assert observe_one(status, RUNNING, "Running").phase is PHASE.RUNNING
+    assert observe_one(status, RUNNING, "Running", unresponsive=["node-1"]).phase is PHASE.SUSPENDED
 
 
 def test_a_failure_is_counted_once() -> None:
-    first = look({"phase": "Running", "pod": "sweep-0-0"}, FAILED)
+    first = observe_one({"phase": "Running", "pod": "sweep-0-0"}, FAILED)
     assert (first.failures, first.pod) == (1, None)
-    again = look({"phase": "Requeued", "attempt": 0, "failures": 1}, FAILED)
+    again = observe_one({"phase": "Requeued", "attempt": 0, "failures": 1}, FAILED)
     assert (again.phase, again.failures) == (PHASE.REQUEUED, 1)
 
 
 @pytest.mark.parametrize("failures", [1, 2, 5])
 def test_back_off_follows_from_the_stored_objects(failures: int) -> None:
     """No memory is needed: the ended pod has the time of its end, the status the number of failures."""
-    observation = look({"phase": "Requeued", "failures": failures}, FAILED)
+    observation = observe_one({"phase": "Requeued", "failures": failures}, FAILED)
     assert observation.retry_at == NOW - 1 + retry_delay(failures)
 
 
 def test_a_disruption_is_not_a_failure_and_causes_no_pause() -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "main": ended(137, after=-1)}
-    observation = look({"phase": "Running", "pod": "sweep-0-0"}, evicted)
+    observation = observe_one({"phase": "Running", "pod": "sweep-0-0"}, evicted)
     assert (observation.phase, observation.failures, observation.retry_at, observation.pod) == (
         PHASE.REQUEUED,
         0,
@@ -101,24 +103,24 @@ TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByS
 def test_the_cause_of_a_deleted_pods_end(attempt: int, reason: str, said: str) -> None:
     """It ended and was deleted between two reconciles. What ended a pod of an earlier attempt does not matter."""
     trial = make_trial(phase="Running", pod="sweep-0-1", attempt=1)
-    gone = make_pod(attempt=attempt, phase="Failed", main=ended(143), deleting=True, conditions=TAKEN)
-    cluster = replace(make_cluster_state(make_job(), trial, make_node()), deleted_pods={trial.metadata.uid: gone})
+    deleted = make_pod(attempt=attempt, phase="Failed", main=ended(143), deleting=True, conditions=TAKEN)
+    cluster = replace(make_cluster_state(make_job(), trial, make_node()), deleted_pods={trial.metadata.uid: deleted})
     observation = observe(cluster)[trial_key(trial)]
     assert (observation.phase, observation.reason, observation.failures) == (PHASE.REQUEUED, reason, 0)
     assert said in observation.message
 
 
-SAVED_AND_WENT = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1), "deleting": True}
-OPEN = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
-READ = {"allocations": [OPEN | {"end": moment(-1)}], "logCursor": {"podUid": "uid-sweep-0-0"}}
+CHECKPOINTED_AND_ENDED = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1), "deleting": True}
+OPEN_ALLOCATION = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
+LOG_READ = {"allocations": [OPEN_ALLOCATION | {"end": moment(-1)}], "logCursor": {"podUid": "uid-sweep-0-0"}}
 
 
 @pytest.mark.parametrize(
     ("status", "age", "phase"),
     [
-        ({"allocations": [OPEN]}, 0.0, PHASE.RUNNING),
-        (READ, 0.0, PHASE.REQUEUED),
-        ({"allocations": [OPEN]}, 60.0, PHASE.REQUEUED),
+        ({"allocations": [OPEN_ALLOCATION]}, 0.0, PHASE.RUNNING),
+        (LOG_READ, 0.0, PHASE.REQUEUED),
+        ({"allocations": [OPEN_ALLOCATION]}, 60.0, PHASE.REQUEUED),
         ({"lastStep": 9}, 60.0, PHASE.REQUEUED),
         ({"lastStep": 10}, 0.0, PHASE.SUCCEEDED),
     ],
@@ -126,7 +128,7 @@ READ = {"allocations": [OPEN | {"end": moment(-1)}], "logCursor": {"podUid": "ui
 )
 def test_a_deleted_pod_that_ended_well(status: dict[str, Any], age: float, phase: TrialPhase) -> None:
     stored = {"phase": "Running", "pod": "sweep-0-0", **status}
-    assert look(stored, SAVED_AND_WENT, now=NOW + age).phase is phase
+    assert observe_one(stored, CHECKPOINTED_AND_ENDED, now=NOW + age).phase is phase
 
 
 @pytest.mark.parametrize(
@@ -143,23 +145,27 @@ def test_a_deleted_pod_that_ended_well(status: dict[str, Any], age: float, phase
 def test_the_last_step_of_an_earlier_attempt_does_not_count(reader: dict[str, Any] | None, phase: TrialPhase) -> None:
     """The first attempt printed the last step and was evicted before it ended."""
     stored = {"phase": "Running", "pod": "sweep-0-1", "attempt": 1, "lastStep": 10, "logCursor": reader}
-    assert look(stored, SAVED_AND_WENT | {"attempt": 1}, now=NOW + 60.0).phase is phase
+    assert observe_one(stored, CHECKPOINTED_AND_ENDED | {"attempt": 1}, now=NOW + 60.0).phase is phase
 
 
-BEGUN = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-700)}
+STARTED_ALLOCATION = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-700)}
 THIS_POD = {"logCursor": {"podUid": "uid-sweep-0-0"}}
 
 
 @pytest.mark.parametrize(
     ("status", "seen", "phase"),
     [
-        ({"allocations": [BEGUN]}, 0, PHASE.RUNNING),
+        ({"allocations": [STARTED_ALLOCATION]}, 0, PHASE.RUNNING),
         ({}, 0, PHASE.RUNNING),
-        ({"allocations": [BEGUN | {"end": moment(-600)}], **THIS_POD}, 0, PHASE.SUCCEEDED),
-        ({"allocations": [BEGUN | {"end": moment(-630)}], **THIS_POD}, 0, PHASE.RUNNING),
-        ({"allocations": [BEGUN | {"end": moment(-600)}], "logCursor": {"podUid": "uid-sweep-0-9"}}, 0, PHASE.RUNNING),
-        ({"allocations": [BEGUN], "lastStep": 10}, 0, PHASE.SUCCEEDED),
-        ({"allocations": [BEGUN]}, -60, PHASE.SUCCEEDED),
+        ({"allocations": [STARTED_ALLOCATION | {"end": moment(-600)}], **THIS_POD}, 0, PHASE.SUCCEEDED),
+        ({"allocations": [STARTED_ALLOCATION | {"end": moment(-630)}], **THIS_POD}, 0, PHASE.RUNNING),
+        (
+            {"allocations": [STARTED_ALLOCATION | {"end": moment(-600)}], "logCursor": {"podUid": "uid-sweep-0-9"}},
+            0,
+            PHASE.RUNNING,
+        ),
+        ({"allocations": [STARTED_ALLOCATION], "lastStep": 10}, 0, PHASE.SUCCEEDED),
+        ({"allocations": [STARTED_ALLOCATION]}, -60, PHASE.SUCCEEDED),
     ],
     ids=[
         "being read",
@@ -180,10 +186,10 @@ def test_the_end_waits_for_the_final_log_read(status: dict[str, Any], seen: int,
 
 
 def test_a_pod_that_is_being_deleted() -> None:
-    going = {**RUNNING, "deleting": True}
-    assert look({"phase": "Running", "pod": "sweep-0-0"}, going).terminating
-    assert not look({"phase": "Running", "pod": "sweep-0-0"}, RUNNING).terminating
-    assert not look({"phase": "Requeued", "pod": "sweep-0-0"}, going).terminating
+    terminating = {**RUNNING, "deleting": True}
+    assert observe_one({"phase": "Running", "pod": "sweep-0-0"}, terminating).terminating
+    assert not observe_one({"phase": "Running", "pod": "sweep-0-0"}, RUNNING).terminating
+    assert not observe_one({"phase": "Requeued", "pod": "sweep-0-0"}, terminating).terminating
 
 
 @pytest.mark.parametrize(("late", "overdue"), [(-30.0, False), (STUCK_SECONDS, False), (STUCK_SECONDS + 1, True)])
@@ -220,13 +226,13 @@ def test_consecutive_disruptions_without_a_step_back_off() -> None:
     delays, before = [], None
     for attempt in range(5):
         trial = make_trial(phase="Gated", attempt=attempt, pod=f"sweep-0-{attempt}", lastStep=7.0, disruptions=before)
-        gone = observe(make_cluster_state(make_job(), trial))[
+        deleted = observe(make_cluster_state(make_job(), trial))[
             trial_key(trial)
         ]  # a deleted pod provides no facts any more
-        assert (gone.phase, gone.failures) == (PHASE.REQUEUED, 0)
-        delays.append(gone.retry_at - NOW if gone.retry_at else 0.0)
-        assert gone.disruptions is not None
-        before = gone.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
+        assert (deleted.phase, deleted.failures) == (PHASE.REQUEUED, 0)
+        delays.append(deleted.retry_at - NOW if deleted.retry_at else 0.0)
+        assert deleted.disruptions is not None
+        before = deleted.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert delays == [0.0, 2.0, 4.0, 8.0, 16.0]
     trial = make_trial(phase="Running", attempt=5, pod="sweep-0-5", lastStep=8.0, disruptions=before)
     assert observe(make_cluster_state(make_job(), trial))[trial_key(trial)].retry_at == 0.0, (
@@ -275,7 +281,7 @@ NO_IMAGE = {"gate": {"waiting": {"reason": "ImagePullBackOff", "message": "no su
     ],
 )
 def test_a_pod_that_does_not_start_is_stuck(pod: dict[str, Any], stuck: bool) -> None:
-    assert look({"pod": "sweep-0-0"}, pod, "Gated").stuck is stuck
+    assert observe_one({"pod": "sweep-0-0"}, pod, "Gated").stuck is stuck
 
 
 def test_the_pod_of_the_next_attempt_takes_over() -> None:
@@ -288,7 +294,7 @@ def test_the_pod_of_the_next_attempt_takes_over() -> None:
 
 
 def test_gpus_come_from_the_agent() -> None:
-    observation = look({"pod": "sweep-0-0"}, {"gate": {"running": {}}}, "Gated")
+    observation = observe_one({"pod": "sweep-0-0"}, {"gate": {"running": {}}}, "Gated")
     assert (observation.gpus, observation.node) == (("GPU-1",), "node-1")
 
 

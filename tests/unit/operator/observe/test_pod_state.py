@@ -14,7 +14,7 @@ PULL = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
 QUIET = {"waiting": {"reason": "PodInitializing"}}
 NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-SPARED = {"type": "DisruptionTarget", "status": "False", "reason": "EvictionByEvictionAPI"}
+NOT_DISRUPTED = {"type": "DisruptionTarget", "status": "False", "reason": "EvictionByEvictionAPI"}
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "not scheduled": (
@@ -54,7 +54,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "the gate was ended": ({"phase": "Failed", "gate": ended(143), "main": QUIET}, {"phase": "Failed", "gate": "Done"}),
-    "spared": ({"conditions": [SPARED]}, {"gate": "Waiting", "disruption": ""}),
+    "not disrupted": ({"conditions": [NOT_DISRUPTED]}, {"gate": "Waiting", "disruption": ""}),
     "being deleted": ({"deleting": True}, {"gate": "Waiting", "deleting": True}),
 }
 
@@ -74,8 +74,8 @@ def test_the_reason_of_a_requeue_is_read_from_the_pod() -> None:
 def test_waiting_for_gpu_memory_is_read_from_the_conditions() -> None:
     condition = {"type": "podium.dev/holds-gpu", "status": "False", "reason": "Gated", "message": "its turn"}
     assert parse_pod(pod_payload(conditions=[condition])).facts.waits_for_memory == ""
-    short = {**condition, "reason": "InsufficientGPUMemory", "message": "GPU x has 1 bytes free"}
-    assert parse_pod(pod_payload(conditions=[short])).facts.waits_for_memory == "GPU x has 1 bytes free"
+    waiting = {**condition, "reason": "InsufficientGPUMemory", "message": "GPU x has 1 bytes free"}
+    assert parse_pod(pod_payload(conditions=[waiting])).facts.waits_for_memory == "GPU x has 1 bytes free"
 
 
 def test_the_worst_end_of_several_containers_counts() -> None:

@@ -79,10 +79,10 @@ def test_view_of_a_job(how: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "freezes"), [((), False), ((True,), True), ((True, True), True), ((True, False), False)]
+    ("nodes", "suspendable"), [((), False), ((True,), True), ((True, True), True), ((True, False), False)]
 )
 def test_a_checkpoint_keeps_a_trial_in_place_only_where_every_node_has_it(
-    nodes: tuple[bool, ...], freezes: bool
+    nodes: tuple[bool, ...], suspendable: bool
 ) -> None:
     seen = []
     for number, has in enumerate(nodes):
@@ -90,12 +90,12 @@ def test_a_checkpoint_keeps_a_trial_in_place_only_where_every_node_has_it(
         methods = ["freeze", "cuda-checkpoint"] if has else ["freeze"]
         seen.append(node.model_copy(update={"status": node.status.model_copy(update={"methods": methods})}))
     job = make_job(suspension={"methods": ["cuda-checkpoint"]})
-    assert snap(job, *seen).jobs[0].suspendable is freezes
+    assert snap(job, *seen).jobs[0].suspendable is suspendable
     assert snap(make_job(), *seen).jobs[0].suspendable
 
 
-@pytest.mark.parametrize(("place", "freezes"), [("owned", True), ("leased", False), ("", False)])
-def test_a_node_with_reserved_gpus_excludes_freezing_only_for_trials_there(place: str, freezes: bool) -> None:
+@pytest.mark.parametrize(("place", "suspendable"), [("owned", True), ("leased", False), ("", False)])
+def test_a_node_with_reserved_gpus_excludes_freezing_only_for_trials_there(place: str, suspendable: bool) -> None:
     """A trial without a GPU may be scheduled to either."""
     there = {
         name: make_node(name, trials={"sweep-0": "Running"} if name == place else {}) for name in ("owned", "leased")
@@ -104,7 +104,7 @@ def test_a_node_with_reserved_gpus_excludes_freezing_only_for_trials_there(place
         update={"mode": "reservations", "methods": ["cuda-checkpoint"]}
     )
     nodes = there["owned"], there["leased"].model_copy(update={"status": reservation_condition})
-    assert snap(make_job(), make_trial(phase="Running"), *nodes).jobs[0].suspendable is freezes
+    assert snap(make_job(), make_trial(phase="Running"), *nodes).jobs[0].suspendable is suspendable
 
 
 @pytest.mark.parametrize(
@@ -199,15 +199,15 @@ def test_the_exclusive_pod_of_a_gpu_is_in_the_view() -> None:
     assert [gpu.exclusive_pod for one in (node, taken) for gpu in snap(one).gpus] == [None, "prod/urgent"]
 
 
-@pytest.mark.parametrize(("guests", "free"), [((), 3), ((0,), 2), ((5, 7), 1), ((0, 0, 0), 0), ((0,) * 9, 0)])
-def test_slots_and_memory_of_other_pods_are_not_free(guests: tuple[int, ...], free: int) -> None:
+@pytest.mark.parametrize(("other_pods", "free"), [((), 3), ((0,), 2), ((5, 7), 1), ((0, 0, 0), 0), ((0,) * 9, 0)])
+def test_slots_and_memory_of_other_pods_are_not_free(other_pods: tuple[int, ...], free: int) -> None:
     """Otherwise a pod would be created without a slot, or a trial moved to where its memory does not fit."""
-    there = [{"namespace": "prod", "pod": f"g{i}", "podUID": f"g{i}", "memory": m} for i, m in enumerate(guests)]
+    there = [{"namespace": "prod", "pod": f"g{i}", "podUID": f"g{i}", "memory": m} for i, m in enumerate(other_pods)]
     node = make_node(trials={"other-0": "Running"})
     gpus = [GpuStatus.model_validate(gpu.model_dump(by_alias=True) | {"otherPods": there}) for gpu in node.status.gpus]
-    crowded = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
-    snapshot = snap(make_job(trials={"max": 9, "parallel": 9, "maxSteps": 10}), *map(make_trial, range(9)), crowded)
-    assert [(gpu.free_slots, gpu.memory_reserved) for gpu in snapshot.gpus] == [(free, sum(guests))]
+    full = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
+    snapshot = snap(make_job(trials={"max": 9, "parallel": 9, "maxSteps": 10}), *map(make_trial, range(9)), full)
+    assert [(gpu.free_slots, gpu.memory_reserved) for gpu in snapshot.gpus] == [(free, sum(other_pods))]
     assert sum(isinstance(action, CreatePod) for action in plan(snapshot).actions) == free
 
 
@@ -252,7 +252,7 @@ def unplaced(message: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("message", "age", "wants_room"),
+    ("message", "age", "lacks_capacity"),
     [
         ("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.", 61.0, True),
         ("0/2 nodes are available: 2 Insufficient podium.dev/gpu.", 61.0, True),
@@ -266,9 +266,9 @@ def unplaced(message: str) -> list[dict[str, str]]:
         ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", 61.0, False),
     ],
 )
-def test_a_pod_that_waits_for_capacity(message: str, age: float, wants_room: bool) -> None:
+def test_a_pod_that_waits_for_capacity(message: str, age: float, lacks_capacity: bool) -> None:
     """A shortage that the end of another trial would not cure is not a lack of capacity."""
     pod = make_pod(node=None, created=-age, conditions=unplaced(message))
     (trial,) = snap(make_job(), make_trial(pod="sweep-0-0"), make_node(), pod).trials
-    assert trial.waits_for_capacity is wants_room
+    assert trial.waits_for_capacity is lacks_capacity
     assert trial.stuck is (age > 60.0)

@@ -17,7 +17,7 @@ from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
-from podium_operator.observe import watch_caches as mirror_module
+from podium_operator.observe import watch_caches as watch_caches_module
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.settings import OperatorSettings
@@ -26,7 +26,7 @@ from podium_operator.settings import OperatorSettings
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(1000.0)
-    monkeypatch.setattr(mirror_module, "time", clock)
+    monkeypatch.setattr(watch_caches_module, "time", clock)
     return clock
 
 
@@ -77,18 +77,18 @@ def test_fields_that_a_person_sets_meanwhile_are_kept(clock: Clock) -> None:
     server, caches = ordered(clock)
     drains = {"metadata": {"name": "node-0"}, "spec": {"draining": True}}
     asyncio.run(server.apply(GPUNODES, drains, manager="podium-cli-drain"))
-    caches.views[3].see()
+    caches.views[3].receive()
     (node,) = caches.cluster_state().nodes
     assert (node.spec.epoch, node.spec.draining) == (5, True)
 
 
-@pytest.mark.parametrize(("uid", "epoch"), [("u", 5), ("u", 6), ("anew", 0)])
+@pytest.mark.parametrize(("uid", "epoch"), [("u", 5), ("u", 6), ("second", 0)])
 def test_a_written_run_queue_is_forgotten_once_the_cache_or_a_new_object_replaces_it(
     clock: Clock, uid: str, epoch: int
 ) -> None:
     server, caches = ordered(clock)
     server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": uid}, "spec": {"epoch": epoch}, "status": {}})
-    caches.views[3].see()
+    caches.views[3].receive()
     assert [node.spec.epoch for node in caches.cluster_state().nodes] == [epoch]
 
 
@@ -99,7 +99,7 @@ def test_the_end_of_a_pod_counts_from_its_first_observation(clock: Clock) -> Non
         payload = pod_payload(main=main)
         payload["metadata"] |= {"name": name, "uid": name}
         server.put(PODS, payload)
-    caches.views[2].see()
+    caches.views[2].receive()
     assert caches.cluster_state().end_observed_at == {"over": 1000.0}
     clock.now += 5.0
     assert caches.cluster_state().end_observed_at == {"over": 1000.0}
@@ -114,7 +114,7 @@ def report(server: Server, since: float, written: float, trial: str = "sweep-0")
 
 
 def began(caches: ModelWatchCaches) -> float | None:
-    caches.views[3].see()
+    caches.views[3].receive()
     (gpu,) = build_snapshot(caches.cluster_state(), {}).gpus
     return gpu.holder_since
 
@@ -130,15 +130,15 @@ def test_the_length_of_a_time_slice_does_not_depend_on_the_nodes_clock(clock: Cl
     report(server, since=1000.0 + skew, written=1016.0 + skew)  # a late report
     assert began(caches) == 1000.0
     clock.now = 1030.0  # another operator, which reads a report of 14 s ago
-    anew = ModelWatchCaches(server, ())
-    assert began(anew) == 1014.0
+    second = ModelWatchCaches(server, ())
+    assert began(second) == 1014.0
     report(server, since=1000.0 + skew, written=1030.0 + skew)
-    assert began(anew) == 1000.0
+    assert began(second) == 1000.0
     clock.now = 1041.0
     report(server, since=1040.0 + skew, written=1041.0 + skew, trial="sweep-1")
-    assert (began(caches), began(anew)) == (1040.0, 1040.0)
+    assert (began(caches), began(second)) == (1040.0, 1040.0)
     report(server, since=1041.0 + skew, written=1041.0 + skew, trial="sweep-1")  # the same trial again
-    assert (began(caches), began(anew)) == (1041.0, 1041.0)
+    assert (began(caches), began(second)) == (1041.0, 1041.0)
 
 
 def test_a_deleted_pod_is_remembered_while_its_trial_exists() -> None:

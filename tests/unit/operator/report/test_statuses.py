@@ -155,8 +155,8 @@ def test_a_trial_without_its_metric_gets_a_condition() -> None:
 def test_a_trial_without_an_additional_metric_gets_a_condition(printed: tuple[str, ...], missing: str | None) -> None:
     done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
     job = make_job(objective={"metric": "acc", "direction": "maximize", "additionalMetrics": ["loss", "f1"]})
-    told = [{"metric": name, "step": 1, "latest": "nan"} for name in printed]
-    stored = {"phase": "Running", "pod": "sweep-0-0", "curve": POINTS, "additionalMetrics": told}
+    recorded = [{"metric": name, "step": 1, "latest": "nan"} for name in printed]
+    stored = {"phase": "Running", "pod": "sweep-0-0", "curve": POINTS, "additionalMetrics": recorded}
     found = shown(stored, done, job=job).get("conditions", [])
     assert [condition["reason"] for condition in found] == ([] if missing is None else ["MetricsMissing"])
     assert all(f"never printed {missing} (format json)" in condition["message"] for condition in found)
@@ -207,9 +207,9 @@ def test_counts_best_and_figures_of_a_job() -> None:
 
 def test_a_job_that_is_left_out_has_a_condition_until_it_ends() -> None:
     why = "policy slaq could not rank its trials"
-    told = of_job(make_job(), make_trial(0), left_out=why)["conditions"]
-    assert {one["type"]: (one["status"], one["reason"]) for one in told}["Ranked"] == ("False", "PolicyFailed")
-    assert told[-1]["message"].startswith(f"{why}: the job is left unchanged")
+    recorded = of_job(make_job(), make_trial(0), left_out=why)["conditions"]
+    assert {one["type"]: (one["status"], one["reason"]) for one in recorded}["Ranked"] == ("False", "PolicyFailed")
+    assert recorded[-1]["message"].startswith(f"{why}: the job is left unchanged")
     over = of_job(
         make_job(status={"phase": "Succeeded", "reason": "AllTrialsEnded", "observedGeneration": 1}), left_out=why
     )

@@ -54,7 +54,7 @@ def seen(
     )
 
 
-def leasing_node(reservation: str | None = None, **how: Any) -> GPUNode:
+def reservation_node(reservation: str | None = None, **how: Any) -> GPUNode:
     node = make_node(shares=4 if reservation else 0, **how)
     gpus = [gpu.model_copy(update={"reservation": reservation}) for gpu in node.status.gpus]
     return node.model_copy(update={"status": node.status.model_copy(update={"mode": "reservations", "gpus": gpus})})
@@ -65,7 +65,7 @@ def test_a_reservation_pod_is_parsed_as_it_was_created() -> None:
     assert (one.pool, one.unneeded_since, one.bound) == (Pool("lab", "", ("H100", "H200")), NOW, True)
     with pytest.raises(ValueError, match="differs from the pod's name"):
         parse_reservation_pod(
-            {"metadata": {"name": "mine", "namespace": "lab", "uid": "u", "labels": {RESERVATION_LABEL: "yours"}}}
+            {"metadata": {"name": "own", "namespace": "lab", "uid": "u", "labels": {RESERVATION_LABEL: "yours"}}}
         )
 
 
@@ -97,11 +97,11 @@ def test_demand_is_summed_by_namespace_and_separate_by_product() -> None:
 
 ONE, OTHER = views.make_gpu("gpu-0", reserved_for="lab"), views.make_gpu("gpu-1", node="node-b", reserved_for="lab")
 TAKEN = replace(ONE, reserved_for="")
-WORKS, OFF, GATED = TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.GATED
+RUNNING_POD, OFF, GATED = TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.GATED
 PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], PoolDemand]] = [
-    ("both are on one GPU: another one would not help", 2, [WORKS, OFF], [ONE], PoolDemand(Demand(1, 9))),
-    ("and an idle one is superfluous", 2, [WORKS, OFF], [ONE, OTHER], PoolDemand(Demand(1, 9))),
-    ("one has no GPU yet", 2, [WORKS], [ONE], PoolDemand(Demand(2, 9))),
+    ("both are on one GPU: another one would not help", 2, [RUNNING_POD, OFF], [ONE], PoolDemand(Demand(1, 9))),
+    ("and an idle one is superfluous", 2, [RUNNING_POD, OFF], [ONE, OTHER], PoolDemand(Demand(1, 9))),
+    ("one has no GPU yet", 2, [RUNNING_POD], [ONE], PoolDemand(Demand(2, 9))),
     ("its GPU was preempted: another one on its node", 1, [OFF], [TAKEN], PoolDemand(Demand(1, 9), ("node-a",))),
     ("an idle one does not help it", 1, [OFF], [TAKEN, OTHER], PoolDemand(Demand(2, 9), ("node-a",))),
     ("another trial can use any GPU", 2, [OFF], [TAKEN, OTHER], PoolDemand(Demand(2, 9))),
@@ -130,21 +130,21 @@ def test_the_nodes_where_a_gpu_helps_are_those_of_the_trials(
 
 
 def test_a_reservation_is_held_when_an_agent_names_its_gpu() -> None:
-    node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
+    node = reservation_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
     found = reservations_from([seen(0), seen(1), seen(2, bound=False), seen(3, deleting=True)], [node], NOW)
     assert [one.state for one in found] == [
         ReservationState.HELD,
         ReservationState.STARTING,
-        ReservationState.ASKED,
-        ReservationState.LEAVING,
+        ReservationState.REQUESTED,
+        ReservationState.TERMINATING,
     ]
     assert [one.loss for one in found] == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_a_report_of_an_older_reservation_of_the_same_name_does_not_count() -> None:
     """Names recur: the pod of this name is bound to node-1, and node-2 has not observed the end of the older one."""
-    old = leasing_node("lab/podium-reservation-x-0", name="node-2", trials={"sweep-0": "Running"})
-    (found,) = reservations_from([seen(0)], [old, leasing_node(name="node-1")], NOW)
+    old = reservation_node("lab/podium-reservation-x-0", name="node-2", trials={"sweep-0": "Running"})
+    (found,) = reservations_from([seen(0)], [old, reservation_node(name="node-1")], NOW)
     assert (found.state, found.in_use) == (ReservationState.STARTING, False)
 
 
@@ -153,7 +153,7 @@ def reservation(state: ReservationState) -> Reservation:
 
 
 HELD, ASKED, STARTING = (
-    reservation(state) for state in (ReservationState.HELD, ReservationState.ASKED, ReservationState.STARTING)
+    reservation(state) for state in (ReservationState.HELD, ReservationState.REQUESTED, ReservationState.STARTING)
 )
 WORDS: list[tuple[Demand, list[Reservation], dict[str, str], bool, str, str]] = [
     (Demand(1, 8), [HELD], {}, True, "Held", "1 of 1 GPUs"),
@@ -212,7 +212,7 @@ class Wire:
         self.calls.append(f"delete {name.rpartition('-')[2]}{where}")
 
 
-class Desk:
+class Controller:
     def __init__(self, **settings: Any) -> None:
         self.wire = Wire()
         given = {"gpu_mode": "reservations", "image": "i", **settings}
@@ -228,110 +228,110 @@ class Desk:
         cluster: ClusterState = replace(
             make_cluster_state(*objects, now=NOW + now), reservations=reservations, unresponsive=self.unresponsive
         )
-        told, self.wake = asyncio.run(
+        recorded, self.wake = asyncio.run(
             self.reservation_controller.reconcile(cluster, build_snapshot(cluster, observe(cluster)))
         )
-        return told.get(JOB)
+        return recorded.get(JOB)
 
 
 TWO = make_job(trials={"max": 2, "parallel": 2, "maxSteps": 10}, status={"phase": "Running"})
 
 
 def test_reservations_match_the_demand_and_belong_to_the_priority_class() -> None:
-    desk = Desk(reservation_grace_seconds=5)
-    said = desk.reconciler(TWO, leasing_node())
-    assert desk.wire.calls == ["create 0", "create 1"]
+    controller = Controller(reservation_grace_seconds=5)
+    said = controller.reconciler(TWO, reservation_node())
+    assert controller.wire.calls == ["create 0", "create 1"]
     assert said == ReservationCondition(False, "Requesting", "0 of 2 GPUs that the trials can use are reserved.")
-    body = desk.wire.bodies[0]
+    body = controller.wire.bodies[0]
     assert body["metadata"]["ownerReferences"][0]["uid"] == "uid-podium-reservation"
     assert body["spec"]["terminationGracePeriodSeconds"] == 40, "a trial's own 30 s and a margin"
 
 
 def test_requests_that_a_quota_refuses_back_off() -> None:
-    desk = Desk()
-    desk.wire.refusal = QUOTA
-    said = desk.reconciler(TWO, leasing_node())
-    assert (desk.wire.calls, said and said.reason) == (["create 0"], "QuotaExceeded")
-    assert desk.wake == NOW + 2
-    desk.reconciler(TWO, now=1.0)
-    assert desk.wire.calls == []
-    desk.reconciler(TWO, now=2.0)
-    assert (desk.wire.calls, desk.wake) == (["create 0"], NOW + 6)
-    desk.wire.refusal = None
-    said = desk.reconciler(TWO, now=6.0)
-    assert (desk.wire.calls, said and said.reason) == (["create 0", "create 1"], "Requesting")
+    controller = Controller()
+    controller.wire.refusal = QUOTA
+    said = controller.reconciler(TWO, reservation_node())
+    assert (controller.wire.calls, said and said.reason) == (["create 0"], "QuotaExceeded")
+    assert controller.wake == NOW + 2
+    controller.reconciler(TWO, now=1.0)
+    assert controller.wire.calls == []
+    controller.reconciler(TWO, now=2.0)
+    assert (controller.wire.calls, controller.wake) == (["create 0"], NOW + 6)
+    controller.wire.refusal = None
+    said = controller.reconciler(TWO, now=6.0)
+    assert (controller.wire.calls, said and said.reason) == (["create 0", "create 1"], "Requesting")
 
 
 def test_a_refusal_causes_no_wake_up_without_demand() -> None:
-    desk = Desk()
-    desk.wire.refusal = QUOTA
-    desk.reconciler(TWO, leasing_node(), reservations=(seen(0),))
-    assert desk.wake == NOW + 2
-    said = desk.reconciler(make_job(suspend=True), leasing_node(), now=3.0)
-    assert (said and said.reason, desk.wake) == ("NoDemand", None)
+    controller = Controller()
+    controller.wire.refusal = QUOTA
+    controller.reconciler(TWO, reservation_node(), reservations=(seen(0),))
+    assert controller.wake == NOW + 2
+    said = controller.reconciler(make_job(suspend=True), reservation_node(), now=3.0)
+    assert (said and said.reason, controller.wake) == ("NoDemand", None)
 
 
 def test_requests_after_preemptions_back_off_until_a_step_was_done() -> None:
-    desk, node = Desk(), leasing_node()
+    controller, node = Controller(), reservation_node()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     taken = seen(0, deleting=True, conditions=[PREEMPTED])
-    said = desk.reconciler(job, node, make_trial(lastStep=3), reservations=(taken,))
-    assert desk.wire.calls == ["create ReservationPreempted"]
-    assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 2)
-    said = desk.reconciler(job, node, make_trial(lastStep=3), reservations=(taken,), now=2.0)
-    assert desk.wire.calls == ["create 0"], "recorded once"
+    said = controller.reconciler(job, node, make_trial(lastStep=3), reservations=(taken,))
+    assert controller.wire.calls == ["create ReservationPreempted"]
+    assert (said and said.reason, controller.wake) == ("ReservationPreempted", NOW + 2)
+    said = controller.reconciler(job, node, make_trial(lastStep=3), reservations=(taken,), now=2.0)
+    assert controller.wire.calls == ["create 0"], "recorded once"
     assert said
     assert said.reason == "Requesting"
     again = replace(taken, uid="other")
-    desk.reconciler(job, node, make_trial(lastStep=3), reservations=(again,), now=3.0)
-    assert desk.wake == NOW + 7, "the second consecutive one"
+    controller.reconciler(job, node, make_trial(lastStep=3), reservations=(again,), now=3.0)
+    assert controller.wake == NOW + 7, "the second consecutive one"
     later = replace(taken, uid="third")
-    desk.reconciler(job, node, make_trial(lastStep=4), reservations=(later,), now=10.0)
-    assert desk.wake == NOW + 12, "a step was done"
+    controller.reconciler(job, node, make_trial(lastStep=4), reservations=(later,), now=10.0)
+    assert controller.wake == NOW + 12, "a step was done"
 
 
 def test_an_unneeded_reservation_is_marked_then_released_and_not_counted_as_preempted() -> None:
-    desk, node = Desk(), leasing_node("lab/podium-reservation-x-0")
+    controller, node = Controller(), reservation_node("lab/podium-reservation-x-0")
     idle = make_job(suspend=True)
-    desk.reconciler(idle, node, reservations=(seen(0),))
-    assert desk.wire.calls == ["mark 0"]
+    controller.reconciler(idle, node, reservations=(seen(0),))
+    assert controller.wire.calls == ["mark 0"]
     marked = replace(seen(0), unneeded_since=NOW)
-    desk.reconciler(idle, node, reservations=(marked,), now=LINGER)
-    assert desk.wire.calls == ["delete 0"]
-    desk.reconciler(idle, node, reservations=(replace(marked, deleting=True),), now=LINGER + 1)
-    assert desk.wire.calls == []
+    controller.reconciler(idle, node, reservations=(marked,), now=LINGER)
+    assert controller.wire.calls == ["delete 0"]
+    controller.reconciler(idle, node, reservations=(replace(marked, deleting=True),), now=LINGER + 1)
+    assert controller.wire.calls == []
     one = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10})
-    desk.reconciler(one, node, reservations=(marked,), now=LINGER + 2)
-    assert desk.wire.calls == ["mark 0"], "needed again"
+    controller.reconciler(one, node, reservations=(marked,), now=LINGER + 2)
+    assert controller.wire.calls == ["mark 0"], "needed again"
 
 
 def test_simultaneous_preemptions_count_once() -> None:
-    desk, node = Desk(), leasing_node()
+    controller, node = Controller(), reservation_node()
     taken = [seen(number, deleting=True, conditions=[PREEMPTED]) for number in range(3)]
-    desk.reconciler(TWO, node, reservations=tuple(taken[:2]))
-    assert desk.wire.calls == ["create ReservationPreempted"] * 2
-    assert desk.wake == NOW + 2
-    desk.reconciler(TWO, node, reservations=tuple(taken), now=1.0)
-    assert desk.wake == NOW + 3, "for one pod with several GPUs"
+    controller.reconciler(TWO, node, reservations=tuple(taken[:2]))
+    assert controller.wire.calls == ["create ReservationPreempted"] * 2
+    assert controller.wake == NOW + 2
+    controller.reconciler(TWO, node, reservations=tuple(taken), now=1.0)
+    assert controller.wake == NOW + 3, "for one pod with several GPUs"
 
 
 def test_a_pod_that_vanished_between_two_reconciles_was_preempted_too() -> None:
-    desk = Desk()
+    controller = Controller()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
-    desk.reconciler(job, leasing_node("lab/podium-reservation-x-0"), reservations=(seen(0),))
-    said = desk.reconciler(job, leasing_node(), now=1.0)
-    assert desk.wire.calls == ["create ReservationPreempted"]
-    assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 3)
-    desk.reconciler(job, leasing_node(), now=1.5)
-    assert desk.wire.calls == [], "recorded once"
+    controller.reconciler(job, reservation_node("lab/podium-reservation-x-0"), reservations=(seen(0),))
+    said = controller.reconciler(job, reservation_node(), now=1.0)
+    assert controller.wire.calls == ["create ReservationPreempted"]
+    assert (said and said.reason, controller.wake) == ("ReservationPreempted", NOW + 3)
+    controller.reconciler(job, reservation_node(), now=1.5)
+    assert controller.wire.calls == [], "recorded once"
 
 
 def test_a_pod_released_by_an_earlier_operator_is_not_counted_a_preempted_one_is() -> None:
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     for conditions, calls in (([], ["create 0"]), ([PREEMPTED], ["create ReservationPreempted"])):
-        desk = Desk()
-        desk.reconciler(job, leasing_node(), reservations=(seen(0, deleting=True, conditions=conditions),))
-        assert desk.wire.calls == calls
+        controller = Controller()
+        controller.reconciler(job, reservation_node(), reservations=(seen(0, deleting=True, conditions=conditions),))
+        assert controller.wire.calls == calls
 
 
 @pytest.mark.parametrize(
@@ -341,50 +341,52 @@ def test_a_pod_released_by_an_earlier_operator_is_not_counted_a_preempted_one_is
 def test_after_the_last_search_a_reservation_is_released_once_its_pods_have_ended(
     namespace: str, unresponsive: bool, calls: list[str]
 ) -> None:
-    desk = Desk()
-    node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
+    controller = Controller()
+    node = reservation_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
     (gpu,) = node.status.gpus
     there = [gpu.trials[0].model_copy(update={"namespace": namespace})]
     gpus = [gpu.model_copy(update={"trials": there})]
     node = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
-    desk.unresponsive = frozenset({node.metadata.name}) if unresponsive else frozenset()
-    desk.reconciler(node, reservations=(seen(0),))
-    assert desk.wire.calls == calls
-    desk.reconciler(leasing_node("lab/podium-reservation-x-0"), reservations=(seen(0),), now=1.0)
-    assert desk.wire.calls == ["delete 0"]
+    controller.unresponsive = frozenset({node.metadata.name}) if unresponsive else frozenset()
+    controller.reconciler(node, reservations=(seen(0),))
+    assert controller.wire.calls == calls
+    controller.reconciler(reservation_node("lab/podium-reservation-x-0"), reservations=(seen(0),), now=1.0)
+    assert controller.wire.calls == ["delete 0"]
 
 
 def test_a_job_without_gpus_has_no_reservation_condition() -> None:
-    cluster = make_cluster_state(TWO, make_job("plain", gpus={"perTrial": 0}), leasing_node())
-    told, _ = asyncio.run(Desk().reservation_controller.reconcile(cluster, build_snapshot(cluster, observe(cluster))))
-    assert set(told) == {JOB}
+    cluster = make_cluster_state(TWO, make_job("plain", gpus={"perTrial": 0}), reservation_node())
+    recorded, _ = asyncio.run(
+        Controller().reservation_controller.reconcile(cluster, build_snapshot(cluster, observe(cluster)))
+    )
+    assert set(recorded) == {JOB}
 
 
 def test_namespaces_have_separate_reservations_of_the_same_name() -> None:
-    desk = Desk()
-    mine, theirs = seen(0), replace(seen(0), uid="their", pool=Pool("other"))
+    controller = Controller()
+    own, other = seen(0), replace(seen(0), uid="their", pool=Pool("other"))
     one = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10})
-    for reservations in ((mine, theirs), (theirs, mine)):
-        desk.reconciler(one, leasing_node("lab/podium-reservation-x-0"), reservations=reservations)
-        assert desk.wire.calls == ["delete 0 of other"], "no search is left there"
+    for reservations in ((own, other), (other, own)):
+        controller.reconciler(one, reservation_node("lab/podium-reservation-x-0"), reservations=reservations)
+        assert controller.wire.calls == ["delete 0 of other"], "no search is left there"
 
 
 def test_a_reservation_pod_that_has_ended_is_deleted() -> None:
-    desk = Desk()
-    desk.reconciler(TWO, leasing_node(), reservations=(replace(seen(0), ended=True),))
-    assert desk.wire.calls[0] == "delete 0"
+    controller = Controller()
+    controller.reconciler(TWO, reservation_node(), reservations=(replace(seen(0), ended=True),))
+    assert controller.wire.calls[0] == "delete 0"
 
 
 def test_with_dedicated_gpus_nothing_is_requested_and_the_rest_is_released() -> None:
-    desk = Desk(gpu_mode="dedicated")
-    assert desk.reconciler(TWO, make_node()) is None
-    assert desk.wire.calls == []
-    desk.reconciler(TWO, make_node(), reservations=(seen(0),))
-    assert desk.wire.calls == ["delete 0"]
+    controller = Controller(gpu_mode="dedicated")
+    assert controller.reconciler(TWO, make_node()) is None
+    assert controller.wire.calls == []
+    controller.reconciler(TWO, make_node(), reservations=(seen(0),))
+    assert controller.wire.calls == ["delete 0"]
 
 
 def test_the_planner_knows_the_namespace_of_a_reserved_gpu() -> None:
-    held, lost, owned = leasing_node("lab/podium-reservation-x-0"), leasing_node(), make_node()
+    held, lost, owned = reservation_node("lab/podium-reservation-x-0"), reservation_node(), make_node()
     for node, expected in ((held, "lab"), (lost, ""), (owned, None)):
         cluster = make_cluster_state(TWO, node)
         (gpu,) = build_snapshot(cluster, observe(cluster)).gpus
@@ -394,12 +396,14 @@ def test_the_planner_knows_the_namespace_of_a_reserved_gpu() -> None:
 
 
 def test_a_namespace_without_demand_is_forgotten_after_its_pause() -> None:
-    desk = Desk()
-    desk.reconciler(TWO, leasing_node(), reservations=(seen(0),))
-    desk.reconciler(TWO, leasing_node(), reservations=(seen(0, deleting=True, conditions=[PREEMPTED]),), now=1.0)
-    desk.reconciler(now=2.0)
-    assert set(desk.reservation_controller._preemptions) == {POOL}, (
+    controller = Controller()
+    controller.reconciler(TWO, reservation_node(), reservations=(seen(0),))
+    controller.reconciler(
+        TWO, reservation_node(), reservations=(seen(0, deleting=True, conditions=[PREEMPTED]),), now=1.0
+    )
+    controller.reconciler(now=2.0)
+    assert set(controller.reservation_controller._preemptions) == {POOL}, (
         "a namespace that returns within the pause waits for its end"
     )
-    desk.reconciler(now=60.0)
-    assert desk.reservation_controller._preemptions == {}
+    controller.reconciler(now=60.0)
+    assert controller.reservation_controller._preemptions == {}

@@ -80,11 +80,11 @@ def test_before_enough_values_are_known_tpe_draws_like_random() -> None:
 def test_running_trials_inform_the_search_as_well() -> None:
     """They are suspended at different steps and none is complete: nothing waits for the first to end."""
 
-    def looked_at(number: int, point: Proposal) -> TrialResult:
+    def pruned_at(number: int, point: Proposal) -> TrialResult:
         return TrialResult(number, point, step=2.0, value=worth(point))
 
-    points = run(search(), 40, looked_at)
-    drawn = run(search("random"), 40, looked_at)
+    points = run(search(), 40, pruned_at)
+    drawn = run(search("random"), 40, pruned_at)
     assert sum(map(worth, points[20:])) > sum(map(worth, drawn[20:])) + 5.0
 
 

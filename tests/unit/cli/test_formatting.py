@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from podium_cli.views import formatting as texts
     ],
 )
 def test_number(value: float | None, shown: str) -> None:
-    assert texts.number(value) == shown
+    assert formatting.number(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,19 @@ def test_number(value: float | None, shown: str) -> None:
     ],
 )
 def test_duration(seconds: float | None, shown: str) -> None:
-    assert texts.duration(seconds) == shown
+    assert formatting.duration(seconds) == shown
 
 
 def test_count() -> None:
-    assert [texts.count(things, "GPU") for things in (0, 1, 2)] == ["0 GPUs", "1 GPU", "2 GPUs"]
+    assert [formatting.count(things, "GPU") for things in (0, 1, 2)] == ["0 GPUs", "1 GPU", "2 GPUs"]
 
 
 def test_scalars_of_every_type() -> None:
-    assert texts.parameters({"lr": 1e-4, "bs": 64, "flip": True, "act": "relu"}) == "lr=0.0001 bs=64 flip=true act=relu"
+    assert (
+        formatting.parameters({"lr": 1e-4, "bs": 64, "flip": True, "act": "relu"})
+        == "lr=0.0001 bs=64 flip=true act=relu"
+    )
 
 
 def test_control_characters_never_reach_a_terminal() -> None:
-    assert texts.clean("a\x1b[2Jb\r\nc") == "a [2Jb  c"
+    assert formatting.clean("a\x1b[2Jb\r\nc") == "a [2Jb  c"

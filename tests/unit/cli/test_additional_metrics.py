@@ -14,7 +14,7 @@ from rich.console import Console
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.export import recording_of
 from podium_cli.commands.get import trials_table
-from podium_cli.job_picture import JobPicture
+from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.report import page
 from podium_cli.report.model import build
 from podium_cli.views import summary
@@ -22,45 +22,43 @@ from podium_cli.views.watch import view
 from podium_core.curves.additional_metrics import Extreme, MetricSummary
 from podium_simulator.traces.trace import TraceError, load, parse, trace_lines
 
-Picture = Callable[..., JobPicture]
+Snapshot = Callable[..., JobSnapshot]
 LOSS = {"metric": "loss", "step": 24, "latest": 0.125, "min": 0.11, "minStep": 22, "max": 2.5, "maxStep": 1}
 EVIL = "<b>[red]\x1b"
 EVIL_SHOWN = "<b>[red]"
 
 
 @pytest.fixture
-def beside(picture: Picture) -> Callable[..., JobPicture]:
-    """The made-up search with additional metrics; digits-9, its best trial, has printed `told`."""
+def beside(snapshot: Snapshot) -> Callable[..., JobSnapshot]:
+    """The synthetic search with additional metrics; digits-9, its best trial, has printed `values`."""
 
-    def build_it(names: list[str], *told: dict[str, Any]) -> JobPicture:
+    def build_it(names: list[str], *values: dict[str, Any]) -> JobSnapshot:
         changes = {
             "digits": {"spec": {"objective": {"additionalMetrics": names}}},
-            "digits-9": {"status": {"additionalMetrics": list(told)}},
+            "digits-9": {"status": {"additionalMetrics": list(values)}},
         }
-        return picture(600, changes)
+        return snapshot(600, changes)
 
     return build_it
 
 
-def printed(picture: JobPicture) -> list[list[str]]:
+def printed(snapshot: JobSnapshot) -> list[list[str]]:
     out = StringIO()
-    Console(file=out, width=10_000).print(trials_table(picture, "number"))
+    Console(file=out, width=10_000).print(trials_table(snapshot, "number"))
     return [line.split() for line in out.getvalue().splitlines()]
 
 
-def test_a_column_for_each_before_those_that_hold_spaces(beside: Callable[..., JobPicture]) -> None:
+def test_each_metric_has_a_column_before_those_with_spaces(beside: Callable[..., JobSnapshot]) -> None:
     heads, *rows = printed(beside(["loss", "f1"], LOSS))
-    assert heads[9:] == ["SUSP", "loss", "f1", "PARAMETERS", "WHY"]
+    assert heads[9:] == ["SUSPENSIONS", "loss", "f1", "PARAMETERS", "WHY"]
     shown = {row[0]: row[10:12] for row in rows}
     assert shown["digits-9"] == ["0.125", "–"]
     assert shown["digits-3"] == ["–", "–"]
-    assert printed(beside([]))[0][9:] == ["SUSP", "PARAMETERS", "WHY"]
+    assert printed(beside([]))[0][9:] == ["SUSPENSIONS", "PARAMETERS", "WHY"]
 
 
 @pytest.mark.parametrize(("metrics", "more"), [(True, ["loss", EVIL_SHOWN]), (False, [])])
-def test_watch_shows_them_where_it_is_asked_to(
-    metrics: bool, more: list[str], beside: Callable[..., JobPicture]
-) -> None:
+def test_watch_shows_them_on_request(metrics: bool, more: list[str], beside: Callable[..., JobSnapshot]) -> None:
     out = StringIO()
     Console(file=out, width=200).print(view(beside(["loss", EVIL], LOSS), metrics=metrics))
     trace_lines = out.getvalue().splitlines()
@@ -71,34 +69,34 @@ def test_watch_shows_them_where_it_is_asked_to(
 
 
 @pytest.mark.parametrize(
-    ("observation", "told"),
+    ("observation", "sentence"),
     [
         (LOSS, "loss 0.125 at epoch 24 (lowest 0.11 at 22, highest 2.5 at 1)"),
         (LOSS | {"latest": "nan"}, "loss nan at epoch 24 (lowest 0.11 at 22, highest 2.5 at 1)"),
         ({"metric": "loss", "step": 24, "latest": "-inf"}, "loss -inf at epoch 24"),
     ],
 )
-def test_explain_and_summary_say_it_in_a_sentence(
-    beside: Callable[..., JobPicture], observation: dict[str, Any], told: str
+def test_explain_and_summary_have_a_sentence(
+    beside: Callable[..., JobSnapshot], observation: dict[str, Any], sentence: str
 ) -> None:
     seen = beside(["f1", "loss"], observation)
     trial = next(one for one in seen.trials if one.metadata.name == "digits-9")
-    assert f"also         {told}" in explanation(seen, trial)
-    assert f"also         {told}" in summary.lines(build(seen))
+    assert f"metric       {sentence}" in explanation(seen, trial)
+    assert f"metric       {sentence}" in summary.lines(build(seen))
 
 
-def test_the_report_has_a_column_for_each_and_names_stay_text(beside: Callable[..., JobPicture]) -> None:
+def test_the_report_has_a_column_for_each_and_escapes_names(beside: Callable[..., JobSnapshot]) -> None:
     html = page.render(build(beside(["loss", EVIL], LOSS, {"metric": EVIL, "step": 1, "latest": 7.25})))
     assert '<th scope="col" class="n">loss</th>' in html
     assert '<td class="n">0.125</td><td class="n">7.25</td>' in html
     assert "<b>[red]" not in html
     assert "\x1b" not in html
     heads = printed(beside([EVIL], {"metric": EVIL, "step": 1, "latest": 7.25}))[0]
-    assert "<b>[red]" in heads, "markup is nobody's but ours"
+    assert "<b>[red]" in heads, "only Podium writes markup"
 
 
-def test_exported_curves_keep_them_and_an_older_file_is_read_as_before(
-    beside: Callable[..., JobPicture], tmp_path: Path
+def test_exported_curves_keep_them_and_files_without_them_are_read(
+    beside: Callable[..., JobSnapshot], tmp_path: Path
 ) -> None:
     found = recording_of(beside(["loss"], LOSS | {"latest": "inf"}))
     path = tmp_path / "digits.jsonl"
@@ -116,7 +114,7 @@ def test_exported_curves_keep_them_and_an_older_file_is_read_as_before(
 
 
 @pytest.mark.parametrize("wrong", [7, [7], [{"metric": "loss"}], [LOSS | {"latest": "high"}]])
-def test_observations_that_are_none_are_refused_by_line(beside: Callable[..., JobPicture], wrong: Any) -> None:
+def test_invalid_metrics_are_refused_with_their_line(beside: Callable[..., JobSnapshot], wrong: Any) -> None:
     head, first, *_ = trace_lines(recording_of(beside(["loss"], LOSS)))
-    with pytest.raises(TraceError, match=r"x.jsonl, line 2: observations must be as in a trial's status"):
+    with pytest.raises(TraceError, match=r"x\.jsonl, line 2: .* as in a trial's status"):
         parse([head, json.dumps(json.loads(first) | {"observations": wrong})], "x.jsonl")

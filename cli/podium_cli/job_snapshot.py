@@ -1,4 +1,4 @@
-"""One picture of a job: the job, its trials, the GPUs, and when it was taken. Every view is a function of it."""
+"""Snapshot of a job: the job, its trials, the GPUs and the time. Every view is a function of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from podium_core.schema.gpunode import GPUNode, GpuStatus
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 
-JOB_LABEL = "podium.dev/job"  # on every trial: spares reading those of other jobs
+JOB_LABEL = "podium.dev/job"  # on every trial; selects those of one job on the server
 JOB_ENDED = frozenset({"Succeeded", "Failed", "Refused"})
 
 
 @dataclass(frozen=True)  # no slots: cached_property keeps its result in the instance
-class JobPicture:
+class JobSnapshot:
+    """State of a job, its trials and all GPUs at one moment."""
+
     job: HyperParamJob
     trials: tuple[HyperParamTrial, ...]
     nodes: tuple[GPUNode, ...]
@@ -25,15 +27,17 @@ class JobPicture:
 
     @property
     def maximize(self) -> bool:
+        """Return whether a larger value of the objective is better."""
         return self.job.spec.objective.direction is Direction.MAXIMIZE
 
     @property
     def ended(self) -> bool:
+        """Return whether the job has reached a final phase."""
         return self.job.status.phase in JOB_ENDED
 
     @cached_property
     def best(self) -> HyperParamTrial | None:
-        """The trial named by the job's status, else the best value of the trials themselves; ties break by name."""
+        """Return the trial that the job's status names, or the trial with the best value; ties break by name."""
         named = self.job.status.best
         for trial in self.trials:
             if named is not None and trial.metadata.name == named.trial:
@@ -43,7 +47,7 @@ class JobPicture:
 
     @cached_property
     def by_rank(self) -> tuple[HyperParamTrial, ...]:
-        """Ranked trials first, then the others by their best value, then those that have nothing to show yet."""
+        """Return the ranked trials, then the others by their best value, then those without a value."""
 
         def key(trial: HyperParamTrial) -> tuple[int, float, float, int]:
             status = trial.status
@@ -57,28 +61,31 @@ class JobPicture:
 
     @cached_property
     def by_value(self) -> tuple[HyperParamTrial, ...]:
-        """Best value first; trials without a value last."""
+        """Return the trials, the best value first and trials without a value last."""
         return tuple(sorted(self.trials, key=self._goodness))
 
     @cached_property
     def gpus(self) -> tuple[tuple[GPUNode, GpuStatus], ...]:
+        """Return every GPU with its node, by node name and index."""
         pairs = [(node, gpu) for node in self.nodes for gpu in node.status.gpus]
         return tuple(sorted(pairs, key=lambda pair: (pair[0].metadata.name, pair[1].index, pair[1].uuid)))
 
     @cached_property
     def gpu_names(self) -> dict[str, str]:
-        """uuid -> `node/index`, which is how people speak of a GPU."""
+        """Return the name `node/index` of each GPU by UUID."""
         return {gpu.uuid: f"{node.metadata.name}/{gpu.index}" for node, gpu in self.gpus}
 
     def gpu_name(self, uuid: str) -> str:
+        """Return `node/index` of a GPU, or the start of its UUID if its node is not known."""
         return self.gpu_names.get(uuid) or uuid[:12]
 
     @property
     def done(self) -> int:
+        """Return the number of trials that have ended."""
         return sum(1 for trial in self.trials if is_final(trial.status.phase))
 
     def _goodness(self, trial: HyperParamTrial) -> tuple[float, str]:
-        """Smaller is better, whichever way the objective goes."""
+        """Return a sort key; smaller is better for both directions of the objective."""
         best = trial.status.best
         if best is None:
             return (float("inf"), trial.metadata.name)
@@ -86,7 +93,7 @@ class JobPicture:
 
 
 def of_job(job: HyperParamJob, trials: Iterable[HyperParamTrial]) -> tuple[HyperParamTrial, ...]:
-    """The trials of one job; by spec, for a label can be put on anything."""
+    """Return the trials of one job. Their spec decides, because any object can carry the label."""
     home, name = job.metadata.namespace, job.metadata.name
     mine = [trial for trial in trials if trial.metadata.namespace == home and trial.spec.job == name]
     return tuple(sorted(mine, key=lambda trial: trial.spec.number))
