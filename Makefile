@@ -18,12 +18,18 @@ FAST_CACHE := -o cache_dir=.pytest_cache/fast
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_node_loss.py
 
 .PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
-	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-moving bench-realtime \
-	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-places \
+	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
+	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
 	bench-reality bench-planner bench-rivals lock clean clean-cache
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@echo; echo "Variables of the benchmarks:"
+	@echo "  CURVES=\"PATH ...\"     recorded curves: files or folders, or \`example\` (default: benchmarks/data/curves)"
+	@echo "  PODS=FILE NODES=FILE  a trace in the openb format (default: benchmarks/data/openb)"
+	@echo "  TRACE=FILE            a trace in the Philly format (default: benchmarks/data/philly)"
+	@echo "  GPUS=4,8 SEEDS=15     numbers of GPUs; repetitions with other random choices"
+	@echo "  OUT=FOLDER            where results are written (default: benchmarks/results in this folder)"
 
 $(VENV)/.done: requirements-dev.lock pyproject.toml tools/setup.sh
 	@PYTHON=$(PYTHON) VENV=$(VENV) bash tools/setup.sh
@@ -101,59 +107,64 @@ generate: setup ## CRDs and reference pages from the models
 golden: setup ## accept the present output as the golden files
 	@$(PYTEST) tests/golden --update-golden
 
-bench-demo: setup ## hermes against fifo and round_robin on the real cluster; latency from decision to effect
-	@$(BIN)/python benchmarks/bench_demo.py
+# Benchmarks: benchmarks/README.md lists the question, time and needs of each. They write into OUT, by default
+# benchmarks/results in this folder.
+BENCH := $(BIN)/python -m benchmarks
+OUTPUT = $(and $(OUT),--out $(OUT))
 
-bench-agent: setup ## what 50 suspensions and requeues cost a training on the real cluster, and that no bit changes
-	@$(BIN)/python benchmarks/bench_agent.py
+bench-demo: setup ## time to the best trial under six policies on the real cluster; delay of a run queue (SEEDS=3; root)
+	@$(BENCH).hpo.bench_demo $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
 
-bench-checkpoint: setup ## what the agent adds to the driver's own time when it moves a trial's GPU memory (fake driver)
-	@$(BIN)/python benchmarks/bench_checkpoint.py
+bench-agent: setup ## cost of 50 suspensions and requeues for a training on the real cluster, and that no bit changes (root)
+	@$(BENCH).agent.bench_agent $(OUTPUT)
+
+bench-checkpoint: setup ## what the agent adds to the driver's own time of cuda-checkpoint (fake driver; root)
+	@$(BENCH).agent.bench_checkpoint $(OUTPUT)
 
 bench-gpu: setup ## cuda-checkpoint on a real NVIDIA GPU with PyTorch: GB/s, bits, time-sharing (root; PyTorch in the environment)
-	@$(BIN)/python benchmarks/bench_gpu.py
+	@$(BENCH).agent.bench_gpu $(OUTPUT)
 
-bench-moving: setup ## a live container moved from node to node on the real cluster: seconds by phase, and that nothing is lost
-	@$(BIN)/python benchmarks/bench_moving.py
+bench-migration: setup ## live migration of a container on the real cluster: seconds by phase, and that nothing is lost (root)
+	@$(BENCH).agent.bench_migration $(OUTPUT)
 
-bench-realtime: setup ## SGPRS: the papers' figures on the simulated GPU, promises, real networks on this machine's cores (a GPU where there is one)
-	@$(BIN)/python benchmarks/bench_realtime.py
+bench-realtime: setup ## SGPRS: the papers' figures simulated, promises, real networks on this machine's cores (and GPU)
+	@$(BENCH).realtime.bench_realtime $(OUTPUT)
 
-bench-theory: setup ## the optimisers against optima, formulas and one another: tables, plots, bars (no cluster; 10 minutes)
-	@$(BIN)/python benchmarks/bench_theory.py
+bench-theory: setup ## the optimisers against optima, formulas and one another: tables, plots, bars (TRACE=; 10 minutes)
+	@$(BENCH).theory.bench_theory $(and $(TRACE),--trace $(TRACE)) $(OUTPUT)
 
-bench-extender: setup ## how long filter and prioritize take over synthetic caches, in one process
-	@$(BIN)/python benchmarks/bench_extender.py
+bench-extender: setup ## CPU time of filter and prioritize over synthetic caches, in one process
+	@$(BENCH).extender.bench_extender $(OUTPUT)
 
 bench-scheduler: setup ## pods per second of the real kube-scheduler with and without the extender, to 5,000 nodes (root)
-	@$(BIN)/python benchmarks/bench_scheduler.py
+	@$(BENCH).extender.bench_scheduler $(OUTPUT)
 
-bench-openb: setup ## GPUs allocated by each placement policy on the openb trace, against the FGD paper's figures
-	@$(BIN)/python benchmarks/bench_openb.py
+bench-openb: setup ## GPUs allocated by each placement policy on the openb trace, against the FGD paper (PODS=, NODES=, SEEDS=10)
+	@$(BENCH).openb.bench_openb $(and $(PODS),--pods $(PODS)) $(and $(NODES),--nodes $(NODES)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
 
-bench-openb-cluster: setup ## the trace's first pods through the real kube-scheduler, against the library's placements (root)
-	@$(BIN)/python benchmarks/bench_openb_cluster.py
+bench-openb-cluster: setup ## the trace's first pods through the real kube-scheduler, against the library (PODS=, NODES=; root)
+	@$(BENCH).openb.bench_openb_cluster $(and $(PODS),--pods $(PODS)) $(and $(NODES),--nodes $(NODES)) $(OUTPUT)
 
 bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4,8, SEEDS=15; CHECK=1: against an independent replay)
-	@$(BIN)/python benchmarks/bench_hpo.py $(if $(CHECK),--check-reference) $(and $(GPUS),--gpus $(GPUS)) $(and $(SEEDS),--seeds $(SEEDS)) $(and $(CURVES),--curves $(CURVES))
+	@$(BENCH).hpo.bench_hpo $(if $(CHECK),--check-reference) $(and $(GPUS),--gpus $(GPUS)) $(and $(SEEDS),--seeds $(SEEDS)) $(and $(CURVES),--curves $(CURVES)) $(OUTPUT)
 
-bench-simulation: setup ## how fast the simulated system is (CURVES=FILE: other curves than the example's)
-	@$(BIN)/python benchmarks/bench_simulation.py $(and $(CURVES),--curves $(CURVES))
+bench-simulation: setup ## speed of the simulated system (CURVES=FILE)
+	@$(BENCH).simulator.bench_simulation $(and $(CURVES),--curves $(CURVES)) $(OUTPUT)
 
-bench-places: setup ## what is left of a policy's gain where GPUs have few shares, with and without saves (CURVES=files)
-	@$(BIN)/python benchmarks/bench_places.py $(and $(CURVES),--curves $(CURVES))
+bench-slots: setup ## what is left of a policy's gain where GPUs have few slots, with and without checkpoints (CURVES=, SEEDS=4)
+	@$(BENCH).simulator.bench_slots $(and $(CURVES),--curves $(CURVES)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
 
-bench-reality: setup ## the digits search on the real cluster against the same search simulated, and against its forecast (root; POLICY=NAME: another policy than the example's)
-	@$(BIN)/python benchmarks/bench_reality.py $(and $(POLICY),--policy $(POLICY))
+bench-reality: setup ## the digits search on the real cluster against its simulation and its forecast (POLICY=NAME; root)
+	@$(BENCH).simulator.bench_reality $(and $(POLICY),--policy $(POLICY)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
 
-bench-planner: setup ## what a tick of the planner costs, up to 10,000 trials on 1,000 GPUs (no cluster; a minute)
-	@$(BIN)/python benchmarks/bench_planner.py
+bench-planner: setup ## cost of a tick of the planner, up to 10,000 trials on 1,000 GPUs (a minute)
+	@$(BENCH).planner.bench_planner $(OUTPUT)
 
-bench-rivals: setup ## the digits search by Ray Tune's ASHA, Optuna and Podium as processes on this machine's cores (quiet: 15 minutes)
+bench-rivals: setup ## the digits search by Ray Tune's ASHA, Optuna and Podium on this machine's cores (SEEDS=10; idle: 15 minutes)
 	@test -x $(RIVALS)/bin/python || $(PYTHON) -m venv $(RIVALS)
 	@$(BIN)/python -m pip install -q uv
-	@$(BIN)/uv pip install -q --python $(RIVALS)/bin/python --require-hashes -r benchmarks/requirements-rivals.lock
-	@$(BIN)/python benchmarks/bench_rivals.py --rivals $(RIVALS)/bin/python --seeds $(or $(SEEDS),10)
+	@$(BIN)/uv pip install -q --python $(RIVALS)/bin/python --require-hashes -r benchmarks/rivals/requirements.lock
+	@$(BENCH).rivals.bench_rivals --rivals $(RIVALS)/bin/python --seeds $(or $(SEEDS),10) $(OUTPUT)
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

@@ -1,4 +1,4 @@
-"""A control plane without nodes and an ExtenderSetup on it, for benchmarks with a real kube-scheduler (root)."""
+"""A control plane without nodes, and an ExtenderSetup on it, for benchmarks with the real kube-scheduler (root)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from podium_devcluster.progress import Progress
 
 @contextlib.contextmanager
 def open_setup(**given: Any) -> Iterator[ExtenderSetup]:
-    """Etcd, API server and Podium's CRDs, under a name of their own; everything is gone afterwards. `given`: fields of
-    ExtenderSetup.
+    """Start etcd, API server and Podium's CRDs under a name of their own; remove everything after the block.
+
+    `given`: fields of ExtenderSetup.
     """
     cache = Cache.default()
     scheduler = binaries.scheduler(scheduler_version())

@@ -1,7 +1,7 @@
-"""Result files of benchmarks whose parts are run one by one: one section a part, so that a part can be repeated alone.
+"""Pages with one section for each part of a benchmark, so that a part can be repeated alone.
 
-A section begins with a comment that holds its part's name and result; what ran is replaced, the other sections stay.
-Used by `realtime_report.py` and `bench_gpu.py`.
+A section begins with a comment that holds its part's name and result. A part that ran replaces its section; the other
+sections remain.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.output import result_line, write_page
+
 _SECTION = re.compile(r"<!-- part (\w+) (\{[^\n]*\}) -->\n(.*?)(?=<!-- part |<!-- end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`result`: of RESULT's json; `text`: markdown that begins with the command and the machine."""
+    """One part's `result`, for the RESULT line, and its Markdown `text`, which begins with command and machine."""
 
     result: dict[str, Any]
     text: str
 
 
 def read(path: Path) -> dict[str, Section]:
-    """By part; empty where there is no file. ValueError where there is one without sections, written by hand or before
-    there were any: it would be overwritten.
+    """Return the sections of a page by part; empty where the file does not exist.
+
+    Raises ValueError for a file without sections, for example one that was written by hand: it would be overwritten.
     """
     if not path.exists():
         return {}
@@ -34,14 +37,14 @@ def read(path: Path) -> dict[str, Section]:
         name: Section(json.loads(result), text.strip()) for name, result, text in _SECTION.findall(path.read_text())
     }
     if not found:
-        raise ValueError(f"{path}: no sections of parts; move it away, it would be overwritten")
+        raise ValueError(f"{path}: no sections of parts; move the file away, because it would be overwritten")
     return found
 
 
 def write(path: Path, head: Iterable[str], sections: Mapping[str, Section], order: Sequence[str]) -> str:
-    """Writes `head` and the sections in that order; the RESULT line over all parts that have one."""
+    """Write `head` and the sections in this order; return the RESULT line over all parts that have a section."""
     results = {name: sections[name].result for name in order if name in sections}
-    last = f"RESULT {json.dumps(results)}"
+    last = result_line(results)
     parts = [f"<!-- part {name} {json.dumps(results[name])} -->\n\n{sections[name].text.strip()}\n" for name in results]
-    path.write_text("\n".join([*head, *parts, "<!-- end -->", "```", last, "```", ""]))
+    write_page(path, "\n".join([*head, *parts, "<!-- end -->", "```", last, "```", ""]))
     return last

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))  # for the package `benchmarks`
 
 from crashed_workers import pytest_handlecrashitem as pytest_handlecrashitem
 from script_modules import load
@@ -33,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def load_script() -> Callable[[Path], ModuleType]:
-    """Return a function that executes the module at a path again: benchmarks and examples are not packages."""
+    """Return a function that executes a file outside of any package, such as an example, as a new module."""
 
     return partial(load, again=True)
 

@@ -1,4 +1,4 @@
-"""Loads Python files of this repository that belong to no package (benchmarks, examples, tables and parts of tests).
+"""Loads a Python file of this repository that is in no package (examples, tables and parts of tests).
 
 Every test can import this module: `tests/conftest.py` puts this folder on the path. Tests that receive a module from a
 fixture use `load_script`. Tables that parametrise tests, and parts that keep state, are loaded with `load`.

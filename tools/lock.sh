@@ -10,4 +10,4 @@ pin pyproject.toml requirements-dev.lock dev
 [ ! -f examples/digits/requirements.in ] || pin examples/digits/requirements.in examples/digits/requirements.lock
 pin examples/pytorch/requirements.in examples/pytorch/requirements.lock
 pin examples/recipes/requirements.in examples/recipes/requirements.lock
-pin benchmarks/requirements-rivals.in benchmarks/requirements-rivals.lock
+pin benchmarks/rivals/requirements.in benchmarks/rivals/requirements.lock

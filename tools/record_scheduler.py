@@ -5,8 +5,8 @@ PODIUM_TEST_SCHEDULER=1.34.4 python tools/record_scheduler.py     (root; default
 
 The scenes use Node objects without a kubelet. Each is recorded with node names and with complete nodes
 (`nodeCacheCapable: false`), except the crowded one, whose nodes would take 200 KB. Each request is stored with the
-objects that the extender knew at that time, so that tests/unit/extender/test_schedulers.py can repeat it without a
-cluster. The result is tests/golden/extender/schedulers/VERSION.json.
+objects that the extender knew at that time, so that tests/unit/extender/test_recorded_schedulers.py can repeat it
+without a cluster. The result is tests/golden/extender/schedulers/VERSION.json.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 
 import httpx
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-from control_plane import open_setup
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.control_plane import open_setup
 from extender_setup import ROOT, ExtenderSetup, gpu, now, scheduler_version
 
 from podium_cluster.client import Api
@@ -138,7 +138,7 @@ def crowding(setup: ExtenderSetup, pod: str) -> Json:
 
 
 def preempting(setup: ExtenderSetup, pod: str) -> Json:
-    """Place an exclusive pod where three trials hold all slots; one of the last two has just saved."""
+    """Place an important pod where three trials hold all slots; one of the last two has a recent checkpoint."""
     setup.add_node("idle", gpu(1), slots=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
         setup.add_trial(name, gpuSeconds=100.0, checkpoint={"step": 1, "at": now(), "gpuSeconds": saved})
@@ -147,7 +147,10 @@ def preempting(setup: ExtenderSetup, pod: str) -> Json:
     settled(setup)
     before = known(setup)
     setup.add_pod(pod, on="idle", high_priority=True)
-    setup.wait(lambda: setup.pod("second")["metadata"].get("deletionTimestamp"), "the trial that saved last is deleted")
+    setup.wait(
+        lambda: setup.pod("second")["metadata"].get("deletionTimestamp"),
+        "the trial with the latest checkpoint is deleted",
+    )
     return before
 
 

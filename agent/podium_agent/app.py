@@ -31,8 +31,8 @@ from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.single_instance import NodeLock
-from podium_agent.suspension.factory import Opening
-from podium_agent.wiring import NodeWatches, make_departures, make_node_reconciler, make_plugins
+from podium_agent.suspension.detection import MethodDetection
+from podium_agent.wiring import NodeWatches, make_migration_controller, make_node_reconciler, make_plugins
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
 from podium_cluster.heartbeat import send_heartbeats
@@ -80,9 +80,9 @@ async def _work(settings: AgentSettings) -> None:
 
 
 async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health) -> None:
-    opening = Opening(settings)
-    await opening.look()
-    methods = opening.methods
+    detection = MethodDetection(settings)
+    await detection.detect()
+    methods = detection.methods
     telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout)
     async with connect(settings) as api, asyncio.TaskGroup() as tasks:
         watches = NodeWatches(api, settings.node_name)
@@ -109,7 +109,9 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         shares.gpus = lambda: [gpu_reading(gpu) for gpu in reporter.now().gpus]
         cpu_downsizer = CpuDownsizer(api, metrics, watches.trials.values)
         node_reconciler.subscribe(cpu_downsizer.on_view)
-        departures = make_departures(settings, api, opening, watches.trials, observer, node_reconciler)
+        migration_controller = make_migration_controller(
+            settings, api, detection, watches.trials, observer, node_reconciler
+        )
         health.alive, health.ready = lambda: _stuck(node_reconciler), lambda: _not_ready(watches, reservations, plugins)
 
         async def conduct() -> None:
@@ -131,8 +133,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 *((watches.reservation_pods.run(), reservations.run()) if reservations is not None else ()),
                 reporter.run(),
                 cpu_downsizer.run(),
-                opening.run(),
-                *((departures.run(),) if departures is not None else ()),
+                detection.run(),
+                *((migration_controller.run(),) if migration_controller is not None else ()),
                 _beat(settings, api),
             )
             running = [tasks.create_task(task) for task in group]

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 
-from podium_agent.deviceplugin.exclusive import WholeGpus
+from podium_agent.deviceplugin.exclusive import ExclusiveGpuService
 from podium_agent.deviceplugin.plugin import DevicePlugin
-from podium_agent.deviceplugin.reserved import LeasedShares
-from podium_agent.deviceplugin.servicer import Servicer
+from podium_agent.deviceplugin.reserved import ReservedSlotService
+from podium_agent.deviceplugin.servicer import SlotService
 from podium_agent.metrics import Metrics
-from podium_agent.migration.checkpointing import Tools
-from podium_agent.migration.departures import Departures
-from podium_agent.migration.refusal import MoveError
-from podium_agent.migration.settings import MoveSettings
+from podium_agent.migration.container_checkpoint import MigrationTools
+from podium_agent.migration.controller import MigrationController
+from podium_agent.migration.errors import MigrationError
+from podium_agent.migration.settings import MigrationSettings
 from podium_agent.observe import pods as trial_pods
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.other_pods import OtherPods
@@ -29,7 +29,7 @@ from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations, pa
 from podium_agent.schedule.exclusive_gpus import NodePod
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.factory import Opening
+from podium_agent.suspension.detection import MethodDetection
 from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
@@ -93,17 +93,17 @@ def make_plugins(
     exclusive: ExclusiveAllocations,
     other_pods: OtherPods,
     reservations: GpuReservations | None,
-) -> tuple[Servicer, list[DevicePlugin]]:
+) -> tuple[SlotService, list[DevicePlugin]]:
     """Make the servicer of trial slots, and the device plugins that are registered with the kubelet."""
     if reservations is None:
-        shares = Servicer(settings, telemetry, lambda: exclusive.exclusive_pods, other_pods.asker)
-        whole = WholeGpus(settings, telemetry, node_reconciler, exclusive)
+        shares = SlotService(settings, telemetry, lambda: exclusive.exclusive_pods, other_pods.find_pod_need)
+        whole = ExclusiveGpuService(settings, telemetry, node_reconciler, exclusive)
         return shares, [
             DevicePlugin(settings, telemetry, settings.resource, shares),
             DevicePlugin(settings, telemetry, EXCLUSIVE_RESOURCE, whole),
         ]
     # a pod that needs a whole GPU requests nvidia.com/gpu there
-    shares = LeasedShares(settings, telemetry, reservations, other_pods.asker)
+    shares = ReservedSlotService(settings, telemetry, reservations, other_pods.find_pod_need)
     reservations.subscribe(node_reconciler.wake)
     reservations.subscribe(shares.wake)
     watches.trials.subscribe(reservations.refresh_soon)
@@ -111,22 +111,24 @@ def make_plugins(
     return shares, [DevicePlugin(settings, telemetry, settings.resource, shares)]
 
 
-def make_departures(
+def make_migration_controller(
     settings: AgentSettings,
     api: Api,
-    opening: Opening,
+    detection: MethodDetection,
     pods: WatchCache[TrialPod],
     observer: Observer,
     node_reconciler: NodeReconciler,
-) -> Departures | None:
+) -> MigrationController | None:
     """Make the part that checkpoints containers for live migration, or None without a registry."""
     if not settings.registry:
         return None
 
     def processes() -> CudaProcesses:
-        if opening.processes is None:
-            raise MoveError("DriverMissing", opening.why)
-        return opening.processes
+        if detection.processes is None:
+            raise MigrationError("DriverMissing", detection.reason)
+        return detection.processes
 
-    tools = Tools(opening.freeze, opening.parked, processes)
-    return Departures(MoveSettings(), api, tools, pods.values, observer.record, node_reconciler.trial_record_of)
+    tools = MigrationTools(detection.freeze, detection.notes, processes)
+    return MigrationController(
+        MigrationSettings(), api, tools, pods.values, observer.record, node_reconciler.trial_record_of
+    )

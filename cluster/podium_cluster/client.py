@@ -27,7 +27,7 @@ JsonObject = Mapping[str, Any]
 
 @dataclass(eq=False)  # not frozen: contextlib assigns to an exception's traceback
 class ApiError(Exception):
-    """An error of the API server (`status` is HTTP's), or a call that got no response in time (`status` 0)."""
+    """An error of the API server (`status` is HTTP's), or a call without a response (`status` 0)."""
 
     status: int
     reason: str
@@ -48,7 +48,7 @@ class ApiError(Exception):
 
     @property
     def transient(self) -> bool:
-        """Whether the same call may succeed later: no connection, too many calls, or an error inside the server."""
+        """Whether the same call may succeed later: no connection, too many calls, or a server error."""
         return self.status in (0, 429) or self.status >= 500
 
     @property
@@ -250,7 +250,9 @@ class Api:
 
 @asynccontextmanager
 async def connect(settings: ClusterSettings, target: ClusterTarget | None = None) -> AsyncIterator[Api]:
-    """Open a client for the cluster of the settings: a kubeconfig, else $KUBECONFIG, else the pod's own account.
+    """Open a client for the cluster of the settings.
+
+    That is a kubeconfig, else $KUBECONFIG, else the pod's own account.
 
     `target` is the result of `find_target` for these settings, if the caller has it.
     """

@@ -24,7 +24,10 @@ def _page(path: str, alive: Check, ready: Check, registry: CollectorRegistry) ->
 
 @asynccontextmanager
 async def serve(host: str, port: int, *, alive: Check, ready: Check, registry: CollectorRegistry) -> AsyncIterator[int]:
-    """Serve until the block ends, and yield the port; a check returns None or a sentence about the problem."""
+    """Serve until the block ends, and yield the port.
+
+    A check returns None or a sentence about the problem.
+    """
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

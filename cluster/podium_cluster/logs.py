@@ -10,7 +10,7 @@ from typing import Literal
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter that writes one JSON object a line: time, level, logger, message, and error with a traceback."""
+    """A formatter of JSON lines: time, level, logger, message, and error with a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""

@@ -1,6 +1,6 @@
 """The cost of a new value does not grow with the number of trials: policies read only the curve that has changed.
 
-`benchmarks/hpo_speed.py` measures seconds; these tests count the points that a policy reads, by trial. The remaining
+`benchmarks/hpo/speed.py` measures seconds; these tests count the points that a policy reads, by trial. The remaining
 cost for each trial is arithmetic on arrays with one row for each trial.
 """
 

@@ -93,7 +93,7 @@ def test_the_cpu_back_end_is_available() -> None:
 
 
 def test_the_cuda_back_end_reports_whether_it_is_available() -> None:
-    """An unavailable back-end gives a reason and opens no session; `bench_realtime.py` uses an available one."""
+    """An unavailable back-end gives a reason and opens no session; `bench_realtime` uses an available one."""
     status = cuda.availability()
     if status.available:
         assert "SMs" in status.message

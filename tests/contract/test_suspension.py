@@ -31,11 +31,11 @@ from podium_agent.observe.cgroups import (
     sigterm_pending,
 )
 from podium_agent.observe.prestop_hooks import prestop_hook_pending
-from podium_agent.suspension.base import Standing, SuspensionMethod
+from podium_agent.suspension.base import SuspensionMethod, SuspensionState
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.processes import CudaProcesses
 
 COUNTER = "import sys\nn = 0\nwhile True:\n    n += 1\n    sys.stdout.write(f'{n}\\n'); sys.stdout.flush()\n"
@@ -47,7 +47,7 @@ KINDS = {"v1": Path("/sys/fs/cgroup/freezer"), "v2": V2}
 
 def cuda_checkpoint(folder: Path, library: str) -> SuspensionMethod:
     freeze = Freeze(5.0)
-    return CudaCheckpoint(CudaProcesses(CudaDriver(library), 5.0, 20.0), freeze, Parked(folder / "parked"))
+    return CudaCheckpoint(CudaProcesses(CudaDriver(library), 5.0, 20.0), freeze, GpuStateNotes(folder / "parked"))
 
 
 @dataclass
@@ -141,16 +141,16 @@ def test_suspended_processes_stop_and_resumed_ones_continue(
     containers: list[CountingContainer], method: SuspensionMethod
 ) -> None:
     assert all(container.grows() for container in containers)
-    assert method.standing(freezers(containers)) is Standing.WORKING
+    assert method.suspension_state(freezers(containers)) is SuspensionState.RUNNING
     outcome = asyncio.run(method.suspend(freezers(containers)))
     counts = [container.count() for container in containers]
     assert outcome.ok, outcome
     assert 0 <= outcome.seconds < 5
-    assert method.standing(freezers(containers)) is Standing.PARKED
+    assert method.suspension_state(freezers(containers)) is SuspensionState.SUSPENDED
     time.sleep(0.2)
     assert [container.count() for container in containers] == counts, "a suspended process ran"
     assert asyncio.run(method.resume(freezers(containers))).ok
-    assert method.standing(freezers(containers)) is Standing.WORKING
+    assert method.suspension_state(freezers(containers)) is SuspensionState.RUNNING
     assert all(container.grows() for container in containers)
 
 
@@ -166,11 +166,11 @@ def test_an_ended_process_is_not_a_failure(containers: list[CountingContainer], 
     containers[0].process.kill()
     containers[0].process.wait(10)
     assert asyncio.run(method.suspend(freezers(containers))).ok
-    assert method.standing(freezers(containers)) is Standing.PARKED, "the other process is stopped"
+    assert method.suspension_state(freezers(containers)) is SuspensionState.SUSPENDED, "the other process is stopped"
     containers[1].process.kill()
     assert asyncio.run(method.resume(freezers(containers))).ok
     containers[1].process.wait(10)
-    assert method.standing(freezers(containers)) is Standing.GONE
+    assert method.suspension_state(freezers(containers)) is SuspensionState.GONE
 
 
 @pytest.mark.parametrize("finish", ["suspend", "resume"])
@@ -179,12 +179,12 @@ def test_an_interrupted_suspension_can_be_completed_or_undone(
 ) -> None:
     """The agent was killed between the two containers of a trial: one is suspended, the other runs."""
     assert asyncio.run(method.suspend(freezers(containers)[:1])).ok
-    assert method.standing(freezers(containers)) is Standing.PARTLY_SUSPENDED
+    assert method.suspension_state(freezers(containers)) is SuspensionState.PARTLY_SUSPENDED
     assert asyncio.run(getattr(method, finish)(freezers(containers))).ok
     if finish == "suspend":
-        assert method.standing(freezers(containers)) is Standing.PARKED
+        assert method.suspension_state(freezers(containers)) is SuspensionState.SUSPENDED
         assert asyncio.run(method.resume(freezers(containers))).ok
-    assert method.standing(freezers(containers)) is Standing.WORKING
+    assert method.suspension_state(freezers(containers)) is SuspensionState.RUNNING
     assert all(container.grows() for container in containers)
 
 
@@ -220,8 +220,8 @@ def test_an_unreadable_freezer_does_not_count_as_gone(tmp_path: Path, method: Su
     for outcome in (asyncio.run(method.suspend((target,))), asyncio.run(method.resume((target,)))):
         assert (outcome.ok, outcome.code) == (False, "FreezerRefused")
     with pytest.raises(IsADirectoryError):
-        method.standing((target,))
-    assert method.standing((Freezer(tmp_path / "removed", unified),)) is Standing.GONE
+        method.suspension_state((target,))
+    assert method.suspension_state((Freezer(tmp_path / "removed", unified),)) is SuspensionState.GONE
 
 
 def test_a_removed_child_cgroup_does_not_hide_its_siblings(tmp_path: Path) -> None:

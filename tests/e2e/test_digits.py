@@ -1,5 +1,4 @@
-"""The example search under the default policy on the real cluster, checked by cgroups, work.log, containerd's logs and
-the API."""
+"""The example search under the default policy, checked by cgroups, work.log, logs of containerd and the API."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Makes the GPUs of this node a countable resource of the kubelet: shares of `podium.dev/gpu`."""
+"""Device plugins: advertise slots (`podium.dev/gpu`) and whole GPUs of this node to the kubelet."""

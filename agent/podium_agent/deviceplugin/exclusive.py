@@ -1,7 +1,7 @@
-"""The DevicePlugin service of `podium.dev/gpu-exclusive`: one device a GPU, given to a pod that is to have it alone.
+"""DevicePlugin service of the resource `podium.dev/gpu-exclusive`: one device per GPU, for exclusive pods.
 
-Its container starts only when no trial works on that GPU: PreStartContainer waits for that, since such a pod has no
-gate of ours. The kubelet waits at most 30 s, says why on the pod, and asks again.
+An exclusive pod has no gate, so PreStartContainer waits until no trial runs on the GPU. The kubelet waits at most 30 s,
+reports the reason on the pod, and tries again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
-from podium_agent.deviceplugin.servicer import Announcer, allocation
+from podium_agent.deviceplugin.servicer import DevicePluginService, allocation_response
 from podium_agent.deviceplugin.slots import Device, uuid_of
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations, GpuStillInUseError
@@ -23,7 +23,9 @@ from podium_agent.settings import AgentSettings
 log = logging.getLogger(__name__)
 
 
-class WholeGpus(Announcer):
+class ExclusiveGpuService(DevicePluginService):
+    """Whole GPUs, for exclusive pods."""
+
     options = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
     def __init__(
@@ -39,9 +41,11 @@ class WholeGpus(Announcer):
         self._exclusive = exclusive
 
     def devices(self) -> tuple[Device, ...]:
+        """Return one device per GPU."""
         return whole_gpu_devices(self._telemetry.reading.gpus)
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answer the kubelet's question which whole GPUs Podium prefers."""
         answers = []
         for ask in request.container_requests:
             chosen = prefer(
@@ -54,15 +58,17 @@ class WholeGpus(Announcer):
             answers.append(pb.ContainerPreferredAllocationResponse(deviceIDs=chosen))
         return pb.PreferredAllocationResponse(container_responses=answers)
 
-    def give(self, uuids: tuple[str, ...]) -> Any:
+    def container_response(self, uuids: tuple[str, ...]) -> Any:
+        """Reserve the GPUs and return what the container gets with them."""
         self._exclusive.reserve(uuids)
-        return allocation(self._settings, uuids)
+        return allocation_response(self._settings, uuids)
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Wait until no trial runs on the container's GPUs; abort the call if that takes too long."""
         uuids = sorted({uuid_of(device) for device in request.devices_ids})
         try:
             await self._exclusive.vacate(uuids)
         except GpuStillInUseError as error:
-            log.warning("a pod is kept from starting: %s", error)
+            log.warning("an exclusive pod cannot start yet: %s", error)
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return pb.PreStartContainerResponse()

@@ -1,6 +1,6 @@
-"""The DevicePlugin service (v1beta1) as the kubelet calls it: announces shares, prefers, hands out.
+"""DevicePlugin services (v1beta1) that the kubelet calls: advertise devices, prefer some, allocate them.
 
-What it has in common with the service of whole GPUs (`whole`) is `Announcer` and `allocation`.
+`DevicePluginService` and `allocation_response` are shared with the service of exclusive GPUs (`exclusive`).
 """
 
 from __future__ import annotations
@@ -12,21 +12,27 @@ from typing import Any
 
 import grpc
 
-from podium_agent.deviceplugin.packing import pack
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
-from podium_agent.deviceplugin.slots import Device, RefusedError, check, devices, prefer
+from podium_agent.deviceplugin.slots import (
+    AllocationRefusedError,
+    Device,
+    check_allocation,
+    choose_slots,
+    pack,
+    slot_devices,
+)
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.settings import AgentSettings
 from podium_core.placement.views import GpuReading, PodNeed
 
 log = logging.getLogger(__name__)
 MOUNT_POINT = "/podium"
-Asker = Callable[[int], Awaitable[PodNeed | None]]
+PodNeedLookup = Callable[[int], Awaitable[PodNeed | None]]
 
 
-class Announcer(rpc.DevicePluginServicer):
-    """`changed` is set whenever the announced list may differ; each ListAndWatch stream looks for itself."""
+class DevicePluginService(rpc.DevicePluginServicer):
+    """Common part of the services; `wake` makes every ListAndWatch stream compare its list again."""
 
     options = pb.DevicePluginOptions(get_preferred_allocation_available=True)
 
@@ -39,80 +45,88 @@ class Announcer(rpc.DevicePluginServicer):
 
     @property
     def ready(self) -> bool:
-        """It can be said what is to be announced: a list that lacks something would take it away from the kubelet."""
+        """Whether the devices are known; the kubelet would lose the devices that an incomplete list omits."""
         return bool(self._telemetry.reading.gpus)
 
     def wake(self) -> None:
+        """Make the streams compare the devices with what they sent."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def devices(self) -> tuple[Device, ...]:
-        """What is to be announced now."""
+        """Return the devices to advertise now."""
         raise NotImplementedError
 
-    def give(self, uuids: tuple[str, ...]) -> Any:
-        """What a container gets that was given these GPUs; raises RefusedError."""
+    def container_response(self, uuids: tuple[str, ...]) -> Any:
+        """Return what a container gets with these GPUs; raise AllocationRefusedError to refuse them."""
         raise NotImplementedError
 
     async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answer the kubelet's allocation for the containers of a pod."""
         known = {gpu.uuid for gpu in self._telemetry.reading.gpus}
         answers = []
         for ask in request.container_requests:
             try:
-                answers.append(self.give(check(tuple(ask.devices_ids), known)))
-            except RefusedError as error:
+                answers.append(self.container_response(check_allocation(tuple(ask.devices_ids), known)))
+            except AllocationRefusedError as error:
                 log.warning("allocation refused: %s", error)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 raise
         return pb.AllocateResponse(container_responses=answers)
 
     async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Return the options of this service."""
         return self.options
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        said = None
+        """Send the devices, and send them again whenever they change."""
+        sent = None
         self.streams += 1
         try:
             while True:
                 changed = self._changed
                 now = self.devices()
-                if now != said:
+                if now != sent:
                     healthy = sum(device.healthy for device in now)
-                    log.info("announcing %d %s, %d healthy", len(now), self._what, healthy)
+                    log.info("advertising %d %s, %d healthy", len(now), self._what, healthy)
                     yield pb.ListAndWatchResponse(
                         devices=[
                             pb.Device(ID=device.id, health="Healthy" if device.healthy else "Unhealthy")
                             for device in now
                         ]
                     )
-                    said = now
+                    sent = now
                 await changed.wait()
         finally:
             self.streams -= 1
 
 
-class Servicer(Announcer):
-    """Shares of GPUs, for trials and other pods. `taken` names the GPUs on which no trial works now; `asker` tells what
-    the pod needs for which so many shares are asked, `gpus` how full they are, as the extender is told.
+class SlotService(DevicePluginService):
+    """Slots of GPUs, for trials and other pods.
+
+    `exclusive_gpus` returns the GPUs that belong to exclusive pods. `find_pod_need` returns the need of the pod that
+    requests this number of slots. `gpus` returns the usage of the GPUs as the extender sees it.
     """
 
     def __init__(
         self,
         settings: AgentSettings,
         telemetry: Telemetry,
-        taken: Callable[[], Collection[str]] = frozenset,
-        asker: Asker | None = None,
+        exclusive_gpus: Callable[[], Collection[str]] = frozenset,
+        find_pod_need: PodNeedLookup | None = None,
     ) -> None:
-        super().__init__(telemetry, "shares")
+        super().__init__(telemetry, "slots")
         self._settings = settings
-        self._taken = taken
-        self._asker = asker
+        self._exclusive_gpus = exclusive_gpus
+        self._find_pod_need = find_pod_need
         self.gpus: Callable[[], Sequence[GpuReading]] = tuple
 
     def devices(self) -> tuple[Device, ...]:
-        return devices(self._telemetry.reading.gpus, self._settings.slots_per_gpu)
+        """Return the slots of all GPUs."""
+        return slot_devices(self._telemetry.reading.gpus, self._settings.slots_per_gpu)
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answer the kubelet's question which slots Podium prefers."""
         gpus = self._telemetry.reading.gpus
         health = {gpu.uuid: gpu.health for gpu in gpus}
         use = {gpu.uuid: gpu.sm_utilization for gpu in gpus}
@@ -124,26 +138,28 @@ class Servicer(Announcer):
                 ask.allocation_size,
             )
             chosen: tuple[str, ...] = ()
-            need = await self._asker(size) if self._asker is not None and not must else None
+            need = await self._find_pod_need(size) if self._find_pod_need is not None and not must else None
             if need is not None and need.packed:
-                chosen = pack(available, size, self.gpus(), need, self._taken())
-            chosen = chosen or prefer(available, must, size, health, use, self._taken())
+                chosen = pack(available, size, self.gpus(), need, self._exclusive_gpus())
+            chosen = chosen or choose_slots(available, must, size, health, use)
             answers.append(pb.ContainerPreferredAllocationResponse(deviceIDs=chosen))
         return pb.PreferredAllocationResponse(container_responses=answers)
 
-    def give(self, uuids: tuple[str, ...]) -> Any:
-        return allocation(self._settings, uuids, _share(self._settings))
+    def container_response(self, uuids: tuple[str, ...]) -> Any:
+        """Return what a container gets with these GPUs, including the folder with Podium's helpers."""
+        return allocation_response(self._settings, uuids, _mount(self._settings))
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Do nothing: the gate makes trials wait."""
         return pb.PreStartContainerResponse()
 
 
-def _share(settings: AgentSettings) -> Any:
+def _mount(settings: AgentSettings) -> Any:
     return pb.Mount(container_path=MOUNT_POINT, host_path=str(settings.share_dir_for_mounts), read_only=True)
 
 
-def allocation(settings: AgentSettings, uuids: tuple[str, ...], *mounts: Any) -> Any:
-    """What a container gets with these GPUs: their names, the driver's files of this node, and further `mounts`."""
+def allocation_response(settings: AgentSettings, uuids: tuple[str, ...], *mounts: Any) -> Any:
+    """Return what a container gets with these GPUs: UUIDs, the driver's files, and `mounts`."""
     extra = [
         pb.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
         for mount in settings.extra_mounts

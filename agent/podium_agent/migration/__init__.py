@@ -1,1 +1,1 @@
-"""`container-checkpoint`, experimental: a live container becomes an image from which it goes on on another node."""
+"""Live migration (`container-checkpoint`, experimental): move a running container to another node by an image."""

@@ -1,8 +1,8 @@
-"""The archive that the runtime wrote for the kubelet: what it is of, and its end. Blocking; used by `move`.
+"""Checkpoint archives that the runtime writes for the kubelet: read and remove them. The functions block.
 
-It holds all memory of the processes, every secret in it too: the runtime makes it 0600, Podium checks that, and removes
-it as soon as the image is in the registry. Layout: checkpointctl's (`config.dump`, `spec.dump`, `status.dump`,
-`checkpoint/` with CRIU's images, `rootfs-diff.tar`, `container.log`).
+An archive contains all memory of the processes, including secrets. The runtime creates it with mode 0600, Podium checks
+that and removes the archive once the image is in the registry. The layout is that of checkpointctl (`config.dump`,
+`spec.dump`, `status.dump`, `checkpoint/` with CRIU's images, `rootfs-diff.tar`, `container.log`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from podium_agent.migration.kubelet import Container
-from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.errors import MigrationError
+from podium_agent.migration.kubelet import ContainerRef
 
 NEEDED = ("config.dump", "spec.dump", "status.dump")
 MEMORY = "checkpoint/"
@@ -27,7 +27,7 @@ CHUNK = 4 * 2**20
 
 
 class ConfigDump(BaseModel):
-    """`config.dump`: what the container ran from. `base_ref` is what the other node's runtime asks for."""
+    """Content of `config.dump`: the container's image. The runtime of the new node pulls `base_ref`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -37,7 +37,7 @@ class ConfigDump(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """`digest` is of the tar as it lies there, `sha256:...`; an image layer of it has the same digest."""
+    """An archive on disk; `digest` is that of the tar file and of the image layer made of it."""
 
     path: Path
     bytes: int
@@ -46,52 +46,54 @@ class Archive:
     base_ref: str
 
 
-def read(path: Path) -> Archive:
-    """Raises MoveError for one that others may read, or from which no container could be brought back."""
+def read_archive(path: Path) -> Archive:
+    """Read an archive; raise MigrationError if it is incomplete or others may read it."""
     try:
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):
-            raise MoveError("InvalidArchive", f"{path} is no plain file")
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            mode = f"{stat.S_IMODE(found.st_mode):04o}"
-            raise MoveError(
-                "ArchiveModeInsecure", f"{path} holds the memory of a trial and its mode is {mode}, not 0600"
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise MigrationError("InvalidArchive", f"{path} is not a regular file")
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            mode = f"{stat.S_IMODE(status.st_mode):04o}"
+            raise MigrationError(
+                "ArchiveModeInsecure", f"{path} contains the memory of a trial, but its mode is {mode} instead of 0600"
             )
         config = _config(path)
-        return Archive(path, found.st_size, _digest(path), config.base_name, config.base_ref)
+        return Archive(path, status.st_size, _digest(path), config.base_name, config.base_ref)
     except (OSError, tarfile.TarError) as error:
-        raise MoveError("InvalidArchive", f"{path} cannot be read as a checkpoint: {error}") from error
+        raise MigrationError("InvalidArchive", f"{path} cannot be read as a checkpoint: {error}") from error
 
 
-def sweep(folder: Path, container: Container) -> None:
-    """Removes every archive of this container: also one whose kubelet gave no answer in time."""
-    ours = re.compile(
+def remove_archives(folder: Path, container: ContainerRef) -> None:
+    """Remove every archive of this container, also if the kubelet had not answered in time."""
+    pattern = re.compile(
         rf"checkpoint-{re.escape(container.pod)}_{re.escape(container.namespace)}-{re.escape(container.name)}"
         r"-\d{4}-\d\d-\d\dT[^/]*\.tar"
     )
     for path in folder.glob("checkpoint-*.tar"):
-        if ours.fullmatch(path.name):
+        if pattern.fullmatch(path.name):
             path.unlink(missing_ok=True)
 
 
 def _config(path: Path) -> ConfigDump:
     with tarfile.open(path, "r:") as archive:
-        found, memory, config = set(), 0, b""
+        names, memory, config = set(), 0, b""
         for member in archive:
             name = member.name.removeprefix("./")
-            found.add(name)
+            names.add(name)
             memory += member.size if name.startswith(MEMORY) else 0
             if name == "config.dump" and member.size <= METADATA_BYTES:
                 file = archive.extractfile(member)
                 config = file.read() if file else b""
-    missing = [name for name in NEEDED if name not in found]
+    missing = [name for name in NEEDED if name not in names]
     if missing or not memory:
-        lacks = ", ".join(missing) or "the processes' memory (checkpoint/)"
-        raise MoveError("InvalidArchive", f"{path} lacks {lacks}: the runtime wrote no whole checkpoint")
+        absent = ", ".join(missing) or "the memory of the processes (checkpoint/)"
+        raise MigrationError(
+            "InvalidArchive", f"{path} does not contain {absent}; the runtime wrote an incomplete checkpoint"
+        )
     try:
         return ConfigDump.model_validate(json.loads(config))
     except (ValueError, ValidationError) as error:
-        raise MoveError("InvalidArchive", f"{path}: config.dump does not say what image it ran from") from error
+        raise MigrationError("InvalidArchive", f"{path}: config.dump does not name the container's image") from error
 
 
 def _digest(path: Path) -> str:

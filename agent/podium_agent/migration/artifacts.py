@@ -1,8 +1,8 @@
-"""What the making of an image leaves behind, noted on the node's disk before it is there: a file for each pod.
+"""Records of the artifacts of live migrations, on the node's disk: one file per pod, written before the artifacts.
 
-Written by `departures`, read by `sweeping`. An agent that is killed in the middle leaves an archive on the node and an
-image in the registry that nobody knows of but the next agent of this node, by this note. Other nodes' are in their own.
-Blocking.
+The controller writes the records, and the garbage collector reads them. An agent that is killed half-way leaves an
+archive on the node and an image in the registry. Only the next agent of the same node knows them, by these records.
+The functions block.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from podium_agent.migration.kubelet import Container
+from podium_agent.migration.kubelet import ContainerRef
 from podium_agent.notes import Notes
 from podium_agent.observe.pods import TrialPod
 from podium_core.domain.snapshot import TrialKey
 
 
-class Trace(BaseModel):
-    """`images`: by digest, pushed or about to be."""
+class ArtifactRecord(BaseModel):
+    """Artifacts of one pod; `images` are references by digest, pushed or about to be pushed."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -32,24 +32,26 @@ class Trace(BaseModel):
 
     @property
     def key(self) -> TrialKey:
+        """Key of the pod's trial."""
         return TrialKey(self.namespace, self.trial, self.uid)
 
     @property
-    def place(self) -> Container:
-        return Container(self.namespace, self.pod, self.container)
+    def container_ref(self) -> ContainerRef:
+        """The container of the archive."""
+        return ContainerRef(self.namespace, self.pod, self.container)
 
 
-class Traces:
-    """By uid of the pod."""
+class ArtifactRecords:
+    """The records by UID of the pod."""
 
     def __init__(self, folder: Path) -> None:
-        self._notes = Notes(folder, Trace, of="what is left by pod")
+        self._notes = Notes(folder, ArtifactRecord, of="migration artifacts of pod")
 
     def begin(self, pod: TrialPod) -> None:
-        """Before the archive is asked for."""
+        """Write the record of a pod before its checkpoint is requested."""
         key, before = pod.key, self.read().get(pod.uid)
         images = () if before is None else before.images
-        trace = Trace(
+        record = ArtifactRecord(
             namespace=key.namespace,
             trial=key.name,
             uid=key.uid,
@@ -57,33 +59,35 @@ class Traces:
             container=pod.containers[0],
             images=images,
         )
-        self._write(pod.uid, trace)
+        self._write(pod.uid, record)
 
-    def pushes(self, pod_uid: str, image: str) -> None:
-        """Before the image is in the registry."""
+    def add_image(self, pod_uid: str, image: str) -> None:
+        """Add an image before it is pushed."""
         before = self.read().get(pod_uid)
         if before is not None:
             self._write(pod_uid, before.model_copy(update={"images": (*before.images, image)}))
 
-    def drop(self, pod_uid: str, images: Collection[str]) -> tuple[str, ...]:
-        """They are removed; those that are left."""
-        trace = self.read().get(pod_uid)
-        if trace is None:
+    def remove_images(self, pod_uid: str, images: Collection[str]) -> tuple[str, ...]:
+        """Remove deleted images from the record and return the remaining ones."""
+        record = self.read().get(pod_uid)
+        if record is None:
             return ()
-        left = tuple(image for image in trace.images if image not in images)
-        if left != trace.images:
-            self._write(pod_uid, trace.model_copy(update={"images": left}))
-        return left
+        remaining = tuple(image for image in record.images if image not in images)
+        if remaining != record.images:
+            self._write(pod_uid, record.model_copy(update={"images": remaining}))
+        return remaining
 
-    def forget(self, pod_uid: str) -> None:
+    def remove(self, pod_uid: str) -> None:
+        """Remove the record of a pod."""
         self._notes.drop(pod_uid)
 
     def age(self, pod_uid: str, now: float) -> float:
-        """Seconds since it was written last; `now`: since 1970."""
+        """Return the seconds since the record was written; `now` is in seconds since 1970."""
         return self._notes.age(pod_uid, now)
 
-    def read(self) -> dict[str, Trace]:
+    def read(self) -> dict[str, ArtifactRecord]:
+        """Read all records."""
         return self._notes.all()
 
-    def _write(self, pod_uid: str, trace: Trace) -> None:
-        self._notes.write(pod_uid, trace, f"{trace.pod} leaves")
+    def _write(self, pod_uid: str, record: ArtifactRecord) -> None:
+        self._notes.write(pod_uid, record, f"live migration of {record.pod}")

@@ -1,8 +1,8 @@
-"""Whether a container can be moved, before anything is done to it. Pure: facts in, the first reason against it out.
+"""Decide whether a container can be migrated, before anything is done to it. Pure.
 
-Used by `move`. What is refused here would fail later, or worse, come back as something else: a folder that stays
-behind, a GPU that the process believes to hold. What only CRIU can say (TCP connections, for one) it says itself: the
-checkpoint fails then, and the container works on.
+A container that is refused here would fail later or be restored incorrectly: without a folder that remains on the old
+node, or without a GPU. Only CRIU can detect some obstacles, such as TCP connections. The checkpoint then fails, and the
+container continues to run.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from podium_agent.migration import runtimes
-from podium_agent.migration.open_files import Opened
-from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.errors import MigrationError
+from podium_agent.migration.open_files import OpenFiles
 
-# what is the same wherever a pod starts; contents of the others stay on the node
-TRAVELS = frozenset(
+# volumes with the same contents on every node; the contents of other kinds remain on the old node
+PORTABLE_VOLUMES = frozenset(
     {"configMap", "csi", "downwardAPI", "fc", "iscsi", "nfs", "persistentVolumeClaim", "projected", "secret"}
 )
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 GPU_LIBRARIES = ("libcuda.so", "libnvidia-ml.so")
-NOTHING_OPENED = Opened()
+NO_OPEN_FILES = OpenFiles()
 IO_URING = "anon_inode:[io_uring]"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A node: its name, its runtime as the node says it, and its machine (`amd64`, ...)."""
+class NodeFacts:
+    """A node: its name, its runtime as the node reports it, and its architecture (`amd64`, ...)."""
 
     node: str
     runtime: str
@@ -35,89 +35,111 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """What is to move. `containers`: those that run beside each other; `volumes`: name and kind of each;
-    `image_id`: what its status says it runs from; `mounts`: where its volumes are in it; `opened`: by its processes.
-    `off_gpu`: it is suspended and the driver has moved what it held on GPUs to its own memory (`cuda-checkpoint`)."""
+class ContainerFacts:
+    """The container to migrate and its pod.
+
+    containers: names of the containers that run at the same time.
+    volumes: name and kind of each volume.
+    image_id: the image that the container runs, as its status reports it.
+    mounts: paths of the volumes in the container.
+    open_files: files that its processes have open.
+    off_gpu: whether the driver has moved its GPU memory to host memory (`cuda-checkpoint`).
+    """
 
     containers: tuple[str, ...]
     volumes: tuple[tuple[str, str], ...]
     image_id: str
     host_namespaces: bool = False
     mounts: tuple[str, ...] = ()
-    opened: Opened = NOTHING_OPENED
+    open_files: OpenFiles = NO_OPEN_FILES
     off_gpu: bool = False
 
 
-def why_not(subject: Subject, source: Place, target: Place | None) -> MoveError | None:
-    """None if nothing speaks against it. `target` None: where to is not decided yet."""
-    return next((refused for refused in _reasons(subject, source, target) if refused is not None), None)
+def ineligible(container_facts: ContainerFacts, source: NodeFacts, target: NodeFacts | None) -> MigrationError | None:
+    """Return the first reason against a migration; None if there is none. `target` may be undecided."""
+    return next((refused for refused in _reasons(container_facts, source, target) if refused is not None), None)
 
 
-def _reasons(subject: Subject, source: Place, target: Place | None) -> Iterable[MoveError | None]:
+def _reasons(
+    container_facts: ContainerFacts, source: NodeFacts, target: NodeFacts | None
+) -> Iterable[MigrationError | None]:
     runs = runtimes.parse(source.runtime)
-    yield runtimes.why_not_written(runs)
+    yield runtimes.checkpoint_unsupported(runs)
     if target is not None:
-        yield _places(source, target, runs)
-    yield _pod(subject)
-    yield _processes(subject.opened.all, subject.off_gpu)
-    yield _written(subject)
+        yield _nodes(source, target, runs)
+    yield _pod(container_facts)
+    yield _processes(container_facts.open_files.all, container_facts.off_gpu)
+    yield _written(container_facts)
 
 
-def _places(source: Place, target: Place, runs: runtimes.Runtime) -> MoveError | None:
+def _nodes(source: NodeFacts, target: NodeFacts, runs: runtimes.Runtime) -> MigrationError | None:
     other = runtimes.parse(target.runtime)
     if other.name != runs.name:
-        message = f"{target.node} runs {other}, {source.node} {runs}: a checkpoint is for the runtime that wrote it"
-        return MoveError("RuntimesDiffer", message)
+        message = (
+            f"{target.node} runs {other}, {source.node} runs {runs}; choose a node with the same runtime, "
+            "which alone can restore the checkpoint"
+        )
+        return MigrationError("RuntimesDiffer", message)
     if target.architecture != source.architecture:
         message = (
-            f"{target.node} is {target.architecture}, {source.node} {source.architecture}: name a node of the same"
+            f"{target.node} is {target.architecture}, {source.node} is {source.architecture}; choose a node of the same"
+            " architecture"
         )
-        return MoveError("ArchitecturesDiffer", message)
-    return runtimes.why_not_restored(other, target.restore_switched_on)
+        return MigrationError("ArchitecturesDiffer", message)
+    return runtimes.restore_unsupported(other, target.restore_switched_on)
 
 
-def _pod(subject: Subject) -> MoveError | None:
-    if len(subject.containers) != 1:
-        names = ", ".join(subject.containers)
-        message = f"a checkpoint is of one container, and {len(subject.containers)} run in this pod ({names})"
-        return MoveError("MultipleContainers", message)
-    if subject.host_namespaces:
-        return MoveError(
-            "HostNamespaces", "the pod uses its node's own network, process or IPC namespace: it cannot leave"
-        )
-    for name, kind in subject.volumes:
-        if kind not in TRAVELS:
-            message = f"volume {name} ({kind}) stays on this node with what is in it: use a persistent volume"
-            return MoveError("NodeLocalVolume", message)
-    if "@sha256:" not in subject.image_id:
+def _pod(container_facts: ContainerFacts) -> MigrationError | None:
+    if len(container_facts.containers) != 1:
+        names = ", ".join(container_facts.containers)
         message = (
-            f"its image is known here as {subject.image_id or 'nothing'}, not by a registry's digest, by which the "
-            "other node's runtime pulls it: push it to a registry"
+            f"{len(container_facts.containers)} containers run in this pod ({names}); "
+            "only a pod with one container can be migrated"
         )
-        return MoveError("ImageWithoutDigest", message)
+        return MigrationError("MultipleContainers", message)
+    if container_facts.host_namespaces:
+        return MigrationError(
+            "HostNamespaces", "the pod uses the network, PID or IPC namespace of its node, so it cannot be migrated"
+        )
+    for name, kind in container_facts.volumes:
+        if kind not in PORTABLE_VOLUMES:
+            message = f"volume {name} ({kind}) remains on this node; use a persistent volume"
+            return MigrationError("NodeLocalVolume", message)
+    if "@sha256:" not in container_facts.image_id:
+        message = (
+            f"the container's image is {container_facts.image_id or 'unknown'}, without the digest by which the "
+            "new node pulls it; push the image to a registry"
+        )
+        return MigrationError("ImageWithoutDigest", message)
     return None
 
 
-def _processes(opened: Iterable[str], off_gpu: bool) -> MoveError | None:
-    marks = GPU_DEVICES if off_gpu else GPU_DEVICES + GPU_LIBRARIES
-    for path in sorted(opened):
-        if any(mark in path for mark in marks):
-            cure = "use app-checkpoint" if off_gpu else "suspend it by cuda-checkpoint first, or use app-checkpoint"
-            message = f"a process of it holds {path}: state of a GPU is in no container checkpoint; {cure}"
-            return MoveError("GPUAttached", message)
-        if path == IO_URING:
-            message = "a process of it uses io_uring, which CRIU does not know; turn it off (UV_USE_IO_URING=0, say)"
-            return MoveError("IOUringInUse", message)
-    return None
-
-
-def _written(subject: Subject) -> MoveError | None:
-    """It works on while its archive is written: such a file grows, and CRIU brings back none of another size."""
-    for path in sorted(subject.opened.written):
-        if any(path == mount or path.startswith(mount.rstrip("/") + "/") for mount in subject.mounts):
-            message = (
-                f"a process of it holds {path} open for writing, which is on a volume: close it between two writes"
+def _processes(open_files: Iterable[str], off_gpu: bool) -> MigrationError | None:
+    markers = GPU_DEVICES if off_gpu else GPU_DEVICES + GPU_LIBRARIES
+    for path in sorted(open_files):
+        if any(marker in path for marker in markers):
+            cure = (
+                "use app-checkpoint" if off_gpu else "suspend the trial by cuda-checkpoint first, or use app-checkpoint"
             )
-            return MoveError("VolumeFileOpen", message)
+            message = f"a process has {path} open, and a container checkpoint does not include GPU state; {cure}"
+            return MigrationError("GPUAttached", message)
+        if path == IO_URING:
+            message = (
+                "a process uses io_uring, which CRIU does not support; turn it off (for example UV_USE_IO_URING=0)"
+            )
+            return MigrationError("IOUringInUse", message)
+    return None
+
+
+def _written(container_facts: ContainerFacts) -> MigrationError | None:
+    """Refuse files on volumes that are open for writing.
+
+    The container runs while its archive is written, so such a file may grow, and CRIU requires an unchanged size.
+    """
+    for path in sorted(container_facts.open_files.written):
+        if any(path == mount or path.startswith(mount.rstrip("/") + "/") for mount in container_facts.mounts):
+            message = (
+                f"a process has {path} open for writing, and the file is on a volume; close the file between two writes"
+            )
+            return MigrationError("VolumeFileOpen", message)
     return None

@@ -1,4 +1,4 @@
-"""What the API server and /proc say of a container and of nodes, parsed into what is judged. Used by `__main__`."""
+"""Facts about containers and nodes, parsed from the API server's objects, as `eligibility` needs them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from podium_agent.migration.eligibility import Place, Subject
-from podium_agent.migration.open_files import Opened
+from podium_agent.migration.eligibility import ContainerFacts, NodeFacts
+from podium_agent.migration.open_files import OpenFiles
 from podium_core.schema.base import ObjectMeta, StatusModel
 
 
 class _Volume(StatusModel):
-    """`{"name": ..., KIND: {...}}`, as the API writes it."""
+    """A volume, which the API writes as `{"name": ..., KIND: {...}}`."""
 
     name: str
     kind: str
@@ -54,29 +54,29 @@ class _Status(StatusModel):
 
 
 class Pod(StatusModel):
-    """A pod of any kind."""
+    """A pod, of a trial or not."""
 
     metadata: ObjectMeta
     spec: _Spec
     status: _Status = Field(default_factory=_Status)
 
     def container_id(self, name: str) -> str:
-        """Empty if it never ran."""
+        """Return the ID of a container; empty if it never ran."""
         found = (one.container_id for one in self.status.container_statuses if one.name == name)
         return next(found, "").rpartition("/")[2]
 
-    def subject(self, name: str, opened: Opened, *, off_gpu: bool) -> Subject:
-        """An init container that goes on beside the others (a sidecar) counts as one of them."""
+    def container_facts(self, name: str, open_files: OpenFiles, *, off_gpu: bool) -> ContainerFacts:
+        """Return the facts about a container; sidecar init containers count as containers."""
         sidecars = (one.name for one in self.spec.init_containers if one.restart_policy == "Always")
         images = (one.image_id for one in self.status.container_statuses if one.name == name)
         mounts = (mount.mount_path for one in self.spec.containers if one.name == name for mount in one.volume_mounts)
-        return Subject(
+        return ContainerFacts(
             (*(one.name for one in self.spec.containers), *sidecars),
             tuple((volume.name, volume.kind) for volume in self.spec.volumes),
             next(images, ""),
             self.spec.host_network or self.spec.host_pid or self.spec.host_ipc,
             tuple(mounts),
-            opened,
+            open_files,
             off_gpu,
         )
 
@@ -92,7 +92,7 @@ class _Address(StatusModel):
 
 
 class _KubeletEndpoint(StatusModel):
-    port: int = Field(10250, alias="Port")  # the API spells it so
+    port: int = Field(10250, alias="Port")  # the API writes it in upper case
 
 
 class _Endpoints(StatusModel):
@@ -106,20 +106,22 @@ class _NodeStatus(StatusModel):
 
 
 class Node(StatusModel):
-    """A node and where its kubelet answers."""
+    """A node and the address of its kubelet."""
 
     metadata: ObjectMeta
     status: _NodeStatus = Field(default_factory=_NodeStatus)
 
     @property
     def address(self) -> str:
-        """Empty if the node has not said one."""
+        """Internal IP address of the node; empty if it reports none."""
         return next((one.address for one in self.status.addresses if one.type == "InternalIP"), "")
 
     @property
     def port(self) -> int:
+        """Port of the kubelet."""
         return self.status.daemon_endpoints.kubelet_endpoint.port
 
-    def place(self, restore_switched_on: bool = False) -> Place:
+    def node_facts(self, restore_switched_on: bool = False) -> NodeFacts:
+        """Return the facts about the node."""
         info = self.status.node_info
-        return Place(self.metadata.name, info.container_runtime_version, info.architecture, restore_switched_on)
+        return NodeFacts(self.metadata.name, info.container_runtime_version, info.architecture, restore_switched_on)

@@ -1,9 +1,9 @@
-"""Removes the archives and images that this node's agents made and that nobody goes on from any more: of an agent that
-was killed before it answered, of a trial that ended on its way, of a new pod that never ran.
+"""Remove the archives and images of this node's agents that no trial needs any more.
 
-Called by `departures` now and then. What was made is known by this node's notes (`traces`), so that no other node's
-image is ever touched. Those stay that the trial's status names while it is on its way, and the one that this node's
-agent has answered with.
+Such artifacts remain if an agent is killed before it reports a result, if a trial ends during its migration, or if a
+new pod never runs. The controller calls this periodically. Only artifacts in this node's records (`artifacts`) are
+removed, never another node's. An image is kept while the status of a migrating trial names it, or while it is the
+current result of this node's agent.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from podium_agent.migration import archive
-from podium_agent.migration.artifacts import Trace, Traces
-from podium_agent.migration.checkpointing import registry_of
-from podium_agent.migration.kubelet import Container
-from podium_agent.migration.move import REPOSITORY
-from podium_agent.migration.refusal import MoveError
-from podium_agent.migration.settings import MoveSettings
+from podium_agent.migration.artifacts import ArtifactRecord, ArtifactRecords
+from podium_agent.migration.checkpointer import REPOSITORY
+from podium_agent.migration.container_checkpoint import registry_from
+from podium_agent.migration.errors import MigrationError
+from podium_agent.migration.kubelet import ContainerRef
+from podium_agent.migration.settings import MigrationSettings
 from podium_agent.report.trial_record import TrialRecord
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
@@ -28,73 +29,87 @@ from podium_core.schema.trial import HyperParamTrial
 log = logging.getLogger(__name__)
 
 
-async def remove(settings: MoveSettings, image: str, namespace: str) -> None:
-    """Only of its own namespace and registry, whoever named it. Raises MoveError."""
+async def remove_image(settings: MigrationSettings, image: str, namespace: str) -> None:
+    """Remove an image from the registry if it is Podium's and of this namespace. Raises MigrationError."""
     if image.startswith(f"{settings.registry}/{REPOSITORY}/{namespace}/"):
-        await registry_of(settings).delete(image)
+        await registry_from(settings).delete(image)
 
 
-class Sweeping:
-    """`here`: whether a pod is on this node; `leaves`: and an image of it is being made; `makes`: of a container of
-    that name, which may be a later trial's of the same name."""
+@dataclass(frozen=True, slots=True)
+class MigrationChecks:
+    """What the controller knows about a pod or a container.
+
+    is_local: whether the pod with this UID is on this node.
+    is_migrating: whether an image of the pod with this UID is being made.
+    is_checkpointing: whether an image of this container is being made, perhaps of a later pod of the same name.
+    """
+
+    is_local: Callable[[str], bool]
+    is_migrating: Callable[[str], bool]
+    is_checkpointing: Callable[[ContainerRef], bool]
+
+
+class GarbageCollector:
+    """Removes unneeded archives and images, by this node's `records`."""
 
     def __init__(
         self,
-        settings: MoveSettings,
+        settings: MigrationSettings,
         api: Api,
-        traces: Traces,
-        here: Callable[[str], bool],
-        leaves: Callable[[str], bool],
+        records: ArtifactRecords,
+        checks: MigrationChecks,
         trial_record_of: Callable[[str], TrialRecord | None],
-        makes: Callable[[Container], bool],
     ) -> None:
-        self._settings, self._api, self._traces = settings, api, traces
-        self._here, self._leaves, self._trial_record_of, self._makes = here, leaves, trial_record_of, makes
+        self._settings, self._api, self._records = settings, api, records
+        self._checks, self._trial_record_of = checks, trial_record_of
 
-    async def look(self, now: float) -> None:
-        """`now`: seconds since 1970. What cannot be done now is done at the next look."""
-        for uid, trace in (await asyncio.to_thread(self._traces.read)).items():
-            if self._leaves(uid):
+    async def collect(self, now: float) -> None:
+        """Collect the garbage of all pods; `now` is in seconds since 1970.
+
+        Failures are retried at the next call.
+        """
+        for uid, record in (await asyncio.to_thread(self._records.read)).items():
+            if self._checks.is_migrating(uid):
                 continue
             try:
-                await self._sweep(uid, trace, now)
-            except (MoveError, ApiError, OSError, ValueError) as error:  # one that nobody can read keeps no other back
-                log.warning("what %s left is swept later: %s", trace.pod, error)
+                await self._collect(uid, record, now)
+            except (MigrationError, ApiError, OSError, ValueError) as error:  # must not block the other records
+                log.warning("cannot remove the migration artifacts of %s yet: %s", record.pod, error)
 
-    async def _sweep(self, uid: str, trace: Trace, now: float) -> None:
-        if not self._makes(trace.place):
-            await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, trace.place)
-        trial_record = self._trial_record_of(uid) if self._here(uid) else None
-        if self._here(uid) and (trial_record is None or trial_record.ledger is None):
-            return  # what its agent answered before is not known yet
-        told = await self._told(trace)
-        if self._leaves(uid):  # begun while the API was asked
+    async def _collect(self, uid: str, record: ArtifactRecord, now: float) -> None:
+        if not self._checks.is_checkpointing(record.container_ref):
+            await asyncio.to_thread(archive.remove_archives, self._settings.checkpoints_dir, record.container_ref)
+        trial_record = self._trial_record_of(uid) if self._checks.is_local(uid) else None
+        if self._checks.is_local(uid) and (trial_record is None or trial_record.ledger is None):
+            return  # an earlier result of this node's agent is not known yet
+        needed = await self._images_in_status(record)
+        if self._checks.is_migrating(uid):  # a checkpoint started during the request
             return
-        counts = (
-            told
-            if trial_record is None or trial_record.container_checkpoint is None
-            else told | {trial_record.container_checkpoint.image}
-        )
-        done = [image for image in trace.images if image not in counts]
-        for image in done:
-            await remove(self._settings, image, trace.namespace)
-            log.info("%s: image %s is not needed any more", trace.pod, image)
-        if self._leaves(uid):  # begun meanwhile: it writes the note itself
+        if trial_record is not None and trial_record.container_checkpoint is not None:
+            needed |= {trial_record.container_checkpoint.image}
+        unneeded = [image for image in record.images if image not in needed]
+        for image in unneeded:
+            await remove_image(self._settings, image, record.namespace)
+            log.info("%s: removed image %s, which is not needed any more", record.pod, image)
+        if self._checks.is_migrating(uid):  # a checkpoint started in the meantime and writes the record itself
             return
-        # a runtime that was asked goes on writing for so long, though nobody waits for the archive any more
-        if not self._traces.drop(uid, done) and self._traces.age(uid, now) > 2 * self._settings.move_seconds:
-            self._traces.forget(uid)
+        # the runtime may continue to write an archive for this time after the request was cancelled
+        if (
+            not self._records.remove_images(uid, unneeded)
+            and self._records.age(uid, now) > 2 * self._settings.move_seconds
+        ):
+            self._records.remove(uid)
 
-    async def _told(self, trace: Trace) -> frozenset[str]:
-        """Those that the trial's status names while it is on its way. Raises ApiError."""
+    async def _images_in_status(self, record: ArtifactRecord) -> frozenset[str]:
+        """Return the images that the status of a migrating trial names. Raises ApiError."""
         try:
-            trial = HyperParamTrial.model_validate(await self._api.get(TRIALS, trace.trial, trace.namespace))
+            trial = HyperParamTrial.model_validate(await self._api.get(TRIALS, record.trial, record.namespace))
         except ApiError as error:
             if not error.not_found:
                 raise
             return frozenset()
-        way, answer = trial.status.migration, trial.status.container_checkpoint
-        if trial.metadata.uid != trace.uid or way is None or way.phase not in IN_PROGRESS:
+        migration, result = trial.status.migration, trial.status.container_checkpoint
+        if trial.metadata.uid != record.uid or migration is None or migration.phase not in IN_PROGRESS:
             return frozenset()
-        told = answer.image if answer is not None and answer.pod_uid == way.pod_uid else ""
-        return frozenset({way.image, told})
+        image = result.image if result is not None and result.pod_uid == migration.pod_uid else ""
+        return frozenset({migration.image, image})

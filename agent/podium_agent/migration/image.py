@@ -1,9 +1,9 @@
-"""The OCI image that a runtime takes for a checkpoint: the archive as it is, less its log, and an annotation. Pure.
+"""The OCI image that a runtime recognises as a checkpoint: the unchanged archive without its log, and an annotation.
 
-Used by `move`. containerd (2.1 to 2.3) and CRI-O know such an image by an annotation of its manifest and give its files
-to CRIU, instead of starting the image's command. The archive is the first layer, byte for byte. A second one of a few
-bytes takes its `container.log` away: containerd would put it before the new container's own log, and it goes on beyond
-the checkpoint (the container works while the archive is written), so that its last lines would be there twice.
+Pure. containerd (2.1 to 2.3) and CRI-O recognise such an image by an annotation of its manifest. They give its files to
+CRIU instead of starting the image's command. The archive is the first layer, byte for byte. A second layer of a few
+bytes removes `container.log`: containerd would prepend it to the new container's log. The old container runs while the
+archive is written, so the last lines of the log would appear twice.
 Sources: OCI image-spec 1.1 (manifest, config, "whiteouts" in layer), checkpointctl's annotation
 `org.criu.checkpoint.container.name`, CRI-O's `io.kubernetes.cri-o.annotations.checkpoint.name`.
 """
@@ -30,7 +30,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The blobs whose bytes and digests count; the other layer is the archive's file."""
+    """The blobs of an image except its first layer, which is the archive's file."""
 
     config: bytes
     whiteout: bytes
@@ -38,11 +38,15 @@ class Image:
 
     @property
     def digest(self) -> str:
+        """Digest of the manifest."""
         return sha256(self.manifest)
 
 
-def of(archive: Archive, container: str, machine: str = platform.machine()) -> Image:
-    """The image of an archive; `container` is the name of the container in its pod, `machine` as uname says it."""
+def build_image(archive: Archive, container: str, machine: str = platform.machine()) -> Image:
+    """Build the image of an archive.
+
+    `container` is the name of the container in its pod, `machine` the architecture as uname reports it.
+    """
     whiteout = _without_log()
     layers = [(archive.digest, archive.bytes), (sha256(whiteout), len(whiteout))]
     config = _json(
@@ -64,7 +68,7 @@ def of(archive: Archive, container: str, machine: str = platform.machine()) -> I
 
 
 def _without_log() -> bytes:
-    """A layer whose one entry takes a file of the layers below away; the same bytes each time."""
+    """Return a layer whose only entry removes the log of the layer below; its bytes are always the same."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         tar.addfile(tarfile.TarInfo(WHITEOUT))
@@ -72,6 +76,7 @@ def _without_log() -> bytes:
 
 
 def sha256(data: bytes) -> str:
+    """Return the digest of the data in OCI notation."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 

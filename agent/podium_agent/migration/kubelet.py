@@ -1,8 +1,8 @@
-"""Asks this node's kubelet for a checkpoint of one container (KEP-2008, `POST /checkpoint/NAMESPACE/POD/CONTAINER`).
+"""Ask this node's kubelet for a checkpoint of one container (KEP-2008, `POST /checkpoint/NAMESPACE/POD/CONTAINER`).
 
-Used by `move`. The agent calls with its own account's token, which needs the verb `create` on `nodes/checkpoint` and
-nothing else; the kubelet's certificate is verified. The container works on afterwards: the kubelet never ends it.
-A frozen container cannot be checkpointed (the runtime pauses it itself): it must be thawed first.
+The agent uses the token of its own account, which needs only the verb `create` on `nodes/checkpoint`. It verifies the
+kubelet's certificate. The container continues to run afterwards. A frozen container must be thawed first, because the
+runtime pauses it itself.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 
 import aiohttp
 
-from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.errors import MigrationError
 
 CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 10.0  # beyond the time that the runtime itself is given
+ANSWER_SECONDS = 10.0  # in addition to the runtime's own time limit
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
-    """A container as the kubelet calls it."""
+class ContainerRef:
+    """A container as the kubelet names it."""
 
     namespace: str
     pod: str
@@ -35,18 +35,22 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Kubelet:
-    """`authority`: a PEM file that the kubelet's certificate is verified with. `token`: read at each call, it is
-    renewed while the agent runs."""
+    """The kubelet of this node.
+
+    `authority` is a PEM file with the certificate authority. `token` is read at each call, because it is renewed while
+    the agent runs.
+    """
 
     address: str
     port: int = 10250
     authority: Path = ACCOUNT / "ca.crt"
     token: Path = ACCOUNT / "token"
 
-    async def checkpoint(self, container: Container, seconds: float) -> Path:
-        """The archive's path as the node sees it. `seconds`: for the runtime (the kubelet's own limit is 2 minutes).
+    async def checkpoint(self, container: ContainerRef, seconds: float) -> Path:
+        """Checkpoint a container and return the path of the archive on the node.
 
-        Raises MoveError. An answer that does not come leaves it open whether an archive was or will be written.
+        `seconds` is the time limit of the runtime (the kubelet's default is 2 minutes). Raises MigrationError. After a
+        timeout the runtime may still write an archive.
         """
         host = f"[{self.address}]" if ":" in self.address else self.address
         url = f"https://{host}:{self.port}/checkpoint/{container.namespace}/{container.pod}/{container.name}"
@@ -60,45 +64,47 @@ class Kubelet:
             ):
                 body = await response.text(errors="replace")
                 if response.status != 200:
-                    raise refused(container, response.status, body)
+                    raise error_from_response(container, response.status, body)
         except aiohttp.ClientConnectorCertificateError as error:
-            raise MoveError(
+            raise MigrationError(
                 "KubeletCertificateInvalid",
-                f"the kubelet at {url} shows a certificate that {self.authority} does not verify ({error}): let the "
-                "cluster sign it (serverTLSBootstrap) or name its authority (PODIUM_KUBELET_AUTHORITY)",
+                f"the kubelet at {url} has a certificate that {self.authority} does not verify ({error}); let the "
+                "cluster sign it (serverTLSBootstrap) or set PODIUM_KUBELET_AUTHORITY to its authority",
             ) from error
         except TimeoutError as error:
-            raise MoveError(
+            raise MigrationError(
                 "CheckpointTimeout",
-                f"the kubelet gave no archive of {container} within {seconds:g} s: allow it more time",
+                f"the kubelet returned no archive of {container} within {seconds:g} s; increase PODIUM_MOVE_SECONDS",
             ) from error
         except (OSError, aiohttp.ClientError) as error:
-            raise MoveError("KubeletUnreachable", f"{url}: {error}; can the agent reach its kubelet?") from error
-        return archive_in(container, body)
+            raise MigrationError("KubeletUnreachable", f"{url}: {error}; can the agent reach its kubelet?") from error
+        return archive_path(container, body)
 
 
-def refused(container: Container, status: int, body: str) -> MoveError:
-    """What the kubelet's answer means. Pure."""
-    said = " ".join(body.split())[:500]
+def error_from_response(container: ContainerRef, status: int, body: str) -> MigrationError:
+    """Return the error that the kubelet's response describes. Pure."""
+    answer = " ".join(body.split())[:500]
     match status:
         case 401 | 403:
             cure = "allow the agent's account `create` on `nodes/checkpoint`"
-            return MoveError("CheckpointForbidden", f"the kubelet lets the agent checkpoint nothing ({said}): {cure}")
-        case 404 if "not found" not in said or "page not found" in said:
-            cure = "turn the kubelet's feature gate ContainerCheckpoint on"
-            return MoveError("CheckpointAPIDisabled", f"the kubelet has no checkpoint API ({said}): {cure}")
+            return MigrationError(
+                "CheckpointForbidden", f"the kubelet forbids the agent to checkpoint ({answer}); {cure}"
+            )
+        case 404 if "not found" not in answer or "page not found" in answer:
+            cure = "turn on the kubelet's feature gate ContainerCheckpoint"
+            return MigrationError("CheckpointAPIDisabled", f"the kubelet has no checkpoint API ({answer}); {cure}")
         case 404:
-            return MoveError("ContainerNotRunning", f"the kubelet knows no container {container} ({said})")
-    if "CRIU" in said and "not found" in said:
-        return MoveError("CRIUMissing", f"the runtime finds no CRIU that is new enough ({said}): install it")
-    return MoveError("CheckpointFailed", f"the runtime cannot checkpoint {container} ({status}: {said})")
+            return MigrationError("ContainerNotRunning", f"the kubelet does not know container {container} ({answer})")
+    if "CRIU" in answer and "not found" in answer:
+        return MigrationError("CRIUMissing", f"the runtime does not find a suitable CRIU ({answer}); install CRIU")
+    return MigrationError("CheckpointFailed", f"the runtime cannot checkpoint {container} ({status}: {answer})")
 
 
-def archive_in(container: Container, body: str) -> Path:
-    """The path in the kubelet's answer `{"items": [PATH]}`. Pure."""
+def archive_path(container: ContainerRef, body: str) -> Path:
+    """Return the path in the kubelet's answer `{"items": [PATH]}`. Pure."""
     try:
         (item,) = json.loads(body)["items"]
         return Path(str(item))
     except (ValueError, KeyError, TypeError) as error:
-        message = f"the kubelet answered for {container} with no path of an archive: {body[:200]}"
-        raise MoveError("CheckpointFailed", message) from error
+        message = f"the kubelet's answer for {container} does not contain the path of an archive: {body[:200]}"
+        raise MigrationError("CheckpointFailed", message) from error

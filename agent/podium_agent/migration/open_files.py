@@ -1,4 +1,4 @@
-"""Which files the processes of a container hold open or have mapped, from /proc. Blocking; used by `__main__`."""
+"""Read from /proc which files the processes of a container have open or mapped. Blocking."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ PATH_FIELD = 5  # of a line in /proc/PID/maps: address, permissions, offset, dev
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """Paths as the processes see them. `all`: held open or mapped; `written`: of those, open for writing."""
+class OpenFiles:
+    """Paths as the processes see them: `all` are open or mapped, `written` are open for writing."""
 
     all: frozenset[str] = frozenset()
     written: frozenset[str] = frozenset()
 
 
-def opened_by(pids: Iterable[int], proc: Path = Path("/proc")) -> Opened:
-    """A process that has ended meanwhile holds none."""
-    found: set[str] = set()
+def open_files_of(pids: Iterable[int], proc: Path = Path("/proc")) -> OpenFiles:
+    """Return the files that these processes have open; a process that has ended has none."""
+    paths: set[str] = set()
     written: set[str] = set()
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
-            found |= _mapped(proc / str(pid) / "maps")
+            paths |= _mapped(proc / str(pid) / "maps")
             for path, writable in _descriptors(proc / str(pid)):
-                found.add(path)
+                paths.add(path)
                 if writable:
                     written.add(path)
-    return Opened(frozenset(found), frozenset(written))
+    return OpenFiles(frozenset(paths), frozenset(written))
 
 
 def _mapped(maps: Path) -> set[str]:
@@ -40,7 +40,7 @@ def _mapped(maps: Path) -> set[str]:
 
 def _descriptors(process: Path) -> Iterator[tuple[str, bool]]:
     for entry in (process / "fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(FileNotFoundError):  # closed in the meantime
             path = os.readlink(entry)
             lines = (process / "fdinfo" / entry.name).read_text().splitlines()
             flags = next((int(line.split()[1], 8) for line in lines if line.startswith("flags:")), 0)

@@ -1,7 +1,7 @@
-"""Puts an image into a registry and takes it out again (OCI distribution-spec 1.1, sections "Push" and "Delete").
+"""Push an image to a registry and delete it again (OCI distribution-spec 1.1, sections "Push" and "Delete").
 
-Used by `move`. A checkpoint holds every secret of its trial: the registry must be the cluster's own, behind TLS (plain
-HTTP is spoken with loopback only, as runtimes do).
+A checkpoint contains all secrets of its trial, so the registry must belong to the cluster and use TLS. Plain HTTP is
+used with loopback addresses only, as runtimes do.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import aiohttp
 from yarl import URL
 
 from podium_agent.migration.archive import Archive
+from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.image import MANIFEST, Image, sha256
-from podium_agent.migration.refusal import MoveError
 
 CONNECT_SECONDS = 5.0
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -24,7 +24,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """`address`: host or host:port. `user`, `password`: basic authentication; empty for none."""
+    """A registry at `address` (host or host:port), with basic authentication if `user` is not empty."""
 
     address: str
     user: str = ""
@@ -32,11 +32,12 @@ class Registry:
 
     @property
     def url(self) -> str:
+        """Base URL of the registry."""
         host = self.address if self.address.endswith("]") else self.address.rpartition(":")[0] or self.address
         return f"{'http' if host in LOOPBACK else 'https'}://{self.address}"
 
     async def push(self, repository: str, image: Image, archive: Archive, seconds: float) -> str:
-        """The reference by digest that a pod can name. Raises MoveError (`RegistryRefused`, ...)."""
+        """Push an image and return its reference by digest. Raises MigrationError (`RegistryRefused`, ...)."""
         async with self._session(seconds) as session:
             with archive.path.open("rb") as layer:
                 await self._blob(session, repository, archive.digest, layer)
@@ -48,11 +49,14 @@ class Registry:
         return self.reference(repository, image)
 
     def reference(self, repository: str, image: Image) -> str:
+        """Return the reference of an image by digest, which a pod can name."""
         return f"{self.address}/{repository}@{image.digest}"
 
     async def delete(self, reference: str, seconds: float = 30.0) -> None:
-        """Of a reference that `push` gave; one that is gone already is no error. The registry's own garbage collection
-        frees the bytes."""
+        """Delete the image of a reference that `push` returned; ignore an image that does not exist.
+
+        The registry's own garbage collection frees the bytes.
+        """
         name, _, digest = reference.partition("@")
         repository = name.removeprefix(f"{self.address}/")
         async with (
@@ -70,9 +74,9 @@ class Registry:
                 return
         async with session.post(f"{blobs}/uploads/") as response:
             await self._expect(response, 202)
-            where = self._upload(response).update_query(digest=digest)
+            upload_url = self._upload_url(response).update_query(digest=digest)
         headers = {"Content-Type": "application/octet-stream"}
-        async with session.put(where, data=data, headers=headers) as response:
+        async with session.put(upload_url, data=data, headers=headers) as response:
             await self._expect(response, 201)
 
     @asynccontextmanager
@@ -83,19 +87,23 @@ class Registry:
             async with aiohttp.ClientSession(timeout=limits, auth=login) as session:
                 yield session
         except TimeoutError as error:
-            raise MoveError("RegistryTimeout", f"{self.url} did not take it within {seconds:g} s") from error
+            raise MigrationError(
+                "RegistryTimeout", f"{self.url} did not accept the image within {seconds:g} s"
+            ) from error
         except (OSError, aiohttp.ClientError) as error:
-            raise MoveError("RegistryUnreachable", f"{self.url}: {error}") from error
+            raise MigrationError("RegistryUnreachable", f"{self.url}: {error}") from error
 
-    def _upload(self, response: aiohttp.ClientResponse) -> URL:
-        """Where the bytes are to be sent: the registry says it, relative to itself or not."""
+    def _upload_url(self, response: aiohttp.ClientResponse) -> URL:
+        """Return the upload address in the response, which may be relative."""
         location = response.headers.get("Location")
         if not location:
-            raise MoveError("RegistryRefused", f"{self.url} began an upload and did not say where to send it")
+            raise MigrationError(
+                "RegistryRefused", f"{self.url} started an upload without an upload address (Location)"
+            )
         return response.url.join(URL(location))
 
     async def _expect(self, response: aiohttp.ClientResponse, *wanted: int) -> None:
         if response.status not in wanted:
-            said = " ".join((await response.text(errors="replace")).split())[:300]
-            asked = f"{response.method} {response.url.path}"
-            raise MoveError("RegistryRefused", f"{self.url} answered {asked} with {response.status}: {said}")
+            answer = " ".join((await response.text(errors="replace")).split())[:300]
+            request = f"{response.method} {response.url.path}"
+            raise MigrationError("RegistryRefused", f"{self.url} answered {request} with {response.status}: {answer}")

@@ -26,9 +26,9 @@ from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.state_table import derive, reason
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.base import Standing
-from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.base import SuspensionState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.gpunode import TrialState
 
@@ -44,7 +44,7 @@ class Observer:
         settings: AgentSettings,
         gates: Gates,
         admissions: Admissions,
-        methods: Methods,
+        methods: SuspensionMethods,
         changed: Callable[[], None],
     ) -> None:
         self._settings = settings
@@ -197,7 +197,7 @@ class Observer:
             )
         hint = self._hints.get(pod.uid)
         hinted_gpus = hint.gpus if hint is not None else ()
-        method = self._methods.best(pod.methods, len(record.gpus or hinted_gpus), record.failed)
+        method = self._methods.choose(pod.methods, len(record.gpus or hinted_gpus), record.failed)
         return LocalTrial(
             key=pod.key,
             pod=pod.name,
@@ -214,7 +214,7 @@ class Observer:
             retry_at=record.retry_at,
             trouble=record.trouble,
             memory_shortage=record.memory_shortage,
-            moved_off=state is TrialState.SUSPENDED and self._methods.moved_off(record.freezers),
+            is_checkpointed=state is TrialState.SUSPENDED and self._methods.is_checkpointed(record.freezers),
             admitting=record.acting is Acting.ADMITTING,
             memory=pod.memory,
             moves_memory=method == CudaCheckpoint.name and moves_memory(pod.methods),
@@ -248,7 +248,7 @@ class Observer:
             return Work.ENDED if over else Work.NOT_STARTED
         try:
             self._note_arrival(record)
-            standing = self._methods.standing(record.freezers)
+            suspension_state = self._methods.suspension_state(record.freezers)
         except (OSError, ValueError) as error:
             log.error(
                 "%s: assumed to be %s, as before, because its freezer cannot be read: %s",
@@ -257,17 +257,19 @@ class Observer:
                 error,
             )
             return record.work
-        if standing is Standing.GONE:
+        if suspension_state is SuspensionState.GONE:
             # every container that ran here is gone; another one of the pod may still start
             all_seen = record.pod.running <= record.containers.keys()
             record.ended = over or (all_seen and len(record.containers) >= len(record.pod.containers))
             return Work.ENDED if record.ended else Work.NOT_STARTED
-        record.partly_suspended = standing is Standing.PARTLY_SUSPENDED and record.acting is Acting.NOTHING
-        if standing is not Standing.PARKED and not record.complete and self._incomplete(record):
+        record.partly_suspended = (
+            suspension_state is SuspensionState.PARTLY_SUSPENDED and record.acting is Acting.NOTHING
+        )
+        if suspension_state is not SuspensionState.SUSPENDED and not record.complete and self._incomplete(record):
             # if the pod were suspended now, a later container of it would run beside the next trial
             return Work.NOT_STARTED
         record.complete = True
-        record.work = Work.FROZEN if standing is Standing.PARKED else Work.THAWED
+        record.work = Work.FROZEN if suspension_state is SuspensionState.SUSPENDED else Work.THAWED
         return record.work
 
     def _note_arrival(self, record: PodRecord) -> None:
@@ -278,7 +280,7 @@ class Observer:
         main = record.containers.get(record.pod.main)
         if record.pod.arrival is None or record.gpu_state_noted or not record.gpus or main is None:
             return
-        self._methods.arrives(main.freezer, record.pod.arrival, record.gpus)
+        self._methods.add_migrated(main.freezer, record.pod.arrival, record.gpus)
         record.gpu_state_noted = True
 
     def _incomplete(self, record: PodRecord) -> bool:

@@ -57,7 +57,7 @@ class OtherPods:
         """Return the other pods, sorted by name."""
         return tuple(self._other_pods[name] for name in sorted(self._other_pods))
 
-    async def asker(self, size: int) -> PodNeed | None:
+    async def find_pod_need(self, size: int) -> PodNeed | None:
         """Return the request of the pod that wants `size` slots now; None if it cannot be determined."""
         with suppress(KubeletAwayError, TimeoutError):
             async with asyncio.timeout(SIGHT_SECONDS):

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from podium_agent.suspension.parked_memory import Arrival
+from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, from_annotation
@@ -149,7 +149,7 @@ class TrialPod:
     methods: tuple[str, ...] = (FREEZE,)
     cpu: Mapping[str, int] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
-    arrival: Arrival | None = None
+    arrival: GpuState | None = None
     gpu_state_trouble: str = ""
     carry: str = ""
     carried: bool = False
@@ -255,11 +255,11 @@ def _reading(text: str | None) -> tuple[MetricsConfig | None, str]:
         return None, f"annotation {METRICS_ANNOTATION}: {error.errors()[0]['msg']}"
 
 
-def _arrival(text: str | None) -> tuple[Arrival | None, str]:
+def _arrival(text: str | None) -> tuple[GpuState | None, str]:
     if text is None:
         return None, ""
     try:
-        return Arrival.model_validate_json(text), ""
+        return GpuState.model_validate_json(text), ""
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "value"

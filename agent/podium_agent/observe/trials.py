@@ -60,7 +60,7 @@ class LocalTrial:
     retry_at: float = 0.0  # no act before: the last one failed
     trouble: str = ""  # why the last act failed
     memory_shortage: str = ""  # the GPU memory that is missing: it claims no GPU until that could be free
-    moved_off: bool = False  # suspended, with its GPU memory in host memory: it needs GPU memory again to run
+    is_checkpointed: bool = False  # suspended, with its GPU memory in host memory: it needs GPU memory again to run
     admitting: bool = False  # it is about to be admitted
     memory: int = 0  # declared bytes of GPU memory
     moves_memory: bool = False  # its GPU memory is moved off the GPU when its time slice ends

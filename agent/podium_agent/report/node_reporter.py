@@ -17,7 +17,7 @@ from podium_agent.observe.trials import LocalTrial
 from podium_agent.report.node_status import build, decisive, moved, to_json
 from podium_agent.schedule.node_reconciler import NodeReconciler, View
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api, ApiError, Manifest
 from podium_cluster.resources import GPUNODES, NODES
 from podium_core.schema.gpunode import GpuNodeStatus
@@ -39,7 +39,7 @@ class NodeReporter:
         telemetry: Telemetry,
         node_reconciler: NodeReconciler,
         metrics: Metrics,
-        methods: Methods,
+        methods: SuspensionMethods,
         version: str,
         other_pods: Callable[[], Sequence[LocalOtherPod]] = tuple,
     ) -> None:

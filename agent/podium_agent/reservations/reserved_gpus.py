@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from podium_agent.deviceplugin.slots import Device, devices, uuid_of
+from podium_agent.deviceplugin.slots import Device, slot_devices, uuid_of
 from podium_agent.observe.gpu_health import Gpu
 from podium_agent.observe.pod_resources import PodName
 from podium_agent.observe.trials import LocalTrial
@@ -94,7 +94,7 @@ def advertised(
 
     The scheduler counts what pods request against what is advertised.
     """
-    return tuple(one for one in devices(gpus, shares) if uuid_of(one.id) in held or one.id in allocated)
+    return tuple(one for one in slot_devices(gpus, shares) if uuid_of(one.id) in held or one.id in allocated)
 
 
 def is_evacuated(gpu: str, reserved: Collection[str], trials: Sequence[LocalTrial], *, released: bool) -> bool:

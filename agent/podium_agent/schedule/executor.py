@@ -23,7 +23,7 @@ from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.local_scheduler import Action, Admit, Resume, Suspend, Wait
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.suspension.base import Outcome
-from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Executor:
         observer: Observer,
         gates: Gates,
         admissions: Admissions,
-        methods: Methods,
+        methods: SuspensionMethods,
         admission: MemoryAdmission,
         metrics: Metrics,
         retry_seconds: float,

@@ -261,7 +261,7 @@ def _end(
         return Resume(trial, "PartlySuspended")
     if trial.state is not TrialState.SUSPENDED:
         return None
-    if trial.moved_off and any(run_queues.closed(uuid) for uuid in trial.gpus):
+    if trial.is_checkpointed and any(run_queues.closed(uuid) for uuid in trial.gpus):
         return _wait(run_queues, trial, holders, trials)
     final_checkpoint = min(FINAL_CHECKPOINT_SECONDS, trial.grace * FINAL_CHECKPOINT_PART)
     if trial.deadline is not None and now >= trial.deadline - final_checkpoint:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.schedule.memory_ledger import Footprint, Shortfall, shortfall, shortfall_alone
-from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
-from podium_agent.suspension.memory import GpuMemory, GPUMemoryUnknownError, read_memory
+from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
+from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.schema.gpunode import TrialState
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class MemoryAdmission:
     def __init__(
         self,
         records: Callable[[], Iterable[PodRecord]],
-        methods: Methods,
+        methods: SuspensionMethods,
         memory: Callable[[], GpuMemory] = read_memory,
     ) -> None:
         self._records = records
@@ -50,7 +50,7 @@ class MemoryAdmission:
 
         That holds if its next suspension will move the memory, or the last one moved it.
         """
-        return self._moved(record) or bool(self._methods.parked(record.freezers))
+        return self._moved(record) or bool(self._methods.held_bytes(record.freezers))
 
     async def admit(self, record: PodRecord) -> str:
         """Promise the memory to the trial and return an empty text, or return why it must wait."""
@@ -72,11 +72,11 @@ class MemoryAdmission:
                 return ""  # frozen with its memory on the GPU
             others = [self._footprint(one, memory) for one in self._records() if one is not record]
         except GPUMemoryUnknownError as error:
-            if not self._methods.parked(record.freezers):
+            if not self._methods.held_bytes(record.freezers):
                 log.warning("%s is admitted without a check of the GPU memory: %s", record.pod.name, error)
                 return ""  # a driver that never reports memory must not block the trial: it cannot move memory either
             return f"the free GPU memory is unknown: {error}"
-        except (GivenUpError, OSError) as error:
+        except (DriverTimeoutError, OSError) as error:
             return f"the free GPU memory is unknown: {error}"
         except Exception as error:  # any error: the record must not claim for ever that admission is under way
             log.exception("%s: its GPU memory could not be judged", record.pod.name)
@@ -91,10 +91,10 @@ class MemoryAdmission:
         Otherwise each check would leave one more thread behind, and later checks would queue behind it.
         """
         if self._reading:
-            raise GivenUpError("the driver has not answered yet")
+            raise DriverTimeoutError("the driver has not answered yet")
         self._reading = True
         try:
-            return await give_up_after(READ_SECONDS, self._read_in_thread)
+            return await call_with_timeout(READ_SECONDS, self._read_in_thread)
         except RuntimeError:  # no thread could be started
             self._reading = False
             raise
@@ -107,8 +107,8 @@ class MemoryAdmission:
 
     def _footprint(self, record: PodRecord, memory: GpuMemory) -> Footprint:
         """Return the footprint of one pod; raises OSError if the kernel does not report its processes."""
-        parked = self._methods.parked(record.freezers)
-        held = memory.of(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
+        parked = self._methods.held_bytes(record.freezers)
+        held = memory.held_by(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
         moved = self._moved(record)
         # a trial stopped before it took memory asks again; one stopped by `freeze` continues without asking
         frozen = record.state in STOPPED and not parked and (bool(held) or not moved)
@@ -124,4 +124,4 @@ class MemoryAdmission:
 
     def _moved(self, record: PodRecord) -> bool:
         """Return whether the next suspension is to move the trial's memory."""
-        return self._methods.best(record.pod.methods, len(record.gpus), record.failed) == CudaCheckpoint.name
+        return self._methods.choose(record.pod.methods, len(record.gpus), record.failed) == CudaCheckpoint.name

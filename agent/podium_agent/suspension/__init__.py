@@ -1,1 +1,1 @@
-"""Ways to take a running trial off its GPU and to bring it back."""
+"""Suspension methods: stop a running trial so that its GPU is free, and resume it later."""

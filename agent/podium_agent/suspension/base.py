@@ -1,7 +1,7 @@
-"""What every suspension method can do, as the carrier uses it: suspend, resume, and tell how things stand.
+"""Interface of the suspension methods, as the executor uses it: suspend, resume, and report the state.
 
-A method acts on one trial's containers together: all or none. It never raises for what a trial or kernel can do wrong:
-the outcome says it, with a code and a sentence. `tests/contract/test_suspension.py` holds every method to this.
+A method acts on all containers of a trial together: all or none. It does not raise for errors of a trial or of the
+kernel. The outcome reports them with a code and a message. `tests/contract/test_suspension.py` checks every method.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ from typing import Protocol
 
 from podium_agent.observe.cgroups import Freezer
 
-# Bytes that must be free beside those that a restore brings back: without them the process is lost for good. On an H100
-# with driver 580.159 it was between 4 and 6 MiB more than NVML had listed, from 0.6 to 17 GB, by a bare program as by
-# PyTorch (benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md).
+# Bytes that must be free in addition to those that a restore brings back. Without them the driver loses the process.
+# On an H100 with driver 580.159 a restore needed 4 to 6 MiB more than NVML had listed, for processes of 0.6 to 17 GB
+# (benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md).
 RESTORE_SCRATCH = 32 << 20
 
 
-class Standing(StrEnum):
-    """How the trial's processes stand, as the kernel says."""
+class SuspensionState(StrEnum):
+    """State of a trial's processes, as the kernel reports it."""
 
-    WORKING = "Working"
-    PARTLY_SUSPENDED = "PartlySuspended"  # some at work, others stopped or asked to stop: an agent died over it
-    PARKED = "Parked"
+    RUNNING = "Working"
+    PARTLY_SUSPENDED = "PartlySuspended"  # some run, others are stopped or stopping: an agent ended half-way
+    SUSPENDED = "Parked"
     GONE = "Gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an attempt came to. `seconds` is what it took, `freed` the bytes of GPU memory that it gave back."""
+    """Result of one attempt to suspend or resume.
+
+    `seconds` is its duration, `freed` the number of bytes of GPU memory that it released.
+    """
 
     ok: bool
     seconds: float
@@ -39,17 +42,25 @@ class Outcome:
 
 
 class SuspensionMethod(Protocol):
+    """A way to suspend and resume the containers of one trial."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the name by which jobs select this method."""
+        ...
 
     async def suspend(self, targets: tuple[Freezer, ...]) -> Outcome:
-        """Stop all; on failure all are at work again. Success means verified, not asked for."""
+        """Stop all containers and verify that they stopped; on failure let all of them run again."""
         ...
 
     async def resume(self, targets: tuple[Freezer, ...]) -> Outcome:
-        """Let all go on from where they stopped."""
+        """Continue all containers exactly where they stopped."""
         ...
 
-    def standing(self, targets: tuple[Freezer, ...]) -> Standing:
-        """Parked only if every container that still has processes is verified stopped; OSError: cannot be known now."""
+    def suspension_state(self, targets: tuple[Freezer, ...]) -> SuspensionState:
+        """Return the state of the containers.
+
+        It is SUSPENDED only if every container that still has processes is verified to be stopped. Raises OSError
+        if the state cannot be read now.
+        """
         ...

@@ -1,8 +1,8 @@
-"""Whether a node can carry out `cuda-checkpoint`, and why not. The facts are read once; the judgement is pure.
+"""Decide whether a node supports `cuda-checkpoint`, and report why not.
 
-Used by the agent at its start. Floors and limits: NVIDIA/cuda-checkpoint's README and issues 30, 42, 45 and 51, as
-gathered in shared/research/checkpoint.md (1.2, 1.3). What only the trial knows (managed memory, CUDA IPC) cannot be
-asked before it starts: its first suspension fails then, is undone, and says so.
+The agent reads the facts at its start; the decision itself is pure. The minimum versions come from the README and
+issues 30, 42, 45 and 51 of NVIDIA/cuda-checkpoint. Managed memory and CUDA IPC of a trial cannot be detected before
+the trial runs: its first suspension then fails, is undone, and reports the reason.
 """
 
 from __future__ import annotations
@@ -17,61 +17,65 @@ import pynvml
 OLDEST_DRIVER = 570
 OLDEST_DRIVER_ARM = 595
 OLDEST_DRIVER_MAPS = 580
-OLDEST_DRIVER_SEVERAL_GPUS = 610  # before, the second rank that NCCL joins to the first is never locked
-MPS_PROCESS = "nvidia-cuda-mps"  # as the kernel cuts the names of its daemon and its servers
+OLDEST_DRIVER_SEVERAL_GPUS = 610  # older drivers never lock the second rank that NCCL connects
+MPS_PROCESS = "nvidia-cuda-mps"  # the kernel shortens the names of the MPS daemon and its servers to this
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """`driver`: "610.43.02", empty without one. `trouble`: why libcuda or NVML could not be asked."""
+class DriverFacts:
+    """Driver and machine of a node.
+
+    `driver` is a version such as "610.43.02", empty without a driver. `error` is the reason why NVML did not answer.
+    """
 
     driver: str = ""
     machine: str = "x86_64"
-    mig: tuple[str, ...] = ()  # uuids of GPUs in MIG mode
+    mig: tuple[str, ...] = ()  # UUIDs of the GPUs in MIG mode
     mps: bool = False
-    trouble: str = ""
+    error: str = ""
 
 
-def why_not(facts: Facts) -> str | None:
-    """None if it can; else a code and a sentence with the cure."""
-    if facts.trouble:
-        return f"DriverMissing: {facts.trouble}; give the agent the driver's libraries (agent.driver.libraryPath)"
+def cuda_checkpoint_unsupported(facts: DriverFacts) -> str | None:
+    """Return why the node cannot use `cuda-checkpoint`, as "Code: message with the cure"; None if it can."""
+    if facts.error:
+        return f"DriverMissing: {facts.error}; give the agent the driver's libraries (agent.driver.libraryPath)"
     number = _branch(facts.driver)
     if number < OLDEST_DRIVER:
         return f"DriverTooOld: driver {facts.driver} cannot checkpoint processes; install {OLDEST_DRIVER} or newer"
     if facts.machine == "aarch64" and number < OLDEST_DRIVER_ARM:
-        return f"DriverTooOld: driver {facts.driver} cannot on {facts.machine}; install {OLDEST_DRIVER_ARM} or newer"
-    if facts.mig:
         return (
-            f"MIGEnabled: GPU {facts.mig[0]} is in MIG mode, which CUDA does not checkpoint; turn MIG off on this node"
+            f"DriverTooOld: driver {facts.driver} cannot checkpoint processes on {facts.machine}; "
+            f"install {OLDEST_DRIVER_ARM} or newer"
         )
+    if facts.mig:
+        return f"MIGEnabled: GPU {facts.mig[0]} is in MIG mode, which CUDA cannot checkpoint; turn MIG off on this node"
     if facts.mps:
-        return "MPSEnabled: an MPS daemon runs here, whose clients CUDA does not checkpoint; end it"
+        return "MPSEnabled: an MPS daemon runs on this node, and CUDA cannot checkpoint its clients; stop the daemon"
     return None
 
 
-def why_not_several(driver: str) -> str | None:
-    """The same for a trial with several GPUs."""
+def multi_gpu_unsupported(driver: str) -> str | None:
+    """Return why a trial with several GPUs cannot use `cuda-checkpoint`; None if it can."""
     if _branch(driver) >= OLDEST_DRIVER_SEVERAL_GPUS:
         return None
     return (
-        f"DriverTooOldForMultiGPU: driver {driver} does not lock processes that NCCL joins; install "
-        f"{OLDEST_DRIVER_SEVERAL_GPUS} or newer, or use one GPU a trial"
+        f"DriverTooOldForMultiGPU: driver {driver} cannot lock processes that NCCL connects; install "
+        f"{OLDEST_DRIVER_SEVERAL_GPUS} or newer, or use one GPU per trial"
     )
 
 
-def why_not_mapped(driver: str) -> str | None:
-    """The same for a process that is to come back on another GPU than it left."""
+def gpu_map_unsupported(driver: str) -> str | None:
+    """Return why a process cannot be restored on another GPU than its own; None if it can."""
     if _branch(driver) >= OLDEST_DRIVER_MAPS:
         return None
     return (
-        f"DriverTooOldForGPUMap: driver {driver} brings a process back on its own GPUs only; install "
+        f"DriverTooOldForGPUMap: driver {driver} restores a process on its own GPUs only; install "
         f"{OLDEST_DRIVER_MAPS} or newer"
     )
 
 
-def read_facts(proc: Path) -> Facts:
-    """What this node is; blocking."""
+def read_facts(proc: Path) -> DriverFacts:
+    """Read the driver and machine of this node; blocking."""
     machine = platform.machine()
     mps = _runs(proc, MPS_PROCESS)
     try:
@@ -84,8 +88,8 @@ def read_facts(proc: Path) -> Facts:
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        return Facts(machine=machine, mps=mps, trouble=f"NVML: {error}")
-    return Facts(driver, machine, mig, mps)
+        return DriverFacts(machine=machine, mps=mps, error=f"NVML: {error}")
+    return DriverFacts(driver, machine, mig, mps)
 
 
 def _branch(driver: str) -> int:
@@ -97,7 +101,7 @@ def _in_mig_mode(handle: object) -> bool:
     try:
         return bool(pynvml.nvmlDeviceGetMigMode(handle)[0])
     except pynvml.NVMLError:
-        return False  # this GPU knows no MIG
+        return False  # this GPU does not support MIG
 
 
 def _runs(proc: Path, name: str) -> bool:
@@ -106,5 +110,5 @@ def _runs(proc: Path, name: str) -> bool:
             if (proc / pid / "comm").read_text().startswith(name):
                 return True
         except (OSError, UnicodeDecodeError):
-            continue  # it has ended
+            continue  # the process has ended
     return False

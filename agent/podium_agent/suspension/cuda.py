@@ -1,9 +1,9 @@
-"""The checkpoint calls of NVIDIA's driver (570 and newer) on another process, through its own `cuda-bindings`.
+"""Checkpoint calls of NVIDIA's driver (570 and newer) on another process, through NVIDIA's `cuda-bindings`.
 
-Used by the method `cuda-checkpoint`. Every call blocks, some for ever: `calls` makes them in threads that can be given
-up (the bindings let go of Python's lock meanwhile). Source: NVIDIA, CUDA Driver API 13.x, section "CUDA Checkpointing".
-The library is opened and `cuInit` called once for the life of the agent: a process per call costs seconds
-(shared/research/checkpoint.md, 1.5).
+Used by the method `cuda-checkpoint`. Every call blocks, and some may never return: `driver_calls` makes them in threads
+with a timeout (the bindings release Python's global lock). The library is opened and `cuInit` called once for the life
+of the agent, because a new process for each call would cost seconds.
+Source: NVIDIA, CUDA Driver API 13.x, section "CUDA Checkpointing".
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from cuda.bindings import driver as bindings
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
-NOT_READY = 600  # CUDA_ERROR_NOT_READY: the lock's time is over
-CUSTOM_STORAGE = (b"cuCheckpointOperationComplete", 13040)  # a function that came with it, and CUDA's version then
+NOT_READY = 600  # CUDA_ERROR_NOT_READY: the lock timed out
+CUSTOM_STORAGE = (b"cuCheckpointOperationComplete", 13040)  # a function added with this feature, and its CUDA version
 
 
 class ProcessState(IntEnum):
-    """CUprocessState."""
+    """State of a process as the driver reports it (CUprocessState)."""
 
     RUNNING = 0
     LOCKED = 1
@@ -30,11 +30,11 @@ class ProcessState(IntEnum):
 
 
 class CudaMissingError(Exception):
-    """There is no driver here that could be asked; the sentence says what is missing."""
+    """No usable driver on this node; the message names what is missing."""
 
 
 class CudaError(Exception):
-    """The driver answered a call about a process with an error: its number (CUresult) and name."""
+    """Error of a driver call on a process, with its number (CUresult) and name."""
 
     def __init__(self, call: str, pid: int, code: int, name: str) -> None:
         super().__init__(f"{call} of process {pid}: {name} ({code})")
@@ -42,9 +42,10 @@ class CudaError(Exception):
 
 
 class CudaDriver:
-    """Raises CudaMissingError if the library, one of its calls or a GPU is missing.
+    """The driver's checkpoint functions.
 
-    `library` is loaded first: the bindings take the `libcuda.so.1` that a process has already, the first if several.
+    The constructor raises CudaMissingError if the library, one of its functions or a GPU is missing. It loads `library`
+    first, because the bindings use the first `libcuda.so.1` that the process has loaded.
     """
 
     def __init__(self, library: str = "libcuda.so.1") -> None:
@@ -56,57 +57,61 @@ class CudaDriver:
         if code:
             raise CudaMissingError(f"cuInit: {_name(code)} ({int(code)})")
         try:
-            bindings.cuCheckpointProcessGetState(0)  # no process has this number: only whether the call is there
+            bindings.cuCheckpointProcessGetState(0)  # no process has this number: checks only that the function exists
         except RuntimeError as error:
             raise CudaMissingError(f"{error}: libcuda is older than driver 570") from error
 
     @property
     def has_custom_storage(self) -> bool:
-        """Whether the memory of a process could be copied by whoever asks, to where he wants (CUDA 13.4)."""
+        """Return whether the caller could copy the memory of a process to storage of its own (CUDA 13.4)."""
         code, _, _ = bindings.cuGetProcAddress(*CUSTOM_STORAGE, 0)
         return not code
 
     def holds_cuda(self, pid: int) -> bool:
-        """Whether the process has a CUDA context: only then has it a thread that restores."""
+        """Return whether the process has a CUDA context, which includes a restore thread."""
         code, _ = bindings.cuCheckpointProcessGetRestoreThreadId(pid)
         return not code
 
     def state(self, pid: int) -> ProcessState | None:
-        """None: there is no such process, or it holds no CUDA."""
+        """Return the state of a process; None if it does not exist or has no CUDA context."""
         code, state = bindings.cuCheckpointProcessGetState(pid)
         return None if code else ProcessState(int(state))
 
     def lock(self, pid: int, seconds: float) -> None:
-        """RUNNING to LOCKED once the work that was submitted is done. CudaError NOT_READY: not within the time."""
+        """Change RUNNING to LOCKED once the submitted work is done.
+
+        Raises CudaError with code NOT_READY if that takes longer than `seconds`.
+        """
         arguments = bindings.CUcheckpointLockArgs()
-        arguments.timeoutMs = max(1, round(seconds * 1000))  # 0 would wait for ever
-        _do(bindings.cuCheckpointProcessLock, pid, arguments)
+        arguments.timeoutMs = max(1, round(seconds * 1000))  # 0 would wait without a limit
+        _checked_call(bindings.cuCheckpointProcessLock, pid, arguments)
 
     def checkpoint(self, pid: int) -> None:
-        """LOCKED to CHECKPOINTED: what it holds on GPUs is moved to host memory of the process."""
-        _do(bindings.cuCheckpointProcessCheckpoint, pid, None)
+        """Change LOCKED to CHECKPOINTED: move the process's GPU memory to its host memory."""
+        _checked_call(bindings.cuCheckpointProcessCheckpoint, pid, None)
 
-    def restore(self, pid: int, onto: Mapping[str, str] | None = None) -> None:
-        """CHECKPOINTED to LOCKED. Without the memory there (and RESTORE_SCRATCH) it is lost for good, as FAILED or, by
-        driver 580.159, as CHECKPOINTED that no call moves any more.
+    def restore(self, pid: int, gpu_map: Mapping[str, str] | None = None) -> None:
+        """Change CHECKPOINTED to LOCKED: move the process's memory back to GPUs.
 
-        `onto`: for each GPU (uuid) that the process was on the one, of the same product, that it comes back on. None,
-        or all to themselves: back to where it was. Any other needs driver 580 or newer.
+        Without enough free GPU memory (including RESTORE_SCRATCH) the driver loses the process: its state becomes
+        FAILED or, with driver 580.159, remains CHECKPOINTED for ever.
+        `gpu_map` maps the UUID of each GPU that the process used to the GPU of the same product that replaces it. With
+        None or an identity map the process returns to its own GPUs. Any other map needs driver 580 or newer.
         """
-        if not onto or all(old == new for old, new in onto.items()):
-            _do(bindings.cuCheckpointProcessRestore, pid, None)
+        if not gpu_map or all(old == new for old, new in gpu_map.items()):
+            _checked_call(bindings.cuCheckpointProcessRestore, pid, None)
             return
         arguments = bindings.CUcheckpointRestoreArgs()
-        arguments.gpuPairs = [_pair(old, new) for old, new in onto.items()]
-        arguments.gpuPairsCount = len(onto)
-        _do(bindings.cuCheckpointProcessRestore, pid, arguments)
+        arguments.gpuPairs = [_pair(old, new) for old, new in gpu_map.items()]
+        arguments.gpuPairsCount = len(gpu_map)
+        _checked_call(bindings.cuCheckpointProcessRestore, pid, arguments)
 
     def unlock(self, pid: int) -> None:
-        """LOCKED to RUNNING."""
-        _do(bindings.cuCheckpointProcessUnlock, pid, None)
+        """Change LOCKED to RUNNING."""
+        _checked_call(bindings.cuCheckpointProcessUnlock, pid, None)
 
 
-def _do(call: Callable[[int, Any], tuple[Any, ...]], pid: int, arguments: Any) -> None:
+def _checked_call(call: Callable[[int, Any], tuple[Any, ...]], pid: int, arguments: Any) -> None:
     (code,) = call(pid, arguments)
     if code:
         name = call.__name__.removeprefix("cuCheckpointProcess").lower()
@@ -119,7 +124,7 @@ def _name(code: Any) -> str:
 
 
 def _pair(old: str, new: str) -> Any:
-    """Of two uuids ("GPU-..."). A CUuuid only points to its bytes; the pair has a copy of its own."""
+    """Return the driver's pair of two UUIDs ("GPU-..."); the pair copies the bytes to which a CUuuid points."""
     pair = bindings.CUcheckpointGpuPair()
     for field, text in (("oldUuid", old), ("newUuid", new)):
         sixteen = (ctypes.c_char * 16).from_buffer_copy(bytes.fromhex(text.removeprefix("GPU-").replace("-", "")))

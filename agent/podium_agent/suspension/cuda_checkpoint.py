@@ -1,10 +1,11 @@
-"""Method `cuda-checkpoint`: the driver moves what a trial holds on its GPUs to host memory, then the trial is frozen.
+"""Method `cuda-checkpoint`: the driver moves a trial's GPU memory to host memory, then the trial is frozen.
 
-Out: lock all > checkpoint all > freeze, then the proof: NVML lists no byte of any process of the trial. In: the memory
-is free, thaw > restore all > unlock all. Never a driver call on a frozen process: it would wait for ever. A step that
-fails is undone before the outcome is told; what was not undone is PartlySuspended, and `resume` makes it whole.
-A process that the driver calls FAILED, or refuses to restore for a minute with the memory free, is lost for good: it is
-killed, and the trial goes on from its last save.
+Suspend: lock all processes, checkpoint all, freeze, then verify that NVML lists no memory of the trial.
+Resume: verify that enough GPU memory is free, thaw, restore all processes, unlock all.
+The driver must never be called on a frozen process, because the call would block. A step that fails is undone before
+the outcome is reported. If that is impossible, the state is PartlySuspended, and a later `resume` completes the work.
+A process is lost if the driver reports it as FAILED, or refuses to restore it for a minute although the memory is
+free. Podium then kills it, and the trial continues from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -18,352 +19,380 @@ from contextlib import suppress
 from dataclasses import replace
 
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, Standing
+from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, SuspensionState
 from podium_agent.suspension.cuda import ProcessState
-from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
+from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_maps import pairs, restored
-from podium_agent.suspension.memory import GpuMemory, GPUMemoryUnknownError, read_memory
-from podium_agent.suspension.parked_memory import Parked
-from podium_agent.suspension.processes import LOOK_SECONDS, LOST, CudaProcesses, Step, Trouble
-from podium_agent.suspension.refusals import Refusals
-from podium_agent.suspension.restores import Arrivals
+from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes, gpu_pairs, note_after_restore
+from podium_agent.suspension.processes import LOST, QUERY_SECONDS, CudaProcesses, Step, StepError
+from podium_agent.suspension.restores import MigratedProcesses, RestoreRefusals
 
 log = logging.getLogger(__name__)
 
 Targets = tuple[Freezer, ...]
-NOWHERE: Mapping[str, str] = {}  # no other GPU: back to where it was
-ARRIVE_SECONDS = 2.0  # until the driver knows a process that was just brought here: it learns of it from itself
-# Code: some processes that are to be resumed on other GPUs still run. Not a refusal of the driver.
+NO_GPU_MAP: Mapping[str, str] = {}  # restore every process on its own GPUs
+REGISTRATION_SECONDS = 2.0  # time for a migrated process to register with the driver
+# Code: some processes that shall be restored on other GPUs still run. It does not come from the driver.
 PROCESSES_NOT_SUSPENDED = "ProcessesNotSuspended"
-_TROUBLES = (OSError, GivenUpError, GPUMemoryUnknownError)
+_DRIVER_ERRORS = (OSError, DriverTimeoutError, GPUMemoryUnknownError)
 
 
 class CudaCheckpoint:
-    """`memory` is read in a thread. A trial that has nothing in `parked` is left to `freeze` in all but `suspend`."""
+    """Method that checkpoints the CUDA processes of a trial before it freezes them.
+
+    A trial without notes is resumed by `freeze`. `memory` is called in a thread.
+    """
 
     name = "cuda-checkpoint"
 
     def __init__(
-        self, processes: CudaProcesses, freeze: Freeze, parked: Parked, memory: Callable[[], GpuMemory] = read_memory
+        self,
+        processes: CudaProcesses,
+        freeze: Freeze,
+        notes: GpuStateNotes,
+        memory: Callable[[], GpuMemory] = read_memory,
     ) -> None:
         self._processes = processes
         self._freeze = freeze
-        self._parked = parked
+        self._notes = notes
         self._memory = memory
-        self._arrivals = Arrivals(processes, parked)
-        self._refusals = Refusals()
+        self._migrated = MigratedProcesses(processes, notes)
+        self._refusals = RestoreRefusals()
 
     async def suspend(self, targets: Targets) -> Outcome:
+        """Checkpoint and freeze all processes of the trial, or let all of them run again."""
         begin = time.monotonic()
         try:
             outcome = await self._suspend(targets)
-        except _TROUBLES as error:
-            outcome = _refusal(error)
-        except BaseException:  # cancelled, or what nobody has thought of
-            await self._go_back(targets)
+        except _DRIVER_ERRORS as error:
+            outcome = _outcome_of(error)
+        except BaseException:  # cancelled, or an unexpected error
+            await self._undo_suspension(targets)
             raise
         if not outcome.ok:
-            left = await self._go_back(targets)
-            outcome = replace(outcome, message=f"{outcome.message}; {left or 'it works again'}")
-        self._arrivals.pause(targets)
+            left = await self._undo_suspension(targets)
+            outcome = replace(outcome, message=f"{outcome.message}; {left or 'the trial runs again'}")
+        self._migrated.pause(targets)
         return replace(outcome, seconds=time.monotonic() - begin)
 
     async def _suspend(self, targets: Targets) -> Outcome:
-        if await self._is_parked_already(targets):
+        if await self._is_already_suspended(targets):
             return Outcome(True, 0.0, "Frozen")
-        states = await self._processes.of(targets)
-        trouble = self._processes.waiting_for(states) or _failed(states)
-        if trouble is not None:
-            return Outcome(False, 0.0, trouble.code, trouble.message)
-        if not states:  # it does not use its GPU now: there is nothing to move
+        states = await self._processes.states_of(targets)
+        error = self._processes.pending_call(states) or _failed_process(states)
+        if error is not None:
+            return Outcome(False, 0.0, error.code, error.message)
+        if not states:  # the trial does not use its GPU now: no memory to move
             return await self._freeze.suspend(targets)
         before = await self._read_memory()
-        full = _no_way_back(before, _everyone(targets))
+        full = _restore_impossible(before, _all_pids(targets))
         if full is not None:
             return Outcome(False, 0.0, "InsufficientRestoreMemory", full)
-        self._settle(targets, states)
+        self._record_current_gpus(targets, states)
         self._note(targets, states, before)
-        trouble = await self._take_off(states)
-        if trouble is not None:
-            return Outcome(False, 0.0, trouble.code, trouble.message)
+        error = await self._lock_and_checkpoint(states)
+        if error is not None:
+            return Outcome(False, 0.0, error.code, error.message)
         frozen = await self._freeze.suspend(targets)
         if not frozen.ok:
             return frozen
-        left = (await self._read_memory()).of(_everyone(targets))
+        left = (await self._read_memory()).held_by(_all_pids(targets))
         if left:
             uuid, count = max(left.items(), key=lambda item: item[1])
             return Outcome(
                 False, 0.0, "GPUMemoryNotReleased", f"{count} bytes of GPU {uuid} are still held after a checkpoint"
             )
-        self._aim(targets, NOWHERE)
-        return Outcome(True, 0.0, "Checkpointed", freed=sum(self._noted(targets).values()))
+        self._set_target_gpus(targets, NO_GPU_MAP)
+        return Outcome(True, 0.0, "Checkpointed", freed=sum(self._held(targets).values()))
 
-    async def _take_off(self, states: Mapping[int, ProcessState]) -> Trouble | None:
-        """Lock all, then checkpoint all. Nobody is asked again how he stands after a step: who did not make it has said
-        so."""
+    async def _lock_and_checkpoint(self, states: Mapping[int, ProcessState]) -> StepError | None:
+        """Lock all processes, then checkpoint all. Return the first error; without one, every process succeeded."""
         for step, begun in (
             (Step.LOCK, (ProcessState.RUNNING,)),
             (Step.CHECKPOINT, (ProcessState.RUNNING, ProcessState.LOCKED)),
         ):
-            trouble = await self._processes.make(step, _in_state(states, *begun))
-            if trouble is not None:
-                return trouble
+            error = await self._processes.run_step(step, _in_state(states, *begun))
+            if error is not None:
+                return error
         return None
 
-    async def resume(self, targets: Targets, onto: Mapping[str, str] = NOWHERE) -> Outcome:
-        """`onto`: for each GPU (uuid) that it was on the one, of the same product, that it is to have instead (driver
-        580 and newer). Of several processes some may be moved and another refused: then all are taken off again, it is
-        noted where each is, and the next resumption, with a map or without, brings them together. One that was begun
-        and could not be undone goes on to where it was aimed, whatever `onto` says.
+    async def resume(self, targets: Targets, gpu_map: Mapping[str, str] = NO_GPU_MAP) -> Outcome:
+        """Restore and thaw the trial.
+
+        `gpu_map` maps each of its GPUs (UUID) to the GPU of the same product that replaces it (driver 580 and newer).
+        If the driver moves some processes and refuses others, all are checkpointed again and the notes record the
+        GPUs of each. The next resume, with or without a map, brings them together. A resume that was started and could
+        not be undone is completed on its original target GPUs, whatever `gpu_map` contains.
         """
         begin = time.monotonic()
         try:
-            outcome = await self._resume(targets, onto)
-        except _TROUBLES as error:
-            outcome = _refusal(error)
+            outcome = await self._resume(targets, gpu_map)
+        except _DRIVER_ERRORS as error:
+            outcome = _outcome_of(error)
         return replace(outcome, seconds=time.monotonic() - begin)
 
-    async def _resume(self, targets: Targets, onto: Mapping[str, str]) -> Outcome:
-        if all(home == to for home, to in onto.items()):
-            onto = NOWHERE
-        onto = self._aimed(targets) or onto
-        refused = self._cannot_move(targets, onto) if onto else None
+    async def _resume(self, targets: Targets, gpu_map: Mapping[str, str]) -> Outcome:
+        if all(home == to for home, to in gpu_map.items()):
+            gpu_map = NO_GPU_MAP
+        gpu_map = self._target_gpus(targets) or gpu_map
+        refused = self._check_gpu_map(targets, gpu_map) if gpu_map else None
         if refused is not None:
             return refused
         if not self._has_note(targets):
             return await self._freeze.resume(targets)
-        if self._leaves(targets):
+        if self._is_migrating(targets):
             return Outcome(
-                False, 0.0, "MigrationInProgress", "it is being carried to another node; it stays suspended meanwhile"
+                False, 0.0, "MigrationInProgress", "a live migration of the trial is in progress; it remains suspended"
             )
-        if await self._is_back(targets):
-            self._forget(targets)
+        if await self._is_already_restored(targets):
+            self._remove_notes(targets)
             return Outcome(True, 0.0, "Thawed")
-        short = await self._lacks_memory(targets, onto)
-        if short is not None:
-            return Outcome(False, 0.0, "InsufficientGPUMemory", f"{short}; it stays suspended")
+        shortage = await self._memory_shortage(targets, gpu_map)
+        if shortage is not None:
+            return Outcome(False, 0.0, "InsufficientGPUMemory", f"{shortage}; the trial remains suspended")
         thawed = await self._freeze.resume(targets)
         if not thawed.ok:
             return thawed
-        trouble = await self._bring_back(targets, onto)
-        if trouble is None:
-            return Outcome(True, 0.0, "Moved" if onto else "Thawed")
-        no = not trouble.pending and trouble.code == f"{Step.RESTORE}Refused"
-        lost = self._refusals.lost(target.path.name for target in targets) if no else ""
+        error = await self._restore(targets, gpu_map)
+        if error is None:
+            return Outcome(True, 0.0, "Moved" if gpu_map else "Thawed")
+        is_refused = not error.pending and error.code == f"{Step.RESTORE}Refused"
+        lost = self._refusals.lost(target.path.name for target in targets) if is_refused else ""
         if lost:
-            trouble = Trouble(LOST, f"{trouble.message}; {lost}")
-        elif no or trouble.code == PROCESSES_NOT_SUSPENDED:
-            await self._park_again(targets)
-        if trouble.code == LOST:
+            error = StepError(LOST, f"{error.message}; {lost}")
+        elif is_refused or error.code == PROCESSES_NOT_SUSPENDED:
+            await self._suspend_again(targets)
+        if error.code == LOST:
             await self._kill(targets)
-        return Outcome(False, 0.0, trouble.code, trouble.message)
+        return Outcome(False, 0.0, error.code, error.message)
 
-    def standing(self, targets: Targets) -> Standing:
-        """A note of a trial whose processes are not stopped: somewhere between its first and its last step."""
-        standing = self._freeze.standing(targets)
-        if standing is Standing.GONE:
-            self._forget(targets)
-        elif self._leaves(targets):
-            return Standing.PARKED  # thawed or not: it waits at its next CUDA call
-        return Standing.PARTLY_SUSPENDED if standing is Standing.WORKING and self._has_note(targets) else standing
+    def suspension_state(self, targets: Targets) -> SuspensionState:
+        """Return the state of the trial's processes.
 
-    async def _is_parked_already(self, targets: Targets) -> bool:
-        """All frozen: done before. Some frozen: thawed first, since the driver cannot move what is frozen."""
-        standing = self._freeze.standing(targets)
-        if standing is Standing.PARTLY_SUSPENDED:
+        A running trial with a note is partly suspended: between the first and the last step of a suspension.
+        """
+        state = self._freeze.suspension_state(targets)
+        if state is SuspensionState.GONE:
+            self._remove_notes(targets)
+        elif self._is_migrating(targets):
+            return SuspensionState.SUSPENDED  # even if thawed, it blocks at its next CUDA call
+        unfinished = state is SuspensionState.RUNNING and self._has_note(targets)
+        return SuspensionState.PARTLY_SUSPENDED if unfinished else state
+
+    async def _is_already_suspended(self, targets: Targets) -> bool:
+        """Return whether all is frozen; thaw a partly frozen trial, since the driver cannot move frozen processes."""
+        state = self._freeze.suspension_state(targets)
+        if state is SuspensionState.PARTLY_SUSPENDED:
             await self._freeze.resume(targets)
-        return standing is Standing.PARKED
+        return state is SuspensionState.SUSPENDED
 
-    async def _is_back(self, targets: Targets) -> bool:
-        """It came from another node and an agent before this one brought it back: that it came is noted again by each.
-        It may hold less than it came with by now, in fewer processes."""
-        came = any(self._parked.whole(target.path.name).onto for target in targets)
-        if not came or self._freeze.standing(targets) is not Standing.WORKING:
+    async def _is_already_restored(self, targets: Targets) -> bool:
+        """Return whether an earlier agent already restored this migrated trial.
+
+        Every agent notes the migration again when it starts. The trial may have less memory and fewer processes by now.
+        """
+        is_migrated = any(self._notes.read(target.path.name).gpu_map for target in targets)
+        if not is_migrated or self._freeze.suspension_state(targets) is not SuspensionState.RUNNING:
             return False
-        return set((await self._processes.of(targets)).values()) == {ProcessState.RUNNING}
+        return set((await self._processes.states_of(targets)).values()) == {ProcessState.RUNNING}
 
     def _note(self, targets: Targets, states: Mapping[int, ProcessState], memory: GpuMemory) -> None:
-        """What each container is about to give back. Of one that has begun to, the note is there already: those that
-        took more since are noted anew, but none while they are on their way to other GPUs, for they have to agree on
-        where home is."""
+        """Note the memory that each container is about to release.
+
+        If some of its processes are checkpointed already, the note exists; processes that allocated more since then are
+        noted again. The exception is a trial split across GPUs, whose processes must agree on their home GPUs.
+        """
         off = _in_state(states, ProcessState.CHECKPOINTED)
         for target in targets:
             name = target.path.name
-            here, note = target.processes() & states.keys(), self._parked.whole(name)
-            gone = here.intersection(off)
-            if here and not ((gone or (off and note.apart)) and self._parked.has(name)):
-                self._parked.note(name, memory.of(here), {pid: memory.held[pid] for pid in here & memory.held.keys()})
-            elif gone and not note.apart and gone <= note.each.keys():
-                each = {pid: _larger(note.each.get(pid, {}), memory.held.get(pid, {})) for pid in here}
-                held = GpuMemory(each, {}).of(here)
-                self._parked.write(name, note.model_copy(update={"held": held, "each": each}))
+            here, note = target.processes() & states.keys(), self._notes.read(name)
+            checkpointed = here.intersection(off)
+            if here and not ((checkpointed or (off and note.is_split)) and self._notes.has(name)):
+                self._notes.write_held(
+                    name, memory.held_by(here), {pid: memory.held[pid] for pid in here & memory.held.keys()}
+                )
+            elif checkpointed and not note.is_split and checkpointed <= note.held_by_process.keys():
+                held_by_process = {
+                    pid: _maximum(note.held_by_process.get(pid, {}), memory.held.get(pid, {})) for pid in here
+                }
+                held = GpuMemory(held_by_process, {}).held_by(here)
+                update = {"held": held, "held_by_process": held_by_process}
+                self._notes.write(name, note.model_copy(update=update))
 
-    def _cannot_move(self, targets: Targets, onto: Mapping[str, str]) -> Outcome | None:
-        noted = self._noted(targets)
-        unnamed = sorted(noted.keys() - onto.keys())
+    def _check_gpu_map(self, targets: Targets, gpu_map: Mapping[str, str]) -> Outcome | None:
+        noted = self._held(targets)
+        unnamed = sorted(noted.keys() - gpu_map.keys())
         if unnamed or not noted:
-            message = f"no other GPU is named for {unnamed[0]}" if unnamed else "its memory is on its GPUs"
-            return Outcome(False, 0.0, "GPUMapIncomplete", f"{message}; it stays suspended")
-        if len({onto[home] for home in noted}) < len(noted):
-            return Outcome(False, 0.0, "GPUMapIncomplete", "one GPU is named for two of its own; it stays suspended")
+            message = f"the map names no GPU for {unnamed[0]}" if unnamed else "the trial's memory is on its GPUs"
+            return Outcome(False, 0.0, "GPUMapIncomplete", f"{message}; the trial remains suspended")
+        if len({gpu_map[home] for home in noted}) < len(noted):
+            message = "the map names one GPU for two of the trial's GPUs"
+            return Outcome(False, 0.0, "GPUMapIncomplete", f"{message}; the trial remains suspended")
         return None
 
-    async def _lacks_memory(self, targets: Targets, onto: Mapping[str, str] = NOWHERE) -> str | None:
-        """A sentence that names a GPU without room for what is to come back to it."""
-        needed = self._noted(targets)
+    async def _memory_shortage(self, targets: Targets, gpu_map: Mapping[str, str] = NO_GPU_MAP) -> str | None:
+        """Return a message that names a GPU without enough free memory for the restore; None if there is none."""
+        needed = self._held(targets)
         if not needed:
             return None
         memory = await self._read_memory()
-        held = memory.of(_everyone(targets))
+        held = memory.held_by(_all_pids(targets))
         if sum(held.values()) >= sum(needed.values()):
-            return None  # all is back, wherever
-        for uuid, count in sorted((onto.get(uuid, uuid), count) for uuid, count in needed.items()):
+            return None  # everything is restored, on whichever GPUs
+        for uuid, count in sorted((gpu_map.get(uuid, uuid), count) for uuid, count in needed.items()):
             missing, free = count - held.get(uuid, 0), memory.free.get(uuid, 0)
             if missing > 0 and missing + RESTORE_SCRATCH > free:
-                return f"GPU {uuid} has {free} bytes free, and {missing + RESTORE_SCRATCH} are needed for a restore"
+                return f"GPU {uuid} has {free} bytes free, and the restore needs {missing + RESTORE_SCRATCH}"
         return None
 
-    async def _bring_back(self, targets: Targets, onto: Mapping[str, str]) -> Trouble | None:
-        """Restore all, then unlock all, from wherever each of them stands."""
-        states = await self._arrivals.wait(targets, ARRIVE_SECONDS)
-        if isinstance(states, Trouble):
+    async def _restore(self, targets: Targets, gpu_map: Mapping[str, str]) -> StepError | None:
+        """Restore all processes, then unlock all, from whichever state each of them is in."""
+        states = await self._migrated.wait(targets, REGISTRATION_SECONDS)
+        if isinstance(states, StepError):
             return states
-        trouble = self._processes.waiting_for(states)
+        error = self._processes.pending_call(states)
         back = _in_state(states, ProcessState.RUNNING, ProcessState.LOCKED)
-        if trouble is None and onto and back and not self._aimed(targets):
-            trouble = Trouble(
-                PROCESSES_NOT_SUSPENDED, f"process {min(back)} is back on its own GPUs: it is taken off again first"
+        if error is None and gpu_map and back and not self._target_gpus(targets):
+            error = StepError(
+                PROCESSES_NOT_SUSPENDED, f"process {min(back)} is on its own GPUs; it must be suspended again first"
             )
-        if trouble is None:
-            self._aim(targets, onto)  # so that the next agent, too, knows where those are that are back
-            trouble = await self._restore_and_unlock(targets, states, onto)
-        if trouble is None:
-            self._forget(targets)
-        return trouble
+        if error is None:
+            self._set_target_gpus(targets, gpu_map)  # the next agent must know where the processes are
+            error = await self._restore_and_unlock(targets, states, gpu_map)
+        if error is None:
+            self._remove_notes(targets)
+        return error
 
     async def _restore_and_unlock(
-        self, targets: Targets, states: Mapping[int, ProcessState], onto: Mapping[str, str] = NOWHERE
-    ) -> Trouble | None:
-        trouble = _failed(states)
+        self, targets: Targets, states: Mapping[int, ProcessState], gpu_map: Mapping[str, str] = NO_GPU_MAP
+    ) -> StepError | None:
+        error = _failed_process(states)
         for step, begun in (
             (Step.RESTORE, (ProcessState.CHECKPOINTED,)),
             (Step.UNLOCK, (ProcessState.CHECKPOINTED, ProcessState.LOCKED)),
         ):
-            if trouble is None:
-                asked = [pid for pid in _in_state(states, *begun) if self._processes.waiting_for([pid]) is None]
-                trouble = await self._processes.make(step, asked, self._maps(targets, asked, onto))
-                if trouble is not None:
-                    trouble = _failed(await self._processes.of(targets)) or trouble
-        return trouble
+            if error is None:
+                asked = [pid for pid in _in_state(states, *begun) if self._processes.pending_call([pid]) is None]
+                error = await self._processes.run_step(step, asked, self._gpu_maps(targets, asked, gpu_map))
+                if error is not None:
+                    error = _failed_process(await self._processes.states_of(targets)) or error
+        return error
 
-    def _maps(self, targets: Targets, pids: Iterable[int], onto: Mapping[str, str]) -> Mapping[int, Mapping[str, str]]:
-        """For the driver: by process, from the GPUs that it left, which may be another node's."""
-        notes = [(target.processes(), self._parked.whole(target.path.name)) for target in targets]
-        return {pid: pairs(note, pid, onto) for here, note in notes for pid in here.intersection(pids)}
+    def _gpu_maps(
+        self, targets: Targets, pids: Iterable[int], gpu_map: Mapping[str, str]
+    ) -> Mapping[int, Mapping[str, str]]:
+        """Return the driver's map of each process, from its old GPUs, which may be another node's."""
+        notes = [(target.processes(), self._notes.read(target.path.name)) for target in targets]
+        return {pid: gpu_pairs(note, pid, gpu_map) for here, note in notes for pid in here.intersection(pids)}
 
-    def _aimed(self, targets: Targets) -> Mapping[str, str]:
-        """Of a resumption with a map that was begun: where it leads."""
-        return {home: to for target in targets for home, to in self._parked.whole(target.path.name).goal.items()}
+    def _target_gpus(self, targets: Targets) -> Mapping[str, str]:
+        """Return the GPU map of an unfinished resume."""
+        return {home: to for target in targets for home, to in self._notes.read(target.path.name).target_gpus.items()}
 
-    def _aim(self, targets: Targets, onto: Mapping[str, str]) -> None:
-        """Before the first step in with that map; with none: all are off their GPUs again."""
+    def _set_target_gpus(self, targets: Targets, gpu_map: Mapping[str, str]) -> None:
+        """Note the GPU map before the first restore; an empty map means that all processes are off their GPUs."""
         for target in targets:
-            note = self._parked.whole(target.path.name)
-            if self._parked.has(target.path.name) and note.goal != onto:
-                self._parked.write(target.path.name, note.model_copy(update={"goal": dict(onto)}))
+            note = self._notes.read(target.path.name)
+            if self._notes.has(target.path.name) and note.target_gpus != gpu_map:
+                self._notes.write(target.path.name, note.model_copy(update={"target_gpus": dict(gpu_map)}))
 
-    def _settle(self, targets: Targets, states: Mapping[int, ProcessState]) -> None:
-        """Before those that are back go out again: they are where the resumption was aimed."""
+    def _record_current_gpus(self, targets: Targets, states: Mapping[int, ProcessState]) -> None:
+        """Note that the restored processes are on the target GPUs, before they are checkpointed again."""
         for target in targets:
-            note = self._parked.whole(target.path.name)
+            note = self._notes.read(target.path.name)
             back = target.processes().intersection(_in_state(states, ProcessState.RUNNING, ProcessState.LOCKED))
             if back and note.held:
-                self._parked.write(target.path.name, restored(note, back, note.goal))
+                self._notes.write(target.path.name, note_after_restore(note, back, note.target_gpus))
 
-    async def _go_back(self, targets: Targets) -> str:
-        """After a suspension that failed: all at work again, but for one that the driver does not let go of.
+    async def _undo_suspension(self, targets: Targets) -> str:
+        """Let all processes run again after a failed suspension, as far as the driver allows.
 
-        Gives what is left undone as a sentence, or nothing.
+        Returns a message about what could not be undone; empty if everything was.
         """
-        self._freeze.let_go(targets)
+        self._freeze.request_thaw(targets)
         if not self._has_note(targets):
             return ""
         try:
             await self._freeze.resume(targets)
-            onto = self._aimed(targets)
-            states = await self._processes.of(targets)
-            # who was locked only has its memory still: it may hold less by now than was noted, and needs no room
+            gpu_map = self._target_gpus(targets)
+            states = await self._processes.states_of(targets)
+            # a process that was only locked still has its memory, perhaps less than noted, and needs none
             off = _in_state(states, ProcessState.CHECKPOINTED)
-            short = await self._lacks_memory(targets, onto) if off else None
-            if short is not None:
-                return f"not undone yet: {short}"
-            trouble = await self._restore_and_unlock(targets, states, onto) or self._processes.waiting_for(states)
-            if trouble is None:
-                self._forget(targets)
+            shortage = await self._memory_shortage(targets, gpu_map) if off else None
+            if shortage is not None:
+                return f"not undone yet: {shortage}"
+            failed = await self._restore_and_unlock(targets, states, gpu_map) or self._processes.pending_call(states)
+            if failed is None:
+                self._remove_notes(targets)
                 return ""
-            if trouble.code == LOST:
+            if failed.code == LOST:
                 await self._kill(targets)
-            return f"not undone yet: {trouble.message}"
-        except _TROUBLES as error:
+            return f"not undone yet: {failed.message}"
+        except _DRIVER_ERRORS as error:
             return f"not undone yet: {error}"
 
-    async def _park_again(self, targets: Targets) -> None:
-        """A restore was refused and its process is as before: those that are back, or at work even (an earlier try let
-        them go on, and they may hold more by now), go out again, and then all are frozen."""
-        states, memory = await self._processes.of(targets), await self._read_memory()
-        self._settle(targets, states)
+    async def _suspend_again(self, targets: Targets) -> None:
+        """Suspend all processes again after the driver refused to restore one, which keeps its state.
+
+        The others may be restored or even running since an earlier attempt, and may hold more memory by now.
+        """
+        states, memory = await self._processes.states_of(targets), await self._read_memory()
+        self._record_current_gpus(targets, states)
         self._note(targets, states, memory)
-        if await self._take_off(states) is None:
+        if await self._lock_and_checkpoint(states) is None:
             frozen = await self._freeze.suspend(targets)
             if frozen.ok:
-                self._aim(targets, NOWHERE)
+                self._set_target_gpus(targets, NO_GPU_MAP)
 
     async def _kill(self, targets: Targets) -> None:
-        """The driver has lost a process: nothing that it computed since its last save can be had any more."""
-        for pid in await self._processes.of(targets):
-            log.error("process %d is killed: the driver has lost its trial, for good", pid)
+        """Kill all processes after the driver lost one: the work since the last checkpoint cannot be recovered."""
+        for pid in await self._processes.states_of(targets):
+            log.error("killing process %d: the driver has lost its trial's GPU memory", pid)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     async def _read_memory(self) -> GpuMemory:
-        return await give_up_after(LOOK_SECONDS, self._memory)
+        return await call_with_timeout(QUERY_SECONDS, self._memory)
 
     def _has_note(self, targets: Targets) -> bool:
-        return any(self._parked.has(target.path.name) for target in targets)
+        return any(self._notes.has(target.path.name) for target in targets)
 
-    def _leaves(self, targets: Targets) -> bool:
-        return any(self._parked.whole(target.path.name).leaving > time.time() for target in targets)
+    def _is_migrating(self, targets: Targets) -> bool:
+        return any(self._notes.read(target.path.name).migrating_until > time.time() for target in targets)
 
-    def _noted(self, targets: Targets) -> Mapping[str, int]:
-        """Bytes by GPU, of all of them together."""
+    def _held(self, targets: Targets) -> Mapping[str, int]:
+        """Return the noted bytes by GPU, summed over all containers."""
         total: dict[str, int] = {}
         for target in targets:
-            for uuid, count in self._parked.read(target.path.name).items():
+            for uuid, count in self._notes.held_bytes(target.path.name).items():
                 total[uuid] = total.get(uuid, 0) + count
         return total
 
-    def _forget(self, targets: Targets) -> None:
-        self._arrivals.forget(targets)
+    def _remove_notes(self, targets: Targets) -> None:
+        self._migrated.forget(targets)
         self._refusals.forget(target.path.name for target in targets)
         for target in targets:
-            self._parked.forget(target.path.name)
+            self._notes.remove(target.path.name)
 
 
-def _no_way_back(memory: GpuMemory, pids: frozenset[int]) -> str | None:
-    """A sentence that names a GPU so full of this trial that a restore would find no room even alone."""
-    for uuid, count in sorted(memory.of(pids).items()):
+def _restore_impossible(memory: GpuMemory, pids: frozenset[int]) -> str | None:
+    """Return a message that names a GPU so full of this trial that a restore could never succeed; None if none is."""
+    for uuid, count in sorted(memory.held_by(pids).items()):
         usable = memory.usable[uuid]
         if count + RESTORE_SCRATCH > usable:
-            return f"it holds {count} of the {usable} bytes of GPU {uuid}, and a restore needs {RESTORE_SCRATCH} more"
+            return (
+                f"the trial holds {count} of the {usable} bytes of GPU {uuid}, and a restore needs {RESTORE_SCRATCH} "
+                "more; reduce its memory"
+            )
     return None
 
 
-def _everyone(targets: Targets) -> frozenset[int]:
+def _all_pids(targets: Targets) -> frozenset[int]:
     return frozenset(pid for target in targets for pid in target.processes())
 
 
-def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _maximum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {uuid: max(one.get(uuid, 0), other.get(uuid, 0)) for uuid in sorted(one.keys() | other.keys())}
 
 
@@ -371,14 +400,14 @@ def _in_state(states: Mapping[int, ProcessState], *wanted: ProcessState) -> list
     return [pid for pid, state in states.items() if state in wanted]
 
 
-def _failed(states: Mapping[int, ProcessState]) -> Trouble | None:
+def _failed_process(states: Mapping[int, ProcessState]) -> StepError | None:
     lost = _in_state(states, ProcessState.FAILED)
     if not lost:
         return None
-    return Trouble(LOST, f"the driver has lost process {min(lost)} for good; its last save is left")
+    return StepError(LOST, f"the driver has lost process {min(lost)}; the trial continues from its last checkpoint")
 
 
-def _refusal(error: Exception) -> Outcome:
+def _outcome_of(error: Exception) -> Outcome:
     if isinstance(error, OSError):
         return Outcome(False, 0.0, "FreezerRefused", f"{error.filename}: {error.strerror}")
     code = "GPUMemoryUnknown" if isinstance(error, GPUMemoryUnknownError) else "DriverUnresponsive"

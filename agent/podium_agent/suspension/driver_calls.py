@@ -1,7 +1,7 @@
-"""Calls that may never return, made in a thread each, so that whoever waits can give them up.
+"""Blocking calls with a timeout, each made in a thread of its own.
 
-Used by the method `cuda-checkpoint`: a driver that hangs must not hang the agent. A thread cannot be ended, so a call
-that was given up may still have its effect later: then its `amends` undo it, in that thread.
+Used by the method `cuda-checkpoint`: a driver that hangs must not block the agent. A thread cannot be stopped, so a
+call may still succeed after its timeout. Its `undo` function then reverts the effect in the same thread.
 """
 
 from __future__ import annotations
@@ -18,30 +18,33 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class GivenUpError(Exception):
-    """No answer within the time."""
+class DriverTimeoutError(Exception):
+    """The driver did not answer in time."""
 
 
-async def give_up_after(seconds: float, act: Callable[[], T], amends: Callable[[], object] | None = None) -> T:
-    """The answer of `act`, or GivenUpError. `amends` is called if it succeeds after it was given up or cancelled."""
-    call = _Call(act, amends)
+async def call_with_timeout(seconds: float, act: Callable[[], T], undo: Callable[[], object] | None = None) -> T:
+    """Return the result of `act`; raise DriverTimeoutError if it does not return in time.
+
+    `undo` is called if `act` succeeds after its timeout or cancellation.
+    """
+    call = _Call(act, undo)
     threading.Thread(target=call.run, daemon=True, name="driver call").start()
     try:
         return await asyncio.wait_for(call.answer, seconds)
     except TimeoutError as error:
         call.give_up()
-        raise GivenUpError(f"no answer within {seconds:g} s") from error
+        raise DriverTimeoutError(f"no answer within {seconds:g} s") from error
     except asyncio.CancelledError:
         call.give_up()
         raise
 
 
 class _Call(Generic[T]):
-    """One call: its thread, and the future that the event loop waits for."""
+    """One call with its thread and the future on which the event loop waits."""
 
-    def __init__(self, act: Callable[[], T], amends: Callable[[], object] | None) -> None:
+    def __init__(self, act: Callable[[], T], undo: Callable[[], object] | None) -> None:
         self._act = act
-        self._amends = amends
+        self._undo = undo
         self._loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[T] = self._loop.create_future()
         self._guard = threading.Lock()
@@ -51,37 +54,37 @@ class _Call(Generic[T]):
     def run(self) -> None:
         try:
             answer = self._act()
-        except Exception as error:  # the waiter's to judge
+        except Exception as error:  # raised again where the call is awaited
             self._deliver(partial(self.answer.set_exception, error))
             return
         with self._guard:
             self._succeeded = True
             late = self._given_up
         if late:
-            self._make_amends()
+            self._undo_late()
         else:
             self._deliver(partial(self.answer.set_result, answer))
 
     def give_up(self) -> None:
-        """Called in the event loop. If the call had succeeded just now, amends are made all the same."""
+        """Stop waiting for the call; undo it if it has succeeded in the meantime."""
         with self._guard:
             self._given_up = True
             late = self._succeeded
         if late:
-            threading.Thread(target=self._make_amends, daemon=True, name="driver amends").start()
+            threading.Thread(target=self._undo_late, daemon=True, name="driver undo").start()
 
     def _deliver(self, settle: Callable[[], None]) -> None:
         def once() -> None:
             if not self.answer.done():
                 settle()
 
-        with suppress(RuntimeError):  # the event loop has ended meanwhile
+        with suppress(RuntimeError):  # the event loop has ended in the meantime
             self._loop.call_soon_threadsafe(once)
 
-    def _make_amends(self) -> None:
-        if self._amends is None:
+    def _undo_late(self) -> None:
+        if self._undo is None:
             return
         try:
-            self._amends()
+            self._undo()
         except Exception as error:
-            log.error("a driver call that was given up has succeeded since, and could not be undone: %s", error)
+            log.error("a driver call succeeded after its timeout and could not be undone: %s", error)

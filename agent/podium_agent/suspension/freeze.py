@@ -1,7 +1,7 @@
-"""Method `freeze`: the kernel's cgroup freezer, v1 and v2. Frees compute; GPU memory stays.
+"""Method `freeze`: the kernel's cgroup freezer, v1 and v2. It frees compute; GPU memory remains allocated.
 
-Used by the carrier. A write to the freezer is a request; the outcome is success only when the kernel says that every
-process has stopped (or that none is left). What cannot be frozen in time is thawed again.
+A write to the freezer is only a request. The outcome is a success once the kernel reports that every process has
+stopped or ended. If a container cannot be frozen in time, all containers are thawed again.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import time
 from contextlib import suppress
 
 from podium_agent.observe.cgroups import Freezer, FreezerState
-from podium_agent.suspension.base import Outcome, Standing
+from podium_agent.suspension.base import Outcome, SuspensionState
 
 FIRST_POLL = 0.0005
 LONGEST_POLL = 0.02
 
 
 class Freeze:
-    """`timeout` bounds one suspension or resumption; the asking itself is never given up half-way."""
+    """The method; `timeout` limits the wait for the kernel in one suspension or resume, in seconds."""
 
     name = "freeze"
 
@@ -26,28 +26,30 @@ class Freeze:
         self._timeout = timeout
 
     async def suspend(self, targets: tuple[Freezer, ...]) -> Outcome:
+        """Freeze all containers, or thaw all of them again."""
         begin = time.monotonic()
         try:
             for target in targets:
                 target.ask(True)
             left = await self._until(targets, FreezerState.FROZEN, begin)
         except OSError as error:
-            self.let_go(targets)
+            self.request_thaw(targets)
             return Outcome(False, time.monotonic() - begin, "FreezerRefused", f"{error.filename}: {error.strerror}")
-        except BaseException:  # cancelled, or what nobody has thought of: never half of them stopped
-            self.let_go(targets)
+        except BaseException:  # cancelled, or an unexpected error: never leave only some frozen
+            self.request_thaw(targets)
             raise
         if left:
-            self.let_go(targets)
+            self.request_thaw(targets)
             message = f"{left[0].path} was not frozen within {self._timeout:g} s; it was thawed again"
             return Outcome(False, time.monotonic() - begin, "FreezeTimeout", message)
-        # who ended as it was being frozen leaves an empty cgroup, frozen, that the runtime cannot clear away: its pod
-        # would never end
+        # a container that ended while it was being frozen leaves an empty frozen cgroup, which the runtime cannot
+        # remove: its pod would never end
         with suppress(OSError):
-            self.let_go(tuple(target for target in targets if target.frost() is FreezerState.GONE))
+            self.request_thaw(tuple(target for target in targets if target.frost() is FreezerState.GONE))
         return Outcome(True, time.monotonic() - begin, "Frozen")
 
     async def resume(self, targets: tuple[Freezer, ...]) -> Outcome:
+        """Thaw all containers."""
         begin = time.monotonic()
         try:
             for target in targets:
@@ -60,16 +62,21 @@ class Freeze:
             return Outcome(False, time.monotonic() - begin, "ThawTimeout", message)
         return Outcome(True, time.monotonic() - begin, "Thawed")
 
-    def standing(self, targets: tuple[Freezer, ...]) -> Standing:
+    def suspension_state(self, targets: tuple[Freezer, ...]) -> SuspensionState:
+        """Return the state of all containers that still have processes."""
         frosts = [frost for target in targets if (frost := target.frost()) is not FreezerState.GONE]
         if not frosts:
-            return Standing.GONE
+            return SuspensionState.GONE
         if all(frost is FreezerState.THAWED for frost in frosts):
-            return Standing.WORKING
-        return Standing.PARKED if all(frost is FreezerState.FROZEN for frost in frosts) else Standing.PARTLY_SUSPENDED
+            return SuspensionState.RUNNING
+        return (
+            SuspensionState.SUSPENDED
+            if all(frost is FreezerState.FROZEN for frost in frosts)
+            else SuspensionState.PARTLY_SUSPENDED
+        )
 
     async def _until(self, targets: tuple[Freezer, ...], wanted: FreezerState, begin: float) -> list[Freezer]:
-        """Poll until all are as wanted (or gone); what is not when time is over."""
+        """Poll until all containers are in the wanted state or gone; return those that are not at the timeout."""
         pause = FIRST_POLL
         while True:
             left = [target for target in targets if target.frost() not in (wanted, FreezerState.GONE)]
@@ -78,8 +85,8 @@ class Freeze:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_POLL)
 
-    def let_go(self, targets: tuple[Freezer, ...]) -> None:
-        """Ask for all to be thawed, and wait for nothing."""
+    def request_thaw(self, targets: tuple[Freezer, ...]) -> None:
+        """Request that all containers be thawed, without waiting."""
         for target in targets:
-            with suppress(OSError):  # the cgroup went away, and its processes with it
+            with suppress(OSError):  # the cgroup and its processes are gone
                 target.ask(False)

@@ -1,7 +1,7 @@
-"""The processes of a trial that hold CUDA, and one call of the driver on all of them together.
+"""The CUDA processes of a trial, and one driver call on all of them together.
 
-Used by the method `cuda-checkpoint`. Ranks of one job are joined by NCCL: so a step is made by all before any makes
-the next one. A process that ends meanwhile is no failure of a step.
+Used by the method `cuda-checkpoint`. NCCL connects the ranks of a trial, so all processes make a step before any makes
+the next one. A process that ends in the meantime does not make the step fail.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from enum import StrEnum
 
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
-from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
+from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
 
-LOOK_SECONDS = 5.0  # for questions that move nothing
-LOST = "CUDAFailed"  # code: nothing that it computed since its last save can be had any more
-NO_MAPS: Mapping[int, Mapping[str, str]] = {}  # each back to where it was
-GRACE_SECONDS = 1.0  # beside the time that the driver itself was given for a lock
+QUERY_SECONDS = 5.0  # for queries, which move no memory
+LOST = "CUDAFailed"  # code: the work since the last checkpoint cannot be recovered
+NO_MAPS: Mapping[int, Mapping[str, str]] = {}  # each process on its own GPUs
+GRACE_SECONDS = 1.0  # in addition to the driver's own time limit for a lock
 
 
 class Step(StrEnum):
+    """Driver call of one step of a suspension or resume."""
+
     LOCK = "Lock"
     CHECKPOINT = "Checkpoint"
     RESTORE = "Restore"
@@ -29,8 +31,8 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a step was not made by all: a code, a sentence, and whether a call is still under way."""
+class StepError:
+    """Why a step did not succeed for all processes; `pending` if a driver call has not returned yet."""
 
     code: str
     message: str
@@ -38,75 +40,87 @@ class Trouble:
 
 
 class CudaProcesses:
-    """`lock_seconds` for a trial's submitted work to end, `copy_seconds` for its memory to be moved, either way."""
+    """Driver calls on the CUDA processes of trials.
+
+    `lock_seconds` limits the wait for submitted work, `copy_seconds` each move of memory.
+    """
 
     def __init__(self, driver: CudaDriver, lock_seconds: float, copy_seconds: float) -> None:
         self._driver = driver
         self._lock_seconds = lock_seconds
         self._copy_seconds = copy_seconds
-        self._under_way: set[int] = set()
+        self._pending: set[int] = set()
 
-    async def of(self, targets: Iterable[Freezer]) -> Mapping[int, ProcessState]:
-        """By pid. Raises OSError (the kernel does not say who is there) or GivenUpError (the driver does not)."""
+    async def states_of(self, targets: Iterable[Freezer]) -> Mapping[int, ProcessState]:
+        """Return the states of the containers' CUDA processes by pid.
+
+        Raises OSError if the kernel does not list the processes, DriverTimeoutError if the driver does not answer.
+        """
         pids = sorted(pid for target in targets for pid in target.processes())
-        return await give_up_after(LOOK_SECONDS, lambda: self.states(pids))
+        return await call_with_timeout(QUERY_SECONDS, lambda: self.states(pids))
 
     def states(self, pids: Iterable[int]) -> Mapping[int, ProcessState]:
-        """Of those that hold CUDA; blocking."""
+        """Return the states of those processes that have a CUDA context; blocking."""
         found = {}
         for pid in pids:
             if self._driver.holds_cuda(pid) and (state := self._driver.state(pid)) is not None:
                 found[pid] = state
         return found
 
-    def waiting_for(self, pids: Iterable[int]) -> Trouble | None:
-        """A call that was given up and has not returned: nothing else is asked of that process meanwhile."""
-        stuck = self._under_way.intersection(pids)
+    def pending_call(self, pids: Iterable[int]) -> StepError | None:
+        """Return an error if an earlier call on one of the processes timed out and has not returned."""
+        stuck = self._pending.intersection(pids)
         if not stuck:
             return None
-        return Trouble("DriverUnresponsive", f"an earlier call on process {min(stuck)} has not returned", pending=True)
+        return StepError(
+            "DriverUnresponsive", f"an earlier call on process {min(stuck)} has not returned", pending=True
+        )
 
-    async def make(
-        self, step: Step, pids: Iterable[int], onto: Mapping[int, Mapping[str, str]] = NO_MAPS
-    ) -> Trouble | None:
-        """The step by all at once; None: all that still live have made it. `onto`: of a restore, by pid, GPU to GPU.
-        Of several troubles a process that is lost comes first: no later answer may tell of it.
+    async def run_step(
+        self, step: Step, pids: Iterable[int], gpu_map: Mapping[int, Mapping[str, str]] = NO_MAPS
+    ) -> StepError | None:
+        """Make the step on all processes at once; None if it succeeded for all that are still alive.
+
+        `gpu_map` is for a restore: by pid, old GPU to new GPU. Of several errors, that of a lost process is returned,
+        because no later answer may report it.
         """
-        wanted, troubles = sorted(pids), list[Trouble]()
-        answers = await asyncio.gather(*(self._one(step, pid, onto.get(pid)) for pid in wanted), return_exceptions=True)
+        wanted, errors = sorted(pids), list[StepError]()
+        answers = await asyncio.gather(
+            *(self._run_on_one(step, pid, gpu_map.get(pid)) for pid in wanted), return_exceptions=True
+        )
         for pid, answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, GivenUpError):
+            if isinstance(answer, DriverTimeoutError):
                 text = f"the driver's {step.lower()} of process {pid}: {answer}"
-                troubles.append(Trouble(f"{step}Timeout", text, True))
+                errors.append(StepError(f"{step}Timeout", text, True))
             elif isinstance(answer, CudaError):
-                if await self._lives(pid):
-                    troubles.append(_refused(step, answer))
+                if await self._is_alive(pid):
+                    errors.append(_step_error(step, answer))
             elif isinstance(answer, BaseException):
                 raise answer
-        return next((one for one in troubles if one.code == LOST), troubles[0] if troubles else None)
+        return next((one for one in errors if one.code == LOST), errors[0] if errors else None)
 
-    async def _one(self, step: Step, pid: int, onto: Mapping[str, str] | None) -> None:
-        act, amends, seconds = self._calls(step, pid, onto)
+    async def _run_on_one(self, step: Step, pid: int, gpu_map: Mapping[str, str] | None) -> None:
+        act, undo, seconds = self._calls(step, pid, gpu_map)
 
         def tracked() -> None:
             try:
                 act()
             finally:
-                self._under_way.discard(pid)
+                self._pending.discard(pid)
 
-        self._under_way.add(pid)
-        await give_up_after(seconds, tracked, amends)
+        self._pending.add(pid)
+        await call_with_timeout(seconds, tracked, undo)
 
     def _calls(
-        self, step: Step, pid: int, onto: Mapping[str, str] | None
+        self, step: Step, pid: int, gpu_map: Mapping[str, str] | None
     ) -> tuple[Callable[[], None], Callable[[], None] | None, float]:
-        """The call, what undoes it if it succeeds after it was given up, and how long it may take.
+        """Return the driver call, the function that undoes a late success, and the timeout.
 
-        A restore and an unlock have no amends: they lead to where the trial is wanted.
+        A restore and an unlock are not undone, because they lead to the wanted state.
         """
         driver = self._driver
 
-        def go_back() -> None:
+        def restore_and_unlock() -> None:
             driver.restore(pid)
             driver.unlock(pid)
 
@@ -115,19 +129,19 @@ class CudaProcesses:
             seconds = self._lock_seconds
             return lambda: driver.lock(pid, seconds), lambda: driver.unlock(pid), seconds + GRACE_SECONDS
         if step is Step.CHECKPOINT:
-            return lambda: driver.checkpoint(pid), go_back, copy
+            return lambda: driver.checkpoint(pid), restore_and_unlock, copy
         if step is Step.RESTORE:
-            return lambda: driver.restore(pid, onto), None, copy
+            return lambda: driver.restore(pid, gpu_map), None, copy
         return lambda: driver.unlock(pid), None, copy
 
-    async def _lives(self, pid: int) -> bool:
+    async def _is_alive(self, pid: int) -> bool:
         try:
-            return bool(await give_up_after(LOOK_SECONDS, lambda: self.states([pid])))
-        except GivenUpError:
+            return bool(await call_with_timeout(QUERY_SECONDS, lambda: self.states([pid])))
+        except DriverTimeoutError:
             return True
 
 
-def _refused(step: Step, error: CudaError) -> Trouble:
-    if step is Step.RESTORE and error.code == OUT_OF_MEMORY:  # a driver may still call it CHECKPOINTED (580.159 does)
-        return Trouble(LOST, f"{error}: the process is lost for good; its last save is left")
-    return Trouble(f"{step}Timeout" if error.code == NOT_READY else f"{step}Refused", str(error))
+def _step_error(step: Step, error: CudaError) -> StepError:
+    if step is Step.RESTORE and error.code == OUT_OF_MEMORY:  # driver 580.159 still reports CHECKPOINTED
+        return StepError(LOST, f"{error}: the process is lost; the trial continues from its last checkpoint")
+    return StepError(f"{step}Timeout" if error.code == NOT_READY else f"{step}Refused", str(error))

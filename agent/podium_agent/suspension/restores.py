@@ -1,64 +1,108 @@
-"""Processes that came checkpointed from another node: until the driver knows them all. Used by the method
-`cuda-checkpoint`.
-"""
+"""Two reasons why `cuda-checkpoint` cannot restore a process yet: it is not registered, or the driver refuses it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.cuda import ProcessState
-from podium_agent.suspension.parked_memory import Parked
-from podium_agent.suspension.processes import CudaProcesses, Trouble
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
+from podium_agent.suspension.processes import CudaProcesses, StepError
 
 log = logging.getLogger(__name__)
 Targets = tuple[Freezer, ...]
 States = Mapping[int, ProcessState]
-ARRIVE_PAUSE = 0.02
-LONGEST_SECONDS = 60.0  # of being let run and looked for: who has not come by then has died on the way
+POLL_SECONDS = 0.02
+LONGEST_SECONDS = 60.0  # of running without registering: the process has ended during the migration
 
 
-class Arrivals:
-    def __init__(self, processes: CudaProcesses, parked: Parked) -> None:
+class MigratedProcesses:
+    """Waits until the driver knows all processes of a container that came from another node."""
+
+    def __init__(self, processes: CudaProcesses, notes: GpuStateNotes) -> None:
         self._processes = processes
-        self._parked = parked
-        self._since: dict[str, float] = {}  # by container, when it was first waited for in this turn
-        self._before: dict[str, float] = {}  # and for how many seconds in the turns before
+        self._notes = notes
+        self._since: dict[str, float] = {}  # by container, when the wait in this time slice began
+        self._before: dict[str, float] = {}  # by container, seconds of waiting in earlier time slices
 
-    async def wait(self, targets: Targets, seconds: float) -> States | Trouble:
-        """How all stand that hold CUDA, once as many are there as came; what is wrong if that takes longer. Raises as
-        `CudaProcesses.of`.
+    async def wait(self, targets: Targets, seconds: float) -> States | StepError:
+        """Wait until the driver knows as many processes as were migrated, and return their states.
+
+        Returns a StepError if that takes longer than `seconds`. Raises the errors of `CudaProcesses.states_of`.
         """
-        came = sum(self._parked.whole(target.path.name).processes for target in targets)
+        expected = sum(self._notes.read(target.path.name).processes for target in targets)
         begin = time.monotonic()
-        states = await self._processes.of(targets)
-        while len(states) < came:
+        states = await self._processes.states_of(targets)
+        while len(states) < expected:
             now = time.monotonic()
             if max(self._waited(target.path.name, begin, now) for target in targets) >= LONGEST_SECONDS:
-                log.warning("%d of %d processes that came hold no CUDA: they have ended", came - len(states), came)
+                ended = expected - len(states)
+                log.warning("%d of %d migrated processes have no CUDA context: they have ended", ended, expected)
                 break
             if now >= begin + seconds:
-                message = f"the driver knows {len(states)} of the {came} processes that came from another node"
-                return Trouble("ProcessesNotReady", message, pending=True)
-            await asyncio.sleep(ARRIVE_PAUSE)
-            states = await self._processes.of(targets)
+                message = f"the driver knows {len(states)} of the {expected} processes that came from another node"
+                return StepError("ProcessesNotReady", message, pending=True)
+            await asyncio.sleep(POLL_SECONDS)
+            states = await self._processes.states_of(targets)
         return states
 
     def pause(self, targets: Targets) -> None:
-        """They are frozen, and cannot come meanwhile: however short their turns are, they add up."""
+        """Stop the clock while the containers are frozen; the times of several short time slices add up."""
         now = time.monotonic()
         for name in (target.path.name for target in targets if target.path.name in self._since):
             self._before[name] = self._waited(name, now, now)
             del self._since[name]
 
     def forget(self, targets: Targets) -> None:
-        """They are back, or gone."""
+        """Drop the containers, which are restored or gone."""
         for target in targets:
             self._since.pop(target.path.name, None)
             self._before.pop(target.path.name, None)
 
     def _waited(self, container: str, begin: float, now: float) -> float:
         return self._before.get(container, 0.0) + now - self._since.setdefault(container, begin)
+
+
+LOST_SECONDS = 60.0  # of attempts, after which a process is lost
+LONGEST_GAP = 15.0  # between two refusals that counts: the trial may have waited for hours in between
+
+
+class RestoreRefusals:
+    """Counts refused restores by container, to decide when a process is lost.
+
+    After a restore without enough memory, driver 580.159 still reports the process as CHECKPOINTED and answers every
+    further restore with an error (benchmarks/results/bench-gpu.md). The agent that tried first sees OUT_OF_MEMORY and
+    kills the process; an agent that started later sees only refusals. The counts are not stored: a new agent starts
+    from zero. `clock` returns monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[
+            str, tuple[float, float, int]
+        ] = {}  # time of the last refusal, seconds of attempts, number of refusals
+
+    def lost(self, containers: Iterable[str]) -> str:
+        """Count a refusal of a trial with these containers.
+
+        Returns a message if the trial is lost; empty if Podium shall try again.
+        """
+        now = self._clock()
+        for container in containers:
+            last, tried, count = self._seen.get(container, (now, 0.0, 0))
+            tried += min(LONGEST_GAP, now - last)
+            self._seen[container] = now, tried, count + 1
+            if tried >= LOST_SECONDS:
+                return (
+                    f"the driver refused {count + 1} times although the memory is free; "
+                    "the trial continues from its last checkpoint"
+                )
+        return ""
+
+    def forget(self, containers: Iterable[str]) -> None:
+        """Drop the containers, which are restored or gone."""
+        for container in containers:
+            self._seen.pop(container, None)

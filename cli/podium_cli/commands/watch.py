@@ -18,8 +18,7 @@ from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JOB_LABEL, JobSnapshot, of_job
 from podium_cli.session import Session, fetch, run_with_cluster
-from podium_cli.views.watch import view
-from podium_cli.views.watch_lines import changes
+from podium_cli.views.watch import changes, view
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS
 from podium_cluster.watch import WatchCache, wait_all_synced

@@ -5,7 +5,7 @@ Used for the `envelope` policy's forecasts and by the calibration report. The po
 
 Model. A trial's final value is best + scale * M. The scale is the trial's gain over its last doubling of training, but
 at least half of the typical gain at that column. M depends on the number of doublings that remain, and very little on
-the task: `TABLE` holds the quantiles of M on recorded curves (`benchmarks/hpo_calibration.py --fit` computes it; its
+the task: `TABLE` holds the quantiles of M on recorded curves (`benchmarks/hpo/calibration.py --fit` computes it; its
 report shows the coverage on tasks that were not used). Completed trials of the same job shift the quantiles towards
 their own multiples.
 """

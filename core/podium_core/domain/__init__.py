@@ -1,1 +1,1 @@
-"""Values that the rooms of the core share: trials, GPUs, snapshots, actions, phases. No I/O, no clock, no pydantic."""
+"""Values that all parts of the core share: trials, GPUs, snapshots, actions, phases. No I/O, no clock, no pydantic."""

@@ -105,7 +105,7 @@ class MigrationFacts:
     refusal: tuple[str, str] | None = None
     image_pushed: bool = False
     new_pod: NewPodFacts = NewPodFacts()
-    target: TargetFacts = TargetFacts()
+    target_exists: TargetFacts = TargetFacts()
 
 
 @dataclass(frozen=True, slots=True)

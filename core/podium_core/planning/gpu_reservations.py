@@ -185,12 +185,12 @@ def _release(
         mine, key=lambda one: (one.state is ReservationState.HELD, one.idle_since is None, one.loss, one.name)
     )
     surplus = max(0, len(mine) - needed)
-    for place, reservation in enumerate(order):
-        if place >= surplus:
+    for position, reservation in enumerate(order):
+        if position >= surplus:
             if reservation.unneeded_since is not None:
                 actions.append(MarkUnneeded(reservation, None))
             continue
-        over_limit = place < len(mine) - most
+        over_limit = position < len(mine) - most
         since = now if reservation.unneeded_since is None else reservation.unneeded_since
         if over_limit:
             actions.append(

@@ -29,12 +29,12 @@ def violations(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
     O(actions + run queue entries).
     """
     broken = [*_reasons(plan), *_pods(snapshot, plan), *_requeues(snapshot, plan)]
-    seen: set[str] = set()
+    written_nodes: set[str] = set()
     for action in plan.actions:
         if isinstance(action, WriteRunQueues):
-            if action.node in seen:
+            if action.node in written_nodes:
                 broken.append(f"node {action.node} is written twice in one plan")
-            seen.add(action.node)
+            written_nodes.add(action.node)
             broken += _order(snapshot, action)
     broken += _consistent(plan)
     broken += _work_conserving(snapshot, plan)
@@ -44,7 +44,7 @@ def violations(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
 def _reasons(plan: Plan) -> list[str]:
     broken = []
     for action in plan.actions:
-        reasons = [p for _, places in action.gpus for p in places] if isinstance(action, WriteRunQueues) else [action]
+        reasons = [p for _, entries in action.gpus for p in entries] if isinstance(action, WriteRunQueues) else [action]
         for one in (*reasons, *plan.ranks):
             if not one.reason or not one.reason[0].isupper() or not one.reason.isalnum() or not one.message:
                 broken.append(f"{one} has no CamelCase reason or no message")
@@ -61,8 +61,8 @@ def _order(snapshot: Snapshot, order: WriteRunQueues) -> list[str]:
     if sorted(gpus) != [uuid for uuid, _ in order.gpus]:
         broken.append(f"node {order.node}: the run queues name other GPUs than the node has, or are not sorted")
     changed = False
-    for uuid, places in order.gpus:
-        keys = tuple(place.trial for place in places)
+    for uuid, entries in order.gpus:
+        keys = tuple(entry.trial for entry in entries)
         changed = changed or uuid not in gpus or keys != gpus[uuid].run_queue
         if len(set(keys)) != len(keys):
             broken.append(f"GPU {uuid}: a trial has two entries")
@@ -82,8 +82,8 @@ def _consistent(plan: Plan) -> list[str]:
     before: set[tuple[object, object]] = set()
     for action in plan.actions:
         if isinstance(action, WriteRunQueues):
-            for _, places in action.gpus:
-                keys = [place.trial for place in places]
+            for _, entries in action.gpus:
+                keys = [entry.trial for entry in entries]
                 before |= {(a, b) for i, a in enumerate(keys) for b in keys[i + 1 :]}
     return [
         f"{a} and {b} are in different orders: they could wait for each other" for a, b in before if (b, a) in before
@@ -98,7 +98,7 @@ def _work_conserving(snapshot: Snapshot, plan: Plan) -> list[str]:
     order = {gpu.uuid: gpu.run_queue for gpu in snapshot.gpus}
     for action in plan.actions:
         if isinstance(action, WriteRunQueues):
-            order |= {uuid: tuple(place.trial for place in places) for uuid, places in action.gpus}
+            order |= {uuid: tuple(entry.trial for entry in entries) for uuid, entries in action.gpus}
     lost = {gpu.uuid for gpu in snapshot.gpus if gpu.reservation_ended}
     over = {a.trial for a in plan.actions if isinstance(a, EndTrial)}
     able: dict[TrialKey, set[str]] = {}  # trials that can run now, and their GPUs
@@ -173,18 +173,18 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     ended = {a.trial for a in plan.actions if isinstance(a, EndTrial)}
     live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in ended]
     created = [a for a in plan.actions if isinstance(a, CreatePod)]
-    shares = {gpu.uuid: gpu.slots for gpu in snapshot.gpus if gpu.health != "Unhealthy" and not gpu.reservation_ended}
+    slots = {gpu.uuid: gpu.slots for gpu in snapshot.gpus if gpu.health != "Unhealthy" and not gpu.reservation_ended}
     # A pod on a missing, unhealthy or unreserved GPU uses none of these slots; an unplaced one does, unless stuck.
     used = sum(
-        sum(uuid in shares for uuid in t.gpus) if t.gpus else jobs[t.job].gpus_per_trial
+        sum(uuid in slots for uuid in t.gpus) if t.gpus else jobs[t.job].gpus_per_trial
         for t in live
         if t.pod is not None and t.job in jobs and (t.gpus or not t.stuck)
     )
     # During a migration a trial has two pods for a moment.
     fresh = [a for a in created if not is_migrating_away(trials[a.trial])]
     new = sum(jobs[trials[a.trial].job].gpus_per_trial for a in fresh)
-    if new and used + new > sum(shares.values()):
-        broken.append(f"{used} shares are used, {new} more asked for, there are {sum(shares.values())}")
+    if new and used + new > sum(slots.values()):
+        broken.append(f"{used} slots are used, {new} more requested, there are {sum(slots.values())}")
     twice = [key.name for key, n in Counter(a.trial for a in created).items() if n > 1]
     broken += [f"{name} gets two pods" for name in twice]
     broken += [f"{a.trial.name} has a pod already" for a in fresh if trials[a.trial].pod is not None]

@@ -159,6 +159,6 @@ def _groups(free: Sequence[int], size: int) -> int:
     if size == 1:
         return sum(free)
     count = sum(free) // size
-    while sum(min(shares, count) for shares in free) < count * size:
+    while sum(min(slots, count) for slots in free) < count * size:
         count -= 1
     return count

@@ -29,7 +29,7 @@ from podium_core.planning.eta import remaining, typical_pace
 from podium_core.planning.ranking import Standing
 
 _WAITS = frozenset({TrialPhase.GATED, TrialPhase.SUSPENDED})
-# in which a migrated trial does not run (`make bench-moving`); more for each GiB: 2 GiB took 70 s
+# in which a migrated trial does not run (`make bench-migration`); more for each GiB: 2 GiB took 70 s
 MIGRATION_SECONDS = 2.0
 MIGRATION_SECONDS_PER_GIB = 35.0
 

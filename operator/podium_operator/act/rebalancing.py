@@ -112,15 +112,15 @@ class Rebalancer:
             self._unstored.pop(key, None)
             self._admitted_at.pop(key, None)
         self._unstored = {key: one for key, one in self._unstored.items() if key in cluster.trial_by_key}
-        found: dict[TrialKey, Rebalanced] = {}
+        moves: dict[TrialKey, Rebalanced] = {}
         for trial in cluster.trials:
             key, stored = trial_key(trial), trial.status.rebalanced
             if self._unstored.get(key) == stored:
                 self._unstored.pop(key, None)
             one = self._unstored.get(key, stored)
             if one is not None:
-                found[key] = one
-        return found
+                moves[key] = one
+        return moves
 
     async def _why_rejected(self, cluster: ClusterState, trial: TrialState, target: str) -> str | None:
         """Return why the target node cannot accept the trial, or None."""

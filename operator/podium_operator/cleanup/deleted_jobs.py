@@ -109,14 +109,14 @@ class Cleanup:
             return True
         while True:
             try:
-                found = (await self._api.list(TRIALS, meta.namespace, labels=f"{JOB_UID_LABEL}={meta.uid}"))["items"]
+                items = (await self._api.list(TRIALS, meta.namespace, labels=f"{JOB_UID_LABEL}={meta.uid}"))["items"]
             except ApiError as error:
                 if not error.transient:
                     raise
                 log.warning("trials of job %s/%s: %s", meta.namespace, meta.name, error)
                 await asyncio.sleep(POLL_SECONDS)
             else:
-                owners = [_Child.model_validate(item).metadata.owner_references for item in found]
+                owners = [_Child.model_validate(item).metadata.owner_references for item in items]
                 return any(all(owner.uid != meta.uid for owner in of_trial) for of_trial in owners)
 
     async def _end_trials(self, job: HyperParamJob) -> bool:
@@ -183,11 +183,11 @@ def _nodes(cluster: ClusterState, job: HyperParamJob) -> tuple[str | None, ...]:
     """Return the nodes that allocation the job's folders; (None,) for a volume that every node can mount."""
     if checkpoint_scope(job.spec) != "node":
         return (None,)
-    found: set[str] = set()
+    nodes: set[str] = set()
     for trial in _trials(cluster, job):
-        found |= {allocation.node for allocation in trial.status.allocations}
-        found |= {
+        nodes |= {allocation.node for allocation in trial.status.allocations}
+        nodes |= {
             node for node in (trial.status.node, trial.status.checkpoint and trial.status.checkpoint.node) if node
         }
     # an operator that starts after the trials are gone knows none of the nodes: then all nodes are cleaned
-    return tuple(sorted(found or {node.metadata.name for node in cluster.nodes}))
+    return tuple(sorted(nodes or {node.metadata.name for node in cluster.nodes}))

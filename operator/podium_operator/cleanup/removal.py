@@ -87,8 +87,8 @@ class Removal:
     async def _step(self, left: dict[str, dict[str, Any]]) -> str:
         """Drop succeeded pods from `left` and create missing ones. Return which pod failed, or an empty string."""
         meta = self._job.metadata
-        found = (await self._api.list(PODS, meta.namespace, labels=f"{CLEANUP_LABEL}={meta.uid}"))["items"]
-        there = {pod.metadata.name: pod for pod in map(_Pod.model_validate, found)}
+        items = (await self._api.list(PODS, meta.namespace, labels=f"{CLEANUP_LABEL}={meta.uid}"))["items"]
+        there = {pod.metadata.name: pod for pod in map(_Pod.model_validate, items)}
         for name, manifest in list(left.items()):
             pod = there.get(name)
             if pod is None:

@@ -70,12 +70,12 @@ def is_finished(job: HyperParamJob) -> bool:
 def _nodes_by_job(cluster: ClusterState) -> Mapping[JobKey, frozenset[str]]:
     """Return, by job, the nodes on whose GPUs its trials are."""
     jobs = {trial.metadata.uid: job_key(trial) for trial in cluster.trials}
-    found: dict[JobKey, set[str]] = {}
+    grouped: dict[JobKey, set[str]] = {}
     for node in cluster.nodes:
         for there in (there for gpu in node.status.gpus for there in gpu.trials):
             if there.uid in jobs:
-                found.setdefault(jobs[there.uid], set()).add(node.metadata.name)
-    return {key: frozenset(nodes) for key, nodes in found.items()}
+                grouped.setdefault(jobs[there.uid], set()).add(node.metadata.name)
+    return {key: frozenset(nodes) for key, nodes in grouped.items()}
 
 
 def _in_place_methods(nodes: Sequence[GPUNode], nodes_by_job: Collection[str]) -> frozenset[str]:

@@ -153,8 +153,8 @@ class WatchCaches:
 
     def remember_written(self, node: str, spec: GpuNodeSpec) -> None:
         """Remember run queues that were just written, until the cache shows them."""
-        found = self._nodes.get("", node)
-        self._written[node] = _Written(spec, found.metadata.uid if found else "", time.monotonic())
+        cached = self._nodes.get("", node)
+        self._written[node] = _Written(spec, cached.metadata.uid if cached else "", time.monotonic())
 
     def remember_unconfirmed(self, node: str, epoch: int) -> None:
         """Remember run queues whose write was not confirmed: they may be written now or later.
@@ -162,8 +162,8 @@ class WatchCaches:
         The cache will show whether they were. The next run queues get another epoch, so that a late write is refused
         (the rule `EpochDecreased`) and does not replace them.
         """
-        found = self._nodes.get("", node)
-        self._written[node] = _Written(GpuNodeSpec(epoch=epoch), found.metadata.uid if found else "", -math.inf)
+        cached = self._nodes.get("", node)
+        self._written[node] = _Written(GpuNodeSpec(epoch=epoch), cached.metadata.uid if cached else "", -math.inf)
 
     def cluster_state(self) -> ClusterState:
         """Return everything that the caches hold now."""

@@ -159,14 +159,14 @@ def _condition(job: HyperParamJob, kind: str, holds: bool, reason: str, message:
 def _best(job: HyperParamJob, trials: Sequence[TrialState]) -> Manifest | None:
     """Return the best trial; of several that are equal the one with the lowest number."""
     maximize = job.spec.objective.direction is Direction.MAXIMIZE
-    found: tuple[Point, TrialState] | None = None
+    best: tuple[Point, TrialState] | None = None
     for trial in sorted(trials, key=lambda t: t.spec.number):
         point = trial.best(maximize)
-        if point is not None and (found is None or better(point.value, found[0].value, maximize)):
-            found = (point, trial)
-    if found is None:
+        if point is not None and (best is None or better(point.value, best[0].value, maximize)):
+            best = (point, trial)
+    if best is None:
         return None
-    point, trial = found
+    point, trial = best
     return {
         "trial": trial.metadata.name,
         "value": point.value,

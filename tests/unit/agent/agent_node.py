@@ -17,9 +17,9 @@ from podium_agent.schedule.executor import Executor
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
 from podium_agent.schedule.memory_admission import MemoryAdmission
-from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.schema.gpunode import TrialState
 
 
@@ -39,8 +39,8 @@ class Node(Machine):
         self._start_agent()
 
     def _start_agent(self) -> None:
-        settings, self.parked = self.settings(), Parked(self.folder / "parked")
-        methods = Methods(Freeze(1.0), parked=self.parked)
+        settings, self.parked = self.settings(), GpuStateNotes(self.folder / "parked")
+        methods = SuspensionMethods(Freeze(1.0), notes=self.parked)
         self.gates = Gates(settings.proc, lambda: None)
         admissions = Admissions(settings.admissions_dir)
         self.observer = Observer(settings, self.gates, admissions, methods, lambda: None)

@@ -33,8 +33,8 @@ from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.local_scheduler import FINAL_CHECKPOINT_PART, FINAL_CHECKPOINT_SECONDS
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import NodeReconciler
-from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
@@ -77,16 +77,16 @@ class Trial:
     def ended(self) -> bool:
         return self.heard or self.killed
 
-    def standing(self) -> set[str]:
+    def suspension_state(self) -> set[str]:
         return {(freezer.path / "freezer.state").read_text() for freezer in self.freezers}
 
     @property
     def works(self) -> bool:
-        return self.let_in and not self.ended and self.standing() != {"FROZEN"}
+        return self.let_in and not self.ended and self.suspension_state() != {"FROZEN"}
 
     @property
     def frozen(self) -> bool:
-        return self.let_in and not self.ended and "FROZEN" in self.standing()
+        return self.let_in and not self.ended and "FROZEN" in self.suspension_state()
 
     def ids(self) -> list[str]:
         return [f"{number:02x}{self.name.encode().hex()}".ljust(64, "0") for number in range(self.containers)]
@@ -186,7 +186,7 @@ class World:
         for trial in self.trials.values():
             if trial.deadline is None or trial.ended:
                 continue
-            if not trial.let_in or trial.standing() == {"THAWED"}:
+            if not trial.let_in or trial.suspension_state() == {"THAWED"}:
                 self._end(trial, heard=True)
             elif self.clock.now >= trial.deadline:
                 self._end(trial, heard=False)
@@ -264,7 +264,7 @@ class Agent:
         self.world = world
         world.dead = False
         settings, metrics = world.machine.settings(), Metrics()
-        methods = Methods(Freeze(5.0))
+        methods = SuspensionMethods(Freeze(5.0))
         self.pods = WatchCache(cast(Api, None), PODS, parse)
         self.nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
         self.node_reconciler = NodeReconciler(

@@ -17,7 +17,7 @@ from agent_builders import TrialServer
 from agent_node import Node
 from agent_writing import Writing
 from cuda_node import cuda_machine, cuda_node, driver
-from departing import Scene
+from migration_scene import Scene
 
 from podium_devcluster.runtime import pki
 

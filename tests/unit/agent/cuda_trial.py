@@ -17,12 +17,12 @@ from cuda_node import until
 
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension import processes as cuda_processes
-from podium_agent.suspension.base import Outcome, Standing
+from podium_agent.suspension.base import Outcome, SuspensionState
 from podium_agent.suspension.cuda import CudaDriver
-from podium_agent.suspension.cuda_checkpoint import NOWHERE, CudaCheckpoint
+from podium_agent.suspension.cuda_checkpoint import NO_GPU_MAP, CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import GpuMemory, read_memory
-from podium_agent.suspension.parked_memory import Arrival, Parked
+from podium_agent.suspension.gpu_memory import GpuMemory, read_memory
+from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
 from podium_agent.suspension.processes import CudaProcesses
 
 SIZE = 4 << 20
@@ -48,17 +48,17 @@ class Trial:
     def fresh(self, memory: Callable[[], GpuMemory] = read_memory) -> CudaCheckpoint:
         """The method of an agent that has just started: it has the notes of the one before."""
         processes = CudaProcesses(CudaDriver(self.node.library), *self.waits)
-        return CudaCheckpoint(processes, Freeze(5.0), Parked(self.folder / "parked"), memory)
+        return CudaCheckpoint(processes, Freeze(5.0), GpuStateNotes(self.folder / "parked"), memory)
 
     def suspend(self) -> Outcome:
         return asyncio.run(self.method.suspend(self.targets))
 
-    def resume(self, onto: Mapping[str, str] = NOWHERE) -> Outcome:
-        return asyncio.run(self.method.resume(self.targets, onto))
+    def resume(self, gpu_map: Mapping[str, str] = NO_GPU_MAP) -> Outcome:
+        return asyncio.run(self.method.resume(self.targets, gpu_map))
 
     @property
-    def standing(self) -> Standing:
-        return self.method.standing(self.targets)
+    def suspension_state(self) -> SuspensionState:
+        return self.method.suspension_state(self.targets)
 
     def fault(self, *assignments: str) -> None:
         """On the second process."""
@@ -66,16 +66,16 @@ class Trial:
 
     def held(self) -> int:
         """Bytes that its processes hold now."""
-        return sum(read_memory().of(frozenset(program.pid for program in self.programs)).values())
+        return sum(read_memory().held_by(frozenset(program.pid for program in self.programs)).values())
 
     def on(self) -> list[dict[str, int]]:
         """What each process holds on which GPU."""
         memory = read_memory()
-        return [dict(memory.of(frozenset({program.pid}))) for program in self.programs]
+        return [dict(memory.held_by(frozenset({program.pid}))) for program in self.programs]
 
     def two_gpus(self) -> tuple[str, str]:
         """Where its programs are (the first GPU), and another one."""
-        (home,) = read_memory().of(frozenset(program.pid for program in self.programs))
+        (home,) = read_memory().held_by(frozenset(program.pid for program in self.programs))
         others = sorted(read_memory().free.keys() - {home})
         if not others:
             pytest.skip("one GPU")
@@ -135,15 +135,17 @@ def carried(trial: Trial, known: int = 1) -> tuple[str, str]:
     memory = read_memory()
     if len(memory.free) < 2:
         pytest.skip("it takes two GPUs to come back on another one")
-    (old,) = memory.of(frozenset(program.pid for program in trial.programs))
+    (old,) = memory.held_by(frozenset(program.pid for program in trial.programs))
     new = next(uuid for uuid in memory.free if uuid != old)
     assert trial.suspend().ok
-    left = Parked(trial.folder / "parked")
+    left = GpuStateNotes(trial.folder / "parked")
     for target in trial.targets:
-        arrival = Arrival(gpus=dict(left.read(target.path.name)), processes=known)
-        left.forget(target.path.name)
-        left.arrives(target.path.name, arrival, (new,))
+        gpu_state = GpuState(gpus=dict(left.held_bytes(target.path.name)), processes=known)
+        left.remove(target.path.name)
+        left.add_migrated(target.path.name, gpu_state, (new,))
         target.ask(False)
     trial.method = trial.fresh()
-    until(lambda: trial.standing is Standing.PARTLY_SUSPENDED, "its processes run and wait for their GPU")
+    until(
+        lambda: trial.suspension_state is SuspensionState.PARTLY_SUSPENDED, "its processes run and wait for their GPU"
+    )
     return old, new

@@ -13,10 +13,10 @@ import podium_agent.schedule.memory_admission
 from podium_agent.observe.cgroups import Container, Freezer
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.schedule.memory_admission import MemoryAdmission
-from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import GpuMemory, GPUMemoryUnknownError
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
+from podium_agent.suspension.methods import SuspensionMethods
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def test_who_is_kept_out_by_a_driver_that_does_not_tell(
     def memory() -> GpuMemory:
         raise error
 
-    notes = Parked(tmp_path / "parked")
+    notes = GpuStateNotes(tmp_path / "parked")
     record = PodRecord(pod(), gpus=("G",), containers={"c": Container("c", 1, Freezer(tmp_path / "c", unified=False))})
     if parked:
-        notes.note("c", {"G": 5})
-    admission = MemoryAdmission(lambda: [record], Methods(Freeze(1.0), parked=notes), memory)
+        notes.write_held("c", {"G": 5})
+    admission = MemoryAdmission(lambda: [record], SuspensionMethods(Freeze(1.0), notes=notes), memory)
     assert admission.concerns(record) is parked
     memory_shortage = asyncio.run(admission.admit(record))
     assert memory_shortage.endswith(says)
@@ -57,7 +57,7 @@ def test_a_driver_that_hangs_is_asked_once(tmp_path: Path, monkeypatch: pytest.M
         return GpuMemory({}, {"G": 5})
 
     record = PodRecord(pod(), gpus=("G",))
-    admission = MemoryAdmission(lambda: [record], Methods(Freeze(1.0)), memory)
+    admission = MemoryAdmission(lambda: [record], SuspensionMethods(Freeze(1.0)), memory)
 
     async def scene() -> None:
         says = [await admission.admit(record) for _ in range(3)]

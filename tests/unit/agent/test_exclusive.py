@@ -167,7 +167,7 @@ RULES = {
     "half-stopped by a dead agent": ([trial("a", RUNNING, partly_suspended=True)], {"suspend a ExclusivePod"}),
     "one that was told to end does so": ([trial("a", RUNNING, deleting=True, deadline=90.0)], set()),
     "a frozen one waits for its last call": ([trial("a", OFF, deleting=True, deadline=90.0)], set()),
-    "not with memory that was moved off": ([trial("a", OFF, deleting=True, deadline=12.0, moved_off=True)], {"wait a ExclusivePod"}),
+    "not with memory that was moved off": ([trial("a", OFF, deleting=True, deadline=12.0, is_checkpointed=True)], {"wait a ExclusivePod"}),
     "and hears it": ([trial("a", OFF, deleting=True, deadline=12.0)], {"resume a FinalCheckpoint"}),
 }  # fmt: skip
 

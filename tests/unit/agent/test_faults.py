@@ -35,9 +35,9 @@ def play(
 def finished_gpu_seconds(world: World, *order: str) -> None:
     """The first that is alive works, and every other that was let in is frozen, whole."""
     alive = [world.trials[name] for name in order if not world.trials[name].ended]
-    assert alive[0].standing() == {"THAWED"}, "the first does not work, whole"
+    assert alive[0].suspension_state() == {"THAWED"}, "the first does not work, whole"
     for one in alive[1:]:
-        assert one.standing() in (set(), {"FROZEN"}), f"{one.name} is half-frozen"
+        assert one.suspension_state() in (set(), {"FROZEN"}), f"{one.name} is half-frozen"
 
 
 def hand_over(world: World, number: int) -> None:
@@ -186,7 +186,7 @@ def test_whatever_happens(events: list[tuple[object, ...]], released: bool) -> N
         if released:
             assert not any(one.frozen for one in alive), "released, and something is frozen"
             return
-        assert all(len(one.standing()) <= 1 for one in alive), "something is half-frozen"
+        assert all(len(one.suspension_state()) <= 1 for one in alive), "something is half-frozen"
         for gpu in "GH":
             at_work = [one for one in alive if gpu in one.gpus and one.works]
             assert len(at_work) == 1 or not any(gpu in one.gpus for one in alive) or _blocked(alive, gpu)

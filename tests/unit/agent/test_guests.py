@@ -12,9 +12,9 @@ import pytest
 from agent_builders import Machine
 
 import podium_agent.observe.other_pods
-from podium_agent.deviceplugin.packing import pack
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
-from podium_agent.deviceplugin.servicer import Servicer
+from podium_agent.deviceplugin.servicer import SlotService
+from podium_agent.deviceplugin.slots import pack
 from podium_agent.observe.gpu_health import Gpu, Reading, Sample
 from podium_agent.observe.other_pods import LocalOtherPod, OtherPods
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName
@@ -141,21 +141,21 @@ def test_it_asks_for_the_first_seen_that_has_less_than_it_wants(
         pods.put("a", pod("a", 1))
         pods.put("pair", pod("pair", 2, memory=7))
         pods.put("none", pod("none", 0))
-        assert await other_pods.asker(1) == NEED
+        assert await other_pods.find_pod_need(1) == NEED
         kubelet.has["lab", "z"] = frozenset(["A::0"])
-        assert await other_pods.asker(1) == PodNeed(1)
-        assert await other_pods.asker(2) == PodNeed(2, memory=7, packed=True)
+        assert await other_pods.find_pod_need(1) == PodNeed(1)
+        assert await other_pods.find_pod_need(2) == PodNeed(2, memory=7, packed=True)
         pods.put("a", pod("a", 1, phase="Failed"))
         kubelet.has["lab", "pair"] = frozenset(["A::1"])  # its first container has one
-        assert await other_pods.asker(1) == PodNeed(2, memory=7, packed=True)
+        assert await other_pods.find_pod_need(1) == PodNeed(2, memory=7, packed=True)
         kubelet.has["lab", "pair"] = frozenset(["A::1", "B::1"])
-        asking = asyncio.ensure_future(other_pods.asker(1))
+        asking = asyncio.ensure_future(other_pods.find_pod_need(1))
         kubelet.asked.clear()
         await kubelet.asked.wait()
         pods.put("late", pod("late", 1, memory=30))  # the kubelet was ahead of our watch
         assert await asking == NEED
         kubelet.there = False
-        assert await other_pods.asker(1) is None
+        assert await other_pods.find_pod_need(1) is None
 
     asyncio.run(asyncio.wait_for(main(), 60))
 
@@ -203,11 +203,11 @@ def test_the_kubelet_is_answered_by_who_asks(tmp_path: Path) -> None:
     telemetry.reading = Reading(1.0, "570", gpus)
     needs: list[PodNeed | None] = [NEED, replace(NEED, packed=False), replace(NEED, memory=81), None]
 
-    async def asker(size: int) -> PodNeed | None:
+    async def find_pod_need(size: int) -> PodNeed | None:
         return needs.pop(0)
 
     async def main() -> list[list[str]]:
-        servicer = Servicer(Machine(tmp_path).settings(), telemetry, asker=asker)
+        servicer = SlotService(Machine(tmp_path).settings(), telemetry, find_pod_need=find_pod_need)
         servicer.gpus = lambda: READINGS
         ask = pb.ContainerPreferredAllocationRequest(available_deviceIDs=shares(*"ABCD"), allocation_size=1)
         request = pb.PreferredAllocationRequest(container_requests=[ask])

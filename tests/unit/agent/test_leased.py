@@ -14,8 +14,8 @@ import pytest
 from agent_builders import Machine, key, pod
 
 import podium_agent.reservations.controller
-from podium_agent.deviceplugin.reserved import LeasedShares
-from podium_agent.deviceplugin.slots import RefusedError
+from podium_agent.deviceplugin.reserved import ReservedSlotService
+from podium_agent.deviceplugin.slots import AllocationRefusedError
 from podium_agent.observe.gpu_health import Gpu, Reading, Sample
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName
 from podium_agent.observe.telemetry import Telemetry
@@ -27,8 +27,8 @@ from podium_agent.schedule.exclusive_allocations import parse_pod
 from podium_agent.schedule.exclusive_gpus import NodePod
 from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
 from podium_agent.schedule.node_reconciler import View
-from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS
 from podium_cluster.watch import WatchCache
@@ -107,7 +107,7 @@ def test_the_arbiter(state: TrialState, method: str, reserved: tuple[str, ...] |
 
 
 @pytest.mark.parametrize(
-    ("reserved", "moved_off", "expected"),
+    ("reserved", "is_checkpointed", "expected"),
     [
         ((), True, {"wait ReservationEnded"}),
         (("A",), True, {"resume FinalCheckpoint"}),
@@ -115,16 +115,16 @@ def test_the_arbiter(state: TrialState, method: str, reserved: tuple[str, ...] |
     ],
 )
 def test_a_last_call_takes_no_memory_of_a_strangers_gpu(
-    reserved: tuple[str, ...], moved_off: bool, expected: set[str]
+    reserved: tuple[str, ...], is_checkpointed: bool, expected: set[str]
 ) -> None:
-    ending = replace(trial(OFF), deleting=True, deadline=12.0, moved_off=moved_off)
+    ending = replace(trial(OFF), deleting=True, deadline=12.0, is_checkpointed=is_checkpointed)
     steps = decide(RunQueues(1, {"A": (QueueEntry(key(), "Ranked"),)}, reserved=reserved), [ending], 10.0)
     assert {f"{type(step).__name__.lower()} {step.reason}" for step in steps} == expected
 
 
 def test_nothing_is_frozen_with_its_memory_on_a_gpu_that_may_be_anothers() -> None:
-    methods = Methods(Freeze(1.0), leases=True)
-    assert (methods.names, methods.best(("freeze", "app-checkpoint"), 1)) == ((), "")
+    methods = SuspensionMethods(Freeze(1.0), reservations=True)
+    assert (methods.names, methods.choose(("freeze", "app-checkpoint"), 1)) == ((), "")
 
 
 def test_a_gpu_without_a_lease_has_no_shares_in_the_status() -> None:
@@ -229,13 +229,13 @@ def test_the_placeholder_is_ended_once_its_gpu_is_empty(desk: Desk, monkeypatch:
 def test_the_plugin_waits_for_the_kubelet_and_refuses_what_is_lost(desk: Desk) -> None:
     telemetry = Telemetry(1.0, 1.0)
     telemetry.reading = Reading(1.0, "570", tuple(GPUS))
-    plugin = LeasedShares(desk.machine.settings(), telemetry, desk.reservations)
+    plugin = ReservedSlotService(desk.machine.settings(), telemetry, desk.reservations)
     assert not plugin.ready
     desk.listed, desk.allocated = {NAME: frozenset({"A"})}, {("lab", "t-0"): frozenset({"B::3"})}
     desk.hear()
     desk.look()
     assert plugin.ready
     assert [one.id for one in plugin.devices()] == [*(f"A::{share}" for share in range(4)), "B::3"]
-    plugin.give(("A",))
-    with pytest.raises(RefusedError, match="GPUNotReserved: Podium's lease of GPU B"):
-        plugin.give(("B",))
+    plugin.container_response(("A",))
+    with pytest.raises(AllocationRefusedError, match="GPUNotReserved: Podium's reservation of GPU B"):
+        plugin.container_response(("B",))

@@ -25,7 +25,7 @@ from podium_agent.schedule.local_scheduler import Suspend, Wait, decide
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.parked_memory import Arrival
+from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
@@ -300,9 +300,9 @@ def test_a_suspended_trial_whose_memory_was_moved_off_is_known_as_such(on_node: 
         one = pod("a", running=frozenset({TRAIN}))
         freezer = node.run(one, TRAIN, os.getpid())
         (freezer.path / "freezer.state").write_text("FROZEN")
-        assert not node.look(one)[0].moved_off, "frozen with its memory on the GPU"
-        node.parked.note(freezer.path.name, {"G": 7})
-        assert node.look(one)[0].moved_off
+        assert not node.look(one)[0].is_checkpointed, "frozen with its memory on the GPU"
+        node.parked.write_held(freezer.path.name, {"G": 7})
+        assert node.look(one)[0].is_checkpointed
 
     on_node(scene)
 
@@ -310,16 +310,16 @@ def test_a_suspended_trial_whose_memory_was_moved_off_is_known_as_such(on_node: 
 def test_what_came_from_another_node_is_noted_with_the_gpu_that_it_has_here(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         beside = node.run(pod(), SIDECAR, os.getppid())
-        arrival = Arrival(gpus={"GPU-of-there": 7}, processes=1)
+        arrival = GpuState(gpus={"GPU-of-there": 7}, processes=1)
         came = pod(containers=("train", "logs"), running=frozenset({SIDECAR}), arrival=arrival)
         node.look(came)
         freezer = node.run(pod(), TRAIN, os.getpid())
         came = replace(came, running=frozenset({SIDECAR, TRAIN}), main=TRAIN)
         assert node.state(came) is TrialState.RUNNING
         assert not node.parked.has(beside.path.name), "it began here"
-        note = node.parked.whole(freezer.path.name)
-        assert (note.held, note.onto) == ({"G": 7}, {"GPU-of-there": "G"})
-        node.parked.forget(freezer.path.name)
+        note = node.parked.read(freezer.path.name)
+        assert (note.held, note.gpu_map) == ({"G": 7}, {"GPU-of-there": "G"})
+        node.parked.remove(freezer.path.name)
         node.look(came)
         assert not node.parked.has(freezer.path.name), "it was brought back: it does not come twice"
 
@@ -337,7 +337,7 @@ META: dict[str, Any] = {
 
 
 def test_a_pod_says_what_comes_in_it() -> None:
-    assert parse({"metadata": META}).arrival == Arrival(gpus={"GPU-a": 7}, processes=1)
+    assert parse({"metadata": META}).arrival == GpuState(gpus={"GPU-a": 7}, processes=1)
     assert parse({"metadata": {**META, "annotations": {}}}).arrival is None
 
 

@@ -14,7 +14,7 @@ from podium_agent.observe.gpu_health import Reading
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.report.node_reporter import NodeReporter
 from podium_agent.schedule.node_reconciler import NodeReconciler, View
-from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 
 
@@ -40,7 +40,7 @@ def test_nothing_is_told_before_the_first_look_at_trials_and_gpus(tmp_path: Path
             cast(Telemetry, telemetry),
             cast(NodeReconciler, node_reconciler),
             Metrics(),
-            cast(Methods, SimpleNamespace(names=("freeze",))),
+            cast(SuspensionMethods, SimpleNamespace(names=("freeze",))),
             "0",
         )
         task = asyncio.ensure_future(reporter.run())

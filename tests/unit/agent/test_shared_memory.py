@@ -34,12 +34,12 @@ from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_memory import read_memory
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_agent.suspension.processes import CudaProcesses
 from podium_core.schema.gpunode import TrialState
 
@@ -170,9 +170,9 @@ def site(cuda_node: Any, tmp_path: Path) -> Iterator[Site]:
         for name in SEEDS
     }
     settings = AgentSettings(node_name="n", share_dir=tmp_path / "share")
-    freeze, parked, gates = Freeze(5.0), Parked(tmp_path / "parked"), _Gates(trials)
+    freeze, parked, gates = Freeze(5.0), GpuStateNotes(tmp_path / "parked"), _Gates(trials)
     cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 5.0, 20.0), freeze, parked)
-    methods, admissions = Methods(freeze, cuda, parked=parked), Admissions(settings.admissions_dir)
+    methods, admissions = SuspensionMethods(freeze, cuda, notes=parked), Admissions(settings.admissions_dir)
     observer = Observer(settings, gates, admissions, methods, lambda: None)
     admission = MemoryAdmission(observer.records, methods)
     executor = Executor(observer, gates, admissions, methods, admission, Metrics(), 1.0, {}.get, lambda: None)

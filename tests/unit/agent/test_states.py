@@ -29,8 +29,8 @@ from podium_agent.report.usage_ledger import (
     suspended,
 )
 from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
-from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.line_readers import ParsedLine
 from podium_core.curves.thinning import Grid
@@ -156,7 +156,7 @@ def test_whether_a_pod_may_be_frozen(methods: str | None, best: str) -> None:
     payload = pod_payload()
     if methods is not None:
         payload["metadata"]["annotations"]["podium.dev/methods"] = methods
-    assert Methods(Freeze(1.0)).best(parse(payload).methods, 1) == best
+    assert SuspensionMethods(Freeze(1.0)).choose(parse(payload).methods, 1) == best
 
 
 def test_where_a_pod_saves() -> None:

@@ -102,7 +102,7 @@ def test_cuda_is_refused_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> No
     from podium_realtime.runtime import cuda
 
     if cuda.availability().available:
-        pytest.skip("there is a GPU here: benchmarks/bench_realtime.py uses it")
+        pytest.skip("there is a GPU here: benchmarks/realtime/bench_realtime.py uses it")
     assert run(["realtime", "run", "--backend", "cuda"]) is Exit.FAILED
     assert "not run: " in capsys.readouterr().err
 

@@ -73,7 +73,7 @@ def test_one_policy_with_other_settings(capsys: pytest.CaptureFixture[str]) -> N
 
 
 POLICIES = [
-    ("nobody", "UnknownPolicy: --policy nobody: policy.name: 'nobody' is not known; choose one of: asha, best_so_far"),
+    ("unknown", "UnknownPolicy: --policy unknown: policy.name: 'unknown' is not known; choose one of: asha"),
     (
         "asha:",
         "InvalidPolicySetting: --policy asha:: policy.settings: '' is not a setting; write SETTING=VALUE",

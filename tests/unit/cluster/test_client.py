@@ -1,4 +1,4 @@
-"""What the API client makes of answers that are none, and which errors it pays to ask about again."""
+"""How the API client treats invalid responses, and which errors are worth a retry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS
 
 
-def test_a_proxys_page_is_an_error_of_the_api() -> None:
+def test_an_error_page_of_a_proxy_is_an_api_error() -> None:
     async def page(_: web.Request) -> web.Response:
         return web.Response(text="<html>Please log in</html>", content_type="text/html")
 
@@ -31,9 +31,9 @@ def test_a_proxys_page_is_an_error_of_the_api() -> None:
     assert (error.reason, error.transient) == ("InvalidJSON", True)
 
 
-def test_a_server_that_does_not_answer_in_time_is_an_error_of_ours() -> None:
-    """One that takes the connection: where a limit ends a TLS handshake instead, asyncio closes that connection only
-    later, and a test that is over by then is told of an unclosed transport.
+def test_a_server_that_does_not_answer_in_time_is_an_api_error() -> None:
+    """The server accepts the connection. After a timeout in a TLS handshake, asyncio closes the connection only later,
+    and the test would report an unclosed transport.
     """
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,5 +60,5 @@ def test_a_server_that_does_not_answer_in_time_is_an_error_of_ours() -> None:
 @pytest.mark.parametrize(
     ("status", "transient"), [(0, True), (429, True), (503, True), (403, False), (404, False), (409, False)]
 )
-def test_which_errors_pass(status: int, transient: bool) -> None:
+def test_which_errors_are_transient(status: int, transient: bool) -> None:
     assert ApiError(status, "Reason", "message").transient is transient

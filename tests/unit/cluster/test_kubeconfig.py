@@ -1,4 +1,4 @@
-"""Where a cluster is looked for: as kubectl does, which was asked (1.36: `config view --minify`, `create token x`)."""
+"""The choice of a cluster follows kubectl 1.36 (`config view --minify`, `create token x`)."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from podium_cluster.kubeconfig import ClusterTarget, find_target, kubeconfig_pat
 
 
 @pytest.mark.parametrize(
-    ("told", "files"),
+    ("variable", "files"),
     [
         (None, ["/home/me/.kube/config"]),
         ("", ["/home/me/.kube/config"]),
         (":", []),
         (":/a::/b:", ["/a", "/b"]),
         ("~/c", ["/home/me/c"]),
-        ("~nobody-of-this-name/c", ["~nobody-of-this-name/c"]),
+        ("~no-such-user/c", ["~no-such-user/c"]),
     ],
 )
-def test_files(told: str | None, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """kubectl leaves ~ to the shell, the client library does not."""
+def test_kubeconfig_paths(variable: str | None, files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """For kubectl the shell expands ~; the client library does it itself."""
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    if told is not None:
-        monkeypatch.setenv("KUBECONFIG", told)
+    if variable is not None:
+        monkeypatch.setenv("KUBECONFIG", variable)
     assert [str(path) for path in kubeconfig_paths(None)] == files
     assert kubeconfig_paths(Path("/given")) == [Path("/given")]
     assert kubeconfig_paths(Path("~/given")) == [Path("/home/me/given")]
 
 
-def told(monkeypatch: pytest.MonkeyPatch, files: Sequence[Path], wanted: str | None = None) -> ClusterTarget:
-    """With $KUBECONFIG."""
+def find(monkeypatch: pytest.MonkeyPatch, files: Sequence[Path], wanted: str | None = None) -> ClusterTarget:
+    """Return the target for these files in $KUBECONFIG."""
     monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)) or ":")
     return find_target(None, wanted)
 
 
-def test_the_first_that_says_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_file_with_a_value_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     files = [tmp_path / name for name in ("missing", "broken", "odd", "first", "second", "empty")]
     files[1].write_text("a: [b")
@@ -51,17 +51,17 @@ def test_the_first_that_says_it_counts(tmp_path: Path, monkeypatch: pytest.Monke
         there = [{"name": name, "context": {"namespace": space}} for name, space in contexts.items()]
         path.write_text(json.dumps({"current-context": current, "contexts": there}))
     for wanted, context, namespace in ((None, "x", "of-x"), ("y", "y", "1"), ("z", "z", "default")):
-        found = told(monkeypatch, files, wanted)
+        found = find(monkeypatch, files, wanted)
         assert (found.context, found.namespace) == (context, namespace)
-        assert found.files == tuple(files[1:5]), "those that the client has to read"
-    found = told(monkeypatch, files[:3])
+        assert found.files == tuple(files[1:5]), "the files that the client has to read"
+    found = find(monkeypatch, files[:3])
     assert (found.context, found.namespace) == (None, "default")
-    assert told(monkeypatch, [files[0], files[5]]).files == (files[0], files[5]), "all that can be named"
+    assert find(monkeypatch, [files[0], files[5]]).files == (files[0], files[5]), "all named files"
 
 
 @pytest.fixture
 def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pod of the namespace `here`; its home, which is empty."""
+    """Set up a pod of the namespace `here`, and return its empty home."""
     home, account = tmp_path / "home", tmp_path / "account"
     for folder in (home, account):
         folder.mkdir()
@@ -88,7 +88,7 @@ CURRENT = json.dumps({"current-context": "x", "contexts": [{"name": "x", "contex
         ("[1, 2]", False),
     ],
 )
-def test_a_pods_own_account_is_for_who_has_no_kubeconfig(
+def test_the_service_account_is_used_without_a_kubeconfig(
     content: str | None, account: bool, pod: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named, usual = pod / "named", pod / ".kube" / "config"
@@ -107,20 +107,20 @@ def test_a_pods_own_account_is_for_who_has_no_kubeconfig(
     assert not find_target(None, None).account
 
 
-def test_a_namespace_that_no_context_names_is_the_pods(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_namespace_is_the_pods(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = pod / "config"
     path.write_text(CURRENT)
-    found = told(monkeypatch, [])
+    found = find(monkeypatch, [])
     assert (found.context, found.namespace) == (None, "here")
-    found = told(monkeypatch, [path])
+    found = find(monkeypatch, [path])
     assert (found.context, found.namespace) == ("x", "here")
-    monkeypatch.setenv("POD_NAMESPACE", "told")
-    found = told(monkeypatch, [])
-    assert (found.context, found.namespace) == (None, "told")
+    monkeypatch.setenv("POD_NAMESPACE", "from-env")
+    found = find(monkeypatch, [])
+    assert (found.context, found.namespace) == (None, "from-env")
     path.write_text(CURRENT.replace("{}", '{"namespace": "default"}'))
-    found = told(monkeypatch, [path])
+    found = find(monkeypatch, [path])
     assert (found.context, found.namespace) == ("x", "default")
     monkeypatch.delenv("POD_NAMESPACE")
     (kubeconfig.ACCOUNT / "namespace").unlink()
-    found = told(monkeypatch, [])
+    found = find(monkeypatch, [])
     assert (found.context, found.namespace) == (None, "default")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from podium_agent.suspension.memory import read_memory
+from podium_agent.suspension.gpu_memory import read_memory
 
 SCRIPT = Path(__file__).resolve().parents[3] / "examples/digits/train.py"
 SMALL = ["--work=2", "--lr=0.05", "--width=32", "--batch_size=32", "--activation=relu", "--seed=3"]
@@ -136,7 +136,7 @@ def test_on_a_gpu_it_allocates_memory_and_prints_the_same_numbers(complete: list
     with start(*SMALL, "--epochs=100000", gpu=on_gpu(cuda_node, 64 << 20)) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline().rstrip("\n") for _ in complete]
-        held = read_memory().of(frozenset({process.pid}))
+        held = read_memory().held_by(frozenset({process.pid}))
         process.kill()
         process.communicate(timeout=300)
     assert lines == complete

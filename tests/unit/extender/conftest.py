@@ -1,4 +1,4 @@
-"""A NodeCache over real WatchCaches that are fed by a stand-in for the API server, and the app over it."""
+"""A NodeCache over real WatchCaches with a fake API server, and the application over it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Ask = Callable[..., httpx.Response]
 
 
 class ListedOnce:
-    """Lists what it was given; its watch stays silent."""
+    """A fake API server that lists the given objects; its watches send no events."""
 
     def __init__(self, objects: Mapping[Resource, Sequence[Json]]) -> None:
         self._objects = objects
@@ -65,7 +65,7 @@ async def _ask(
     events: EventRecorder | None = None,
     before: Sequence[tuple[str, Any]] = (),
 ) -> httpx.Response:
-    """`before`: paths and bodies that the same extender was asked earlier."""
+    """Send a request to a new extender, after the requests of `before` (paths and bodies)."""
     node_cache = _caches(objects)
     watched = [*node_cache.caches.values(), *node_cache.optional_caches.values()] if warm else []
     runs = [asyncio.create_task(cache.run()) for cache in watched]
@@ -96,13 +96,13 @@ async def _ask(
 
 @pytest.fixture
 def caches() -> Callable[..., NodeCache]:
-    """A NodeCache over these objects; running its caches is up to the test."""
+    """Return a function that creates a NodeCache over objects; the test runs its caches."""
     return _caches
 
 
 @pytest.fixture
 def play(caches: Callable[..., NodeCache]) -> Callable[..., None]:
-    """Runs a story with a scheduler that asks for a pod of a crowd: `fake_scheduler.run`."""
+    """Return `fake_scheduler.run` over the caches."""
     return partial(run, caches)
 
 

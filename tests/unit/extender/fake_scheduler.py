@@ -1,6 +1,4 @@
-"""A scheduler that asks an extender with more nodes than it hands on. Used by test_narrow and test_wishes, by
-conftest's fixture `play`.
-"""
+"""A scheduler that sends an extender more nodes than filter selects."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ from podium_extender.verbs.handlers import Verbs
 Json = dict[str, Any]
 Caches = Callable[..., NodeCache]
 Story = Callable[["Scheduler"], Awaitable[None]]
-MOST = 4
+LIMIT = 4
 NAMES = [f"n{i:02d}" for i in range(12)]
-WISH = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+PREFERENCE = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
 
 
 def gpunode(name: str, **changes: Any) -> Json:
@@ -38,12 +36,12 @@ def pod(uid: str, resource: str = "podium.dev/gpu", labels: Mapping[str, str] | 
 
 
 class Scheduler:
-    """Asks as kube-scheduler does, and takes the node of the highest score."""
+    """A scheduler that sends requests as kube-scheduler does and takes the node with the highest score."""
 
-    def __init__(self, node_cache: NodeCache, placement: str, most: int) -> None:
+    def __init__(self, node_cache: NodeCache, placement: str, limit: int) -> None:
         self.metrics = Metrics()
         self.verbs = Verbs(
-            node_cache, self.metrics, NodeEvaluator(placement_policy(placement), 60.0), scored_nodes=most
+            node_cache, self.metrics, NodeEvaluator(placement_policy(placement), 60.0), scored_nodes=limit
         )
 
     def filter(self, asked: Json, names: Sequence[str] = NAMES) -> Json:
@@ -58,8 +56,8 @@ class Scheduler:
         scores = self.prioritize(asked, left) if len(left) > 1 else dict.fromkeys(left, 0)
         return max(scores, key=scores.__getitem__)
 
-    def filter_answers(self, why: str) -> float | None:
-        return self.metrics.registry.get_sample_value("podium_extender_filter_answers_total", {"nodes": why})
+    def count_of(self, reason: str) -> float | None:
+        return self.metrics.registry.get_sample_value("podium_extender_filter_answers_total", {"nodes": reason})
 
     def _ask(self, verb: str, asked: Json, names: Sequence[str]) -> Any:
         question = {"Pod": asked, "Nodes": None, "NodeNames": list(names)}
@@ -71,21 +69,22 @@ def run(
     story: Story,
     objects: Any = None,
     placement: str = DEFAULT,
-    most: int = MOST,
-    unseen: bool = False,
+    limit: int = LIMIT,
+    unsynced: bool = False,
 ) -> None:
-    """Runs a story with a scheduler over these objects; by default a node is the busier the later its name comes.
-    `unseen`: what is not waited for was not seen yet.
+    """Run a story with a scheduler over these objects.
+
+    By default nodes with later names are busier. With `unsynced` the optional caches have no list yet.
     """
     nodes = [gpunode(name, smUtilization=5.0 * i) for i, name in enumerate(NAMES)]
 
     async def main() -> None:
         node_cache = caches({GPUNODES: nodes} if objects is None else objects)
-        seen = [*node_cache.caches.values(), *([] if unseen else node_cache.optional_caches.values())]
+        seen = [*node_cache.caches.values(), *([] if unsynced else node_cache.optional_caches.values())]
         runs = [asyncio.create_task(cache.run()) for cache in seen]
         async with asyncio.timeout(30):
             await wait_all_synced(seen)
-            await story(Scheduler(node_cache, placement, most))
+            await story(Scheduler(node_cache, placement, limit))
         for one in runs:
             one.cancel()
 

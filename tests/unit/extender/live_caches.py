@@ -1,6 +1,4 @@
-"""The extender's caches over a server of a test's own: made, run beside a story, and ended. Used by conftest,
-test_wakeups and test_nudges.
-"""
+"""The extender's caches over a server of the test: create them and run them beside a story."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ Json = Mapping[str, Any]
 
 
 class Live:
-    """A stand-in for the API server: lists what there is, then passes events on."""
+    """A fake API server that lists its objects and then sends the events of the test."""
 
     def __init__(self, resource: Resource, objects: Mapping[str, Json]) -> None:
         self.resource = resource
@@ -46,7 +44,7 @@ class Live:
 
 
 def caches_over(server: object, clock: Callable[[], float]) -> NodeCache:
-    """`server`: has the `list` and `watch` of an Api."""
+    """Return the caches over `server`, which has the methods `list` and `watch` of an Api."""
     api = cast(Api, server)
     own = WatchCache(api, PODS, parse_pod)
     return NodeCache(
@@ -61,7 +59,7 @@ def caches_over(server: object, clock: Callable[[], float]) -> NodeCache:
 
 
 def gpunode(health: str) -> Json:
-    """Node a with one GPU, heard at 1,800,000,000."""
+    """Return node a with one GPU, reported at 1,800,000,000."""
     gpu = {"uuid": "GPU-1", "index": 0, "product": "Fake", "memoryTotal": 1, "health": health, "slots": 4}
     status = {"updatedAt": "2027-01-15T08:00:00Z", "gpus": [gpu]}
     return {"metadata": {"name": "a", "resourceVersion": "2"}, "status": status}
@@ -69,7 +67,7 @@ def gpunode(health: str) -> Json:
 
 @asynccontextmanager
 async def running(node_cache: NodeCache, beside: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """The watches and `beside`, from when the caches are whole; five minutes at most."""
+    """Run the watches and `beside`; the block starts when the caches are synced and has five minutes."""
     runs = [asyncio.create_task(cache.run()) for cache in node_cache.caches.values()]
     runs.append(asyncio.create_task(beside))
     try:

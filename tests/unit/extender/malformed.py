@@ -1,6 +1,6 @@
-"""Bodies that no scheduler should send: parts of true ones turned into something else, cut short, or not JSON at all.
+"""Malformed bodies: recorded bodies with changed parts, truncated ones, and bodies that are not JSON.
 
-Used by test_malformed (a few hundred) and benchmarks/bench_malformed.py (10,000).
+test_malformed uses a few hundred, benchmarks/extender/bench_malformed.py 10,000.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ANNOTATIONS = ("podium.dev/gpu-memory", "podium.dev/gpu-products", "podium.dev/g
 
 
 def recorded() -> list[tuple[str, Any]]:
-    """Verb and body of what kube-scheduler really sent."""
+    """Return verb and body of each request that kube-scheduler really sent."""
     found = [json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*-*.json"))]
     return [(entry["verb"], entry["request"]) for entry in found]
 
 
 def malformed(chance: random.Random, true: Sequence[tuple[str, Any]]) -> tuple[str, bytes]:
-    """A verb and a body; the verb is now and then another's."""
+    """Return a verb and a body; sometimes the verb is another one than the body's."""
     verb, body = chance.choice(true)
     if chance.random() < 0.1:
         verb = chance.choice(VERBS)
@@ -47,12 +47,12 @@ def malformed(chance: random.Random, true: Sequence[tuple[str, Any]]) -> tuple[s
         meta = pod.get("metadata") if isinstance(pod, dict) else None
         if isinstance(meta, dict):
             meta["annotations"] = {name: chance.choice(ODD) for name in ANNOTATIONS}
-    told = json.dumps(changed).encode()
-    return verb, told[: chance.randrange(len(told))] if way > 0.95 else told
+    text = json.dumps(changed).encode()
+    return verb, text[: chance.randrange(len(text))] if way > 0.95 else text
 
 
 def _spoil(chance: random.Random, body: Any) -> None:
-    """One value, anywhere, becomes an odd one, goes, or comes twice."""
+    """Replace, delete or duplicate one value anywhere in the body."""
     places = list(_places(body))
     if not places:
         return
@@ -66,7 +66,7 @@ def _spoil(chance: random.Random, body: Any) -> None:
 
 
 def _places(value: Any) -> Any:
-    """Each (container, key) below `value`."""
+    """Yield each (container, key) below `value`."""
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in list(pairs):
         yield value, key
@@ -74,32 +74,32 @@ def _places(value: Any) -> Any:
 
 
 async def send(app: ASGIApp, verb: str, body: bytes) -> tuple[int, bytes]:
-    """Status and body of the answer, without a client of HTTP between; an exception of the app comes through."""
+    """Return status and body of the response, without an HTTP client; an exception of the application is raised."""
     status = 0
-    said = b""
+    answer_body = b""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def answered(message: Message) -> None:
-        nonlocal status, said
+        nonlocal status, answer_body
         status = message.get("status", status)
-        said += message.get("body", b"")
+        answer_body += message.get("body", b"")
 
     scope = {"type": "http", "method": "POST", "path": f"/{verb}", "raw_path": b"", "query_string": b"", "headers": []}
     await app(scope, receive, answered)
-    return status, said
+    return status, answer_body
 
 
-def wrong_with(verb: str, status: int, said: bytes) -> str | None:
-    """What the scheduler could not understand of an answer; None: it is one of the protocol's."""
+def protocol_error(verb: str, status: int, answer_body: bytes) -> str | None:
+    """Return what the scheduler could not understand in a response, or None."""
     if status not in (200, 400):
         return f"status {status}"
-    answer = json.loads(said)
+    answer = json.loads(answer_body)
     if status == 400:
-        return None if answer.get("Error") else "refused without a sentence"
+        return None if answer.get("Error") else "refused without a message"
     if verb == "prioritize":
         whole = all(isinstance(row["Host"], str) and 0 <= row["Score"] <= 10 for row in answer)
-        return None if whole else "a score that is none"
+        return None if whole else "an invalid score"
     fields = {"filter": "FailedNodes", "preempt": "NodeNameToMetaVictims"}
     return None if isinstance(answer[fields[verb]], dict) else f"no {fields[verb]}"

@@ -1,6 +1,4 @@
-"""Pods that were scored a moment ago count on the node that was best for them, and how that ends: the rules, and over
-HTTP with watches that lag behind.
-"""
+"""Assumed pods count on their best node: the rules, and requests over HTTP while the watches lag behind."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ from podium_extender.verbs.decisions import NodeEvaluator
 NOW = 1_800_000_000.0
 FRESH = "2027-01-15T07:59:50Z"
 GIB = 2**30
-SHARES = 4  # of a node
+SLOTS = 4  # of a node
 CHART = Path(__file__).parents[3] / "charts" / "podium" / "values.yaml"
 Json = Mapping[str, Any]
 
@@ -53,17 +51,17 @@ ENDS: list[tuple[str, Callable[[AssumedPods], list[str]], str]] = [
 
 @pytest.mark.parametrize(("why", "end", "how"), ENDS, ids=[end[0] for end in ENDS])
 def test_how_an_assumption_ends(why: str, end: Callable[[AssumedPods], list[str]], how: str) -> None:
-    told: list[str] = []
-    assumed = AssumedPods(ASSUME_SECONDS, told.append)
+    outcomes: list[str] = []
+    assumed = AssumedPods(ASSUME_SECONDS, outcomes.append)
     assert place(assumed, "a") == ["a"]
     assert [pod.uid for pod in assumed.on("a").values()] == ["p"]
     assert assumed.terms.any_may_match("any", {})
     assert end(assumed) == ["a"]
     assert not assumed.terms.any_may_match("any", {})
-    assert told == [how]
+    assert outcomes == [how]
     assert (len(assumed), dict(assumed.on("a"))) == (0, {})
     assert end(assumed) == []
-    assert told == [how]
+    assert outcomes == [how]
 
 
 def test_what_does_not_end_an_assumption() -> None:
@@ -75,7 +73,7 @@ def test_what_does_not_end_an_assumption() -> None:
     assert len(assumed) == 1
 
 
-def test_a_pod_is_assumed_in_one_place() -> None:
+def test_a_pod_is_assumed_on_one_node() -> None:
     assumed = AssumedPods()
     place(assumed, "a")
     assert sorted(place(assumed, "b", 1.0)) == ["a", "b"]
@@ -84,7 +82,7 @@ def test_a_pod_is_assumed_in_one_place() -> None:
     assert assumed.expire(1.0 + ASSUME_SECONDS) == ["b"]
 
 
-def test_a_pod_and_its_namesake_do_not_end_each_other() -> None:
+def test_pods_of_the_same_name_do_not_end_each_others_assumption() -> None:
     assumed = AssumedPods()
     place(assumed, "a", uid="first", name="p")
     place(assumed, "a", uid="second", name="p")
@@ -94,7 +92,7 @@ def test_a_pod_and_its_namesake_do_not_end_each_other() -> None:
     assert (len(assumed), dict(assumed.on("a"))) == (0, {})
 
 
-def test_they_are_not_more_than_so_many() -> None:
+def test_the_number_of_assumed_pods_is_limited() -> None:
     assumed = AssumedPods()
     for number in range(MAX_ASSUMED + 3):
         place(assumed, "a", uid=str(number))
@@ -103,7 +101,7 @@ def test_they_are_not_more_than_so_many() -> None:
 
 
 class Server:
-    """A stand-in for the API server whose events come when the test says so."""
+    """A fake API server that sends events when the test puts them."""
 
     def __init__(self, objects: Sequence[Json]) -> None:
         self._objects = objects
@@ -119,9 +117,9 @@ class Server:
 
 
 def gpunode(name: str, gpus: int) -> Json:
-    gpu = {"index": 0, "health": "Healthy", "slots": SHARES, "memoryTotal": 80 * GIB}
-    told = [gpu | {"uuid": f"GPU-{name}-{number}"} for number in range(gpus)]
-    return {"metadata": {"name": name}, "status": {"updatedAt": FRESH, "gpus": told}}
+    gpu = {"index": 0, "health": "Healthy", "slots": SLOTS, "memoryTotal": 80 * GIB}
+    reports = [gpu | {"uuid": f"GPU-{name}-{number}"} for number in range(gpus)]
+    return {"metadata": {"name": name}, "status": {"updatedAt": FRESH, "gpus": reports}}
 
 
 def pod(name: str, node: str = "", uid: str = "", phase: str = "Pending", **annotations: str) -> Json:
@@ -136,7 +134,7 @@ def pod(name: str, node: str = "", uid: str = "", phase: str = "Pending", **anno
 
 
 class Stage:
-    """An extender over nodes `a` and `b`, asked as kube-scheduler asks."""
+    """An extender over nodes `a` and `b`, and a scheduler that sends the requests of kube-scheduler."""
 
     def __init__(self, placement: str = "load_balance", gpus: int = 1) -> None:
         nodes = {GPUNODES: [gpunode("a", gpus), gpunode("b", gpus)]}
@@ -164,7 +162,7 @@ class Stage:
         return WatchCache(cast(Api, self.servers[kind]), kind, parse)
 
     async def tell(self, kind: str, payload: Json) -> None:
-        """One event of the watch of pods, and the extender has seen it."""
+        """Send one event of the watch of pods, and wait until the extender has processed it."""
         self.servers[PODS].events.put_nowait({"type": kind, "object": payload})
         await self.servers[PODS].events.join()
 
@@ -172,10 +170,12 @@ class Stage:
         return await self._post(verb, {"Pod": asked, "Nodes": None, "NodeNames": list(names)})
 
     async def preempt(self, asked: Json, node: str, *victims: str) -> Any:
-        """The node and the victims that the extender agrees to, by uid."""
+        """Return the node and the victims (uids) that the extender agrees to."""
         proposed = {node: {"Pods": [{"UID": uid} for uid in victims], "NumPDBViolations": 0}}
         answer = await self._post("preempt", {"Pod": asked, "NodeNameToMetaVictims": proposed})
-        return {name: [one["UID"] for one in told["Pods"]] for name, told in answer["NodeNameToMetaVictims"].items()}
+        return {
+            name: [one["UID"] for one in victims["Pods"]] for name, victims in answer["NodeNameToMetaVictims"].items()
+        }
 
     async def _post(self, verb: str, body: Json) -> Any:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://extender") as client:
@@ -184,12 +184,14 @@ class Stage:
         return answer.json()
 
     async def schedule(self, asked: Json) -> str:
-        """What kube-scheduler does: counts the shares itself, asks filter, and prioritize only if there is a choice.
-        The node with the highest score, which must be one.
+        """Return the node with the highest score; it must be a single one.
+
+        Like kube-scheduler, this counts the slots itself, calls filter, and calls prioritize only if several nodes
+        remain.
         """
         uid = asked["metadata"]["uid"]
         others = Counter(node for other, node in self.placed.items() if other != uid)
-        left = (await self.ask("filter", asked, *(name for name in "ba" if others[name] < SHARES)))["NodeNames"]
+        left = (await self.ask("filter", asked, *(name for name in "ba" if others[name] < SLOTS)))["NodeNames"]
         self.placed[uid] = left[0] if len(left) == 1 else await self._best(asked, left)
         return self.placed[uid]
 
@@ -226,7 +228,7 @@ def play(part: Callable[[Stage], Any], **named: Any) -> None:
     ("placement", "places"),
     [("load_balance", "ababab"), ("spread", "ababab"), ("binpack", "aaaabb"), ("fragmentation", "aaaabb")],
 )
-def test_a_burst_is_placed_as_if_each_binding_were_seen(placement: str, places: str) -> None:
+def test_a_burst_is_placed_as_if_each_binding_were_observed(placement: str, places: str) -> None:
     async def part(stage: Stage) -> None:
         found = [await stage.schedule(pod(f"p{number}")) for number in range(6)]
         assert "".join(found) == places
@@ -243,8 +245,8 @@ def test_a_burst_is_placed_as_if_each_binding_were_seen(placement: str, places: 
 
 
 @pytest.mark.parametrize(("placement", "places"), [("auto", "ababab"), ("binpack", "aaaabb")])
-def test_a_burst_goes_its_way_where_one_node_alone_has_the_image(placement: str, places: str) -> None:
-    """Were that node chosen against a favourite, it would be so for all of the burst, and favourites stay empty."""
+def test_a_burst_follows_the_policy_although_one_node_has_the_image(placement: str, places: str) -> None:
+    """If the image decided against the best node, it would do so for the whole burst."""
 
     async def part(stage: Stage) -> None:
         stage.image["b"] = 100
@@ -256,8 +258,8 @@ def test_a_burst_goes_its_way_where_one_node_alone_has_the_image(placement: str,
     play(part, placement=placement)
 
 
-def test_only_what_moves_a_pod_makes_its_node_anew() -> None:
-    """No cost is then found anew: the GPUs are the very same object."""
+def test_only_relevant_events_of_a_pod_update_its_node() -> None:
+    """Costs are not computed again while the GPUs are the same object."""
 
     async def part(stage: Stage) -> None:
         def gpus(node: str) -> object:
@@ -278,8 +280,8 @@ def test_only_what_moves_a_pod_makes_its_node_anew() -> None:
     play(part)
 
 
-def test_a_binding_that_was_expected_changes_nothing() -> None:
-    """Which GPU each pod is thought to be on included, whatever order the bindings are seen in."""
+def test_an_expected_binding_changes_nothing() -> None:
+    """The order of the bindings does not change the GPUs that pods are charged to."""
 
     async def part(stage: Stage) -> None:
         asked = {f"p{number}": str(size * GIB) for number, size in enumerate((50, 10, 30, 20, 60, 5))}
@@ -294,7 +296,7 @@ def test_a_binding_that_was_expected_changes_nothing() -> None:
     play(part, gpus=3)
 
 
-def test_declared_memory_of_an_assumed_pod_is_taken() -> None:
+def test_declared_memory_of_an_assumed_pod_counts() -> None:
     async def part(stage: Stage) -> None:
         large = str(50 * GIB)
         assert await stage.schedule(pod("p", gpu_memory=large)) == "a"
@@ -307,7 +309,7 @@ def test_declared_memory_of_an_assumed_pod_is_taken() -> None:
 
 
 def test_an_assumed_trial_may_be_preempted() -> None:
-    """kube-scheduler's own cache has it on its node already, so it is proposed; the watch has not shown it yet."""
+    """kube-scheduler's own cache has the pod on its node, so it is proposed before the watch shows it."""
 
     async def part(stage: Stage) -> None:
         trial, urgent = pod("p"), pod("urgent")
@@ -320,7 +322,7 @@ def test_an_assumed_trial_may_be_preempted() -> None:
     play(part)
 
 
-def test_the_scheduler_chose_otherwise() -> None:
+def test_a_binding_to_another_node_corrects_the_assumption() -> None:
     async def part(stage: Stage) -> None:
         assert await stage.schedule(pod("p")) == "a"
         await stage.tell("MODIFIED", pod("p", "b"))
@@ -330,7 +332,7 @@ def test_the_scheduler_chose_otherwise() -> None:
     play(part)
 
 
-def test_a_pod_that_is_asked_about_again_does_not_count_against_itself() -> None:
+def test_a_retried_pod_does_not_count_against_itself() -> None:
     async def part(stage: Stage) -> None:
         assert await stage.schedule(pod("p")) == "a"
         assert await stage.schedule(pod("p")) == "a"
@@ -339,7 +341,7 @@ def test_a_pod_that_is_asked_about_again_does_not_count_against_itself() -> None
     play(part)
 
 
-def test_old_news_of_a_pod_end_nothing_and_those_of_its_namesake_neither() -> None:
+def test_old_events_of_a_pod_or_its_namesake_do_not_end_the_assumption() -> None:
     async def part(stage: Stage) -> None:
         await stage.tell("ADDED", pod("p", "b", uid="first"))
         assert await stage.schedule(pod("p", uid="second")) == "a"
@@ -352,7 +354,7 @@ def test_old_news_of_a_pod_end_nothing_and_those_of_its_namesake_neither() -> No
     play(part)
 
 
-def test_a_pod_that_is_over_before_it_was_seen_bound_is_gone() -> None:
+def test_a_pod_that_finishes_before_its_binding_is_observed_is_gone() -> None:
     async def part(stage: Stage) -> None:
         await stage.schedule(pod("p"))
         await stage.tell("MODIFIED", pod("p", "a", phase="Succeeded"))
@@ -361,7 +363,7 @@ def test_a_pod_that_is_over_before_it_was_seen_bound_is_gone() -> None:
     play(part)
 
 
-def test_what_never_comes_true_is_forgotten() -> None:
+def test_an_assumption_expires() -> None:
     async def part(stage: Stage) -> None:
         assert await stage.schedule(pod("p")) == "a"
         stage.now += ASSUME_SECONDS
@@ -371,7 +373,7 @@ def test_what_never_comes_true_is_forgotten() -> None:
     play(part)
 
 
-def test_nothing_is_assumed_where_nothing_is_known() -> None:
+def test_nothing_is_assumed_on_unknown_nodes() -> None:
     async def part(stage: Stage) -> None:
         rows = await stage.ask("prioritize", pod("p"), "x", "y")
         assert [row["Score"] for row in rows] == [5, 5]
@@ -380,8 +382,8 @@ def test_nothing_is_assumed_where_nothing_is_known() -> None:
     play(part)
 
 
-def test_each_pod_counts_once_whatever_comes_in_between() -> None:
-    """Bindings that are seen in another order than they were made, some before the next question."""
+def test_each_pod_counts_once_for_any_order_of_events() -> None:
+    """Some bindings are observed before the next request, and in another order than they were made."""
 
     async def part(stage: Stage) -> None:
         places = Counter[str]()

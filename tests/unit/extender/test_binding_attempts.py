@@ -1,4 +1,4 @@
-"""When a node that a pod did not get is left out, and when it is tried again."""
+"""When a node with failed binding attempts is omitted, and when it is tried again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def fail(tried: BindingAttempts, uid: str, *nodes: str, at: float = 0.0) -> None
             tried.record(uid, node, at)
 
 
-def test_a_node_has_so_many_tries() -> None:
+def test_a_node_has_a_number_of_attempts() -> None:
     tried = BindingAttempts()
     tried.record("p", "a", 0.0)
     assert tried.untried("p", NAMES, 0.0) == NAMES
@@ -22,7 +22,7 @@ def test_a_node_has_so_many_tries() -> None:
     assert tried.untried("q", NAMES, 0.0) == NAMES
 
 
-def test_after_each_has_had_its_tries_all_begin_anew() -> None:
+def test_after_attempts_on_all_nodes_all_are_allowed_again() -> None:
     tried = BindingAttempts()
     fail(tried, "p", *NAMES)
     assert tried.untried("p", NAMES, 0.0) == NAMES
@@ -30,7 +30,7 @@ def test_after_each_has_had_its_tries_all_begin_anew() -> None:
     assert tried.untried("p", NAMES, 0.0) == NAMES
 
 
-def test_it_is_forgotten_after_a_while_and_when_the_clock_is_set_back() -> None:
+def test_attempts_are_forgotten_after_a_while_and_when_the_clock_is_set_back() -> None:
     for later in (FORGET_SECONDS, -1.0):
         tried = BindingAttempts()
         fail(tried, "p", "a", at=0.0)
@@ -40,8 +40,8 @@ def test_it_is_forgotten_after_a_while_and_when_the_clock_is_set_back() -> None:
         assert tried.untried("p", NAMES, later) == NAMES
 
 
-def test_a_node_is_tried_again_after_a_while_however_often_the_pod_is_asked_about_meanwhile() -> None:
-    """kube-scheduler asks every few seconds: a large cluster's nodes would have their tries for a day."""
+def test_a_node_is_tried_again_after_a_while_although_the_pod_is_retried_often() -> None:
+    """With a retry every few seconds, the attempts on the nodes of a large cluster would take a day."""
     many = tuple(f"n{i:03d}" for i in range(1000))
     tried, where = BindingAttempts(), []
     for turn in range(100):
@@ -53,7 +53,7 @@ def test_a_node_is_tried_again_after_a_while_however_often_the_pod_is_asked_abou
     assert len(set(where)) <= FORGET_SECONDS / 10 / MAX_ATTEMPTS + 1
 
 
-def test_no_more_than_so_many_pods_are_remembered() -> None:
+def test_the_number_of_remembered_pods_is_limited() -> None:
     tried = BindingAttempts()
     fail(tried, "first", "a")
     for number in range(MAX_PODS):

@@ -1,4 +1,4 @@
-"""What is kept from one question to the next never changes an answer: the same as the core's plain functions say."""
+"""Results that are kept between requests never change a response: they equal those of the core's functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _node(chance: random.Random, name: str, now: float) -> NodeView:
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
+def test_cached_results_equal_those_of_the_core(policy: str, seed: int) -> None:
     chance = random.Random(seed)
     evaluator = NodeEvaluator(placement_policy(policy), STALE)
     now = NOW
@@ -71,7 +71,7 @@ def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
         now += chance.choice([0.0, 2.0, 30.0, 31.0, -40.0])
 
 
-def test_kinds_of_pods_are_forgotten() -> None:
+def test_the_number_of_kinds_of_pods_is_limited() -> None:
     evaluator = NodeEvaluator(placement_policy("random"), STALE)
     views = Views([NodeView("a", (), NOW)])
     for number in range(3 * MAX_POD_KINDS):
@@ -80,69 +80,69 @@ def test_kinds_of_pods_are_forgotten() -> None:
     assert len(evaluator._costs) == len(evaluator._refusals) == MAX_POD_KINDS
 
 
-def test_one_that_is_ready_looks_at_no_node_for_one_more_pod_of_the_last_kind() -> None:
-    looked: list[str] = []
+def test_precompute_evaluates_changed_nodes_for_the_last_kind_of_pod() -> None:
+    evaluated: list[str] = []
 
     def cost(question: PlacementQuery, node: NodeView) -> float:
-        looked.append(node.name)
+        evaluated.append(node.name)
         return 0.0
 
     evaluator = NodeEvaluator(replace(placement_policy("load_balance"), cost=cost), STALE)
-    evaluator.precompute(Views(), NOW)  # nobody has asked yet
+    evaluator.precompute(Views(), NOW)  # before the first request
     views = Views(NodeView(name, (GpuReading(name),), NOW) for name in "ab")
     for need in (PodNeed(2), PodNeed(1)):
         evaluator.filter(PlacementQuery(need), "ab", views, NOW)
         evaluator.prioritize(PlacementQuery(need), "ab", views, NOW)
     views.put(NodeView("b", (GpuReading("c"),), NOW))
-    looked.clear()
+    evaluated.clear()
     evaluator.precompute(views, NOW)
-    assert looked == ["b"]
+    assert evaluated == ["b"]
     evaluator.prioritize(PlacementQuery(PodNeed(1)), "ab", views, NOW)
-    assert looked == ["b"]
+    assert evaluated == ["b"]
     evaluator.prioritize(PlacementQuery(PodNeed(2)), "ab", views, NOW)
-    assert looked == ["b", "b"]
+    assert evaluated == ["b", "b"]
 
 
-def test_a_node_that_did_not_change_is_not_looked_at_again() -> None:
-    looked: list[str] = []
+def test_an_unchanged_node_is_not_evaluated_again() -> None:
+    evaluated: list[str] = []
 
-    def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> Sequence[bool]:
-        looked.extend(node.name for node in nodes)
+    def evaluate(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> Sequence[bool]:
+        evaluated.extend(node.name for node in nodes)
         return fresh
 
-    results = NodeResults(look, float, STALE)
+    results = NodeResults(evaluate, float, STALE)
     views = Views(NodeView(name, (), NOW) for name in "abc")
     assert results.numbers(["c", "b", "a"], views, NOW).tolist() == [1, 1, 1]
-    looked.clear()
+    evaluated.clear()
     views.put(NodeView("b", (), NOW + 1))  # a heartbeat: the GPUs are the very same
     views.put(NodeView("c", (GpuReading("new"),), NOW))
     assert results.numbers(["a", "b", "c"], views, NOW + 1).tolist() == [1, 1, 1]
-    assert looked == ["c"]
-    looked.clear()
-    assert results.numbers(["a", "b", "unheard"], views, NOW + STALE + 0.5).tolist() == [0, 1, 0]
-    assert looked == ["a", "c", "unheard"]
+    assert evaluated == ["c"]
+    evaluated.clear()
+    assert results.numbers(["a", "b", "unknown"], views, NOW + STALE + 0.5).tolist() == [0, 1, 0]
+    assert evaluated == ["a", "c", "unknown"]
 
 
 @pytest.mark.parametrize("cpu", [True, False])
-def test_free_cpus_count_only_where_they_are_read_and_many_nodes_are_one_look(cpu: bool) -> None:
-    looks: list[list[str]] = []
+def test_free_cpus_matter_only_if_used_and_nodes_are_evaluated_together(cpu: bool) -> None:
+    evaluations: list[list[str]] = []
 
-    def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> Sequence[int]:
-        looks.append([node.name for node in nodes])
+    def evaluate(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> Sequence[int]:
+        evaluations.append([node.name for node in nodes])
         return [node.cpu_free or 0 for node in nodes]
 
     names = [f"n{i:03d}" for i in range(100)]
-    results = NodeResults(look, float, STALE, cpu)
+    results = NodeResults(evaluate, float, STALE, cpu)
     views = Views(NodeView(name, (), NOW, cpu_free=1) for name in names)
-    assert results.numbers([*names, "unheard"], views, NOW).tolist() == [1] * 100 + [0]
+    assert results.numbers([*names, "unknown"], views, NOW).tolist() == [1] * 100 + [0]
     for name in names[:2]:
         views.put(replace(views.get(name), cpu_free=2))
     assert results.numbers(names, views, NOW).tolist() == [2 if cpu else 1] * 2 + [1] * 98
-    assert looks == [names, ["unheard"]] + ([names[:2]] if cpu else [])
+    assert evaluations == [names, ["unknown"]] + ([names[:2]] if cpu else [])
 
 
-def test_nodes_that_come_and_go_take_no_place_for_ever() -> None:
-    """And whoever comes after them is not taken for one of them."""
+def test_places_of_deleted_nodes_are_reclaimed() -> None:
+    """A new node in the place of a deleted one is not confused with it."""
     evaluator, views = NodeEvaluator(placement_policy("load_balance"), STALE), Views()
     chance = random.Random(1)
     for number in range(500):

@@ -1,6 +1,4 @@
-"""The short way of kube-scheduler's requests, over real connections: the same answers as through FastAPI's routes, in
-order, and a "no" that is told.
-"""
+"""The fast path over real connections: the same responses as FastAPI's routes, in order, and clear errors."""
 
 from __future__ import annotations
 
@@ -32,16 +30,16 @@ QUESTION = json.dumps({"Pod": {"metadata": {"name": "p", "uid": "u"}, "spec": {}
 
 
 class Connection:
-    """One connection of a client that keeps it."""
+    """A connection of a client that keeps it open."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
     def send(self, path: str, body: bytes, method: str = "POST", **headers: str) -> None:
-        told = {"Host": "extender", "Content-Length": str(len(body))} | {
+        fields = {"Host": "extender", "Content-Length": str(len(body))} | {
             k.replace("_", "-"): v for k, v in headers.items()
         }
-        head = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         self.writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
 
     async def reply(self) -> Reply:
@@ -51,6 +49,8 @@ class Connection:
 
 
 class Server:
+    """A uvicorn server with the fast path."""
+
     def __init__(self, endpoint: Endpoint, metrics: Metrics, node_cache: NodeCache) -> None:
         self.endpoint, self.metrics, self.node_cache = endpoint, metrics, node_cache
         self.app = create_app(endpoint)
@@ -96,7 +96,7 @@ async def serving(caches: Caches, objects: Mapping[Any, Any], max_requests: int 
             run.cancel()
 
 
-def told(caches: Caches, story: Callable[[Server], Awaitable[None]], **named: Any) -> None:
+def run(caches: Caches, story: Callable[[Server], Awaitable[None]], **named: Any) -> None:
     async def main() -> None:
         async with asyncio.timeout(300), serving(caches, named.pop("objects", {}), **named) as server:
             await story(server)
@@ -110,7 +110,7 @@ def golden(name: str) -> dict[Any, Any]:
     return {GPUNODES: nodes, PODS: sitting["pods"], TRIALS: sitting["trials"]}
 
 
-def test_what_was_recorded_is_answered_as_through_the_routes(caches: Caches) -> None:
+def test_recorded_requests_get_the_same_responses_as_through_the_routes(caches: Caches) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
         transport = httpx.ASGITransport(create_app(server.endpoint))
@@ -124,22 +124,22 @@ def test_what_was_recorded_is_answered_as_through_the_routes(caches: Caches) -> 
                 assert await connection.reply() == (slow.status_code, slow.json())
                 assert slow.status_code == 200
 
-    told(caches, story, objects=golden("filter"))
+    run(caches, story, objects=golden("filter"))
 
 
-def test_preempt_goes_the_short_way_too(caches: Caches) -> None:
+def test_preempt_uses_the_fast_path(caches: Caches) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
         asked = next(request for verb, request in recorded() if verb == "preempt" and request["NodeNameToMetaVictims"])
         connection.send("/preempt", json.dumps(asked).encode())
-        status, said = await connection.reply()
-        assert (status, list(said)) == (200, ["NodeNameToMetaVictims"])
+        status, answer = await connection.reply()
+        assert (status, list(answer)) == (200, ["NodeNameToMetaVictims"])
 
-    told(caches, story, objects=golden("preempt"))
+    run(caches, story, objects=golden("preempt"))
 
 
 def test_requests_of_one_connection_are_answered_in_their_order(caches: Caches) -> None:
-    """Whichever way each of them goes."""
+    """The order is the same for the fast path and the routes."""
 
     async def story(server: Server) -> None:
         connection = await server.connect()
@@ -151,10 +151,10 @@ def test_requests_of_one_connection_are_answered_in_their_order(caches: Caches) 
         assert replies[1][1] == replies[4][1] == [{"Host": "a", "Score": 5}]
         assert (server.counted("filter", 200), server.counted("other", 404)) == (2, 1)
 
-    told(caches, story)
+    run(caches, story)
 
 
-def test_the_node_of_the_last_pod_is_looked_at_before_the_next_question(caches: Caches) -> None:
+def test_the_last_pods_node_is_evaluated_before_the_next_request(caches: Caches) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
         asked = next(request for verb, request in recorded() if verb == "prioritize" and request["NodeNames"])
@@ -167,10 +167,10 @@ def test_the_node_of_the_last_pod_is_looked_at_before_the_next_question(caches: 
         assert list(server.node_cache._assumed.on(best)) == [(meta["namespace"], meta["name"])]
         assert not server.node_cache._changed
 
-    told(caches, story, objects=golden("filter"))
+    run(caches, story, objects=golden("filter"))
 
 
-def test_a_request_that_comes_in_pieces(caches: Caches) -> None:
+def test_a_request_that_arrives_in_pieces(caches: Caches) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
         names = [f"node-{number:05d}" for number in range(10_000)]
@@ -179,14 +179,14 @@ def test_a_request_that_comes_in_pieces(caches: Caches) -> None:
         connection.send("/filter", body[:half], Content_Length=str(len(body)))
         await connection.writer.drain()
         connection.writer.write(body[half:])
-        status, said = await connection.reply()
-        assert (status, said["NodeNames"]) == (200, names)
+        status, answer = await connection.reply()
+        assert (status, answer["NodeNames"]) == (200, names)
 
-    told(caches, story)
+    run(caches, story)
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "says"),
+    ("path", "body", "status", "expected"),
     [
         ("/filter", b"{", 400, "body: Invalid JSON"),
         ("/prioritize", b"{}", 400, "Pod: Field required"),
@@ -196,21 +196,21 @@ def test_a_request_that_comes_in_pieces(caches: Caches) -> None:
     ],
     ids=["no JSON", "no pod", "null", "too large", "no verb"],
 )
-def test_a_no_is_told(caches: Caches, path: str, body: bytes, status: int, says: str) -> None:
+def test_an_error_is_explained(caches: Caches, path: str, body: bytes, status: int, expected: str) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
         connection.send(path, body)
-        got, said = await connection.reply()
+        got, answer = await connection.reply()
         assert got == status
-        assert says in said["Error"]
+        assert expected in answer["Error"]
         connection.send("/filter", QUESTION)
         assert (await connection.reply())[0] == 200
 
-    told(caches, story)
+    run(caches, story)
 
 
-def test_who_asks_for_leave_to_send_is_given_it(caches: Caches) -> None:
-    """`Expect: 100-continue` is of HTTP, not of kube-scheduler: FastAPI's way."""
+def test_expect_100_continue_is_supported(caches: Caches) -> None:
+    """kube-scheduler does not use it; FastAPI's routes handle it."""
 
     async def story(server: Server) -> None:
         connection = await server.connect()
@@ -219,37 +219,37 @@ def test_who_asks_for_leave_to_send_is_given_it(caches: Caches) -> None:
         connection.writer.write(QUESTION)
         assert (await connection.reply())[0] == 200
 
-    told(caches, story)
+    run(caches, story)
 
 
-@pytest.mark.parametrize("says", ["HTTP/1.0\r\nConnection: keep-alive", "HTTP/1.1\r\nConnection: close"])
-def test_where_the_connection_is_not_kept_its_end_is_the_end_of_the_answer(caches: Caches, says: str) -> None:
+@pytest.mark.parametrize("line", ["HTTP/1.0\r\nConnection: keep-alive", "HTTP/1.1\r\nConnection: close"])
+def test_a_connection_without_keep_alive_is_closed_after_the_response(caches: Caches, line: str) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
-        head = f"POST /filter {says}\r\nHost: extender\r\nContent-Length: {len(QUESTION)}\r\n\r\n"
+        head = f"POST /filter {line}\r\nHost: extender\r\nContent-Length: {len(QUESTION)}\r\n\r\n"
         connection.writer.write(head.encode() + QUESTION)
-        said = await connection.reader.read()
-        assert b"\r\nconnection: close\r\n" in said
-        assert b'"NodeNames":["a"]' in said
+        answer = await connection.reader.read()
+        assert b"\r\nconnection: close\r\n" in answer
+        assert b'"NodeNames":["a"]' in answer
 
-    told(caches, story)
+    run(caches, story)
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/filter"), ("PUT", "/filter"), ("POST", "/filter/../preempt")])
-def test_what_is_no_verb_goes_to_the_routes(caches: Caches, method: str, path: str) -> None:
+def test_other_requests_go_to_the_routes(caches: Caches, method: str, path: str) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
         connection.send(path, QUESTION, method=method)
-        status, said = await connection.reply()
+        status, answer = await connection.reply()
         assert status in (404, 405)
-        assert "POST /filter" in said["Error"]
+        assert "POST /filter" in answer["Error"]
         connection.send("/filter", QUESTION)
         assert (await connection.reply())[0] == 200
 
-    told(caches, story)
+    run(caches, story)
 
 
-def test_a_body_in_chunks(caches: Caches) -> None:
+def test_a_chunked_body(caches: Caches) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
         head = b"POST /filter HTTP/1.1\r\nHost: extender\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -262,11 +262,11 @@ def test_a_body_in_chunks(caches: Caches) -> None:
         connection.send("/filter", QUESTION)
         assert (await connection.reply())[0] == 200
 
-    told(caches, story)
+    run(caches, story)
 
 
-def test_a_request_of_two_lengths_is_refused(caches: Caches) -> None:
-    """Else what one end takes for a body is a request to the other."""
+def test_a_request_with_two_lengths_is_refused(caches: Caches) -> None:
+    """Otherwise one side could read as a request what the other side sent as a body."""
 
     async def story(server: Server) -> None:
         connection = await server.connect()
@@ -274,22 +274,22 @@ def test_a_request_of_two_lengths_is_refused(caches: Caches) -> None:
         assert (await connection.reader.read()).startswith(b"HTTP/1.1 400 ")
         assert server.counted("filter", 200) is None
 
-    told(caches, story)
+    run(caches, story)
 
 
-def test_a_crowd_is_told_at_once(caches: Caches) -> None:
-    """All of it came in one moment: two are let in, whoever is late is told, and afterwards there is room again."""
+def test_too_many_requests_are_refused_at_once(caches: Caches) -> None:
+    """They arrive at the same moment. Requests above the limit get an error, and later requests are served again."""
 
     async def story(server: Server) -> None:
-        server.endpoint.concurrency.acquire()  # one request is under way for long
+        server.endpoint.concurrency.acquire()  # a long request
         crowd = [await server.connect() for _ in range(3)]
         server.endpoint.concurrency.acquire()
         for connection in crowd:
             connection.send("/filter", QUESTION)
         for connection in crowd:
-            status, said = await connection.reply()
+            status, answer = await connection.reply()
             assert status == 503
-            assert "PODIUM_MAX_REQUESTS" in said["Error"]
+            assert "PODIUM_MAX_REQUESTS" in answer["Error"]
         server.endpoint.concurrency.release()
         crowd[0].send("/filter", QUESTION)
         assert (await crowd[0].reply())[0] == 200
@@ -298,20 +298,20 @@ def test_a_crowd_is_told_at_once(caches: Caches) -> None:
             connection.send("/filter", QUESTION)
             assert (await connection.reply())[0] == 200
 
-    told(caches, story, max_requests=2)
+    run(caches, story, max_requests=2)
 
 
-def test_who_is_slow_to_send_is_counted_from_the_start(caches: Caches) -> None:
-    """The memory of a body is held for so many requests as may be inside, however many connections there are."""
+def test_a_slow_request_counts_from_its_start(caches: Caches) -> None:
+    """The limit bounds the memory for bodies, for any number of connections."""
 
     async def story(server: Server) -> None:
         slow, other = await server.connect(), await server.connect()
 
         async def until(status: int) -> None:
-            said = None
-            while said != status:
+            answer = None
+            while answer != status:
                 other.send("/filter", QUESTION)
-                said, _ = await other.reply()
+                answer, _ = await other.reply()
 
         slow.send("/filter", QUESTION[:9], Content_Length=str(len(QUESTION)))
         await until(503)
@@ -323,10 +323,10 @@ def test_who_is_slow_to_send_is_counted_from_the_start(caches: Caches) -> None:
         slow.writer.close()
         await until(200)
 
-    told(caches, story, max_requests=1)
+    run(caches, story, max_requests=1)
 
 
-def test_a_verb_that_fails_costs_one_answer(caches: Caches, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_verb_affects_only_its_response(caches: Caches, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(server: Server) -> None:
         def fails(*_: Any) -> bytes:
             raise RuntimeError("a defect")
@@ -341,4 +341,4 @@ def test_a_verb_that_fails_costs_one_answer(caches: Caches, monkeypatch: pytest.
             assert (await connection.reply())[0] == 200
         assert server.counted("filter", 500) == 1
 
-    told(caches, story, max_requests=1)
+    run(caches, story, max_requests=1)

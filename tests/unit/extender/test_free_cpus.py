@@ -1,4 +1,4 @@
-"""Free CPUs of nodes: counted as kube-scheduler counts, event by event, and unknown where they cannot be known."""
+"""Free CPUs of nodes: counted like kube-scheduler, event by event, and unknown without reliable data."""
 
 from __future__ import annotations
 
@@ -55,29 +55,29 @@ def gpunode(name: str) -> Json:
         ({"containers": None}, 0),
     ],
 )
-def test_a_pod_is_a_node_and_a_number(spec: Json, cpu: int) -> None:
+def test_the_cpu_request_of_a_pod(spec: Json, cpu: int) -> None:
     assert cpu_request_of({"spec": {"nodeName": "a", **spec}}) == CpuRequest("a", cpu)
 
 
-def test_what_is_no_quantity_is_refused() -> None:
+def test_an_invalid_quantity_is_refused() -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         cpu_request_of({"spec": {"nodeName": "a", "containers": [container("much")]}})
 
 
-def test_pods_that_are_alike_are_one_object() -> None:
+def test_equal_pods_share_an_object() -> None:
     assert cpu_request_of(pod("x", "a", "1")) is cpu_request_of(pod("y", "a", "1000m"))
     assert node_cpus_of(node("a", "7910m")) == NodeCpus(7910)
     assert "spec.schedulerName!=podium," in others_selector("podium")
 
 
-class World:
-    """A node_cache with a room over servers of its own."""
+class Setup:
+    """A node cache with free CPUs over servers of its own."""
 
     def __init__(self, silence: float = 60.0) -> None:
         self.own, self.others, self.nodes = Live(PODS, {}), Live(PODS, {}), Live(NODES, {})
         self.gpunodes = Live(GPUNODES, {"a": gpunode("a"), "b": gpunode("b")})
         beats = WatchCache(cast(Api, Live(LEASES, {})), LEASES, Heartbeats(lambda: NOW).parse)
-        self.room = FreeCpus(
+        self.free_cpus = FreeCpus(
             WatchCache(cast(Api, self.nodes), NODES, node_cpus_of),
             WatchCache(cast(Api, self.others), PODS, cpu_request_of, page=1),
             silence,
@@ -89,7 +89,7 @@ class World:
             WatchCache(cast(Api, Live(TRIALS, {})), TRIALS, parse_trial),
             namespace="podium-system",
             clock=lambda: NOW,
-            free_cpus=self.room,
+            free_cpus=self.free_cpus,
         )
 
     def free(self) -> Mapping[str, int | None]:
@@ -101,17 +101,17 @@ class World:
             await live.events.join()
 
 
-def play(story: Callable[[World], Coroutine[Any, Any, None]], silence: float = 60.0) -> None:
+def play(story: Callable[[Setup], Coroutine[Any, Any, None]], silence: float = 60.0) -> None:
     async def run() -> None:
-        world = World(silence)
-        world.nodes.objects["a"] = node("a", "8")
-        world.others.objects["there"] = pod("there", "a", "500m")
-        caches = {**world.node_cache.caches, **world.node_cache.optional_caches}
+        setup = Setup(silence)
+        setup.nodes.objects["a"] = node("a", "8")
+        setup.others.objects["there"] = pod("there", "a", "500m")
+        caches = {**setup.node_cache.caches, **setup.node_cache.optional_caches}
         runs = [asyncio.create_task(cache.run()) for cache in caches.values()]
         try:
             async with asyncio.timeout(30):
                 await asyncio.gather(*(cache.wait_synced() for cache in caches.values()))
-                await story(world)
+                await story(setup)
         finally:
             for one in runs:
                 one.cancel()
@@ -119,54 +119,54 @@ def play(story: Callable[[World], Coroutine[Any, Any, None]], silence: float = 6
     asyncio.run(run())
 
 
-def test_free_is_what_no_pod_requests() -> None:
-    async def story(world: World) -> None:
-        assert world.free() == {"a": 7500, "b": None}  # of b no Node was seen
-        assert world.node_cache.cpus_known
-        world.nodes.put("b", node("b", "4"))
-        world.others.put("other", pod("other", "a", "2"))
-        world.own.put("ours", pod("ours", "a", "1", gpus=1))
-        await world.settle()
-        assert world.free() == {"a": 4500, "b": 4000}
-        world.others.put("other", pod("other", "a", "3"))  # resized in place
-        world.others.put("there", None)
-        await world.settle()
-        assert world.free() == {"a": 4000, "b": 4000}
+def test_free_cpus_are_those_that_no_pod_requests() -> None:
+    async def story(setup: Setup) -> None:
+        assert setup.free() == {"a": 7500, "b": None}  # of b no Node was seen
+        assert setup.node_cache.cpus_known
+        setup.nodes.put("b", node("b", "4"))
+        setup.others.put("other", pod("other", "a", "2"))
+        setup.own.put("own", pod("own", "a", "1", gpus=1))
+        await setup.settle()
+        assert setup.free() == {"a": 4500, "b": 4000}
+        setup.others.put("other", pod("other", "a", "3"))  # resized in place
+        setup.others.put("there", None)
+        await setup.settle()
+        assert setup.free() == {"a": 4000, "b": 4000}
         expected = PlacedPod("u", "b", PodNeed(1), requests={"cpu": 250})
-        world.node_cache.assume(("default", "expected"), expected)
-        assert world.free() == {"a": 4000, "b": 3750}
+        setup.node_cache.assume(("default", "expected"), expected)
+        assert setup.free() == {"a": 4000, "b": 3750}
 
     play(story)
 
 
-def test_another_pod_changes_no_gpus_of_a_view() -> None:
-    async def story(world: World) -> None:
-        gpus = world.node_cache.views().get("a").gpus
-        world.others.put("other", pod("other", "a", "2"))
-        await world.settle()
-        assert world.free()["a"] == 5500
-        assert world.node_cache.views().get("a").gpus is gpus
+def test_a_pod_of_another_scheduler_does_not_change_the_gpus_of_a_view() -> None:
+    async def story(setup: Setup) -> None:
+        gpus = setup.node_cache.views().get("a").gpus
+        setup.others.put("other", pod("other", "a", "2"))
+        await setup.settle()
+        assert setup.free()["a"] == 5500
+        assert setup.node_cache.views().get("a").gpus is gpus
 
     play(story)
 
 
-def test_what_was_not_heard_for_long_is_not_known() -> None:
-    async def story(world: World) -> None:
-        assert world.free() == {"a": None, "b": None}
-        assert not world.node_cache.cpus_known
+def test_free_cpus_are_unknown_after_a_long_silence() -> None:
+    async def story(setup: Setup) -> None:
+        assert setup.free() == {"a": None, "b": None}
+        assert not setup.node_cache.cpus_known
 
     play(story, silence=-1.0)
 
 
-def test_without_the_right_to_watch_nothing_is_waited_for() -> None:
-    world = World()
-    assert "nodes" not in (world.node_cache.not_ready() or "").split()
-    assert not world.room.known()
-    assert world.free() == {"a": None, "b": None}
+def test_the_extender_does_not_wait_for_optional_watches() -> None:
+    setup = Setup()
+    assert "nodes" not in (setup.node_cache.not_ready() or "").split()
+    assert not setup.free_cpus.known()
+    assert setup.free() == {"a": None, "b": None}
 
 
 class Paged(Live):
-    """Gives a list in pages, as the API server does."""
+    """A server that returns a list in pages, as the API server does."""
 
     async def list(self, *_: Any, limit: int, after: str, **__: Any) -> Json:
         begin, whole = int(after or 0), list(self.objects.values())

@@ -1,4 +1,4 @@
-"""The bodies that kube-scheduler really sent (recorded) and what the extender answers to them."""
+"""Bodies that kube-scheduler really sent (recorded), and the extender's responses."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def test_recorded_request(ask: Callable[..., httpx.Response], name: str) -> None
     assert got == EXPECTED[name]
 
 
-def test_every_recording_is_compared() -> None:
+def test_every_recording_has_an_expectation() -> None:
     recordings = {path.stem for path in GOLDEN.glob("*-*.json")}
     assert recordings == set(EXPECTED)

@@ -37,14 +37,14 @@ def test_charge_adds_declared_memory() -> None:
     assert [gpu.memory_reserved for gpu in charge((reading(), reading()), [PodNeed(1, memory=7)])] == [7, 0]
 
 
-def test_who_has_a_gpu_for_itself_takes_no_share() -> None:
-    urgent = PlacedPod("u", "n", PodNeed(1, memory=7, exclusive=True))
+def test_an_exclusive_pod_uses_no_slot() -> None:
+    exclusive = PlacedPod("u", "n", PodNeed(1, memory=7, exclusive=True))
     trial = PlacedPod("t", "n", PodNeed(1, memory=5))
-    (gpu,) = current_gpus(NodeReport((reading(),), ((),), None), [urgent, trial], {})
+    (gpu,) = current_gpus(NodeReport((reading(),), ((),), None), [exclusive, trial], {})
     assert (gpu.trials, gpu.memory_reserved) == (1, 5)
 
 
-def test_of_what_is_moved_off_only_the_largest_counts() -> None:
+def test_only_the_largest_movable_memory_counts() -> None:
     moved, stays = PodNeed(1, memory=60, memory_stays=False), PodNeed(1, memory=7)
     (gpu,) = charge((reading(),), [moved, stays, replace(moved, memory=50), moved])
     assert (gpu.trials, gpu.memory_reserved, gpu.memory_movable) == (4, 67, 60)
@@ -63,7 +63,7 @@ def test_of_what_is_moved_off_only_the_largest_counts() -> None:
         ("", True),
     ],
 )
-def test_whose_memory_may_stay_must_fit_beside_the_others(methods: str | None, together: bool) -> None:
+def test_memory_that_may_stay_must_fit_beside_the_others(methods: str | None, together: bool) -> None:
     annotations = {} if methods is None else {"podium.dev/methods": methods}
     pod = Pod.model_validate({"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": []}})
     assert need_of(pod).memory_stays is together
@@ -86,7 +86,7 @@ def test_gpus_are_counted_like_the_scheduler_does(init: list[str], main: list[st
     assert need_of(pod_with(init, main)).gpus == gpus
 
 
-def test_whole_gpus_are_counted_alike_and_not_together_with_shares() -> None:
+def test_whole_gpus_cannot_be_combined_with_slots() -> None:
     whole = pod_with(["1"], ["1", "2"], "podium.dev/gpu-exclusive")
     assert need_of(whole) == PodNeed(3, exclusive=True)
     containers = (*whole.spec.containers, *pod_with([], ["1"]).spec.containers)
@@ -96,12 +96,12 @@ def test_whole_gpus_are_counted_alike_and_not_together_with_shares() -> None:
 
 
 @pytest.mark.parametrize("amount", ["x", "1.5", "-1", "", "1001k"])
-def test_a_strange_amount_is_named(amount: str) -> None:
+def test_an_invalid_amount_is_named(amount: str) -> None:
     with pytest.raises(InvalidPodError, match=r"podium\.dev/gpu"):
         need_of(pod_with([], [amount]))
 
 
-def test_a_renewal_counts_from_when_it_was_seen_whatever_the_nodes_clock_says() -> None:
+def test_a_renewal_counts_from_its_observation_despite_the_nodes_clock() -> None:
     now = [1_800_000_000.0]
     beats = Heartbeats(lambda: now[0])
 

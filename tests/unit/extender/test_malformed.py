@@ -1,4 +1,4 @@
-"""Whatever comes in: an answer of the protocol or a 400 with a sentence, and nothing of it stays in memory."""
+"""Any body gets a response of the protocol or a 400 with a message, and nothing of it stays in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from malformed import GOLDEN, malformed, recorded, send, wrong_with
+from malformed import GOLDEN, malformed, protocol_error, recorded, send
 
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.placement import gpu_fragments as pieces
@@ -24,7 +24,7 @@ BODIES = 200
 
 
 @pytest.mark.parametrize("placement", ["load_balance", "fill"])
-def test_no_body_is_too_odd(caches: Callable[..., NodeCache], placement: str) -> None:
+def test_malformed_bodies_get_valid_responses(caches: Callable[..., NodeCache], placement: str) -> None:
     nodes = json.loads((GOLDEN / "gpunodes.json").read_text())["filter"]
     sitting = json.loads((GOLDEN / "trials.json").read_text())
     chance = random.Random(placement)
@@ -39,11 +39,11 @@ def test_no_body_is_too_odd(caches: Callable[..., NodeCache], placement: str) ->
         seen: Counter[int] = Counter()
         for _ in range(BODIES):
             verb, body = malformed(chance, true)
-            status, said = await send(app, verb, body)
-            assert wrong_with(verb, status, said) is None, (verb, body[:2000], status, said[:500])
+            status, answer = await send(app, verb, body)
+            assert protocol_error(verb, status, answer) is None, (verb, body[:2000], status, answer[:500])
             seen[status] += 1
         for verb, request in true:  # and it still answers what is right
-            status, said = await send(app, verb, json.dumps(request).encode())
+            status, answer = await send(app, verb, json.dumps(request).encode())
             assert status == 200
         assert max(len(evaluator._costs), len(evaluator._refusals)) <= MAX_POD_KINDS
         assert len(pieces._mixes) <= pieces.MIXES_KEPT
@@ -52,6 +52,6 @@ def test_no_body_is_too_odd(caches: Callable[..., NodeCache], placement: str) ->
         return seen
 
     seen = asyncio.run(main())
-    # some are only odd (an annotation, a node nobody knows), some are no request at all
+    # some are only unusual (an annotation, an unknown node), others are no valid request
     assert seen[200] > BODIES / 10
     assert seen[400] > BODIES / 10

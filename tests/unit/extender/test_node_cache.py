@@ -1,4 +1,4 @@
-"""Views are kept up to date event by event: after any events they are what a new start would make of the objects."""
+"""Views are updated event by event: after any events they equal those of a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
 from podium_core.placement.views import NodeView
 from podium_extender.main import prepare_when_synced
-from podium_extender.state import node_cache as node_cache
+from podium_extender.state import node_cache
 from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 
@@ -66,7 +66,9 @@ def lease(chance: random.Random, name: str) -> Json:
     return {"metadata": _meta(f"podium-agent-{name}", "podium-system"), "spec": {"renewTime": FRESH}}
 
 
-class World:
+class LiveCaches:
+    """A node cache over live servers."""
+
     def __init__(self, servers: Mapping[Resource, Live]) -> None:
         self.servers = servers
         clock = lambda: NOW  # noqa: E731
@@ -94,7 +96,7 @@ async def _compare(seed: int) -> None:
     chance = random.Random(seed)
     make = {GPUNODES: gpunode, PODS: pod, TRIALS: trial, LEASES: lease}
     names = {GPUNODES: NODES, PODS: [f"p{i}" for i in range(6)], TRIALS: [f"t{i}" for i in range(6)], LEASES: NODES}
-    live = World({resource: Live(resource, {}) for resource in make})
+    live = LiveCaches({resource: Live(resource, {}) for resource in make})
     await live.settle()
     for _ in range(25):
         resource = chance.choice(list(make))
@@ -104,30 +106,30 @@ async def _compare(seed: int) -> None:
             await live.settle()
             live.node_cache.views()
     await live.settle()
-    anew = World({resource: Live(resource, server.objects) for resource, server in live.servers.items()})
-    await anew.settle()
+    restarted = LiveCaches({resource: Live(resource, server.objects) for resource, server in live.servers.items()})
+    await restarted.settle()
     try:
         seen = [live.node_cache.views().get(name) for name in NODES]
-        assert seen == [anew.node_cache.views().get(name) for name in NODES]
+        assert seen == [restarted.node_cache.views().get(name) for name in NODES]
         live.node_cache._uncounted = 1000  # what is typical may lag behind by a tenth of the pods, and no more
-        assert live.node_cache.typical() == anew.node_cache.typical()
+        assert live.node_cache.typical() == restarted.node_cache.typical()
         for view in seen:
             assert view.reported_at is None or view.reported_at <= NOW, "a clock that is ahead is not believed"
     finally:
         live.stop()
-        anew.stop()
+        restarted.stop()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, node_cache.BACKLOG]))
-def test_events_lead_to_what_a_new_start_would_see(seed: int, backlog: int) -> None:
+def test_events_lead_to_the_same_views_as_a_restart(seed: int, backlog: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(node_cache, "BACKLOG", backlog)
         asyncio.run(_compare(seed))
 
 
-def test_what_changed_on_many_nodes_is_not_left_to_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a quiet minute every node of a cluster has changed, and kube-scheduler waits for one second."""
+def test_changes_of_many_nodes_are_processed_before_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a quiet minute every node has changed, and kube-scheduler waits for at most one second."""
     names = [f"n{i:03d}" for i in range(3 * node_cache.BACKLOG)]
     chance = random.Random(0)
     made: list[str] = []
@@ -135,7 +137,7 @@ def test_what_changed_on_many_nodes_is_not_left_to_the_next_question(monkeypatch
     async def main() -> None:
         servers = {resource: Live(resource, {}) for resource in (PODS, LEASES, TRIALS)}
         servers[GPUNODES] = Live(GPUNODES, {name: gpunode(chance, name) for name in names})
-        live = World(servers)
+        live = LiveCaches(servers)
         try:
             warm = prepare_when_synced(live.node_cache, live.node_cache.caches.values())
             await asyncio.gather(warm, live.settle())
@@ -151,13 +153,13 @@ def test_what_changed_on_many_nodes_is_not_left_to_the_next_question(monkeypatch
     assert len(made) < node_cache.BACKLOG
 
 
-def test_what_is_listed_anew_and_is_what_it_was_makes_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_unchanged_objects_again_updates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
     async def main() -> None:
         servers = {resource: Live(resource, {}) for resource in (PODS, LEASES, TRIALS)}
         servers[GPUNODES] = Live(GPUNODES, {name: gpunode(random.Random(0), name) for name in NODES})
-        live = World(servers)
+        live = LiveCaches(servers)
         try:
             await asyncio.gather(prepare_when_synced(live.node_cache, live.node_cache.caches.values()), live.settle())
             monkeypatch.setattr(node_cache, "node_view", lambda name, *_: made.append(name) or NodeView(name, (), None))
@@ -172,10 +174,8 @@ def test_what_is_listed_anew_and_is_what_it_was_makes_no_work(monkeypatch: pytes
     assert made == []
 
 
-def test_while_a_long_list_is_read_anew_others_have_their_turn() -> None:
-    """After an outage of the API server: to read 5,000 GPUNodes takes more than half a second, of the one that
-    kube-scheduler waits.
-    """
+def test_other_tasks_run_while_a_long_list_is_parsed() -> None:
+    """After an outage of the API server, parsing 5,000 GPUNodes takes more than half of the scheduler's second."""
     read: list[Mapping[str, Any]] = []
 
     def parse(payload: Mapping[str, Any]) -> Mapping[str, Any]:

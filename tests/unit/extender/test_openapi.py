@@ -1,5 +1,7 @@
-"""The verbs against their own description: schemathesis makes bodies from it, right and wrong ones, and every answer
-is one that it names, with a body of the form that it names. No 5xx: the app is warm and asked one thing at a time.
+"""The verbs against their OpenAPI description.
+
+schemathesis generates valid and invalid bodies. Every response has a described status and body. There is no 5xx,
+because the caches are filled and there is one request at a time.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def schema(caches: Callable[..., NodeCache]) -> schemathesis.BaseSchema:
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt"])
 @pytest.mark.parametrize(("mode", "status"), [(GenerationMode.POSITIVE, 200), (GenerationMode.NEGATIVE, 400)])
-def test_every_answer_is_one_that_is_described(
+def test_every_response_matches_the_description(
     schema: schemathesis.BaseSchema, verb: str, mode: GenerationMode, status: int
 ) -> None:
     operation = schema[f"/{verb}"]["POST"]

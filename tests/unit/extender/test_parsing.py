@@ -1,4 +1,4 @@
-"""What is read at the edges: a trial's unsaved work, typical pods, what a pod holds, the policy's name."""
+"""Parsing at the edges: a trial's unsaved work, typical pods, placement constraints, the policy's name."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_typical_pods_cover_95_percent_the_most_frequent_first() -> None:
     assert typical_needs(Counter({PodNeed(0): 1, one: 1}), least_gpus=0) == ((PodNeed(0), 0.5), (one, 0.5))
 
 
-def test_what_is_typical_stays_the_same_object_until_the_mix_is_another(caches: Callable[..., NodeCache]) -> None:
-    """For a policy that looks ahead another object is a look at every node."""
+def test_typical_pods_are_the_same_object_until_the_mix_changes(caches: Callable[..., NodeCache]) -> None:
+    """For some policies another object means an evaluation of every node."""
     node_cache = caches({})
     one, two = PodNeed(1), PodNeed(2)
 
@@ -83,7 +83,7 @@ def test_what_is_typical_stays_the_same_object_until_the_mix_is_another(caches: 
         (((PodNeed(1), 1.0),), ((PodNeed(1), 0.75), (PodNeed(4), 0.25)), 0.25),
     ],
 )
-def test_how_far_the_mix_moved(before: Typical, after: Typical, part: float) -> None:
+def test_the_distance_between_two_mixes(before: Typical, after: Typical, part: float) -> None:
     assert total_variation(before, after) == pytest.approx(part)
     assert total_variation(after, before) == pytest.approx(part)
 
@@ -103,11 +103,11 @@ def _pod(**spec: Any) -> Pod:
         ({"volumes": [{"persistentVolumeClaim": {"claimName": "x"}}]}, True),
     ],
 )
-def test_where_more_than_requests_decides(spec: dict[str, Any], matters: bool) -> None:
+def test_placement_constraints_beyond_requests(spec: dict[str, Any], matters: bool) -> None:
     assert has_placement_constraints(_pod(**spec)) is matters
 
 
-def test_an_unknown_policy_is_refused_at_the_start() -> None:
+def test_an_unknown_policy_is_refused_at_startup() -> None:
     assert ExtenderSettings(placement="binpack").placement == "binpack"
     with pytest.raises(ValidationError, match="choose one of: auto, load_balance"):
         ExtenderSettings(placement="tetris")

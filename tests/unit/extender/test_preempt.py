@@ -1,4 +1,4 @@
-"""preempt over HTTP in both forms, what a not_ready or crowded extender answers, and what is counted."""
+"""preempt over HTTP in both forms, responses before the caches are filled or at the limit, and metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def trial(name: str, seconds: float, saved: float = 0.0) -> Json:
     return {"metadata": {"name": name, "namespace": "default", "uid": f"trial-{name}"}, "status": status}
 
 
-URGENT = pod("urgent", node="", priority=1000, trial=False)
+PREEMPTOR = pod("urgent", node="", priority=1000, trial=False)
 OBJECTS = {
     PODS: [pod("x"), pod("y"), pod("z", node="b")],
     TRIALS: [trial("x", 90.0), trial("y", 90.0, saved=80.0), trial("z", 90.0, saved=50.0)],
@@ -48,7 +48,7 @@ def meta(violations: int = 0, **victims: str) -> Json:
         node: {"Pods": [{"UID": f"uid-{name}"} for name in names.split()], "NumPDBViolations": violations}
         for node, names in victims.items()
     }
-    return {"Pod": URGENT, "NodeNameToVictims": None, "NodeNameToMetaVictims": nodes}
+    return {"Pod": PREEMPTOR, "NodeNameToVictims": None, "NodeNameToMetaVictims": nodes}
 
 
 def evicted(answer: httpx.Response) -> Json:
@@ -63,14 +63,14 @@ def evicted(answer: httpx.Response) -> Json:
     ("why", "body", "expected"),
     [
         ("least loss of all", meta(a="x", b="z"), {"a": ["uid-y"]}),
-        ("the usable node", meta(a="stranger", b="z"), {"b": ["uid-z"]}),
-        ("nobody that may go", meta(a="stranger"), {}),
+        ("the usable node", meta(a="other", b="z"), {"b": ["uid-z"]}),
+        ("no pod that may be preempted", meta(a="other"), {}),
         ("no nodes", meta(), {}),
         ("several", meta(a="x y"), {"a": ["uid-y", "uid-x"]}),
         ("budgets first", meta(1, a="x"), {"a": ["uid-x"]}),
     ],
 )
-def test_short_form(ask: Ask, why: str, body: Json, expected: Json) -> None:
+def test_victims_in_the_short_form(ask: Ask, why: str, body: Json, expected: Json) -> None:
     answer = ask(OBJECTS, "/preempt", body)
     assert evicted(answer) == expected
     violations = {node: victims["NumPDBViolations"] for node, victims in answer.json()["NodeNameToMetaVictims"].items()}
@@ -80,25 +80,25 @@ def test_short_form(ask: Ask, why: str, body: Json, expected: Json) -> None:
 @pytest.mark.parametrize(
     ("why", "victim", "expected"),
     [
-        ("a trial that no watch has shown yet", pod("new"), ["uid-new"]),
+        ("a trial that no watch has shown", pod("new"), ["uid-new"]),
         ("a pod of another scheduler that calls itself a trial", pod("new", schedulerName="default-scheduler"), None),
-        ("a pod that is no trial", pod("new", trial=False), None),
+        ("a pod that is not a trial", pod("new", trial=False), None),
         ("a trial of the same priority", pod("new", priority=1000), None),
     ],
 )
-def test_full_form(ask: Ask, why: str, victim: Json, expected: list[str] | None) -> None:
+def test_victims_in_the_full_form(ask: Ask, why: str, victim: Json, expected: list[str] | None) -> None:
     nodes = {"a": {"Pods": [victim], "NumPDBViolations": 0}}
-    body = {"Pod": URGENT, "NodeNameToVictims": nodes, "NodeNameToMetaVictims": None}
+    body = {"Pod": PREEMPTOR, "NodeNameToVictims": nodes, "NodeNameToMetaVictims": None}
     assert evicted(ask({}, "/preempt", body)) == ({"a": expected} if expected else {})
 
 
-def test_a_strangers_room_is_made_by_a_trial(ask: Ask) -> None:
-    nodes = {"a": {"Pods": [pod("stranger", trial=False)], "NumPDBViolations": 0}}
-    body = {"Pod": URGENT, "NodeNameToVictims": nodes, "NodeNameToMetaVictims": None}
+def test_a_trial_is_preempted_instead_of_a_proposed_other_pod(ask: Ask) -> None:
+    nodes = {"a": {"Pods": [pod("other", trial=False)], "NumPDBViolations": 0}}
+    body = {"Pod": PREEMPTOR, "NodeNameToVictims": nodes, "NodeNameToMetaVictims": None}
     assert evicted(ask(OBJECTS, "/preempt", body)) == {"a": ["uid-y"]}
 
 
-def test_a_pod_that_can_be_placed_nowhere_evicts_nobody(ask: Ask) -> None:
+def test_an_invalid_pod_preempts_no_trial(ask: Ask) -> None:
     body = {**meta(a="x"), "Pod": pod("bad", node="", priority=1000) | {"spec": {"containers": [_container("many")]}}}
     assert evicted(ask(OBJECTS, "/preempt", body)) == {}
 
@@ -108,21 +108,24 @@ def _container(gpus: str) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         (b"{", "body: Invalid JSON"),
-        ({"Pod": URGENT}, "NodeNameToMetaVictims or NodeNameToVictims must be given"),
-        ({"Pod": URGENT, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": 7}]}}}, "NodeNameToMetaVictims.a.Pods.0.UID"),
+        ({"Pod": PREEMPTOR}, "NodeNameToMetaVictims or NodeNameToVictims must be given"),
+        (
+            {"Pod": PREEMPTOR, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": 7}]}}},
+            "NodeNameToMetaVictims.a.Pods.0.UID",
+        ),
         ({"NodeNameToMetaVictims": {}}, "Pod: Field required"),
     ],
 )
-def test_a_malformed_request_is_told_what_is_wrong(ask: Ask, body: Any, says: str) -> None:
+def test_the_response_to_a_malformed_request_names_the_error(ask: Ask, body: Any, message: str) -> None:
     answer = ask({}, "/preempt", body)
     assert answer.status_code == 400
-    assert says in answer.json()["Error"]
+    assert message in answer.json()["Error"]
 
 
-def test_nobody_is_named_while_it_is_not_known_who_is_a_trial(ask: Ask) -> None:
+def test_no_victims_are_named_until_the_caches_are_filled(ask: Ask) -> None:
     answer = ask({}, "/preempt", meta(a="x"), warm=False)
     assert answer.status_code == 503
     assert "waiting for the first list" in answer.json()["Error"]
@@ -131,7 +134,7 @@ def test_nobody_is_named_while_it_is_not_known_who_is_a_trial(ask: Ask) -> None:
 def test_outcomes_and_phases_are_counted(ask: Ask) -> None:
     metrics = Metrics()
     ask(OBJECTS, "/preempt", meta(a="x"), metrics=metrics)
-    ask(OBJECTS, "/preempt", meta(a="stranger"), metrics=metrics)
+    ask(OBJECTS, "/preempt", meta(a="other"), metrics=metrics)
     value = metrics.registry.get_sample_value
     assert value("podium_extender_preemptions_total", {"code": "Evicted"}) == 1
     assert value("podium_extender_preemptions_total", {"code": "VictimNotPreemptible"}) == 1
@@ -141,7 +144,7 @@ def test_outcomes_and_phases_are_counted(ask: Ask) -> None:
 
 
 class Posted:
-    """Stands where the API server would; the first Event is refused."""
+    """A fake API server that refuses the first Event."""
 
     def __init__(self) -> None:
         self.tried: asyncio.Queue[Json] = asyncio.Queue()
@@ -153,7 +156,7 @@ class Posted:
             raise self.errors.pop()
 
 
-def test_who_leaves_is_told_what_that_may_cost_by_what_chose_it(ask: Ask) -> None:
+def test_an_event_names_the_work_that_a_victim_may_lose(ask: Ask) -> None:
     events = EventRecorder()
     ask(OBJECTS, "/preempt", meta(a="x y"), events=events)
 
@@ -172,7 +175,7 @@ def test_who_leaves_is_told_what_that_may_cost_by_what_chose_it(ask: Ask) -> Non
     ]
 
 
-def test_the_ages_of_the_caches_are_shown_as_they_are_now() -> None:
+def test_the_metrics_show_the_present_ages_of_the_caches() -> None:
     metrics, age = Metrics(), [1.0]
     cache = cast(WatchCache[Any], SimpleNamespace(age=lambda: age[0]))
     metrics.watch({"pods": cache})
@@ -181,18 +184,18 @@ def test_the_ages_of_the_caches_are_shown_as_they_are_now() -> None:
     assert metrics.registry.get_sample_value("podium_extender_cache_age_seconds", {"cache": "pods"}) == 9.0
 
 
-def test_a_crowd_is_turned_away_at_the_door() -> None:
-    async def visit(door: ConcurrencyLimit) -> str:
+def test_the_concurrency_limit_refuses_further_requests() -> None:
+    async def visit(limit: ConcurrencyLimit) -> str:
         try:
-            async with door.hold():
+            async with limit.hold():
                 return "served"
         except RequestError as error:
             return f"{error.status} {error}"
 
     async def crowd() -> list[str]:
-        door = ConcurrencyLimit(3)
-        first = list(await asyncio.gather(*(visit(door) for _ in range(5))))
-        return [*first, await visit(door)]
+        limit = ConcurrencyLimit(3)
+        first = list(await asyncio.gather(*(visit(limit) for _ in range(5))))
+        return [*first, await visit(limit)]
 
     refused = "503 3 requests are being processed, as many as allowed (PODIUM_MAX_REQUESTS)"
     assert asyncio.run(crowd()) == ["served"] * 3 + [refused] * 2 + ["served"]
@@ -202,11 +205,11 @@ def test_a_crowd_is_turned_away_at_the_door() -> None:
     ("why", "changes", "status"),
     [
         ("statuses without containers", {"spec": {"containers": []}}, 200),
-        ("a time of no zone", {"metadata": {"uid": "u", "deletionTimestamp": "0001-01-01T00:00:00"}}, 400),
+        ("a time without a zone", {"metadata": {"uid": "u", "deletionTimestamp": "0001-01-01T00:00:00"}}, 400),
     ],
 )
-def test_a_strange_victim_is_no_crash(ask: Ask, why: str, changes: Json, status: int) -> None:
+def test_an_unusual_victim_does_not_cause_a_crash(ask: Ask, why: str, changes: Json, status: int) -> None:
     running = {"containerStatuses": [{"name": "c", "state": {"running": {"startedAt": "2027-01-15T07:00:00Z"}}}]}
-    victim = {**pod("stranger"), "status": running, **changes}
-    body = {"Pod": URGENT, "NodeNameToVictims": {"a": {"Pods": [victim], "NumPDBViolations": 0}}}
+    victim = {**pod("other"), "status": running, **changes}
+    body = {"Pod": PREEMPTOR, "NodeNameToVictims": {"a": {"Pods": [victim], "NumPDBViolations": 0}}}
     assert ask(OBJECTS, "/preempt", body).status_code == status

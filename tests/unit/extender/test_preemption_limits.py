@@ -1,4 +1,4 @@
-"""No storm of evictions: answers that stand, trials that are spared, a budget a minute; and the verb with all three."""
+"""Limits of preemption: pending answers, trials that started recently, a maximum per minute, and the verb."""
 
 # ruff: noqa: E501 - a table is read by its rows
 
@@ -52,36 +52,36 @@ def eviction(*names: str, node: str = "a") -> Eviction:
 X, GOING = trial("x"), trial("x", terminating=True)
 ASKED = record_answer(PreemptionHistory(), "urgent", eviction("x", "y"), NOW)
 STANDS = {
-    "asked again before the scheduler has told them": (ASKED, "urgent", NOW + 1.0, {"x": X, "y": trial("y")}, ("x", "y")),
-    "one is still leaving": (ASKED, "urgent", NOW + 30.0, {"x": GOING}, ("x",)),
+    "retried before the scheduler has deleted them": (ASKED, "urgent", NOW + 1.0, {"x": X, "y": trial("y")}, ("x", "y")),
+    "one is still terminating": (ASKED, "urgent", NOW + 30.0, {"x": GOING}, ("x",)),
     "its time to end is nearly over": (ASKED, "urgent", NOW + 30.0, {"x": trial("x", terminating=True, deletion_deadline=NOW + 31.0)}, ("x",)),
     "its node is lost": (ASKED, "urgent", NOW + 30.0 + OVERDUE_SECONDS, {"x": trial("x", terminating=True, deletion_deadline=NOW + 30.0)}, None),
-    "all are gone: the room was taken by another": (ASKED, "urgent", NOW + 1.0, {}, None),
-    "they were never told": (ASKED, "urgent", NOW + DELETION_SECONDS, {"x": X}, None),
+    "all have ended: another pod took the capacity": (ASKED, "urgent", NOW + 1.0, {}, None),
+    "they were never deleted": (ASKED, "urgent", NOW + DELETION_SECONDS, {"x": X}, None),
     "another pod asks": (ASKED, "other", NOW + 1.0, {"x": GOING}, None),
-    "nobody was told": (PreemptionHistory(), "urgent", NOW, {"x": GOING}, None),
+    "no earlier answer": (PreemptionHistory(), "urgent", NOW, {"x": GOING}, None),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("history", "who", "now", "there", "left"), STANDS.values(), ids=STANDS.keys())
-def test_an_answer_stands_while_its_victims_leave(
-    history: PreemptionHistory, who: str, now: float, there: Mapping[str, Occupant], left: tuple[str, ...] | None
+@pytest.mark.parametrize(("history", "preemptor", "now", "there", "left"), STANDS.values(), ids=STANDS.keys())
+def test_an_answer_is_pending_while_its_victims_terminate(
+    history: PreemptionHistory, preemptor: str, now: float, there: Mapping[str, Occupant], left: tuple[str, ...] | None
 ) -> None:
-    answer = pending_answer(history, who, {"a": there}.__getitem__, now)
+    answer = pending_answer(history, preemptor, {"a": there}.__getitem__, now)
     assert (answer and answer.victims) == left
 
 
-AGES = {"just begun": (10.0, True), "long ago": (60.0, False), "at its gate": (None, False), "a clock a little ahead": (-5.0, True), "a clock that is wrong": (-3600.0, False)}  # fmt: skip
+AGES = {"started recently": (10.0, True), "long ago": (60.0, False), "at its gate": (None, False), "a clock a little ahead": (-5.0, True), "a clock that is wrong": (-3600.0, False)}  # fmt: skip
 
 
 @pytest.mark.parametrize(("age", "young"), AGES.values(), ids=AGES.keys())
-def test_who_has_only_just_begun(age: float | None, young: bool) -> None:
+def test_a_trial_that_started_recently_is_marked(age: float | None, young: bool) -> None:
     assert (
         mark_just_started(trial("x", None if age is None else NOW - age), NOW, PreemptionLimits()).just_started == young
     )
 
 
-def test_a_young_trial_goes_only_where_nobody_else_can() -> None:
+def test_a_trial_that_started_recently_is_preempted_only_without_an_alternative() -> None:
     young, old = replace(trial("young"), just_started=True), trial("old", unsaved=500.0)
     for there, gone in (((young, old), "old"), ((young,), "young")):
         known = {one.pod.uid: one for one in there}
@@ -92,31 +92,33 @@ def test_a_young_trial_goes_only_where_nobody_else_can() -> None:
 
 
 BUDGET = {
-    "nobody went": ((), 1, None),
+    "no victims": ((), 1, None),
     "a set that is larger than the limit, alone": ((), 9, None),
     "within": (((NOW - 5.0, 2),), 1, None),
     "over it": (((NOW - 5.0, 3),), 1, "retry in 55 s"),
     "the first of them is enough": (((NOW - 50.0, 1), (NOW - 5.0, 2)), 1, "retry in 10 s"),
     "all of them have to pass": (((NOW - 50.0, 1), (NOW - 5.0, 2)), 3, "retry in 55 s"),
-    "larger than the limit: when nobody went": (((NOW - 50.0, 1), (NOW - 5.0, 2)), 4, "retry in 55 s"),
+    "larger than the limit: allowed without recent victims": (((NOW - 50.0, 1), (NOW - 5.0, 2)), 4, "retry in 55 s"),
     "a minute is over": (((NOW - MINUTE, 3),), 1, None),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("told", "wanted", "says"), BUDGET.values(), ids=BUDGET.keys())
-def test_so_many_a_minute(told: tuple[tuple[float, int], ...], wanted: int, says: str | None) -> None:
+@pytest.mark.parametrize(("evictions", "wanted", "expected"), BUDGET.values(), ids=BUDGET.keys())
+def test_preemptions_per_minute_are_limited(
+    evictions: tuple[tuple[float, int], ...], wanted: int, expected: str | None
+) -> None:
     refusal = limit_refusal(
-        PreemptionHistory(evictions=told), eviction(*map(str, range(wanted))), NOW, PreemptionLimits(per_minute=3)
+        PreemptionHistory(evictions=evictions), eviction(*map(str, range(wanted))), NOW, PreemptionLimits(per_minute=3)
     )
-    assert (refusal is None) == (says is None)
-    if refusal is not None and says is not None:
+    assert (refusal is None) == (expected is None)
+    if refusal is not None and expected is not None:
         assert refusal.code == "EvictionLimitReached"
-        assert says in refusal.message
+        assert expected in refusal.message
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 30.0), st.integers(1, 4)), max_size=40), st.integers(4, 8))
-def test_no_minute_sees_more_than_the_limit(asked: list[tuple[float, int]], limit: int) -> None:
-    """And who is refused may go at the time that it was told, if nobody else went meanwhile."""
+def test_no_minute_exceeds_the_limit(asked: list[tuple[float, int]], limit: int) -> None:
+    """A refused preemption is allowed at the reported time if there are no others in the meantime."""
     history, now, went = PreemptionHistory(), 0.0, []
     for pause, count in asked:
         now += pause
@@ -132,7 +134,7 @@ def test_no_minute_sees_more_than_the_limit(asked: list[tuple[float, int]], limi
 
 
 class Cluster:
-    """One extender's caches, metrics and answers, and a scheduler that asks for one pod after another."""
+    """The caches, metrics and answers of one extender, and a scheduler that asks for one pod after another."""
 
     def __init__(self, **limits: float) -> None:
         api, self.now = cast(Api, None), NOW
@@ -167,18 +169,18 @@ class Cluster:
     def lost(self, name: str) -> None:
         self.pods._notify(("", name), self.pods._items.pop(("", name)), None)
 
-    def ask(self, who: str, **victims: str) -> dict[str, list[str]]:
-        """The victims of each node that the scheduler proposes, and of the one that is answered."""
+    def ask(self, preemptor: str, **victims: str) -> dict[str, list[str]]:
+        """Return the victims of the response by node, for the proposed victims by node."""
         nodes = {node: {"Pods": [{"UID": uid} for uid in uids.split()]} for node, uids in victims.items()}
-        body = PreemptArgs.model_validate({"Pod": self.pod(who, ""), "NodeNameToMetaVictims": nodes})
+        body = PreemptArgs.model_validate({"Pod": self.pod(preemptor, ""), "NodeNameToMetaVictims": nodes})
         answer = self.preempt_verb.answer(body).node_name_to_meta_victims
-        return {node: [pod.uid for pod in told.pods] for node, told in answer.items()}
+        return {node: [pod.uid for pod in victims.pods] for node, victims in answer.items()}
 
     def counted(self, code: str) -> float:
         return self.metrics.registry.get_sample_value("podium_extender_preemptions_total", {"code": code}) or 0.0
 
 
-def test_a_pod_that_asks_again_evicts_nobody_else() -> None:
+def test_a_retried_pod_preempts_no_further_trial() -> None:
     cluster = Cluster()
     for name in "xy":
         cluster.has(name)
@@ -186,14 +188,14 @@ def test_a_pod_that_asks_again_evicts_nobody_else() -> None:
     cluster.has("x", deletionTimestamp="2026-11-22T00:00:00Z")
     cluster.now += 20.0
     assert cluster.ask("urgent", a="y") == {"a": ["x"]}
-    assert cluster.ask("urgent", b="z") == {}, "its room is being made elsewhere: the end of x wakes it"
+    assert cluster.ask("urgent", b="z") == {}, "the end of x on another node wakes it"
     assert cluster.counted("PreemptionInProgress") == 2
     cluster.lost("x")
-    assert cluster.ask("urgent", a="y") == {"a": ["y"]}, "another pod took the room"
+    assert cluster.ask("urgent", a="y") == {"a": ["y"]}, "another pod took the capacity"
     assert cluster.counted("Evicted") == 2
 
 
-def test_a_crowd_of_urgent_pods_is_let_in_a_few_a_minute() -> None:
+def test_many_important_pods_are_admitted_at_a_limited_rate() -> None:
     cluster = Cluster(per_minute=2)
     for name in "wxyz":
         cluster.has(name)

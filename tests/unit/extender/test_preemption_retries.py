@@ -1,6 +1,4 @@
-"""A pod that was set aside after preempt, over real caches: what is written when another try finds room, and what is
-left alone.
-"""
+"""Retries of pods from the back-off queue over real caches: what is written, and what is not changed."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ CONFLICT = ApiError(409, "Conflict", "the object has been modified")
 
 
 class Server:
-    """Lists two trials and a GPU; one pod, of which it counts the versions. `errors`: what the next patches say."""
+    """A fake API server with two trials, a GPU and one pod with a version; `errors` are raised by the next patches."""
 
     def __init__(self, health: str = "Unhealthy", **status: Any) -> None:
         self.lists = {GPUNODES: [gpunode(health)], PODS: [pod("x"), pod("y")]}
@@ -52,7 +50,7 @@ class Server:
     async def patch(self, _: Resource, name: str, namespace: str, patch: Json, **named: Any) -> Json:
         assert named["subresource"] == "status"
         if self.errors and (error := self.errors.pop(0)) is not None:
-            self.version += 1  # somebody else wrote
+            self.version += 1  # another client wrote
             raise error
         assert patch["metadata"]["resourceVersion"] == str(self.version)
         self.version += 1
@@ -63,7 +61,7 @@ class Server:
 
 
 def pod(name: str, node: str = "a") -> Json:
-    """A trial's where it has a node, else the urgent one."""
+    """Return a trial's pod if it has a node, else the important pod."""
     container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": "1"}}}
     labels = {"podium.dev/trial": name} if node else {}
     return {
@@ -74,7 +72,7 @@ def pod(name: str, node: str = "a") -> Json:
 
 
 class Play:
-    """One extender, and a clock that stands still until the test moves it."""
+    """One extender, and a clock that the test moves."""
 
     def __init__(self, server: Server, limits: PreemptionLimits) -> None:
         self.server, self.now = server, NOW
@@ -82,10 +80,10 @@ class Play:
         self.metrics = Metrics()
         self.preempt_verb = PreemptVerb(self.node_cache, self.metrics, 600.0, limits)
 
-    def ask(self, who: str = "urgent", victim: str = "x") -> list[str]:
-        """The nodes of the answer."""
+    def ask(self, pod_name: str = "urgent", victim: str = "x") -> list[str]:
+        """Return the nodes of the response."""
         proposed = {"a": {"Pods": [{"UID": victim}]}}
-        body = PreemptArgs.model_validate({"Pod": pod(who, ""), "NodeNameToMetaVictims": proposed})
+        body = PreemptArgs.model_validate({"Pod": pod(pod_name, ""), "NodeNameToMetaVictims": proposed})
         return list(self.preempt_verb.answer(body).node_name_to_meta_victims)
 
     def gpu(self, health: str) -> None:
@@ -98,8 +96,8 @@ def run(
     async def main() -> None:
         play = Play(server, limits)
         follow_pods(play.node_cache, UnschedulableQueue(600.0, TokenBucket(1.0, 10)), play.preempt_verb.backoff_queue)
-        nudging = retry_preemptions(cast(Api, server), play.node_cache, play.preempt_verb, play.metrics)
-        async with running(play.node_cache, nudging):
+        retrying = retry_preemptions(cast(Api, server), play.node_cache, play.preempt_verb, play.metrics)
+        async with running(play.node_cache, retrying):
             await story(play)
 
     asyncio.run(main())
@@ -108,19 +106,19 @@ def run(
 @pytest.mark.parametrize(
     ("why", "errors", "written"),
     [
-        ("it is nominated and not any more", [], ["a", None]),
+        ("the nomination is set and cleared", [], ["a", None]),
         ("the scheduler writes a condition first", [CONFLICT], ["a", None]),
         ("the scheduler writes a condition between", [None, CONFLICT], ["a", None]),
     ],
 )
-def test_when_the_gpu_recovers_the_pod_is_nudged(
+def test_a_pod_is_retried_when_the_gpu_recovers(
     why: str, errors: list[ApiError | None], written: list[str | None]
 ) -> None:
     server = Server()
     server.errors = errors
 
     async def story(play: Play) -> None:
-        assert play.ask() == [], "the GPU is ill: the end of x would be in vain"
+        assert play.ask() == [], "the GPU is unhealthy, so the end of x would not help"
         play.gpu("Healthy")
         assert [await server.nominations.get() for _ in written] == written
         float(server.pod["metadata"]["annotations"][RETRY_ANNOTATION])  # a time, and no node any more
@@ -130,11 +128,11 @@ def test_when_the_gpu_recovers_the_pod_is_nudged(
     run(server, story)
 
 
-@pytest.mark.parametrize("nudged_before", [False, True])
-def test_a_nomination_of_the_schedulers_own_is_left_alone(nudged_before: bool) -> None:
-    """Also of the node that it was nudged for: its victims are leaving, and a new extender knows nothing of that."""
+@pytest.mark.parametrize("retried_before", [False, True])
+def test_a_nomination_by_the_scheduler_is_not_changed(retried_before: bool) -> None:
+    """Its victims are terminating, which a new extender does not know, even if it is the node of an earlier retry."""
     server, pressing = Server(), ("default", "urgent")
-    if nudged_before:
+    if retried_before:
         asyncio.run(toggle_nomination(cast(Api, server), pressing, "a"))
     server.pod["status"] = {"nominatedNodeName": "a"}
     server.nominations = asyncio.Queue()
@@ -143,14 +141,14 @@ def test_a_nomination_of_the_schedulers_own_is_left_alone(nudged_before: bool) -
     assert server.pod["status"] == {"nominatedNodeName": "a"}
 
 
-def test_a_nomination_that_an_extender_set_before_it_died_is_taken_back() -> None:
+def test_a_nomination_set_by_a_crashed_extender_is_cleared() -> None:
     server = Server(nominatedNodeName="a")
     server.pod["metadata"]["annotations"] = {RETRY_ANNOTATION: "1800000000.000 a"}
     asyncio.run(toggle_nomination(cast(Api, server), ("default", "urgent"), "b"))
     assert server.nominations.get_nowait() is None
 
 
-def test_when_the_minute_of_the_budget_is_over_the_pod_is_nudged() -> None:
+def test_a_pod_is_retried_when_the_limit_allows_it() -> None:
     server = Server("Healthy")
 
     async def story(play: Play) -> None:
@@ -158,14 +156,14 @@ def test_when_the_minute_of_the_budget_is_over_the_pod_is_nudged() -> None:
         assert play.ask("urgent", "y") == [], "the budget is spent"
         assert play.preempt_verb.backoff_queue.retry_at() == NOW + 60
         play.now = NOW + 60
-        play.gpu("Healthy")  # the clock of the test tells nobody that it moved
+        play.gpu("Healthy")  # an event, because the clock of the test sends none
         assert [await server.nominations.get() for _ in range(2)] == ["a", None]
         assert play.ask("urgent", "y") == ["a"]
 
     run(server, story, PreemptionLimits(per_minute=1))
 
 
-def test_who_waits_when_the_extender_starts_is_nudged_once() -> None:
+def test_a_pod_that_waits_at_the_start_is_retried_once() -> None:
     server = Server("Healthy")
     server.lists[PODS].append(pod("urgent", ""))
 

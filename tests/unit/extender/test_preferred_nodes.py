@@ -1,5 +1,6 @@
-"""Where somebody else's wish is to choose among all nodes: the pod's own, other pods', a taint's. Then filter hands on
-more than the best by our score.
+"""Soft preferences that have to choose among all nodes: the pod's own, other pods', and taints.
+
+filter then returns more than the best nodes by the extender's score.
 """
 
 from __future__ import annotations
@@ -8,26 +9,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from fake_scheduler import MOST, NAMES, WISH, Json, Scheduler, gpunode, pod
+from fake_scheduler import LIMIT, NAMES, PREFERENCE, Json, Scheduler, gpunode, pod
 
 from podium_cluster.resources import GPUNODES, NODES, PODS
 
-WISHES = {
+PREFERENCES = {
     "devices": {"resourceClaims": [{"name": "c", "resourceClaimName": "any"}]},
-    "node affinity": {"affinity": {"nodeAffinity": WISH}},
-    "affinity": {"affinity": {"podAffinity": WISH}},
-    "anti-affinity": {"affinity": {"podAntiAffinity": WISH}},
+    "node affinity": {"affinity": {"nodeAffinity": PREFERENCE}},
+    "affinity": {"affinity": {"podAffinity": PREFERENCE}},
+    "anti-affinity": {"affinity": {"podAntiAffinity": PREFERENCE}},
     "spread": {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
 }
 
 
-@pytest.mark.parametrize("spec", WISHES.values(), ids=WISHES)
-def test_a_pod_with_wishes_of_its_own_chooses_among_all(play: Callable[..., None], spec: Json) -> None:
+@pytest.mark.parametrize("spec", PREFERENCES.values(), ids=PREFERENCES)
+def test_a_pod_with_soft_preferences_gets_all_nodes(play: Callable[..., None], spec: Json) -> None:
     async def story(scheduler: Scheduler) -> None:
         asked = pod("p", **spec)
         assert scheduler.filter(asked)["NodeNames"] == NAMES
         assert list(scheduler.prioritize(asked)) == NAMES
-        assert scheduler.filter_answers("preference") == 1
+        assert scheduler.count_of("preference") == 1
 
     play(story)
 
@@ -41,12 +42,12 @@ def affinity(kind: str, labels: Json, **more: Any) -> Json:
     )
 
 
-def sitting(uid: str, said: Json, namespace: str = "default", node: str = NAMES[-1]) -> Json:
-    made = pod(uid, nodeName=node, affinity=said)
+def sitting(uid: str, other_pod: Json, namespace: str = "default", node: str = NAMES[-1]) -> Json:
+    made = pod(uid, nodeName=node, affinity=other_pod)
     return made | {"metadata": made["metadata"] | {"namespace": namespace}, "status": {"phase": "Running"}}
 
 
-def over(made: Json) -> Json:
+def finished(made: Json) -> Json:
     return made | {"status": {"phase": "Succeeded"}}
 
 
@@ -55,7 +56,7 @@ TEAM = {"namespaceSelector": {"matchLabels": {"team": "x"}}}
 
 
 @pytest.mark.parametrize(
-    ("said", "all_nodes"),
+    ("other_pod", "all_nodes"),
     [
         (sitting("s", affinity("avoids", LOUD)), True),
         (sitting("s", affinity("prefers", LOUD)), True),
@@ -69,48 +70,46 @@ TEAM = {"namespaceSelector": {"matchLabels": {"team": "x"}}}
         (sitting("s", affinity("avoids", LOUD, namespaces=["default"]), namespace="kube-system"), True),
         (sitting("s", affinity("avoids", LOUD, **TEAM), namespace="kube-system"), True),
         (sitting("s", affinity("avoids", LOUD), node=""), False),
-        (over(sitting("s", affinity("avoids", LOUD))), False),
+        (finished(sitting("s", affinity("avoids", LOUD))), False),
     ],
     ids=[
         "avoids",
         "prefers",
         "requires",
         "excludes, which is a filter",
-        "others",
+        "other labels",
         "any",
-        "who has the label",
-        "who has it not",
+        "pods with the label",
+        "pods without the label",
         "of its own namespace",
-        "of ours",
-        "of some",
-        "waits, perhaps for days",
-        "is over",
+        "of the pod namespace",
+        "of selected namespaces",
+        "not scheduled",
+        "finished",
     ],
 )
-def test_whom_another_pod_prefers_to_be_near_or_away_from(
-    play: Callable[..., None], said: Json, all_nodes: bool
-) -> None:
-    """As far as kube-scheduler would weigh it for a pod that says nothing itself."""
+def test_affinities_of_another_pod(play: Callable[..., None], other_pod: Json, all_nodes: bool) -> None:
+    """They count as far as kube-scheduler would consider them for a pod without preferences."""
 
     async def story(scheduler: Scheduler) -> None:
         loud = pod("p", labels={"noise": "loud"})
-        assert scheduler.filter(loud)["NodeNames"] == (NAMES if all_nodes else NAMES[:MOST])
+        assert scheduler.filter(loud)["NodeNames"] == (NAMES if all_nodes else NAMES[:LIMIT])
 
     nodes = [gpunode(name, smUtilization=5.0 * i) for i, name in enumerate(NAMES)]
-    play(story, {GPUNODES: nodes, PODS: [said]})
+    play(story, {GPUNODES: nodes, PODS: [other_pod]})
 
 
-def test_what_a_pod_prefers_counts_from_its_being_told_a_node(play: Callable[..., None]) -> None:
-    """kube-scheduler weighs it from then on; its binding may be seen too late. FailedNode everywhere it waits again."""
+def test_an_affinity_counts_once_its_pod_is_assigned_a_node(play: Callable[..., None]) -> None:
+    """kube-scheduler considers it from then on, before the binding is observed. A refused pod does not count."""
     loud, quiet = pod("p", labels={"noise": "loud"}), pod("s", affinity=affinity("avoids", LOUD))
     large = quiet | {"metadata": quiet["metadata"] | {"annotations": {"podium.dev/gpu-memory": "1000"}}}
 
     async def story(scheduler: Scheduler) -> None:
-        assert scheduler.filter(loud)["NodeNames"] == NAMES[:MOST]
+        assert scheduler.filter(loud)["NodeNames"] == NAMES[:LIMIT]
         scheduler.place(quiet)
         assert scheduler.filter(loud)["NodeNames"] == NAMES
         assert scheduler.filter(large)["NodeNames"] == []
-        assert scheduler.filter(loud)["NodeNames"] == NAMES[:MOST]
+        assert scheduler.filter(loud)["NodeNames"] == NAMES[:LIMIT]
 
     play(story)
 
@@ -123,16 +122,16 @@ def node(name: str, *effects: str) -> Json:
 @pytest.mark.parametrize(
     ("tainted", "left"),
     [
-        ({}, NAMES[:MOST]),
-        ({NAMES[1]: "NoSchedule"}, NAMES[:MOST]),
-        ({NAMES[-1]: "PreferNoSchedule"}, NAMES[:MOST]),
-        ({NAMES[1]: "PreferNoSchedule"}, NAMES[: MOST + 1]),
-        (dict.fromkeys(NAMES[:6], "PreferNoSchedule"), NAMES[:MOST] + NAMES[6 : 6 + MOST]),
-        (dict.fromkeys(NAMES, "PreferNoSchedule"), NAMES[:MOST]),
+        ({}, NAMES[:LIMIT]),
+        ({NAMES[1]: "NoSchedule"}, NAMES[:LIMIT]),
+        ({NAMES[-1]: "PreferNoSchedule"}, NAMES[:LIMIT]),
+        ({NAMES[1]: "PreferNoSchedule"}, NAMES[: LIMIT + 1]),
+        (dict.fromkeys(NAMES[:6], "PreferNoSchedule"), NAMES[:LIMIT] + NAMES[6 : 6 + LIMIT]),
+        (dict.fromkeys(NAMES, "PreferNoSchedule"), NAMES[:LIMIT]),
     ],
     ids=["none", "another taint", "none of the best", "one of the best", "all the best", "all"],
 )
-def test_beside_a_node_with_a_soft_taint_are_the_best_without(
+def test_nodes_without_a_soft_taint_are_selected_too(
     play: Callable[..., None], tainted: Mapping[str, str], left: Sequence[str]
 ) -> None:
     async def story(scheduler: Scheduler) -> None:
@@ -146,12 +145,12 @@ def test_beside_a_node_with_a_soft_taint_are_the_best_without(
     play(story, {GPUNODES: nodes, NODES: machines})
 
 
-def test_what_was_not_seen_yet_may_be_a_wish(play: Callable[..., None]) -> None:
+def test_unsynced_caches_count_as_a_preference(play: Callable[..., None]) -> None:
     async def story(scheduler: Scheduler) -> None:
         assert scheduler.filter(pod("p"))["NodeNames"] == NAMES
-        assert scheduler.filter_answers("preference") == 1
+        assert scheduler.count_of("preference") == 1
 
-    play(story, unseen=True)
+    play(story, unsynced=True)
 
 
 HARD = {
@@ -161,8 +160,8 @@ HARD = {
 
 
 @pytest.mark.parametrize("spec", HARD.values(), ids=HARD)
-def test_what_a_pod_must_have_was_seen_to_before(play: Callable[..., None], spec: Json) -> None:
+def test_required_constraints_are_no_soft_preferences(play: Callable[..., None], spec: Json) -> None:
     async def story(scheduler: Scheduler) -> None:
-        assert scheduler.filter(pod("p", **spec))["NodeNames"] == NAMES[:MOST]
+        assert scheduler.filter(pod("p", **spec))["NodeNames"] == NAMES[:LIMIT]
 
     play(story)

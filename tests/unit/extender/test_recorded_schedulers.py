@@ -1,6 +1,7 @@
-"""What kube-schedulers of several versions asked on the same scenes, and that they are all given the same answer.
+"""Requests of several versions of kube-scheduler for the same scenes; all versions get the same responses.
 
-Recorded by tools/record_scheduler.py; `make test-older-scheduler` runs the extender's own tests against the older one.
+tools/record_scheduler.py records them. `make test-older-scheduler` runs the extender's own tests with the older
+version.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _name(call: Mapping[str, Any]) -> str:
 
 
 def _filter_before(call: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """prioritize is answered with the scores among all that filter was asked about a moment ago."""
+    """Return the request to filter before a prioritize, whose scores are those among all nodes of that request."""
     if call["verb"] != "prioritize":
         return []
     same = (one for calls in RECORDED.values() if call in calls for one in calls if one["scene"] == call["scene"])
@@ -41,7 +42,7 @@ CALLS = [pytest.param(call, id=f"{version}-{_name(call)}") for version, calls in
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_the_recorded_answer_is_given_again(ask: Callable[..., httpx.Response], call: Mapping[str, Any]) -> None:
+def test_the_recorded_response_is_given_again(ask: Callable[..., httpx.Response], call: Mapping[str, Any]) -> None:
     known = call["objects"]
     objects = {GPUNODES: known["gpunodes"], PODS: known["pods"], TRIALS: known["trials"]}
     answer = ask(objects, f"/{call['verb']}", call["request"], before=_filter_before(call))
@@ -54,7 +55,7 @@ def test_the_newer_and_the_older_version_are_recorded() -> None:
 
 
 def _said(call: Mapping[str, Any]) -> Any:
-    """The answer without what differs from run to run: the uids of pods are their names."""
+    """Return the response with names instead of uids, which differ from run to run."""
     text = json.dumps(_names_of_nodes(call["answer"]))
     for pod in call["objects"]["pods"]:
         text = text.replace(pod["metadata"]["uid"], pod["metadata"]["name"])
@@ -78,7 +79,7 @@ def _fields(value: Any, path: str = "") -> Iterator[str]:
             yield from _fields(inner, f"{path}[]")
 
 
-def test_the_only_difference_of_the_bodies_is_who_wrote_which_field() -> None:
+def test_the_bodies_differ_only_in_managed_fields() -> None:
     newer, older = (
         {_name(call): set(_fields(call["request"])) for call in RECORDED[version]}
         for version in (versions.KUBERNETES, versions.OLDER_KUBERNETES)
@@ -88,7 +89,7 @@ def test_the_only_difference_of_the_bodies_is_who_wrote_which_field() -> None:
         assert "/Pod/metadata/managedFields" in older[name] - fields, "the docs say so"
 
 
-def test_all_versions_ask_the_same_and_are_told_the_same() -> None:
+def test_all_versions_send_the_same_requests_and_get_the_same_responses() -> None:
     newer, older = (
         {_name(call): _said(call) for call in RECORDED[version]}
         for version in (versions.KUBERNETES, versions.OLDER_KUBERNETES)
@@ -101,7 +102,7 @@ def test_all_versions_ask_the_same_and_are_told_the_same() -> None:
 
 
 @pytest.mark.parametrize("version", RECORDED)
-def test_of_a_crowd_the_best_are_handed_on_and_asked_about_again(version: str) -> None:
+def test_the_best_of_many_nodes_are_selected_and_scored(version: str) -> None:
     calls = {call["verb"]: call for call in RECORDED[version] if call["scene"] == "crowded"}
     asked, left = calls["filter"]["request"]["NodeNames"], calls["filter"]["answer"]["NodeNames"]
     assert sorted(asked) == [f"podium-golden-n{i:02d}" for i in range(SCORED_NODES + 8)]

@@ -1,4 +1,4 @@
-"""A question that is cut in two and one that is parsed as a whole are the same question, or the same refusal."""
+"""Parsing a request in parts and as a whole gives the same request, or the same error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PODS = st.fixed_dictionaries(
 )
 
 
-def said(read: Any, body: bytes) -> Any:
+def result_of(read: Any, body: bytes) -> Any:
     try:
         asked: NodeRequest = read(body)
     except RequestError as error:
@@ -36,11 +36,11 @@ def said(read: Any, body: bytes) -> Any:
 
 @settings(deadline=None)
 @given(pod=PODS, names=TEXTS, loose=st.booleans())
-def test_what_the_scheduler_sends_is_read_alike(pod: Any, names: list[str], loose: bool) -> None:
+def test_requests_in_the_schedulers_form_are_parsed_equally(pod: Any, names: list[str], loose: bool) -> None:
     separators = None if loose else (",", ":")
     question = {"Pod": pod, "Nodes": None, "NodeNames": names}
     body = json.dumps(question, separators=separators, ensure_ascii=False).encode()
-    assert said(RequestParser().parse, body) == said(parse_whole, body)
+    assert result_of(RequestParser().parse, body) == result_of(parse_whole, body)
 
 
 @settings(deadline=None)
@@ -58,9 +58,9 @@ def test_what_the_scheduler_sends_is_read_alike(pod: Any, names: list[str], loos
 @example(['{"Pod":', POD, MARK, '"', ',"', '"]}'])
 @example(['{"Pod":', POD, MARK, "a", '"]}', MARK, "b", '"]}'])
 @example(['{"Pod":', "null", MARK, "a", '"]}'])
-def test_whatever_else_is_sent_is_read_alike(parts: list[str]) -> None:
+def test_other_bodies_are_parsed_equally(parts: list[str]) -> None:
     body = "".join(parts).encode()
-    assert said(RequestParser().parse, body) == said(parse_whole, body)
+    assert result_of(RequestParser().parse, body) == result_of(parse_whole, body)
 
 
 def question(uid: str, *names: str) -> bytes:
@@ -77,7 +77,7 @@ def test_the_same_names_and_the_same_pod_are_the_same_objects() -> None:
     assert (other.pod.metadata.uid, other.names, other.names_json) == ("v", ("a",), b'["a"]')
 
 
-def test_the_names_that_were_answered_are_known_when_they_are_asked_next() -> None:
+def test_the_names_of_a_response_are_recognised_in_the_next_request() -> None:
     reader = RequestParser()
     reader.parse(question("u", "a", "b", "c"))
     passed = ("a", "c")
@@ -91,8 +91,8 @@ def test_names_are_written_as_the_scheduler_writes_them(names: tuple[str, ...]) 
     assert write_names(names) == json.dumps(names, separators=(",", ":")).encode()
 
 
-def test_the_names_that_are_asked_of_every_pod_are_read_once() -> None:
-    """Each pod's question is of all nodes, and the next one of the few that were handed on for it."""
+def test_names_that_repeat_for_every_pod_are_parsed_once() -> None:
+    """The request to filter contains all nodes, the next one those that filter selected."""
     reader = RequestParser()
     every = reader.parse(question("p0", "a", "b", "c")).names
     for i in range(3):

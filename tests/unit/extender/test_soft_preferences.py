@@ -1,4 +1,4 @@
-"""What other pods prefer and which nodes are prefer_no_schedule, event by event."""
+"""Affinities of other pods and soft taints of nodes, event by event."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def node(*effects: str) -> Json:
     return {"metadata": {"name": "a", "resourceVersion": "2"}, "spec": {"taints": taints}, "status": {}}
 
 
-def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
+def test_a_preference_counts_while_its_pod_exists() -> None:
     async def main() -> None:
         pods, nodes = Live(PODS, {"one": quiet("one")}), Live(NODES, {})
         others = WatchCache(cast(Api, pods), PODS, cpu_request_of)
@@ -74,9 +74,7 @@ def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
 
 
 @pytest.mark.parametrize(("all_pods", "more"), [(True, ["nodes", "other pods"]), (False, ["nodes"])])
-def test_nodes_are_watched_for_their_taints_even_where_other_schedulers_pods_are_not(
-    all_pods: bool, more: list[str]
-) -> None:
+def test_nodes_are_watched_for_taints_even_without_other_schedulers_pods(all_pods: bool, more: list[str]) -> None:
     settings = ExtenderSettings(namespace="podium-system", watch_all_pods=all_pods)
     node_cache = watch_cluster(cast(Api, None), settings, AssumedPods())
     assert list(node_cache.optional_caches) == more

@@ -1,4 +1,4 @@
-"""Which scores are told: the best, whatever the order of the question is, and the favourite always."""
+"""The selection by score, cost and place does not depend on the order of the request, and contains the favourite."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def test_the_best_by_score_then_cost_then_place(
         assert ranking.favourite in found
 
 
-def test_where_there_are_few_all_are_told() -> None:
+def test_all_of_few_nodes_are_selected() -> None:
     costs = np.array([0.0, 1.0, math.nan])
     assert top_k(rank(["a", "b", "c"], costs, True).scores, costs, np.arange(3), 3).tolist() == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""filter and prioritize over HTTP: what each node is refused for, how they are scored, and what a bad request gets."""
+"""filter and prioritize over HTTP: reasons of refusals, scores, and responses to invalid requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ask = Callable[..., httpx.Response]
 
 
 def gpu(uuid: str, **changes: Any) -> Json:
-    """A healthy 80 GiB GPU with four shares."""
+    """Return a healthy 80 GiB GPU with four slots."""
     return {
         "uuid": uuid,
         "index": 0,
@@ -77,19 +77,19 @@ def question(pod_object: Json, *nodes: str) -> Json:
 
 HEALTHY = gpunode("a", gpu("GPU-a"))
 PLAIN = pod("new")
-WANT_GPU = {**PLAIN, "metadata": PLAIN["metadata"] | {"labels": {"podium.dev/trial": "new"}}}
+TRIAL_POD = {**PLAIN, "metadata": PLAIN["metadata"] | {"labels": {"podium.dev/trial": "new"}}}
 
 
 @pytest.mark.parametrize(
-    ("why", "node", "asked", "place", "says"),
+    ("why", "node", "asked", "place", "message"),
     [
-        ("a healthy GPU takes it", HEALTHY, WANT_GPU, "NodeNames", ""),
-        ("a node that nobody reported is unknown, not refused", gpunode("other"), WANT_GPU, "NodeNames", ""),
-        ("old node_cache is unknown", gpunode("a", gpu("GPU-a"), updated=OLD), WANT_GPU, "NodeNames", ""),
+        ("a healthy GPU takes it", HEALTHY, TRIAL_POD, "NodeNames", ""),
+        ("an unreported node is unknown, not refused", gpunode("other"), TRIAL_POD, "NodeNames", ""),
+        ("old data is unknown", gpunode("a", gpu("GPU-a"), updated=OLD), TRIAL_POD, "NodeNames", ""),
         (
             "its only GPU is broken",
             gpunode("a", gpu("GPU-a", health="Unhealthy", healthReason="Xid 79")),
-            WANT_GPU,
+            TRIAL_POD,
             "FailedAndUnresolvableNodes",
             "Unhealthy: 0 of 1 GPUs fit and are not unhealthy; 1 needed (Xid 79)",
         ),
@@ -111,7 +111,7 @@ WANT_GPU = {**PLAIN, "metadata": PLAIN["metadata"] | {"labels": {"podium.dev/tri
         ),
         ("two GPUs where there is one", HEALTHY, pod("new", gpus=2), "FailedAndUnresolvableNodes", "2"),
         (
-            "an annotation that is no number",
+            "an annotation that is not a number",
             HEALTHY,
             pod("new", gpu_memory="lots"),
             "FailedAndUnresolvableNodes",
@@ -120,7 +120,7 @@ WANT_GPU = {**PLAIN, "metadata": PLAIN["metadata"] | {"labels": {"podium.dev/tri
     ],
     ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",
 )
-def test_filter(ask: Ask, why: str, node: Json, asked: Json, place: str, says: str) -> None:
+def test_filter(ask: Ask, why: str, node: Json, asked: Json, place: str, message: str) -> None:
     answer = ask({GPUNODES: [node]}, "/filter", question(asked, "a"))
     assert answer.status_code == 200, answer.text
     result = answer.json()
@@ -129,10 +129,10 @@ def test_filter(ask: Ask, why: str, node: Json, asked: Json, place: str, says: s
     assert list(result[place]) == ["a"], result
     if place != "NodeNames":
         assert result["NodeNames"] == []
-        assert says in result[place]["a"]
+        assert message in result[place]["a"]
 
 
-def test_memory_of_a_pod_that_no_agent_has_seen_yet_counts(ask: Ask) -> None:
+def test_memory_of_a_pod_that_no_agent_has_reported_counts(ask: Ask) -> None:
     placed = pod("p1", node="a", gpu_memory=str(70 * GIB))
     asked = question(pod("new", gpu_memory=str(20 * GIB)), "a")
     full = ask({GPUNODES: [HEALTHY], PODS: [placed]}, "/filter", asked).json()
@@ -142,7 +142,7 @@ def test_memory_of_a_pod_that_no_agent_has_seen_yet_counts(ask: Ask) -> None:
 
 
 def test_declared_memory_is_read_from_the_containers_variable_too(ask: Ask) -> None:
-    asked = json.loads(json.dumps(WANT_GPU))
+    asked = json.loads(json.dumps(TRIAL_POD))
     asked["spec"]["containers"][0]["env"] = [{"name": "PODIUM_GPU_MEMORY_BYTES", "value": str(90 * GIB)}]
     answer = ask({GPUNODES: [HEALTHY]}, "/filter", question(asked, "a")).json()
     assert list(answer["FailedAndUnresolvableNodes"]) == ["a"]
@@ -205,7 +205,7 @@ def scores(answer: httpx.Response) -> dict[str, int]:
             "b",
         ),
         (
-            "a heartbeat keeps old node_cache known",
+            "a heartbeat keeps old data valid",
             {
                 GPUNODES: [
                     gpunode("a", gpu("GPU-a", trials=[trial(1)])),
@@ -222,31 +222,31 @@ def scores(answer: httpx.Response) -> dict[str, int]:
 )
 def test_prioritize(ask: Ask, why: str, objects: Mapping[Any, Sequence[Json]], better: str, worse: str) -> None:
     names = [node["metadata"]["name"] for node in objects[GPUNODES]]
-    given = scores(ask(objects, "/prioritize", question(WANT_GPU, *names)))
+    given = scores(ask(objects, "/prioritize", question(TRIAL_POD, *names)))
     assert list(given) == names
     assert given[better] > given[worse], given
     assert all(0 <= score <= 10 for score in given.values())
 
 
-def test_by_default_trials_are_spread_and_other_pods_fill_what_is_begun(ask: Ask) -> None:
-    """Pairs of GPUs are typical: there is room for them on the empty node alone."""
+def test_by_default_trials_are_spread_and_other_pods_fill_used_nodes(ask: Ask) -> None:
+    """Pairs of GPUs are typical, and only the empty node can run them."""
     full, half = [trial(i) for i in range(4)], [trial(4), trial(5)]
     begun = gpunode("a", gpu("GPU-a", trials=half), gpu("GPU-b", trials=full))
     nodes = [begun, gpunode("b", gpu("GPU-c"), gpu("GPU-d"))]
     objects = {GPUNODES: nodes, PODS: [pod(f"pair-{i}", gpus=2) for i in range(3)]}
-    assert scores(ask(objects, "/prioritize", question(WANT_GPU, "a", "b"))) == {"a": 0, "b": 10}
+    assert scores(ask(objects, "/prioritize", question(TRIAL_POD, "a", "b"))) == {"a": 0, "b": 10}
     assert scores(ask(objects, "/prioritize", question(PLAIN, "a", "b"))) == {"a": 10, "b": 0}
 
 
-def test_unknown_nodes_are_in_the_middle(ask: Ask) -> None:
-    assert scores(ask({}, "/prioritize", question(WANT_GPU, "a", "b"))) == {"a": 5, "b": 5}
+def test_unknown_nodes_get_the_middle_score(ask: Ask) -> None:
+    assert scores(ask({}, "/prioritize", question(TRIAL_POD, "a", "b"))) == {"a": 5, "b": 5}
     assert scores(ask({}, "/prioritize", question(pod("new", gpu_memory="lots"), "a"))) == {"a": 5}
 
 
 def test_full_form_is_answered_with_whole_nodes(ask: Ask) -> None:
     nodes = [{"metadata": {"name": name, "labels": {"kept": "yes"}}, "status": {"x": 1}} for name in ("a", "b")]
     broken = gpunode("b", gpu("GPU-b", health="Unhealthy"))
-    body = {"Pod": WANT_GPU, "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": None}
+    body = {"Pod": TRIAL_POD, "Nodes": {"metadata": {}, "items": nodes}, "NodeNames": None}
     answer = ask({GPUNODES: [HEALTHY, broken]}, "/filter", body).json()
     assert answer["NodeNames"] is None
     assert answer["Nodes"]["items"] == nodes[:1]
@@ -255,7 +255,7 @@ def test_full_form_is_answered_with_whole_nodes(ask: Ask) -> None:
 
 @pytest.mark.parametrize("path", ["/filter", "/prioritize"])
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         (b"", "body: Invalid JSON"),
         (b"{", "body: Invalid JSON"),
@@ -263,18 +263,18 @@ def test_full_form_is_answered_with_whole_nodes(ask: Ask) -> None:
         (b"null", "should be an object"),
         (b"{}", "Pod: Field required"),
         ({"Pod": None, "NodeNames": ["a"]}, "Pod: Field required"),
-        ({"Pod": WANT_GPU, "Nodes": None, "NodeNames": None}, "NodeNames or Nodes must be given"),
-        ({"Pod": WANT_GPU, "NodeNames": "a"}, "NodeNames: Input should be a valid array"),
-        ({"Pod": WANT_GPU, "NodeNames": [1]}, "NodeNames.0: Input should be a valid string"),
+        ({"Pod": TRIAL_POD, "Nodes": None, "NodeNames": None}, "NodeNames or Nodes must be given"),
+        ({"Pod": TRIAL_POD, "NodeNames": "a"}, "NodeNames: Input should be a valid array"),
+        ({"Pod": TRIAL_POD, "NodeNames": [1]}, "NodeNames.0: Input should be a valid string"),
         ({"Pod": {"metadata": {}, "spec": {"containers": 7}}, "NodeNames": []}, "Pod.spec.containers"),
         (b"\xff\xfe", "body: Invalid JSON"),
         (b"[" * 100_000, "body: Invalid JSON"),
     ],
 )
-def test_a_malformed_request_is_told_what_is_wrong(ask: Ask, path: str, body: Any, says: str) -> None:
+def test_the_response_to_a_malformed_request_names_the_error(ask: Ask, path: str, body: Any, message: str) -> None:
     answer = ask({}, path, body)
     assert answer.status_code == 400
-    assert says in answer.json()["Error"]
+    assert message in answer.json()["Error"]
 
 
 def test_a_null_list_is_an_empty_one(ask: Ask) -> None:
@@ -291,14 +291,14 @@ def test_a_request_too_large_is_refused_before_it_is_read(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/bind", 404), ("GET", "/filter", 405)])
-def test_other_verbs_are_named(ask: Ask, method: str, path: str, status: int) -> None:
+def test_an_unknown_verb_gets_the_list_of_verbs(ask: Ask, method: str, path: str, status: int) -> None:
     answer = ask({}, path, b"", method=method)
     assert answer.status_code == status
     assert "POST /filter" in answer.json()["Error"]
 
 
-def test_cold_caches_are_said_and_not_guessed(ask: Ask) -> None:
-    body = question(WANT_GPU, "a")
+def test_a_response_before_the_first_lists_names_the_missing_ones(ask: Ask) -> None:
+    body = question(TRIAL_POD, "a")
     filtered = ask({}, "/filter", body, warm=False)
     assert filtered.status_code == 200
     assert "waiting for the first list of GPUNodes and pods and heartbeats and trials" in filtered.json()["Error"]
@@ -308,7 +308,7 @@ def test_cold_caches_are_said_and_not_guessed(ask: Ask) -> None:
 def test_rejections_and_latencies_are_counted(ask: Ask) -> None:
     metrics = Metrics()
     broken = gpunode("b", gpu("GPU-b", health="Unhealthy"))
-    ask({GPUNODES: [HEALTHY, broken]}, "/filter", question(WANT_GPU, "a", "b"), metrics=metrics)
+    ask({GPUNODES: [HEALTHY, broken]}, "/filter", question(TRIAL_POD, "a", "b"), metrics=metrics)
     ask({}, "/filter", b"{", metrics=metrics)
     value = metrics.registry.get_sample_value
     assert value("podium_extender_request_seconds_count", {"verb": "filter"}) == 1

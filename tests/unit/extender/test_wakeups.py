@@ -1,4 +1,4 @@
-"""Waking over real caches: what is written, a pod that could not be told, and who waits when the extender starts."""
+"""Wake-ups over real caches: what is written, a failed write, and pods that wait at the start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Json = Mapping[str, Any]
 
 
 class Server:
-    """Lists what it was given, tells of the events that a test puts, and answers patches as it is told to."""
+    """A fake API server that lists the given objects, sends the events of the test and answers patches."""
 
     def __init__(self, objects: Mapping[Resource, Sequence[Json]]) -> None:
         self._objects = objects
@@ -64,20 +64,20 @@ def pod(name: str, phase: str = "Pending", gpus: str = "1", node: str = "") -> J
 def run(server: Server, story: Callable[[UnschedulableQueue, NodeCache], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         node_cache = caches_over(server, lambda: NOW)
-        room = UnschedulableQueue(60.0, TokenBucket(1.0, 10))
-        follow_pods(node_cache, room)
-        async with running(node_cache, wake_pods(cast(Api, server), node_cache, room, Metrics())):
-            await story(room, node_cache)
+        queue = UnschedulableQueue(60.0, TokenBucket(1.0, 10))
+        follow_pods(node_cache, queue)
+        async with running(node_cache, wake_pods(cast(Api, server), node_cache, queue, Metrics())):
+            await story(queue, node_cache)
 
     asyncio.run(main())
 
 
-def test_a_pod_that_could_not_be_told_is_told_again() -> None:
+def test_a_failed_wakeup_is_repeated() -> None:
     server = Server({GPUNODES: [gpunode("Unhealthy")], PODS: [pod("patient")]})
     server.errors = [ApiError(503, "ServiceUnavailable", "restarting")]
     wake = ("default", "patient", "status", [RETRY_ANNOTATION])
 
-    async def story(room: UnschedulableQueue, node_cache: NodeCache) -> None:
+    async def story(queue: UnschedulableQueue, node_cache: NodeCache) -> None:
         for _ in range(2):
             for health in ("Unhealthy", "Healthy"):
                 server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode(health)})
@@ -87,20 +87,20 @@ def test_a_pod_that_could_not_be_told_is_told_again() -> None:
     run(server, story)
 
 
-def test_who_waits_when_the_extender_starts_is_not_forgotten() -> None:
+def test_a_pod_that_waits_at_the_start_is_woken() -> None:
     gated = pod("gated")
-    gated["spec"]["schedulingGates"] = [{"name": "quota"}]  # the scheduler does not ask for it: nobody refused it
+    gated["spec"]["schedulingGates"] = [{"name": "quota"}]  # the scheduler has not tried it, so no node refused it
     others = [pod("over", "Failed"), pod("placed", node="a"), pod("no gpu", gpus=""), gated]
     server = Server({GPUNODES: [gpunode("Unhealthy")], PODS: [*others, pod("patient"), pod("goes")]})
 
-    async def story(room: UnschedulableQueue, node_cache: NodeCache) -> None:
-        assert len(room) == 2
+    async def story(queue: UnschedulableQueue, node_cache: NodeCache) -> None:
+        assert len(queue) == 2
         deleted = asyncio.Event()
         node_cache.caches["pods"].subscribe(deleted.set)
         server.events[PODS].put_nowait({"type": "DELETED", "object": pod("goes")})
         await deleted.wait()
         server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode("Healthy")})
         assert (await server.patches.get())[1] == "patient"
-        assert len(room) == 0
+        assert len(queue) == 0
 
     run(server, story)

@@ -139,7 +139,7 @@ def make_node(
     name: str = "node-1",
     *,
     uuid: str = UUID,
-    shares: int = 4,
+    slots: int = 4,
     trials: Mapping[str, str] | None = None,
     holder: str | None = None,
     order: Sequence[str] = (),
@@ -159,7 +159,7 @@ def make_node(
         }
         for trial, state in (trials or {}).items()
     ]
-    gpu: dict[str, Any] = {"uuid": uuid, "index": 0, "health": health, "slots": shares, "trials": there}
+    gpu: dict[str, Any] = {"uuid": uuid, "index": 0, "health": health, "slots": slots, "trials": there}
     if holder is not None:
         gpu["holder"] = {"namespace": "lab", "trial": holder, "uid": f"uid-{holder}", "since": moment()}
     entries = [{"namespace": "lab", "trial": trial, "uid": f"uid-{trial}"} for trial in order]

@@ -1,4 +1,4 @@
-"""Short simulations of the papers' scenarios; `benchmarks/bench_realtime.py` has the long ones with every value."""
+"""Short simulations of the papers' scenarios; `make bench-realtime` runs the long ones with every value."""
 
 from __future__ import annotations
 

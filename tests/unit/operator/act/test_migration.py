@@ -323,7 +323,7 @@ def test_an_old_pod_that_never_ends_does_not_block_the_new_one() -> None:
 def test_a_migration_whose_slot_was_taken_fails_and_the_trial_stays() -> None:
     """The scheduler does not know about promised slots. This is the view of an operator that has just started."""
     seen = cluster(pod(), **PUSHED)
-    full = make_node("node-2", uuid="GPU-2", shares=1, trials={"stranger-0": "Running"})
+    full = make_node("node-2", uuid="GPU-2", slots=1, trials={"other-0": "Running"})
     for there, phase, code in ((seen.nodes[1], "ImagePushed", ""), (full, "Failed", "TargetFull")):
         now = replace(seen, nodes=(seen.nodes[0], there))
         snapshot = build_snapshot(now, observe(now))

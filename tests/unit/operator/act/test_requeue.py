@@ -108,11 +108,11 @@ class Pods:
         return pod_payload(deleting=self.deleting)
 
 
-def requeue(api: Pods, *, cycles: int = 1) -> tuple[Actuator, Metrics, ClusterState]:
+def requeue(api: Pods, *, reconciles: int = 1) -> tuple[Actuator, Metrics, ClusterState]:
     cluster, metrics = make_cluster_state(make_job(), make_trial(phase="Running"), make_pod(phase="Running")), Metrics()
     wire = cast(Api, api)
     actuator = Actuator(wire, WatchCaches(wire, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), metrics)
-    for _ in range(cycles):
+    for _ in range(reconciles):
         go = Requeue(trial_key(cluster.trials[0]), "NodeDraining", "The node drains.")
         asyncio.run(actuator.write_run_queues(cluster, [go]))
     return actuator, metrics, cluster
@@ -141,7 +141,7 @@ def test_after_a_server_error_the_pod_shows_whether_it_is_deleted(api: Pods, und
 def test_a_refused_requeue_backs_off_and_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     api = Pods(ApiError(403, "Forbidden", "a webhook refuses it"), refuses=verb)
-    actuator, metrics, cluster = requeue(api, cycles=3)
+    actuator, metrics, cluster = requeue(api, reconciles=3)
     assert api.calls.count(verb) == 1
     assert list(actuator.undeleted().values()) == ["a webhook refuses it"], "it is reported all the same"
     assert actuator.backing_off() == {cluster.pods[0].uid}

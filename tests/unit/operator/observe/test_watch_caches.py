@@ -148,10 +148,10 @@ def test_a_deleted_pod_is_remembered_while_its_trial_exists() -> None:
     caches._trials._items[trial.metadata.namespace, trial.metadata.name] = trial
     first, second = make_pod(), make_pod(attempt=1)
     for before, after in ((None, first), (first, make_pod(phase="Running")), (None, second)):
-        caches._pods._tell(("lab", "sweep-0-0"), before, after)
+        caches._pods._notify(("lab", "sweep-0-0"), before, after)
     assert caches.cluster_state().deleted_pods == {}
     for one in (second, first):  # the later pod is reported first
-        caches._pods._tell(("lab", one.name), one, None)
+        caches._pods._notify(("lab", one.name), one, None)
     assert caches.cluster_state().deleted_pods == {trial.metadata.uid: second}
     caches._trials._items.clear()
     assert caches.cluster_state().deleted_pods == {}

@@ -173,7 +173,7 @@ def test_a_trial_without_gpu_is_not_ranked() -> None:
     status = shown(
         {"phase": "Pending", "pod": "sweep-0-0"},
         {"gated": False, "phase": "Running", "main": {"running": {}}},
-        ranking=TrialRank(KEY, 1, "NoGPUAssigned", "no share"),
+        ranking=TrialRank(KEY, 1, "NoGPUAssigned", "no slot"),
         job=make_job(gpus={"perTrial": 0}),
     )
     assert (status["phase"], status["reason"]) == ("Running", "NotRanked")

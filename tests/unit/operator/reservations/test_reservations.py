@@ -55,7 +55,7 @@ def seen(
 
 
 def reservation_node(reservation: str | None = None, **how: Any) -> GPUNode:
-    node = make_node(shares=4 if reservation else 0, **how)
+    node = make_node(slots=4 if reservation else 0, **how)
     gpus = [gpu.model_copy(update={"reservation": reservation}) for gpu in node.status.gpus]
     return node.model_copy(update={"status": node.status.model_copy(update={"mode": "reservations", "gpus": gpus})})
 

@@ -1,0 +1,108 @@
+"""Checkpoint a container of this node to an image: read the facts about it, then run the `Checkpointer`.
+
+Called by `python -m podium_agent.migration` and by the agent's migration controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from podium_agent.migration.checkpointer import Checkpointer, CheckpointImage
+from podium_agent.migration.errors import MigrationError
+from podium_agent.migration.facts import Node, Pod
+from podium_agent.migration.gpu_state import CheckpointedGpuState
+from podium_agent.migration.kubelet import ContainerRef, Kubelet
+from podium_agent.migration.open_files import open_files_of
+from podium_agent.migration.registry import Registry
+from podium_agent.migration.settings import MigrationSettings
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.suspension.base import SuspensionState
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
+from podium_agent.suspension.processes import CudaProcesses
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import NODES, PODS
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationTools:
+    """What a migration needs of the node; `processes` blocks and raises MigrationError without a driver."""
+
+    freeze: Freeze
+    notes: GpuStateNotes
+    processes: Callable[[], CudaProcesses]
+
+
+def registry_from(settings: MigrationSettings) -> Registry:
+    """Return the registry of the settings."""
+    return Registry(settings.registry, settings.registry_user, settings.registry_password)
+
+
+async def get_pod(api: Api, container: ContainerRef) -> Pod:
+    """Return the container's pod, by a list request, since the agent's account may only list pods.
+
+    Raises MigrationError and ApiError.
+    """
+    pods = (await api.list(PODS, container.namespace, fields=f"metadata.name={container.pod}"))["items"]
+    if not pods:
+        raise MigrationError(
+            "ContainerNotRunning", f"cannot find pod {container.pod} in namespace {container.namespace}"
+        )
+    return Pod.model_validate(pods[0])
+
+
+async def checkpoint_container(
+    settings: MigrationSettings,
+    api: Api,
+    tools: MigrationTools,
+    container: ContainerRef,
+    freezer: Freezer,
+    pod: Pod,
+    target: str,
+    before_push: Callable[[str], None] = lambda _: None,
+) -> tuple[CheckpointImage, GpuState | None]:
+    """Checkpoint a container and push its image.
+
+    Returns the image, and the GPU state if the driver had moved one off its GPUs. `target` is the name of the new node,
+    empty if it is not decided yet. `before_push` is called with the image's reference before the push; it may block.
+    Raises MigrationError, ApiError and OSError; the container is then in its original state.
+    """
+    source = await _node(api, pod.spec.node_name)
+    there = await _node(api, target) if target else None
+    held = _held_bytes(tools, freezer)
+    open_files = await asyncio.to_thread(open_files_of, freezer.processes(), settings.proc)
+    gpu_state = None
+    if held:
+        processes = await asyncio.to_thread(tools.processes)
+        # the agent takes the container over at this time, even if this process was killed
+        gpu_state = CheckpointedGpuState(processes, tools.notes, freezer.path.name, 2 * settings.move_seconds + 60.0)
+    checkpointer = Checkpointer(
+        Kubelet(source.address, source.port, settings.kubelet_authority, settings.kubelet_token),
+        registry_from(settings),
+        tools.freeze,
+        settings.checkpoints_dir,
+        settings.move_seconds,
+        gpu_state,
+        before_push,
+    )
+    container_facts = pod.container_facts(container.name, open_files, off_gpu=bool(held))
+    target_facts = there.node_facts(settings.restore_switched_on) if there else None
+    image = await checkpointer.checkpoint(container, freezer, container_facts, source.node_facts(), target_facts)
+    return image, GpuState(gpus=held, processes=image.processes) if held else None
+
+
+def _held_bytes(tools: MigrationTools, freezer: Freezer) -> dict[str, int]:
+    """Return the bytes by GPU of a suspended container with a note; empty if its memory is on its GPUs."""
+    is_suspended = tools.freeze.suspension_state((freezer,)) is SuspensionState.SUSPENDED
+    return dict(tools.notes.read(freezer.path.name).bytes_by_driver_gpu) if is_suspended else {}
+
+
+async def _node(api: Api, name: str) -> Node:
+    try:
+        return Node.model_validate(await api.get(NODES, name))
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        raise MigrationError("NodeNotFound", f"cannot find node {name}") from error

@@ -1,0 +1,109 @@
+"""The suspension methods of one node, and the choice among them: the first that a job names and the node supports.
+
+Used by the observer and the executor. `suspension_state` and `resume` always call one method, which understands the
+state that every other method leaves behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.suspension.base import Outcome, SuspensionMethod, SuspensionState
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
+
+
+class SuspensionMethods:
+    """The methods that this node supports: `freeze` always, `cuda` where the driver supports it.
+
+    `multi_gpu_refusal` is the reason why trials with several GPUs cannot use `cuda`. `notes` describe the containers
+    that are checkpointed on this node, also by an earlier agent. With `reservations` another owner may use the GPU
+    while a trial is suspended. GPU memory must not remain there, so `freeze` alone suspends nothing.
+    """
+
+    def __init__(
+        self,
+        freeze: Freeze,
+        cuda: CudaCheckpoint | None = None,
+        multi_gpu_refusal: str | None = None,
+        notes: GpuStateNotes | None = None,
+        *,
+        reservations: bool = False,
+        migrates: bool = False,
+    ) -> None:
+        self._by_name: dict[str, SuspensionMethod] = {} if reservations else {freeze.name: freeze}
+        self._most_capable: SuspensionMethod = freeze
+        self._multi_gpu_refusal: str | None = None
+        self._migrates = migrates
+        self._notes = notes
+        if cuda is not None:
+            self.adopt(cuda, multi_gpu_refusal)
+
+    def adopt(self, cuda: CudaCheckpoint, multi_gpu_refusal: str | None) -> None:
+        """Add `cuda-checkpoint` to the methods; the driver may become available after the agent started."""
+        self._by_name[cuda.name] = self._most_capable = cuda
+        self._multi_gpu_refusal = multi_gpu_refusal
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names that the node reports.
+
+        With live migration they include that method, which suspends nothing on this node.
+        """
+        return (*self._by_name, CONTAINER_CHECKPOINT) if self._migrates else tuple(self._by_name)
+
+    def choose(self, wanted: Sequence[str], gpus: int, failed: Collection[str] = ()) -> str:
+        """Return the first of the job's methods that suits a trial with `gpus` GPUs; empty if none does.
+
+        Methods that have failed for this trial come after all others.
+        """
+        usable = [
+            name
+            for name in wanted
+            if name in self._by_name and not (name == CudaCheckpoint.name and gpus > 1 and self._multi_gpu_refusal)
+        ]
+        return next((name for name in usable if name not in failed), usable[0] if usable else "")
+
+    async def suspend(self, name: str, targets: tuple[Freezer, ...]) -> Outcome:
+        """Suspend the containers by the method of that name."""
+        return await self._by_name[name].suspend(targets)
+
+    async def resume(self, targets: tuple[Freezer, ...]) -> Outcome:
+        """Resume the containers, whichever method suspended them."""
+        if CudaCheckpoint.name not in self._by_name and self._notes is not None:
+            for target in targets:
+                if self._notes.has(target.path.name):  # thawed, it would block at its next CUDA call
+                    message = (
+                        "the driver that holds the trial's GPU memory is not available; the agent retries until it is"
+                    )
+                    return Outcome(False, 0.0, "DriverMissing", message)
+        return await self._most_capable.resume(targets)
+
+    def held_bytes(self, targets: tuple[Freezer, ...]) -> Mapping[str, int]:
+        """Return the bytes by GPU that a resume brings back; empty for a trial that is not checkpointed."""
+        total: dict[str, int] = {}
+        if self._notes is None:
+            return total
+        for target in targets:
+            for uuid, count in self._notes.held_bytes(target.path.name).items():
+                total[uuid] = total.get(uuid, 0) + count
+        return total
+
+    def is_checkpointed(self, targets: tuple[Freezer, ...]) -> bool:
+        """Return whether the trial's GPU memory is off its GPUs, so that a resume needs free GPU memory."""
+        return self._notes is not None and any(self._notes.has(target.path.name) for target in targets)
+
+    def add_migrated(self, target: Freezer, gpu_state: GpuState, gpus: tuple[str, ...]) -> None:
+        """Record a container that came checkpointed from another node.
+
+        Its state is PARTLY_SUSPENDED until it is resumed. Raises OSError.
+        """
+        if self._notes is not None:
+            self._notes.add_migrated(target.path.name, gpu_state, gpus)
+
+    def suspension_state(self, targets: tuple[Freezer, ...]) -> SuspensionState:
+        """Return the state of the containers, whichever method suspended them."""
+        return self._most_capable.suspension_state(targets)

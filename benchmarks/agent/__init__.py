@@ -1,0 +1,1 @@
+"""The agent: suspension, requeue, cuda-checkpoint and live migration."""

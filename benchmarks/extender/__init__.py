@@ -1,0 +1,1 @@
+"""The scheduler extender: latency, throughput, malformed requests and wake-ups."""

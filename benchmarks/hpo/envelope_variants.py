@@ -1,0 +1,83 @@
+"""Envelope policies as benchmarks need them: ended at the best trial, or with widths fitted on other tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from benchmarks.hpo.runs import Entrant
+from podium_core.curves import final_value
+from podium_core.curves.curve_table import Floats
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium_core.policies import envelope
+from podium_core.policies.base import Policy, Ranked
+from podium_core.policies.envelope import Envelope
+from podium_core.policies.fifo import Fifo
+from podium_simulator.replay.state import DEFAULT_RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """A policy that behaves as `inner`, an envelope, in everything except `rank`."""
+
+    inner: Policy
+    name: ClassVar[str] = "envelope"
+    needs_max_steps: ClassVar[bool] = True
+    cuts: ClassVar[bool] = False
+
+    @property
+    def hysteresis(self) -> float:
+        return self.inner.hysteresis
+
+    def time_slice(self, costs: Costs) -> float:
+        return self.inner.time_slice(costs)
+
+
+@dataclass(frozen=True, slots=True)
+class UntilBest(Wrapped):
+    """The envelope until the best trial of the sample has completed, then fifo.
+
+    After that moment no measured figure can change, and fifo is quicker to replay. `best`: index of the best trial.
+    """
+
+    best: int
+
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
+        completed = snapshot.trials[self.best].phase is TrialPhase.SUCCEEDED
+        return (Fifo() if completed else self.inner).rank(job, trials, snapshot)
+
+
+def until_best_entrant(policy: Policy) -> Entrant:
+    """Return `policy`, an envelope, as an entrant whose replays end at the best trial."""
+    return Entrant(lambda sample: UntilBest(policy, sample.winner), DEFAULT_RULES)
+
+
+@contextmanager
+def reading(interval_widths: tuple[Floats, Floats]) -> Iterator[None]:
+    """Make the envelope's `undecided` read these widths (`final_value.widths`) within the block."""
+    shipped = final_value._WIDTH_BY_DOUBLINGS
+    final_value._WIDTH_BY_DOUBLINGS = interval_widths
+    envelope._first_width.cache_clear()
+    try:
+        yield
+    finally:
+        final_value._WIDTH_BY_DOUBLINGS = shipped
+        envelope._first_width.cache_clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Refitted(Wrapped):
+    """The envelope with widths that were fitted on other tasks: the only fitted figures that the product reads.
+
+    It sets the widths during each `rank`, so the result does not depend on what its process replayed before.
+    """
+
+    inner: Envelope
+    interval_widths: tuple[Floats, Floats]
+
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
+        with reading(self.interval_widths):
+            return self.inner.rank(job, trials, snapshot)

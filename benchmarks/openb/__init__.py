@@ -1,0 +1,1 @@
+"""Placement policies on the openb trace of a production cluster."""

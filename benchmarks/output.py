@@ -1,0 +1,51 @@
+"""Where benchmarks write their pages, and the facts that pages state: command, machine, commit."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path("benchmarks", "results")  # in the folder from which the benchmark is called
+Say = Callable[[str], None]
+
+
+def add_out(parser: argparse.ArgumentParser) -> None:
+    """Add `--out`, the folder of the result files."""
+    text = f"folder for the result files (default: {RESULTS} in the current folder)"
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help=text)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write `text` to `path`; create the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def result_line(result: Mapping[str, Any]) -> str:
+    """Return the last line that every benchmark prints."""
+    return f"RESULT {json.dumps(result)}"
+
+
+def command() -> str:
+    """Return the command that repeats this run: `python -m MODULE OPTIONS`."""
+    spec = sys.modules["__main__"].__spec__
+    name = Path(sys.argv[0]).stem if spec is None else spec.name
+    return " ".join(["python", "-m", name, *sys.argv[1:]])
+
+
+def machine() -> str:
+    """Return the number of cores and the operating system."""
+    return f"{os.cpu_count()} cores, {platform.system()} {platform.release()}"
+
+
+def commit() -> str:
+    """Return the short hash of the checked-out commit; empty outside of a Git repository."""
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()

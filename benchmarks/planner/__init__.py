@@ -1,0 +1,1 @@
+"""The operator's planner: cost of a tick as the cluster grows."""

@@ -1,0 +1,220 @@
+"""Cost of a tick of the planner as the cluster grows: 10 trials a GPU, up to 10,000 trials on 1,000 GPUs.
+
+    make bench-planner [OUT=FOLDER]
+    python -m benchmarks.planner.bench_planner [--max-gpus 1000] [--ticks 5] [--policies envelope,hermes,fifo]
+
+There are two shapes: all trials in one job, and ten jobs that share the GPUs, so that every GPU has trials of several
+jobs. The first plan of a new process reads every curve. A later tick comes after one GPU in a hundred has reported a
+value. The run queues of each plan take effect before the next. Growth is the exponent of the fitted power of the number
+of trials (1 = linear). Times are processor seconds of this process, as medians of the ticks. Bar: a tick of 10,000
+trials on 1,000 GPUs takes less than 1 s.
+
+Writes bench-planner.md and .png into `--out`; the last line is RESULT {json}.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import process_time
+
+import numpy as np
+
+from benchmarks.output import add_out, command, result_line, write_page
+from podium_cluster.garbage_collection import tune_garbage_collector
+from podium_core.domain.actions import Plan, WriteRunQueues
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
+from podium_core.planning.planner import plan
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+
+PER_GPU, PER_NODE, STEPS, BAR = 10, 8, 40, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Processor seconds of the first plan and of a later tick."""
+
+    policy: str
+    jobs: int
+    trials: int
+    first: float
+    tick: float
+
+
+def cluster(gpus: int, jobs: int, policy: str) -> Snapshot:
+    """Return a cluster whose GPUs have one running trial each and others that wait, along their curves."""
+    random = np.random.default_rng(gpus)
+    count = PER_GPU * gpus
+    searches = [
+        make_job(f"job-{j}", policy=policy, max_trials=count // jobs, parallel=count // jobs, max_steps=float(STEPS))
+        for j in range(jobs)
+    ]
+    trials = [_trial(i, jobs, gpus, random) for i in range(count)]
+    by_gpu: dict[str, list[TrialKey]] = {}
+    for trial in trials:
+        by_gpu.setdefault(trial.gpus[0], []).append(trial.key)
+    views = [
+        make_gpu(
+            uuid,
+            node=f"node-{number // PER_NODE:03}",
+            slots=PER_GPU,
+            holder=keys[0],
+            holder_since=0.0,
+            trials=keys,
+            run_queue=keys,
+        )
+        for number, (uuid, keys) in enumerate(by_gpu.items())
+    ]
+    return make_snapshot(now=1e4, jobs=searches, trials=trials, gpus=views)
+
+
+def _trial(number: int, jobs: int, gpus: int, random: np.random.Generator) -> TrialView:
+    reported = int(random.integers(0, STEPS))
+    level, speed = random.uniform(0.5, 0.9), random.uniform(0.05, 0.5)
+    values = [float(level * (1.0 - np.exp(-speed * (k + 1))) + random.normal(0.0, 0.01)) for k in range(reported)]
+    phase = TrialPhase.RUNNING if number < gpus else TrialPhase.SUSPENDED
+    uuid = f"gpu-{number % gpus:04}"
+    return make_trial(
+        number // jobs, job=f"job-{number % jobs}", values=values, phase=phase, gpus=[uuid], gpu_seconds=float(reported)
+    )
+
+
+def after_a_second(snapshot: Snapshot, made: Plan, random: np.random.Generator) -> Snapshot:
+    """Return the cluster a second later: run queues have taken effect, one holder in a hundred has reported a value."""
+    now = snapshot.now + 1.0
+    queues = {uuid: entries for a in made.actions if isinstance(a, WriteRunQueues) for uuid, entries in a.gpus}
+    gpus = [
+        _with_queue(gpu, [entry.trial for entry in queues[gpu.uuid]], now) if gpu.uuid in queues else gpu
+        for gpu in snapshot.gpus
+    ]
+    holders = [gpu.holder for gpu in gpus if gpu.holder is not None]
+    reporting = {holders[i] for i in random.choice(len(holders), max(1, len(holders) // 100), replace=False)}
+    trials = [_with_new_value(trial, now, random) if trial.key in reporting else trial for trial in snapshot.trials]
+    return make_snapshot(now=now, jobs=snapshot.jobs, trials=trials, gpus=gpus)
+
+
+def _with_queue(gpu: GpuView, queue: Sequence[TrialKey], now: float) -> GpuView:
+    holder = queue[0] if queue else None
+    since = gpu.holder_since if holder == gpu.holder else now
+    return replace(gpu, run_queue=tuple(queue), holder=holder, holder_since=since)
+
+
+def _with_new_value(trial: TrialView, now: float, random: np.random.Generator) -> TrialView:
+    last = trial.curve[-1] if trial.curve else Point(0.0, 0.3, 0.0)
+    if last.step >= STEPS - 1:
+        return trial
+    point = Point(last.step + 1.0, last.value + float(random.normal(0.005, 0.01)), now)
+    return replace(trial, curve=(*trial.curve, point), gpu_seconds=trial.gpu_seconds + 1.0)
+
+
+def measure(gpus: int, jobs: int, policy: str, ticks: int) -> Measured:
+    """Measure one policy on one cluster."""
+    random = np.random.default_rng(1)
+    snapshot = cluster(gpus, jobs, policy)
+    tune_garbage_collector()  # as the operator does after its caches have been filled
+    seconds = []
+    for _ in range(ticks + 1):
+        start = process_time()
+        made = plan(snapshot)
+        ranked = len(made.ranks)  # the operator writes every rank; its message is built when it is read
+        seconds.append(process_time() - start)
+        snapshot = after_a_second(snapshot, made, random)
+    assert ranked == PER_GPU * gpus
+    return Measured(policy, jobs, PER_GPU * gpus, seconds[0], median(seconds[1:]))
+
+
+def growth(rows: Sequence[Measured]) -> float:
+    """Return the exponent of the least-squares line through the logarithms, over the larger half of the sizes."""
+    half = sorted(rows, key=lambda r: r.trials)[len(rows) // 2 - 1 :]
+    return float(np.polyfit(np.log([r.trials for r in half]), np.log([r.tick for r in half]), 1)[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--max-gpus", type=int, default=1000, help="GPUs of the largest cluster (default: 1000)")
+    parser.add_argument("--ticks", type=int, default=5, help="of each cluster (default: 5)")
+    parser.add_argument("--policies", default="envelope,hermes,fifo", help="(default: envelope,hermes,fifo)")
+    add_out(parser)
+    options = parser.parse_args()
+    sizes = sorted({max(10, round(options.max_gpus * part)) for part in (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)})
+    names = options.policies.split(",")
+    found = [measure(gpus, jobs, name, options.ticks) for name in names for jobs in (1, 10) for gpus in sizes]
+    path = options.out / "bench-planner.md"
+    line = result_line(summary(found))
+    text = report(found, path.with_suffix(".png").name) + f"\n```\n{line}\n```\n"
+    write_page(path, text)
+    plot(found, path.with_suffix(".png"))
+    print(text)
+    print(line)
+
+
+def by_policy_and_jobs(found: Sequence[Measured]) -> dict[tuple[str, int], list[Measured]]:
+    """Return the figures by policy and number of jobs."""
+    table: dict[tuple[str, int], list[Measured]] = {}
+    for row in found:
+        table.setdefault((row.policy, row.jobs), []).append(row)
+    return table
+
+
+def summary(found: Sequence[Measured]) -> dict[str, object]:
+    """Return the figures for RESULT."""
+    most = max(row.trials for row in found)
+    largest = [row for row in found if row.trials == most]
+    return {
+        "trials": most,
+        "slowest_tick_seconds": round(max(row.tick for row in largest), 3),
+        "slowest_first_plan_seconds": round(max(row.first for row in largest), 3),
+        "growth": {
+            f"{name}, jobs {jobs}": round(growth(rows), 2) for (name, jobs), rows in by_policy_and_jobs(found).items()
+        },
+        "bar_seconds": BAR,
+        "holds": max(row.tick for row in largest) < BAR,
+    }
+
+
+def report(found: Sequence[Measured], image: str) -> str:
+    """Return the page."""
+    sizes = sorted({row.trials for row in found})
+    lines = [
+        "# bench-planner\n",
+        f"`{command()}`. Processor milliseconds of one tick; in parentheses those of the first plan of a",
+        f"new process, which reads every curve. {PER_GPU} trials a GPU. Growth: exponent of the number of trials.\n",
+        "| policy | jobs | " + " | ".join(f"{size} trials" for size in sizes) + " | growth |",
+        "| --- " * (len(sizes) + 3) + "|",
+    ]
+    for (name, jobs), rows in by_policy_and_jobs(found).items():
+        cells = [f"{1e3 * r.tick:.1f} ({1e3 * r.first:.0f})" for r in sorted(rows, key=lambda r: r.trials)]
+        lines.append(f"| {name} | {jobs} | " + " | ".join(cells) + f" | {growth(rows):.2f} |")
+    slowest = max(row.tick for row in found if row.trials == sizes[-1])
+    lines.append(
+        f"\nThe slowest tick of {sizes[-1]} trials took {slowest:.3f} s (bar: {BAR:g} s).\n\n![ticks]({image})"
+    )
+    return "\n".join(lines)
+
+
+def plot(found: Sequence[Measured], path: Path) -> None:
+    """Draw the seconds of a tick over the number of trials."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for (name, jobs), rows in by_policy_and_jobs(found).items():
+        axes.plot([r.trials for r in rows], [r.tick for r in rows], "o-", label=f"{name}, {jobs} job{'s'[: jobs > 1]}")
+    sizes = sorted({row.trials for row in found})
+    axes.plot(sizes, [BAR * size / sizes[-1] for size in sizes], "k--", label="linear to the bar")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("trials (10 a GPU)")
+    axes.set_ylabel("seconds of a tick")
+    axes.legend()
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Real-time inference: SGPRS, DARIS and launch-ahead."""

@@ -1,0 +1,1 @@
+"""Podium, Ray Tune and Optuna on the same cores of one machine."""

@@ -1,0 +1,170 @@
+"""Page and plot of bench-rivals, from the contenders' logs: best value at equal core-hours, wins and losses."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+from benchmarks.output import result_line, write_page
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One search of one contender, in seconds from the start of its process.
+
+    `start`: until its first trial started; `watched`: how long it ran; `started`: trials that it started; `cut`: trials
+    that it ended before their last epoch; `values`: time and value of each epoch, in order.
+    """
+
+    start: float
+    watched: float
+    values: tuple[tuple[float, float], ...]
+    started: int
+    cut: int
+
+    def best(self, at: float) -> float:
+        """Return the best value known `at` seconds after the start; 0 before any (it is an accuracy)."""
+        return max((value for when, value in self.values if when <= at), default=0.0)
+
+    def best_trained(self, seconds: float) -> float:
+        """Return the same, counted from the first trial: without the start of the contender itself."""
+        return self.best(self.start + seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """Two contenders: seeds that the first one won, drew and lost; mean difference with its 95 % bootstrap interval."""
+
+    won: int
+    drawn: int
+    lost: int
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        share = f"{self.mean:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
+        return f"{self.won} / {self.drawn} / {self.lost} | {share}"
+
+
+def read_run(log: Path, begun: float, watched: float, epochs: int) -> Run:
+    """Read a run from its log.
+
+    `begun`: when the contender's process was started, on the log's clock. Lines later than `watched` do not count.
+    """
+    notes = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+    notes = [note for note in notes if note["time"] - begun <= watched]
+    starts = [note["time"] - begun for note in notes if note["event"] == "start"]
+    values = sorted((note["time"] - begun, note["value"]) for note in notes if note["event"] == "value")
+    whole = {note["trial"] for note in notes if note["event"] == "value" and note["epoch"] == epochs}
+    cut = sum(note["event"] == "cut" and note["trial"] not in whole for note in notes)
+    return Run(min(starts, default=watched), watched, tuple(values), len(starts), cut)
+
+
+def duel(mine: Sequence[float], theirs: Sequence[float]) -> Duel:
+    """Compare two contenders, in pairs by seed."""
+    gaps = np.subtract(mine, theirs)
+    random = np.random.default_rng(0)
+    means = random.choice(gaps, (RESAMPLES, len(gaps))).mean(axis=1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    won, lost = int((gaps > 0).sum()), int((gaps < 0).sum())
+    return Duel(won, len(gaps) - won - lost, lost, float(gaps.mean()), float(low), float(high))
+
+
+def publish(runs: Mapping[str, Sequence[Run]], options: Mapping[str, Any], versions: Mapping[str, str]) -> None:
+    """Write the page and the plot; print the page."""
+    budget, cores, seeds, name = options["budget"], options["cores"], options["seeds"], options["name"]
+    at_budget = {name: [run.best(budget) for run in found] for name, found in runs.items()}
+    trained = {name: [run.best_trained(budget) for run in found] for name, found in runs.items()}
+    mine = [name for name in runs if name.startswith("podium")]
+    pairs = [(a, b) for a in mine for b in runs if b not in mine]
+    duels = {pair: (duel(*(at_budget[n] for n in pair)), duel(*(trained[n] for n in pair))) for pair in pairs}
+    result = {
+        "bench": "rivals",
+        "budget_core_seconds": budget * cores,
+        "seeds": seeds,
+        "versions": dict(versions),
+        "best": {name: [round(value, 4) for value in values] for name, values in at_budget.items()},
+        "best_from_first_trial": {name: [round(value, 4) for value in values] for name, values in trained.items()},
+        "seconds_to_first_trial": {name: round(fmean(r.start for r in found), 2) for name, found in runs.items()},
+        "won_drawn_lost": {f"{a} - {b}": [d[0].won, d[0].drawn, d[0].lost] for (a, b), d in duels.items()},
+    }
+    versus = [f"| {a} | {b} | {whole} | {bare} |" for (a, b), (whole, bare) in duels.items()]
+    system = f"{platform.system()} {platform.release()}"
+    packages = f"Ray {versions['ray']}, Optuna {versions['optuna']}"
+    size = f"{seeds} searches of {options['trials']} trials at most (examples/digits, `--work={options['work']}`)"
+    text = "\n".join(
+        [
+            "# The digits search by Ray Tune, Optuna and Podium on one machine\n",
+            f"`{options['command']}` on {cores} of {os.cpu_count()} cores, {system}; {packages}.",
+            f"{size}, {budget:g} s on {cores} cores = {budget * cores:g} core-seconds each.",
+            "The clock starts with the contender's process, so imports, Ray's own cluster, searcher and planner count.",
+            "ray-asha: ASHA with Ray's default settings, actors reused. optuna: TPE and median pruner, as",
+            "`create_study` makes it. podium: the cluster's planner on processes, with SIGSTOP as suspension;",
+            "envelope is the default policy. Ray and Podium search at random and try the same",
+            "points in the same order. Optuna and",
+            "podium-envelope-tpe choose their own points.\n",
+            "Means over the searches; in parentheses counted from the contender's first trial.\n",
+            "| contender | best at half | best at the end | first trial after | started | ended early | epochs |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
+            *(_row(name, found, budget) for name, found in runs.items()),
+            "\nPodium against each rival, seed by seed: won / drawn / lost, mean difference with its 95 % interval.\n",
+            "| | against | whole clock | difference | from the first trial | difference |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *versus,
+            "\nBest value at the end, search by search (losses included; the best in bold):\n",
+            f"| seed | {' | '.join(runs)} |",
+            f"| --- |{' --- |' * len(runs)}",
+            *(_seed(seed, at_budget) for seed in range(seeds)),
+            *([f"\n{options['note']}"] if options["note"] else []),
+            f"\n![best value against core-seconds]({name}.png)\n",
+            f"{result_line(result)}\n",
+        ]
+    )
+    folder: Path = options["out"]
+    write_page(folder / f"{name}.md", text)
+    plot(runs, budget, cores, folder / f"{name}.png")
+    print(text, end="")
+
+
+def _row(name: str, found: Sequence[Run], budget: float) -> str:
+    half = f"{fmean(r.best(budget / 2) for r in found):.4f} ({fmean(r.best_trained(budget / 2) for r in found):.4f})"
+    end = f"{fmean(r.best(budget) for r in found):.4f} ({fmean(r.best_trained(budget) for r in found):.4f})"
+    counts = (fmean(r.started for r in found), fmean(r.cut for r in found), fmean(len(r.values) for r in found))
+    started, cut, epochs = (f"{count:.0f}" for count in counts)
+    start = fmean(r.start for r in found)
+    return f"| {name} | {half} | {end} | {start:.1f} s | {started} | {cut} | {epochs} |"
+
+
+def _seed(seed: int, values: Mapping[str, Sequence[float]]) -> str:
+    most = max(found[seed] for found in values.values())
+    cells = (f"**{found[seed]:.4f}**" if found[seed] == most else f"{found[seed]:.4f}" for found in values.values())
+    return f"| {seed} | {' | '.join(cells)} |"
+
+
+def plot(runs: Mapping[str, Sequence[Run]], budget: float, cores: int, path: Path) -> None:
+    """Draw the mean of the best value so far, with the range from the lowest to the highest search shaded."""
+    figure, axis = plt.subplots(figsize=(8, 4.6))
+    times = np.linspace(0.0, budget, 200)
+    for name, found in runs.items():
+        bests = np.array([[run.best(at) for at in times] for run in found])
+        (line,) = axis.plot(times * cores, bests.mean(axis=0), label=name)
+        axis.fill_between(times * cores, bests.min(axis=0), bests.max(axis=0), color=line.get_color(), alpha=0.08)
+    axis.set(xlabel="core-seconds since the contender's start", ylabel="best validation accuracy so far", ylim=(0, 1))
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,1 @@
+"""The optimisers against optima, formulas and one another."""

@@ -1,0 +1,326 @@
+"""The agent makes live trials images when asked to, answers in the trial's status, and undoes what is asked no more."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_builders import TrialServer, pod, pod_uid
+from agent_writing import Writing, kill, started
+from migration_scene import LATE, MINE, Scene, answered, settled
+
+from podium_agent.migration.controller import RETRY_SECONDS
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.observe.pods import TrialPod
+from podium_agent.suspension.base import Outcome
+from podium_agent.suspension.freeze import Freeze
+from podium_core.schema.gpunode import TrialState
+from podium_core.schema.trial import ContainerCheckpoint
+
+
+def test_a_suspended_trial_becomes_an_image_once(scene: Scene) -> None:
+    answer = answered(scene)
+    assert answer.image.startswith(f"{scene.address}/{MINE}@sha256:")
+    assert (answer.gpu_state, answer.code) == ('{"gpus":{"GPU-1":64},"processes":1}', "")
+    assert (scene.state, scene.archives, scene.notes.read("c1").migrating_until) == ("FROZEN", [], 0.0)
+    assert answered(scene) == answer
+    assert len(scene.kubelet.asked) == 1
+
+
+REFUSALS = {
+    "RegistryUnreachable": ("registry_is_there", False),
+    "RestoreUnsupported": ("runtimes", {"n": "containerd://2.1.9", "there": "containerd://2.4.0"}),
+    "NodeNotFound": ("runtimes", {"n": "containerd://2.1.9"}),
+    "ContainerNotRunning": ("record", None),
+    "MethodNotEnabled": ("pod", pod(carry="there", main="c1", methods=("cuda-checkpoint",))),
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_what_cannot_be_carried_is_answered_and_stands_as_it_stood(scene: Scene, code: str) -> None:
+    setattr(scene, *REFUSALS[code])
+    answer = answered(scene)
+    assert (answer.code, answer.image, answer.pod_uid) == (code, "", pod_uid())
+    assert answer.message
+    assert (scene.state, scene.archives) == ("FROZEN", [])
+    assert not scene.registry.manifests
+
+
+@pytest.mark.parametrize(
+    ("pod_change", "record_change"),
+    [
+        ({}, {"state": TrialState.RUNNING}),
+        ({}, {"state": TrialState.SUSPENDING}),
+        ({}, {"ledger": None}),
+        ({"carry": ""}, {}),
+        ({"deadline": 1.0}, {}),
+        ({"ended": True}, {}),
+    ],
+)
+def test_who_does_not_leave_yet(scene: Scene, pod_change: dict[str, Any], record_change: dict[str, Any]) -> None:
+    scene.pod = replace(scene.pod, **pod_change)
+    for name, value in record_change.items():
+        setattr(scene.trial_record, name, value)
+
+    async def ask() -> None:
+        async with scene.agent() as migration_controller:
+            await settled(migration_controller)
+
+    asyncio.run(ask())
+    assert (scene.trial_record.container_checkpoint, scene.kubelet.asked) == (None, [])
+
+
+def test_asked_no_more_while_it_is_written_it_stands_as_it_stood(scene: Scene) -> None:
+    scene.kubelet.silent = True
+
+    async def take_back() -> None:
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
+            await scene.kubelet.written.wait()
+            scene.pod = replace(scene.pod, carry="")
+            await settled(migration_controller)
+
+    asyncio.run(take_back())
+    assert (scene.state, scene.archives, scene.trial_record.container_checkpoint) == ("FROZEN", [], None)
+
+
+def test_an_archive_that_comes_when_nobody_waits_any_more_is_removed(scene: Scene) -> None:
+    """The runtime ends what it has begun. Much later it is another's: one that is written by hand."""
+    scene.kubelet.silent = True
+    left: list[list[str]] = []
+
+    async def take_back() -> None:
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
+            await scene.kubelet.written.wait()
+            scene.pod = replace(scene.pod, carry="")
+            await settled(migration_controller)
+            for moment in (1.0, 1e4):
+                (scene.folder / LATE).touch()
+                await migration_controller.reconcile(moment)
+                left.append(scene.archives)
+
+    asyncio.run(take_back())
+    assert left == [[], [LATE]]
+
+
+class Slow(Freeze):
+    """Freezes when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(5.0)
+        self.started, self.may = asyncio.Event(), asyncio.Event()
+
+    async def suspend(self, targets: tuple[Freezer, ...]) -> Outcome:
+        self.started.set()
+        await self.may.wait()
+        return await super().suspend(targets)
+
+
+def test_what_is_undone_is_not_broken_off_by_the_next_look(scene: Scene) -> None:
+    scene.kubelet.silent = True
+    scene.freeze = slow = Slow()
+
+    async def take_back() -> None:
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
+            await scene.kubelet.written.wait()
+            scene.pod = replace(scene.pod, carry="")
+            await migration_controller.reconcile(0.0)
+            await slow.started.wait()
+            for _ in range(3):
+                await migration_controller.reconcile(0.0)
+                await asyncio.sleep(0)
+            slow.may.set()
+            await settled(migration_controller)
+
+    asyncio.run(take_back())
+    assert (scene.state, scene.archives) == ("FROZEN", [])
+
+
+def test_asked_no_more_its_image_is_removed(scene: Scene) -> None:
+    async def take_back() -> None:
+        async with scene.agent() as migration_controller:
+            await settled(migration_controller)
+            assert scene.registry.manifests
+            scene.pod = replace(scene.pod, carry="")
+            await settled(migration_controller)
+
+    asyncio.run(take_back())
+    assert (scene.trial_record.container_checkpoint, scene.state) == (None, "FROZEN")
+    assert not scene.registry.manifests
+
+
+WORKS: list[tuple[str, dict[str, Any], TrialState, bool]] = [
+    ("it stands still", {}, TrialState.SUSPENDED, False),
+    ("it works", {}, TrialState.RUNNING, True),
+    ("it is let work", {}, TrialState.RESUMING, True),
+    ("it works, its pod goes", {"deadline": 1.0}, TrialState.RUNNING, False),
+]
+
+
+@pytest.mark.parametrize(("about", "state", "taken_back"), [w[1:] for w in WORKS], ids=[w[0] for w in WORKS])
+def test_an_image_of_a_trial_that_works_again_is_taken_back(
+    scene: Scene, about: dict[str, Any], state: TrialState, taken_back: bool
+) -> None:
+    """`podium thaw` lets all work. The image itself is removed once no status names it."""
+
+    async def thawed() -> None:
+        async with scene.agent() as migration_controller:
+            await settled(migration_controller)
+            assert scene.record.image_complete is True
+            scene.pod, scene.trial_record.state = replace(scene.pod, **about), state
+            await migration_controller.reconcile(0.0)
+
+    asyncio.run(thawed())
+    answer = scene.trial_record.container_checkpoint
+    assert answer is not None
+    assert (answer.code, not answer.image) == (("TrialResumed", True) if taken_back else ("", False))
+    assert scene.record.image_complete is not taken_back
+    assert scene.registry.manifests
+
+
+def test_told_to_go_before_its_image_is_there_it_stands_as_it_stood(scene: Scene) -> None:
+    """It is to save then, if it can."""
+    scene.kubelet.silent = True
+
+    async def told() -> None:
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
+            assert scene.record.image_complete is False
+            await scene.kubelet.written.wait()
+            scene.pod = replace(scene.pod, deadline=1.0)
+            await settled(migration_controller)
+
+    asyncio.run(told())
+    assert (scene.state, scene.trial_record.container_checkpoint, scene.record.image_complete) == (
+        "FROZEN",
+        None,
+        False,
+    )
+
+
+def test_an_image_that_is_ready_when_its_trial_was_just_told_to_go_is_not_told(scene: Scene) -> None:
+    async def told() -> None:
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
+            scene.pod = replace(scene.pod, deadline=1.0)
+            await asyncio.gather(*migration_controller._tasks.values())
+
+    asyncio.run(told())
+    assert scene.registry.manifests
+    assert (scene.trial_record.container_checkpoint, scene.record.image_complete) == (None, False)
+
+
+def test_what_an_agent_left_half_done_is_done_by_the_next(scene: Scene) -> None:
+    """It died when the archive was there: the container is thawed, and noted as leaving."""
+    scene.notes.set_migrating_until("c1", 4e9)
+    scene.freezer.ask(False)
+    (scene.folder / LATE).touch()
+    assert answered(scene).image
+    assert (scene.state, scene.archives) == ("FROZEN", [])
+
+
+def test_an_archive_that_an_agent_left_is_removed_if_nobody_asks_any_more(scene: Scene) -> None:
+    (scene.folder / LATE).touch()
+    scene.pod = replace(scene.pod, carry="")
+
+    async def look() -> None:
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
+
+    asyncio.run(look())
+    assert scene.archives == []
+
+
+def test_with_the_api_away_it_is_tried_again(scene: Scene) -> None:
+    scene.api_is_there = False
+
+    async def again() -> None:
+        async with scene.agent() as migration_controller:
+            await settled(migration_controller)
+            assert (scene.trial_record.container_checkpoint, scene.state) == (None, "FROZEN")
+            scene.api_is_there = True
+            await settled(migration_controller, RETRY_SECONDS / 2)
+            assert scene.kubelet.asked == []
+            await settled(migration_controller, RETRY_SECONDS)
+
+    asyncio.run(again())
+    assert scene.trial_record.container_checkpoint is not None
+    assert scene.trial_record.container_checkpoint.image
+
+
+def test_the_pause_after_the_api_was_away_begins_when_that_was_seen(scene: Scene) -> None:
+    """What was asked before may have taken minutes."""
+    scene.api_is_there = False
+
+    async def again() -> None:
+        async with scene.agent() as migration_controller:
+            await migration_controller.reconcile(0.0)
+            await migration_controller.reconcile(100.0)
+            await asyncio.gather(*migration_controller._tasks.values())
+            scene.api_is_there = True
+            await settled(migration_controller, 100.0 + RETRY_SECONDS / 2)
+            assert (scene.trial_record.container_checkpoint, scene.kubelet.asked) == (None, [])
+            await settled(migration_controller, 100.0 + RETRY_SECONDS)
+
+    asyncio.run(again())
+    assert scene.trial_record.container_checkpoint is not None
+
+
+CAME: list[tuple[str, dict[str, Any], str, bool]] = [
+    ("it runs", {"running": frozenset({"c2"})}, MINE, True),
+    ("it waits at its gate", {}, MINE, False),
+    ("it goes before it ran", {"deadline": 1.0}, MINE, True),
+    ("its kubelet rejected it", {"main": "", "ended": True}, MINE, False),
+    ("that pod is deleted", {"main": "", "ended": True, "deadline": 1.0}, MINE, False),
+    ("it has ended", {"ended": True}, MINE, True),
+    ("the image is another namespace's", {"running": frozenset({"c2"})}, "podium-checkpoints/other/a-0", False),
+]
+
+
+@pytest.mark.parametrize(("state", "repository", "removed"), [c[1:] for c in CAME], ids=[c[0] for c in CAME])
+def test_the_image_goes_when_its_new_node_has_it(
+    scene: Scene, state: dict[str, Any], repository: str, removed: bool
+) -> None:
+    scene.registry.manifests["sha256:1"] = b"{}"
+
+    async def look() -> None:
+        async with scene.agent() as migration_controller:
+            image = f"{scene.address}/{repository}@sha256:1"
+            came: TrialPod = pod("a", 1, carried=True, image=image, **({"main": "c2"} | state))
+            scene.pod = came
+            await migration_controller.reconcile(0.0)
+
+    asyncio.run(look())
+    assert ("sha256:1" not in scene.registry.manifests) is removed
+
+
+def test_the_answer_is_in_the_status_until_another_pod_writes_there(tmp_path: Path) -> None:
+    server = TrialServer()
+    writing = Writing(tmp_path, server)
+    answer = ContainerCheckpoint(pod_uid=pod_uid(), image="registry/a@sha256:1", gpu_state="{}")
+
+    async def lives() -> None:
+        trial_record = started(pod())
+        writer = writing.start(trial_record)
+        await writing.until(lambda: trial_record.owned, "the status is its own")
+        trial_record.set_container_checkpoint(answer)
+        await writing.until(lambda: server.parsed.container_checkpoint == answer, "it is told")
+        await kill(writer)
+        again = started(pod())
+        writer = writing.start(again)
+        await writing.until(lambda: again.container_checkpoint == answer, "the next agent knows of it")
+        await kill(writer)
+        server.status |= {"attempt": 1, "lastStep": 7.0}
+        server.status["logCursor"]["step"] = 7.0
+        successor = started(pod(attempt=1, carried=True))  # of one that held nothing on a GPU yet
+        writer = writing.start(successor)
+        await writing.until(lambda: successor.owned, "the next attempt writes")
+        await kill(writer)
+
+    asyncio.run(lives())
+    assert (server.parsed.container_checkpoint, server.parsed.lost_work.steps) == (None, 0.0)

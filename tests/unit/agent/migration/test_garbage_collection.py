@@ -1,0 +1,241 @@
+"""What a killed agent left is removed by the next one of that node, and nothing that a trial still goes on from."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from agent_builders import key
+from migration_scene import LATE, MINE, Scene, settled
+from migration_servers import DUMP
+
+from podium_agent.migration.garbage_collection import GarbageCollector, MigrationChecks
+from podium_cluster.client import Api
+from podium_core.schema.trial import ContainerCheckpoint
+
+OTHERS = "sha256:of-another-node"
+SOON, LATER = 0.0, 3600.0
+
+
+def after_the_end(scene: Scene, then: Callable[[Scene, str], None], age: float = SOON) -> str:
+    """An agent makes the image; then another one is there, and sweeps. Gives the image."""
+    images: list[str] = []
+
+    async def both() -> None:
+        async with scene.agent() as first:
+            await settled(first)
+            assert scene.trial_record.container_checkpoint is not None
+            images.append(scene.trial_record.container_checkpoint.image)
+            then(scene, images[0])
+            await scene.migration_controller()._garbage_collector.collect(time.time() + age)
+
+    scene.registry.manifests[OTHERS] = b"{}"
+    asyncio.run(both())
+    assert scene.registry.manifests.pop(OTHERS) == b"{}", "no note of this node names it"
+    return images[0]
+
+
+def way(phase: str, image: str, **more: Any) -> dict[str, Any]:
+    about = {
+        "since": "2026-11-22T04:00:00Z",
+        "podUid": "uid-a-0",
+        "attempt": 1,
+        "sourceNode": "n",
+        "targetNode": "there",
+    }
+    return {"migration": about | {"phase": phase, "image": image}, **more}
+
+
+def unheard(scene: Scene, _: str) -> None:
+    """It was killed before the answer was written."""
+    scene.trial_record.container_checkpoint = None
+
+
+def unheard_and_gone(scene: Scene, _: str) -> None:
+    scene.here = False
+
+
+def fallen_back(scene: Scene, image: str) -> None:
+    """It is here, was told to let it be, and has taken its answer back."""
+    scene.trial_record.container_checkpoint, scene.trial = None, way("Failed", image)
+
+
+def on_its_way(scene: Scene, image: str) -> None:
+    """Its old pod is still here, and its answer is not counted on any more."""
+    scene.trial_record.container_checkpoint, scene.trial = None, way("PodCreated", image)
+
+
+def heard(scene: Scene, _: str) -> None:
+    """The answer is in the status."""
+
+
+def not_known_yet(scene: Scene, _: str) -> None:
+    scene.trial_record.container_checkpoint = scene.trial_record.ledger = None
+
+
+def gone_with(phase: str, *, named: bool = True, told: bool = False) -> Callable[[Scene, str], None]:
+    """Its old pod is gone; the trial's status is this."""
+
+    def then(scene: Scene, image: str) -> None:
+        answer = ContainerCheckpoint(pod_uid="uid-a-0", image=image if told else "").model_dump(by_alias=True)
+        scene.here, scene.trial = False, way(phase, image if named else "", containerCheckpoint=answer)
+
+    return then
+
+
+def another_of_its_name(scene: Scene, image: str) -> None:
+    gone_with("PodCreated")(scene, image)
+    scene.pod = replace(scene.pod, key=key("a")._replace(uid="another"))
+
+
+CASES: list[tuple[Callable[[Scene, str], None], bool]] = [
+    (unheard, True),
+    (unheard_and_gone, True),
+    (heard, False),
+    (fallen_back, True),
+    (on_its_way, False),
+    (not_known_yet, False),
+    (gone_with("ImagePushed"), False),
+    (gone_with("PodCreated"), False),
+    (gone_with("Requested", named=False, told=True), False),
+    (gone_with("Requested", named=False), True),
+    (gone_with("Restored"), True),
+    (gone_with("Failed"), True),
+    (another_of_its_name, True),
+]
+
+
+@pytest.mark.parametrize(("then", "removed"), CASES)
+def test_an_image_goes_when_nobody_goes_on_from_it(
+    scene: Scene, then: Callable[[Scene, str], None], removed: bool
+) -> None:
+    image = after_the_end(scene, then)
+    assert (image.partition("@")[2] not in scene.registry.manifests) is removed
+    assert [file.name for file in (scene.root / "traces").iterdir()] == [scene.pod.uid]
+
+
+@pytest.mark.parametrize(("age", "kept"), [(SOON, True), (LATER, False)])
+def test_the_note_goes_when_no_late_archive_can_come(scene: Scene, age: float, kept: bool) -> None:
+    after_the_end(scene, unheard_and_gone, age)
+    assert any((scene.root / "traces").iterdir()) is kept
+
+
+def test_the_note_stays_while_a_trial_goes_on_from_the_image(scene: Scene) -> None:
+    after_the_end(scene, gone_with("PodCreated"), LATER)
+    assert any((scene.root / "traces").iterdir())
+
+
+def test_an_archive_goes_though_its_pod_is_gone(scene: Scene) -> None:
+    def dies_over_it(scene: Scene, _: str) -> None:
+        scene.here = False
+        for name in (LATE, LATE.replace("a-0_demo", "b-0_demo")):
+            (scene.folder / name).touch(0o600)
+
+    after_the_end(scene, dies_over_it)
+    assert scene.archives == [LATE.replace("a-0_demo", "b-0_demo")], "another container's is another's"
+
+
+def test_what_is_being_made_is_not_swept(scene: Scene) -> None:
+    """Killed once over it, it is made again: the first image goes, the second stays."""
+
+    async def twice() -> None:
+        async with scene.agent() as first:
+            await settled(first)
+            scene.trial_record.container_checkpoint = None
+            scene.kubelet.files = DUMP | {"checkpoint/pages-1.img": "a step later"}
+            scene.kubelet.silent = True
+            scene.kubelet.written.clear()
+            second = scene.migration_controller()
+            await second.reconcile(0.0)
+            await scene.kubelet.written.wait()
+            await second._garbage_collector.collect(time.time())
+            assert scene.archives == [LATE]
+            await second.end()
+            scene.kubelet.silent = False
+            await settled(third := scene.migration_controller())
+            assert len(scene.registry.manifests) == 2
+            await third._garbage_collector.collect(time.time())
+
+    asyncio.run(twice())
+    assert scene.trial_record.container_checkpoint is not None
+    assert list(scene.registry.manifests) == [scene.trial_record.container_checkpoint.image.partition("@")[2]]
+
+
+def test_an_earlier_trial_of_the_same_name_takes_no_archive_that_is_being_made(scene: Scene) -> None:
+    """Its job was deleted and made anew: the archives of both are named alike."""
+
+    async def made_anew() -> None:
+        scene.kubelet.silent = True
+        async with scene.agent() as agent:
+            await agent.reconcile(0.0)
+            await scene.kubelet.written.wait()
+            notes = scene.root / "traces"
+            (notes / "earlier").write_text((notes / scene.pod.uid).read_text())
+            await agent._garbage_collector.collect(time.time())
+            assert scene.archives == [LATE]
+
+    asyncio.run(made_anew())
+
+
+def test_a_trial_that_nobody_can_read_keeps_no_other_back(scene: Scene) -> None:
+    def unreadable(scene: Scene, _: str) -> None:
+        scene.here, scene.trial = False, {"curve": 3}
+
+    image = after_the_end(scene, unreadable)
+    assert image.partition("@")[2] in scene.registry.manifests, "nobody knows whether it is needed"
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_what_is_noted_meanwhile_stays_noted(scene: Scene, at: int) -> None:
+    """Another image is begun: before the look, while the API is asked, while the first one is removed."""
+    looks: list[str] = []
+
+    async def meanwhile() -> None:
+        async with scene.agent() as first:
+            await settled(first)
+            scene.trial_record.container_checkpoint = None
+            records = first._records
+
+            def is_migrating(uid: str) -> bool:
+                looks.append(uid)
+                if len(looks) == at:
+                    records.add_image(uid, "another")
+                return len(looks) >= at
+
+            checks = MigrationChecks(lambda _: True, is_migrating, lambda _: False)
+            api, settings = cast(Api, scene), first._settings
+            collector = GarbageCollector(settings, api, records, checks, lambda _: scene.trial_record)
+            await collector.collect(time.time())
+            assert records.read()[scene.pod.uid].images[-1] == "another"
+
+    asyncio.run(meanwhile())
+    assert len(looks) == at
+
+
+def test_with_the_api_away_it_is_swept_later(scene: Scene) -> None:
+    """Of a pod that is gone nobody knows then whether its trial goes on from the image."""
+    counts: list[int] = []
+
+    async def away() -> None:
+        async with scene.agent() as first:
+            await settled(first)
+            scene.here = scene.api_is_there = False
+            collector = scene.migration_controller()._garbage_collector
+            for scene.api_is_there in (False, True):
+                await collector.collect(time.time())
+                counts.append(len(scene.registry.manifests))
+
+    asyncio.run(away())
+    assert counts == [1, 0]
+
+
+def test_a_note_of_no_sense_is_passed_over(scene: Scene) -> None:
+    (scene.root / "traces").mkdir()
+    (scene.root / "traces" / "x").write_text("{")
+    image = after_the_end(scene, unheard)
+    assert image.partition("@")[2] not in scene.registry.manifests
+    assert image.startswith(f"{scene.address}/{MINE}@")
