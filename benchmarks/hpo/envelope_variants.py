@@ -32,8 +32,8 @@ class Wrapped:
     def hysteresis(self) -> float:
         return self.inner.hysteresis
 
-    def turn(self, costs: Costs) -> float:
-        return self.inner.turn(costs)
+    def time_slice(self, costs: Costs) -> float:
+        return self.inner.time_slice(costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ def until_best_entrant(policy: Policy) -> Entrant:
 
 
 @contextmanager
-def reading(widths: tuple[Floats, Floats]) -> Iterator[None]:
+def reading(interval_widths: tuple[Floats, Floats]) -> Iterator[None]:
     """Make the envelope's `undecided` read these widths (`final_value.widths`) within the block."""
     shipped = final_value._WIDTH_BY_DOUBLINGS
-    final_value._WIDTH_BY_DOUBLINGS = widths
+    final_value._WIDTH_BY_DOUBLINGS = interval_widths
     envelope._first_width.cache_clear()
     try:
         yield
@@ -76,8 +76,8 @@ class Refitted(Wrapped):
     """
 
     inner: Envelope
-    widths: tuple[Floats, Floats]
+    interval_widths: tuple[Floats, Floats]
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
-        with reading(self.widths):
+        with reading(self.interval_widths):
             return self.inner.rank(job, trials, snapshot)

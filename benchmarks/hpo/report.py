@@ -18,11 +18,11 @@ import matplotlib.pyplot as plt
 BASES = ("round_robin", "slaq")  # rivals that the others are also compared with
 # GPU seconds until the best trial has completed, by use
 USES: Mapping[str, Callable[[Uses], float]] = {
-    "trained": lambda u: u.best + u.completed + u.begun,
+    "trained": lambda u: u.best + u.completed + u.unfinished,
     "best": lambda u: u.best,
     "completed": lambda u: u.completed,
-    "started": lambda u: u.begun,
-    "discarded": lambda u: u.again,
+    "started": lambda u: u.unfinished,
+    "discarded": lambda u: u.repeated,
     "switches": lambda u: u.switches,
 }
 DIGITS = {"switch_share": 4, "used_switches": 4, "wait": 2, "wait_worst": 2}  # of the RESULT; 3 of all others
@@ -106,15 +106,17 @@ def _shares(runs: Iterable[Run]) -> dict[str, float]:
     """Return the figures of one policy that are not ratios to another policy."""
     mine = list(runs)
     return {
-        "switch_share": float(np.mean([run.score.over for run in mine])),
+        "switch_share": float(np.mean([run.score.switch_share for run in mine])),
         **{
-            f"used_{name}": float(np.mean([use(r.score.uses) / r.score.gpu for r in mine]))
+            f"used_{name}": float(np.mean([use(r.score.uses) / r.score.gpu_seconds_to_best for r in mine]))
             for name, use in USES.items()
         },
-        "idle": float(np.mean([1.0 - run.score.gpu / (run.gpus * run.score.b) for run in mine])),
-        "wait": float(np.mean([run.score.wait for run in mine])),
-        "wait_worst": max(run.score.wait for run in mine),
-        "planned": float(np.mean([run.score.plan / run.trained for run in mine])),
+        "idle": float(
+            np.mean([1.0 - run.score.gpu_seconds_to_best / (run.gpus * run.score.time_to_best) for run in mine])
+        ),
+        "wait": float(np.mean([run.score.longest_wait for run in mine])),
+        "wait_worst": max(run.score.longest_wait for run in mine),
+        "planned": float(np.mean([run.score.plan_gpu_seconds / run.trained for run in mine])),
         "microseconds_per_decision": round(1e6 * sum(r.seconds for r in mine) / sum(r.decisions for r in mine)),
     }
 

@@ -17,7 +17,7 @@ from time import process_time
 
 import numpy as np
 
-from podium_core.curves.curve_table import forgotten
+from podium_core.curves.curve_table import empty_cache
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView, Point, Snapshot, TrialView
@@ -96,7 +96,7 @@ def tick(policy: Policy, search: Search, scene: Sequence[TrialView], new: int) -
     job = make_job(policy=policy.name, max_trials=TRIALS, max_steps=float(search.horizon), parallel=TRIALS)
     gpus = [make_gpu(f"gpu-{i}") for i in range(RUNNING)]
     views, taken = list(scene), []
-    with forgotten():
+    with empty_cache():
         for number in range(TICKS):
             snapshot = make_snapshot(now=1e4 + number, jobs=[job], trials=views, gpus=gpus)
             taken.append(_one_tick(policy, job, snapshot))

@@ -14,7 +14,7 @@ import pytest
 from trial_process import SOURCE, end, names, run, whole, write
 
 from podium import trial
-from podium_core.curves.line_readers import Seen, reader
+from podium_core.curves.line_readers import ParsedLine, line_reader
 from podium_core.schema.job import Direction
 from podium_core.schema.metrics_config import MetricsConfig
 
@@ -92,13 +92,13 @@ class Scalar:
 
 def test_reported_values_are_read_exactly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PODIUM_STEP_KEY", "epoch")
-    read = reader(MetricsConfig(metric="acc", direction=Direction.MAXIMIZE, step_key="epoch", container="main"))
+    read = line_reader(MetricsConfig(metric="acc", direction=Direction.MAXIMIZE, step_key="epoch", container="main"))
     for step, value in enumerate([0.1 + 0.2, Scalar(), math.inf, -math.inf, 1]):
         trial.report(step=step, acc=value, note="fine")
     trial.report(step=5, acc=math.nan)
     trial.report(step=6, loss=1.0)
     *lines, nan, other = [read(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines == [[Seen(step, value)] for step, value in enumerate([0.1 + 0.2, 0.25, math.inf, -math.inf, 1])]
+    assert lines == [[ParsedLine(step, value)] for step, value in enumerate([0.1 + 0.2, 0.25, math.inf, -math.inf, 1])]
     assert nan[0].value is not None
     assert math.isnan(nan[0].value)
     assert other == []
