@@ -185,7 +185,9 @@ def test_the_status_of_a_trial_survives_an_agent() -> None:
     ledger = saw_marker(follow(ledger, R, ("A",), "n", 120.0), CompletionMarker(3.0, "step-3"), "n", 1, 121.0)
     loss = AttemptLostWork(1, 100.0, step=5.0, resumed_from=2.0, steps=3.0, gpu_seconds=4.5)
     ledger = replace(ledger, lost_work=LostWorkTotals(1, 3.0, 4.5, accounted_gpu_seconds=5.0, recent=(loss,)))
-    trial_record.load(ledger, Curve(last_step=3.0, last_value=0.5, lines=7, current_step=2.0), Position("0.log", "f", 42))
+    trial_record.load(
+        ledger, Curve(last_step=3.0, last_value=0.5, lines=7, current_step=2.0), Position("0.log", "f", 42)
+    )
     status = TrialStatus.model_validate(to_status(trial_record, ledger, "train", 125.0))
     assert ledger_from(status) == ledger
     position = position_from(status, "p1", "train")
