@@ -18,7 +18,10 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What happened in a replay. Times are seconds since the start of the search; GPU-seconds include switches."""
+    """What happened in a replay.
+
+    Times are seconds since the start of the search; GPU-seconds include switches.
+    """
 
     reached: tuple[Evaluation, ...]  # by time
     completed: Mapping[int, float]  # trial -> time of its own end

@@ -88,7 +88,10 @@ def first_time_at(reached: Iterable[Evaluation], goal: float | None) -> float | 
 
 
 def goal_trials(sample: Sample) -> tuple[int, ...]:
-    """Return the trials that reach the target, the value near the best and the best value soonest. For the oracle."""
+    """Return the trials that reach the target, the value near the best and the best value soonest.
+
+    For the oracle.
+    """
 
     def soonest(goal: float) -> int:
         return min(range(len(sample.trials)), key=lambda i: (_first_reach(sample, i, goal), i))

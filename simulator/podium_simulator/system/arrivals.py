@@ -52,7 +52,10 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class ArrivedJob:
-    """Result of one job. `alone_seconds`: seconds that its search takes on the same cluster without other jobs."""
+    """Result of one job.
+
+    `alone_seconds`: seconds that its search takes on the same cluster without other jobs.
+    """
 
     result: SearchResult
     alone_seconds: float

@@ -110,7 +110,10 @@ class NodeEvents:
         self._queue.after(self._chance.seconds_until_silence(), self._fall_silent, node)
 
     def _end_silence(self, node: Node) -> None:
-        """End the agent's silence, if there was one. A node's failure ends it too: a new agent starts with the node."""
+        """End the agent's silence, if there was one.
+
+        A node's failure ends it too: a new agent starts with the node.
+        """
         if node.silent:
             node.silent = node.unheard = node.stale = False
             node.version += 1

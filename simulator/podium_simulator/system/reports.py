@@ -84,7 +84,10 @@ class Reports:
         self._changed()
 
     def migrated(self, trial: Trial) -> None:
-        """Report the new pod of a migrated trial. Its phases start again, without a transition from the old pod's."""
+        """Report the new pod of a migrated trial.
+
+        Its phases start again, without a transition from the old pod's.
+        """
         trial.publish(TrialPhase.PENDING)
         self._changed()
 

@@ -54,6 +54,9 @@ def search_job(
 
 
 def even_nodes(gpus: int, nodes: int, slots: int, memory: int = 0) -> tuple[NodeSpec, ...]:
-    """Return `gpus` GPUs spread over the nodes; the first ones get the remainder. Nodes without a GPU are left out."""
+    """Return `gpus` GPUs spread over the nodes; the first ones get the remainder.
+
+    Nodes without a GPU are left out.
+    """
     sizes = [gpus // nodes + (index < gpus % nodes) for index in range(nodes)]
     return tuple(NodeSpec(f"node-{index}", size, slots, memory) for index, size in enumerate(sizes) if size)
