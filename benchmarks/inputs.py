@@ -43,7 +43,10 @@ def curve_files(given: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def load_curves(given: Sequence[Path]) -> tuple[Recording, ...]:
-    """Return the recordings of these paths; for none, the example's. Ends the program where one cannot be read."""
+    """Return the recordings of these paths; for none, the example's.
+
+    Ends the program where one cannot be read.
+    """
     try:
         return load_all(given) if given else (bundled(),)
     except (RecordingError, OSError) as error:

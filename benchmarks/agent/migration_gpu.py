@@ -50,7 +50,10 @@ spec:
 
 
 class Gpus:
-    """One GPU on each node. This process acts as the agent of node-1: the driver library is loaded into it."""
+    """One GPU on each node.
+
+    This process acts as the agent of node-1: the driver library is loaded into it.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -89,7 +92,7 @@ class Gpus:
         return int(found[1]) if found else -1
 
     def occupy(self, node: str, memory: int) -> None:
-        """Let another program use so many bytes of the node's GPU."""
+        """Let another program use this number of bytes of the node's GPU."""
         self._gpud(node, "set", "0", f"memory={memory}")
 
     def suspend(self, pod: str) -> None:

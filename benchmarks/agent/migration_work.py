@@ -38,7 +38,10 @@ class Host:
 
 
 class Gpu:
-    """Value and ballast in one block of GPU memory, the value first. Every step reads the value from there."""
+    """Value and ballast in one block of GPU memory, the value first.
+
+    Every step reads the value from there.
+    """
 
     def __init__(self, ballast):
         self.cuda = ctypes.CDLL("/var/lib/podium-fake-driver/lib/libcuda.so.1")

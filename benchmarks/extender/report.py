@@ -60,7 +60,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All runs. `kinds`: kinds of pods at the most nodes; `growth`: by the number of trials, two runs each."""
+    """All runs.
+
+    `kinds`: kinds of pods at the most nodes; `growth`: by the number of trials, two runs each.
+    """
 
     pods: int
     sizes: Sequence[Measured]
@@ -70,7 +73,7 @@ class Page:
     others: int = OTHERS
 
     def growth_ms(self, trials: int) -> float:
-        """Return the median milliseconds with so many trials."""
+        """Return the median milliseconds with this number of trials."""
         return statistics.median(ms for run in self.growth[trials] for ms in run.both)
 
 

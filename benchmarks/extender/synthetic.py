@@ -111,7 +111,10 @@ def pod(name: str, node: str = "", of_trial: bool = True) -> Json:
 
 
 def as_sent(made: Json, **spec: Any) -> Json:
-    """Return the pod as kube-scheduler sends it, with all that the API server adds. `spec`: further fields."""
+    """Return the pod as kube-scheduler sends it, with all that the API server adds.
+
+    `spec`: further fields.
+    """
     whole: Json = copy.deepcopy(json.loads(RECORDED.read_text())["request"]["Pod"])
     whole["metadata"] |= made["metadata"]
     whole["spec"]["containers"][0] |= made["spec"]["containers"][0]

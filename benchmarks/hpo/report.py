@@ -42,7 +42,10 @@ def metric_ratios(runs: RunsByEntrant, entrant: str, base: str, metric: str) -> 
 
 
 def ratio(runs: RunsByEntrant, entrant: str, base: str, metric: str) -> Ratio | None:
-    """Return base over entrant as geometric mean with its 95 % bootstrap interval; None where no run has the metric."""
+    """Return base over entrant as geometric mean with its 95 % bootstrap interval.
+
+    The result is None where no run has the metric.
+    """
     return summary(metric_ratios(runs, entrant, base, metric).values(), np.random.default_rng(0))
 
 
@@ -117,7 +120,10 @@ def _shares(runs: Iterable[Run]) -> dict[str, float]:
 
 
 def cell(value: Ratio | None) -> str:
-    """Return a table cell: geometric mean, 95 % bootstrap interval, worst run; empty where nothing was measured."""
+    """Return a table cell: geometric mean, 95 % bootstrap interval, worst run.
+
+    The cell is empty where nothing was measured.
+    """
     if value is None:
         return ""
     return f"{value.mean:.2f} [{value.low:.2f}, {value.high:.2f}] ({value.worst:.2f})"
@@ -149,7 +155,10 @@ def table(runs: Sequence[Run], family: str) -> str:
 
 
 def against_table(runs: Sequence[Run], family: str, base: str) -> str:
-    """Return the main metrics of every other policy against `base` as Markdown; empty where `base` has not run."""
+    """Return the main metrics of every other policy against `base` as Markdown.
+
+    The text is empty where `base` has not run.
+    """
     found = by_entrant(runs, family)
     if base not in found:
         return ""
@@ -162,7 +171,7 @@ def against_table(runs: Sequence[Run], family: str, base: str) -> str:
 
 
 def uses_table(runs: Sequence[Run], family: str) -> str:
-    """Return what the GPU seconds until the best trial were used for, as Markdown: means of the runs' shares."""
+    """Return the use of the GPU seconds until the best trial as Markdown: means of the runs' shares."""
     found = by_entrant(runs, family)
     head = ["GPU s to best", "of fifo's", "trained", "best", "completed", "started", "discarded", "switches", "idle"]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
@@ -186,7 +195,10 @@ def task_table(runs: Sequence[Run], family: str, names: Sequence[str], metric: s
 
 
 def plot(runs: Sequence[Run], title: str, path: Path) -> None:
-    """Draw time_to_best and mean_regret against fifo for each family, with intervals and a dot for the worst run."""
+    """Draw time_to_best and mean_regret against fifo for each family.
+
+    Bars have intervals, and a dot for the worst run.
+    """
     families = list(dict.fromkeys(run.family for run in runs))
     figure, axes = plt.subplots(1, len(families), figsize=(7 * len(families), 5), squeeze=False)
     for axis, family in zip(axes[0], families, strict=True):
@@ -236,6 +248,9 @@ def guard_cost(runs: Sequence[Run], family: str) -> float | None:
 
 
 def guard_costs(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
-    """Return the cost of the starvation guard by family; families without `envelope_no_guard` are left out."""
+    """Return the cost of the starvation guard by family.
+
+    Families without `envelope_no_guard` are left out.
+    """
     found = {family: guard_cost(runs, family) for family in dict.fromkeys(run.family for run in runs)}
     return {family: {"lost_by_guard": cost} for family, cost in found.items() if cost is not None}

@@ -108,7 +108,10 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One replay that has run. `trained`: seconds of training of all trials; `seconds`: CPU seconds of the replay."""
+    """One replay that has run.
+
+    `trained`: seconds of training of all trials; `seconds`: CPU seconds of the replay.
+    """
 
     family: str
     key: RunKey

@@ -47,7 +47,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """Two contenders: seeds that the first one won, drew and lost; mean difference with its 95 % bootstrap interval."""
+    """Two contenders: seeds that the first one won, drew and lost.
+
+    The mean difference has a 95 % bootstrap interval.
+    """
 
     won: int
     drawn: int

@@ -44,7 +44,7 @@ Measured = Mapping[str, tuple[Ratio | None, float]]  # policy -> time_to_near_be
 
 
 def measured(slots: int, name: str, recordings: tuple[Recording, ...], seeds: int) -> Measured:
-    """Simulate all policies with so many slots a GPU and these methods."""
+    """Simulate all policies with this number of slots a GPU and these methods."""
     chosen, timing = timed(METHODS[name], TIMING)
     place = Place(even_nodes(GPUS, 1, slots), chosen, timing)
     gains: dict[str, list[float]] = {policy: [] for policy in POLICIES}

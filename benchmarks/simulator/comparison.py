@@ -130,7 +130,10 @@ def _text(path: Path) -> str:
 
 
 def search_of(snapshot: JobSnapshot, pods: Mapping[str, PodTimes]) -> Search:
-    """Return a search from its objects. `pods`: by trial; a trial without saved times takes the usual ones."""
+    """Return a search from its objects.
+
+    `pods`: by trial; a trial without saved times takes the usual ones.
+    """
     trials = sorted(snapshot.trials, key=lambda trial: trial.spec.number)
     origin = _applied(snapshot)
     begun = starts(snapshot.job, trials, pods, origin)

@@ -98,7 +98,10 @@ class Forecasted:
 
 
 def run_of(snapshot: JobSnapshot, origin: float) -> Run:
-    """Return the outcome of a job. `origin`: when it was created. Kubernetes keeps its end in whole seconds."""
+    """Return the outcome of a job.
+
+    `origin`: when it was created. Kubernetes keeps its end in whole seconds.
+    """
     last = max(end_of(trial) for trial in snapshot.trials if trial.status.finished_at is not None)
     finished = snapshot.job.status.finished_at
     end = last if finished is None else moment(finished.timestamp(), last, float("inf"))

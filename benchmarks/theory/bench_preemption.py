@@ -170,7 +170,10 @@ def measure_policies(report: Report, workload: Workload, cluster: GpuCluster) ->
 
 
 def measure_virtual_clusters(report: Report, workload: Workload) -> None:
-    """Simulate virtual clusters on nodes of their own: there the group predicts nothing, only the bursts do."""
+    """Simulate virtual clusters on nodes of their own.
+
+    There the group predicts nothing; only the bursts do.
+    """
     for name, nodes in ALONE:
         rows = np.array([group == name for group in workload.groups])
         if rows.any():
@@ -185,7 +188,10 @@ def central(workload: Workload, cluster: GpuCluster) -> dict[str, float]:
 
 
 def measure_shifted(report: Report, workload: Workload, cluster: GpuCluster) -> None:
-    """Simulate the central policies with each arrival up to a minute later, to show how much of a share is chance."""
+    """Simulate the central policies with each arrival up to a minute later.
+
+    This shows how much of a share is chance.
+    """
     found: dict[str, list[float]] = {}
     for seed in range(SHIFTS):
         later = workload.arrival + np.random.default_rng(seed).uniform(0.0, SHIFT, len(workload))
@@ -216,7 +222,10 @@ def worst_group(result: SimulationResult) -> float:
 
 
 def measure_forecast(report: Report, workload: Workload) -> None:
-    """Forecast the 24 hours of each day at midnight; the model is fitted on the first days and updated every hour."""
+    """Forecast the 24 hours of each day at midnight.
+
+    The model is fitted on the first days and updated every hour.
+    """
     counts = count_arrivals(workload.arrival, HOUR)
     known = min(DAYS_KNOWN * DAY, len(counts) * 2 // 3 // DAY * DAY)
     model = fit_holt_winters(counts[:known], DAY)
@@ -241,7 +250,10 @@ def measure_forecast(report: Report, workload: Workload) -> None:
 
 
 def measure_plans(report: Report) -> None:
-    """Simulate batches of jobs on 8 nodes of 2 GPUs, planned with durations that have a log-normal error (sigma 1)."""
+    """Simulate planned batches of jobs on 8 nodes of 2 GPUs.
+
+    The durations in the plans have a log-normal error (sigma 1).
+    """
     cluster = GpuCluster(8, 2)
     for seed in range(BATCHES):
         generator = np.random.default_rng(seed)
@@ -261,7 +273,10 @@ def measure_plans(report: Report) -> None:
 
 
 def kept(means: dict[str, float], fifo: str, oracle: str, predicted: str) -> float:
-    """Return the share of the oracle's gain over FIFO that prediction keeps; all three have the same kind of queue."""
+    """Return the share of the oracle's gain over FIFO that prediction keeps.
+
+    All three have the same kind of queue.
+    """
     return (means[fifo] - means[predicted]) / (means[fifo] - means[oracle])
 
 
