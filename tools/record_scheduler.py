@@ -138,7 +138,10 @@ def crowding(setup: ExtenderSetup, pod: str) -> Json:
 
 
 def preempting(setup: ExtenderSetup, pod: str) -> Json:
-    """Place an important pod where three trials hold all slots; one of the last two has a recent checkpoint."""
+    """Place an important pod where three trials hold all slots.
+
+    One of the last two has a recent checkpoint.
+    """
     setup.add_node("idle", gpu(1), slots=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
         setup.add_trial(name, gpuSeconds=100.0, checkpoint={"step": 1, "at": now(), "gpuSeconds": saved})

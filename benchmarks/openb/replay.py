@@ -167,7 +167,10 @@ def _gpus(need: PodNeed) -> float:
 
 
 def _chosen(policy: PlacementPolicy, need: PodNeed, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
-    """Return the GPUs of the pod: for `random` random ones that fit, as the authors do; else the device plugin's."""
+    """Return the GPUs of the pod: for `random` random ones that fit, as the authors do.
+
+    Else the device plugin's.
+    """
     if policy.name != "random":
         return chosen_gpus(node.gpus, need)
     fit = [i for i, gpu in enumerate(node.gpus) if gpu.memory_reserved + (need.memory or 0) <= WHOLE]

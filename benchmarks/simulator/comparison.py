@@ -242,7 +242,10 @@ def slices_of(outcome: Outcome) -> dict[SliceKey, float]:
 
 
 def _applied(snapshot: JobSnapshot) -> float:
-    """Return when the job was created; where bench_reality did not record it, the API server's whole second."""
+    """Return when the job was created.
+
+    Where bench_reality did not record it, the API server's whole second.
+    """
     created = snapshot.job.metadata.creation_timestamp
     assert created is not None, "the API server sets it"
     return float(snapshot.job.metadata.annotations.get(APPLIED, created.timestamp()))

@@ -1,13 +1,14 @@
-"""`podium.trial`: what a training script may use of Podium: parameters in, metrics out, saves that survive the pod.
+"""Helper for training scripts: read hyper-parameters, report metrics, and save checkpoints.
 
-Called by users' scripts, never by Podium; the one module of core that acts. It is this one file: standard library only,
-Python 3.8 or newer, nothing else of Podium. The agent mounts it into every trial that has a GPU:
+Users' scripts call it; Podium itself never does. It is a single file that needs only the standard library and Python
+3.8 or newer. The agent mounts it into every trial that has a GPU:
 
     sys.path.append(os.environ.get("PODIUM_PYTHON", "/podium/python"))
     from podium import trial
 
-Without Podium every call is harmless: parameters are the defaults and the command line's, metrics are printed, and
-saves go to $PODIUM_CHECKPOINT if that is set. docs/reference/checkpoint-contract.md has the contract of the files.
+Without Podium every call works, too: parameters come from the defaults and the command line, metrics are printed, and
+checkpoints are written to $PODIUM_CHECKPOINT if that is set. docs/reference/checkpoint-contract.md
+specifies the files.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["STOPPED", "Save", "load", "mark", "params", "report", "save", "should_save", "stopping"]
+__all__ = ["STOPPED", "Checkpoint", "load", "mark", "params", "report", "save", "should_save", "stopping"]
 
-STOPPED = 143  # what a script that SIGTERM ended exits with: 128 + 15
+STOPPED = 143  # exit status of a script that ends because of SIGTERM: 128 + 15
 MARKER = "podium-checkpoint.json"
 REQUEST = "podium-checkpoint-request"
 MARKER_BYTES = 4096
@@ -36,48 +37,52 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _SAVE_NAME = re.compile(r"step-\d[^/]*")
 
 
-class Save(NamedTuple):
-    """A whole save: `step` is done, `path` is a folder or file below $PODIUM_CHECKPOINT."""
+class Checkpoint(NamedTuple):
+    """A complete checkpoint of the state after `step`.
+
+    `path` is a folder or file below $PODIUM_CHECKPOINT.
+    """
 
     step: int | float
     path: Path
 
 
 class _State:
-    """Of this process. The lock is for saves from several threads, and for lines that must not mix."""
+    """State of this process; the lock protects checkpoints from several threads and the printed lines."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.listening = False
         self.stop_asked = False
-        self.stop_answered = False  # a save was made after SIGTERM
-        self.asks = False  # whether the script asks should_save(), so that a request is worth waiting for
-        self.declined = False  # the last question was should_save(), its answer no, and nothing was saved since
+        self.stop_answered = False  # a checkpoint was written after SIGTERM
+        self.asks = False  # the script calls should_save(), so Podium can wait for the answer to a request
+        self.declined = False  # the last call was should_save() with the answer False, and nothing was saved since
 
 
 _state = _State()
 
 
 def params(defaults: Mapping[str, Any] | None = None, argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """The trial's hyper-parameters by name, with their types.
+    """Return the trial's hyper-parameters by name, with their types.
 
-    Podium's come first, then `--name=value` and `--name value` of the command line (`argv`, default sys.argv), then
-    `defaults`. A default gives the type of what the command line says, and is needed for `--name value`. Other
-    arguments are left alone. ValueError: a value that has not its default's type.
+    Podium's values take precedence, then `--name=value` and `--name value` on the command line (`argv`, by default
+    sys.argv), then `defaults`. A default determines the type of the value on the command line, and `--name value`
+    requires one. Other arguments are ignored. Raises ValueError for a value that does not have the type of its default.
     """
     known = dict(defaults or {})
     given = json.loads(os.environ.get("PODIUM_PARAMS") or "{}")
     if not isinstance(given, dict):
         raise ValueError(
-            "InvalidParams: PODIUM_PARAMS is not a JSON object; Podium sets it: remove it from the template"
+            "InvalidParams: PODIUM_PARAMS is not a JSON object; Podium sets it, so remove it from the template"
         )
     return {**known, **_from_command_line(known, sys.argv[1:] if argv is None else argv), **given}
 
 
 def report(*, step: float, **metrics: Any) -> None:
-    """Print one JSON line that Podium reads: the step under the job's `metrics.stepKey`, and these metrics.
+    """Print one JSON line that Podium reads, with the step and these metrics.
 
-    One rank prints. NaN and infinity are written as texts, which Podium reads as such; JSON has no other way.
+    The step has the name of the job's `metrics.stepKey`.
+    Only rank 0 prints. NaN and infinity are written as strings, because JSON has no such numbers; Podium reads them.
     """
     if _rank() != 0:
         return
@@ -90,10 +95,11 @@ def report(*, step: float, **metrics: Any) -> None:
 
 
 def should_save() -> bool:
-    """Whether a save is wanted now: Podium asked for one, or SIGTERM came and nothing was saved since.
+    """Return whether to save now.
 
-    Cheap enough for every step. Several processes may see a request one step apart: where all must agree, ask on
-    rank 0 and broadcast the answer.
+    That is so if Podium requested a checkpoint, or if SIGTERM came and none was written since. The call is cheap enough
+    for every step. Several processes may see a request one step apart. If all must agree, call it on rank 0 and
+    broadcast the answer.
     """
     _state.asks = True
     folder = _folder()
@@ -104,10 +110,11 @@ def should_save() -> bool:
 
 
 def stopping() -> bool:
-    """Whether SIGTERM came: save, then end (`sys.exit(trial.STOPPED)`). The first call takes the signal over.
+    """Return whether SIGTERM came; then save and exit with `sys.exit(trial.STOPPED)`.
 
-    Call it once before the slow imports: as a container's first process a script has no other answer to SIGTERM.
-    A signal that comes just after should_save() said no is told a call later, so that the save is asked for first.
+    The first call installs a signal handler. Call it once before the slow imports: the first process of a container
+    ignores SIGTERM without a handler. If the signal comes just after should_save() returned False, this function
+    returns True one call later, so that the script first saves.
     """
     _listen()
     stop, declined = _state.stop_asked, _state.declined
@@ -115,12 +122,13 @@ def stopping() -> bool:
     return stop and not declined
 
 
-def save(step: float, write: Callable[[Path], object]) -> Save | None:
-    """Save the state after `step`: `write(folder)` fills an empty folder, which then becomes the save in one instant.
+def save(step: float, write: Callable[[Path], object]) -> Checkpoint | None:
+    """Save the state after `step` as a checkpoint, which becomes valid in one atomic step.
 
-    Killed at any moment, the save before this one is still whole and counts. Afterwards only the newest
-    $PODIUM_CHECKPOINT_KEEP (1) are left. Only rank 0 saves: for the others, and without a folder to save to, this
-    does nothing and gives None. What `write` raises (a full disk, say) is raised, and nothing has changed.
+    `write(folder)` fills an empty folder. If the process is killed at any moment, the previous checkpoint remains
+    complete and valid. Afterwards only the newest $PODIUM_CHECKPOINT_KEEP (default 1) checkpoints remain. Only rank 0
+    saves; on other ranks, and without $PODIUM_CHECKPOINT, this does nothing and returns None. An exception of `write`
+    (for example a full disk) is raised again, and nothing has changed.
     """
     folder = _folder()
     if folder is None or _rank() != 0:
@@ -134,20 +142,20 @@ def save(step: float, write: Callable[[Path], object]) -> Save | None:
             write(aside)
             _sync_tree(aside)
             aside.replace(path)
-            return _publish(folder, Save(_number(step), path))
+            return _publish(folder, Checkpoint(_number(step), path))
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             newest = load()
-            if newest is None or newest.path != path:  # else the marker was already written: it is a save
+            if newest is None or newest.path != path:  # otherwise the completion marker names it already
                 shutil.rmtree(path, ignore_errors=True)
             raise
 
 
-def mark(step: float, path: str | os.PathLike[str]) -> Save | None:
-    """Make what some framework has written whole at `path` (below the folder) the save of `step`; see `save`.
+def mark(step: float, path: str | os.PathLike[str]) -> Checkpoint | None:
+    """Make a complete file or folder that a framework wrote the checkpoint of `step`; see `save`.
 
-    Of what is named step-... there, all but the newest $PODIUM_CHECKPOINT_KEEP are removed. ValueError: `path` is
-    elsewhere, or not there.
+    `path` must be below $PODIUM_CHECKPOINT. Entries there named step-... are removed, except the newest
+    $PODIUM_CHECKPOINT_KEEP. Raises ValueError if `path` is elsewhere or does not exist.
     """
     folder = _folder()
     if folder is None or _rank() != 0:
@@ -157,14 +165,14 @@ def mark(step: float, path: str | os.PathLike[str]) -> Save | None:
         relative = os.path.relpath(place, folder)
         if relative.split(os.sep)[0] == os.pardir or not place.exists():
             raise ValueError(
-                f"InvalidCheckpoint: {place} is no file or folder in {folder}; save there and mark it afterwards"
+                f"InvalidCheckpoint: {place} is not a file or folder in {folder}; save there and mark it afterwards"
             )
         _sync_tree(place)
-        return _publish(folder, Save(_number(step), folder / relative))
+        return _publish(folder, Checkpoint(_number(step), folder / relative))
 
 
-def load() -> Save | None:
-    """The save to go on from, None to begin anew: what the marker names, never anything half-written."""
+def load() -> Checkpoint | None:
+    """Return the checkpoint to continue from, which is always complete; None to start from the beginning."""
     folder = _folder()
     if folder is None:
         return None
@@ -180,9 +188,12 @@ def load() -> Save | None:
         return None
     path = folder / relative
     if not path.exists():
-        print(f"podium.trial: {folder / MARKER} names {relative}, which is gone: beginning anew", file=sys.stderr)
+        print(
+            f"podium.trial: {folder / MARKER} names {relative}, which does not exist; starting from the beginning",
+            file=sys.stderr,
+        )
         return None
-    return Save(step, path)
+    return Checkpoint(step, path)
 
 
 def _folder() -> Path | None:
@@ -191,20 +202,20 @@ def _folder() -> Path | None:
 
 
 def _rank() -> int:
-    """torchrun sets RANK; launchers that set only LOCAL_RANK (Lightning's) are of one pod, as every trial is."""
+    """Return the rank: RANK (torchrun) or LOCAL_RANK (Lightning), which are equal because a trial is one pod."""
     given = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
     return int(given) if given.isdigit() else 0
 
 
 def _listen() -> None:
-    """Take SIGTERM over, once; whoever listened before is still told. Only the main thread may: others leave it."""
+    """Install the SIGTERM handler once, in the main thread only; it also calls the previous handler."""
     if _state.listening or threading.current_thread() is not threading.main_thread():
         return
     before = signal.getsignal(signal.SIGTERM)
     owner = os.getpid()
 
-    def told(number: int, frame: Any) -> None:
-        if os.getpid() != owner and not callable(before):  # it came to a worker that was being forked
+    def handle(number: int, frame: Any) -> None:
+        if os.getpid() != owner and not callable(before):  # the signal came to a worker during its fork
             forked()
             os.kill(os.getpid(), number)
             return
@@ -213,34 +224,35 @@ def _listen() -> None:
             before(number, frame)
 
     def forked() -> None:
-        """A worker (a data loader's) must end when its pool ends it. A handler of Python's would not do: a signal that
-        comes just before a blocking read is kept until the read is through, which may be never.
+        """Restore the previous action in a forked worker, such as a data loader's, so that its pool can end it.
+
+        A Python handler would not run before a blocking read returns, which may never happen.
         """
-        if signal.getsignal(signal.SIGTERM) is told:
+        if signal.getsignal(signal.SIGTERM) is handle:
             signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
     os.register_at_fork(after_in_child=forked)
-    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGTERM, handle)
     _state.listening = True
 
 
 def _from_command_line(known: Mapping[str, Any], argv: Sequence[str]) -> dict[str, Any]:
     spelled = {name.replace("-", "_"): name for name in known}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for index, word in enumerate(argv):
         if not word.startswith("--"):
             continue
         flag, equals, text = word[2:].partition("=")
         name = spelled.get(flag.replace("-", "_"))
         if equals and name is None and not known:
-            found[flag.replace("-", "_")] = _guess(text)
+            values[flag.replace("-", "_")] = _guess(text)
         elif equals and name is not None:
-            found[name] = _typed(name, text, known[name])
+            values[name] = _typed(name, text, known[name])
         elif name is not None:
             follows = argv[index + 1] if index + 1 < len(argv) else "--"
             bare = isinstance(known[name], bool) and follows.lower() not in _BOOLEANS
-            found[name] = True if bare else _typed(name, follows, known[name])
-    return found
+            values[name] = True if bare else _typed(name, follows, known[name])
+    return values
 
 
 def _typed(name: str, text: str, default: Any) -> Any:
@@ -252,7 +264,7 @@ def _typed(name: str, text: str, default: Any) -> Any:
             return kind(text)
     except (KeyError, ValueError):
         raise ValueError(
-            f"InvalidValue: --{name}={text} is no {kind.__name__}; write one, such as {default!r}"
+            f"InvalidValue: --{name}={text} is not of type {kind.__name__}; use a value such as {default!r}"
         ) from None
     return _guess(text)
 
@@ -265,7 +277,7 @@ def _guess(text: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A number of any library as JSON has it; what is none is left as it is."""
+    """Convert a number of any library to a JSON value; return other values unchanged."""
     if hasattr(value, "item"):  # numpy, torch, jax: arrays of one element
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -276,22 +288,25 @@ def _plain(value: Any) -> Any:
 def _number(step: Any) -> int | float:
     plain = _plain(step)
     if isinstance(plain, bool) or not isinstance(plain, (int, float)) or not 0 <= plain < math.inf:
-        raise ValueError(f"InvalidStep: step {step!r} is no number from 0 up; give the last step that is done")
+        raise ValueError(f"InvalidStep: step {step!r} is not a number of at least 0; pass the last completed step")
     return int(plain) if plain == int(plain) else plain
 
 
 def _unused(folder: Path, name: str) -> Path:
-    """`name`, or name-2, name-3...: what the marker names now must stay whole until the new save is."""
+    """Return an unused path: `name`, name-2, ...; the current checkpoint must remain until the new one is complete."""
     number, path = 1, folder / name
     while path.exists():
         number += 1
         path = folder / f"{name}-{number}"
-    shutil.rmtree(folder / (path.name + ASIDE), ignore_errors=True)  # torn by a kill
+    shutil.rmtree(folder / (path.name + ASIDE), ignore_errors=True)  # left by a killed process
     return path
 
 
-def _publish(folder: Path, made: Save) -> Save:
-    """The marker, last of all and by rename. The request goes just before: a later one asks for a later save."""
+def _publish(folder: Path, made: Checkpoint) -> Checkpoint:
+    """Write the completion marker, as the last step and by a rename.
+
+    Podium's request is removed just before: a request that comes later asks for another checkpoint.
+    """
     marker = {"step": made.step, "path": os.path.relpath(made.path, folder), "onRequest": _state.asks}
     aside = folder / (MARKER + ASIDE)
     with open(aside, "w", encoding="utf-8") as file:
@@ -309,10 +324,10 @@ def _publish(folder: Path, made: Save) -> Save:
 
 
 def _prune(folder: Path, newest: Path) -> None:
-    """Remove older saves and torn ones. By time, not by step: who began anew counts from 1 again."""
+    """Remove older and incomplete checkpoints, by time, since a restarted training counts its steps from 1 again."""
     mine = Path(os.path.relpath(newest, folder)).parts
     if not mine:
-        return  # the folder itself is the save: who wrote it knows what in it is old
+        return  # the folder itself is the checkpoint, and its writer removes old files
     given = os.environ.get("PODIUM_CHECKPOINT_KEEP", "")
     keep = max(1, int(given)) if given.isdigit() else 1
     saves = [entry for entry in folder.iterdir() if _SAVE_NAME.fullmatch(entry.name) and entry.name != mine[0]]
@@ -327,10 +342,10 @@ def _prune(folder: Path, newest: Path) -> None:
 
 
 def _sync_tree(path: Path) -> None:
-    """To the disk: every file, every folder, and the folder that names it."""
+    """Flush a file or folder, everything below it, and its parent folder to the disk."""
     for here, _, names in os.walk(path):
         for name in names:
-            if not Path(here, name).is_symlink():  # what it leads to is not ours
+            if not Path(here, name).is_symlink():  # do not flush the target of a link
                 _sync(Path(here, name))
         _sync(Path(here))
     if path.is_file():
@@ -340,7 +355,7 @@ def _sync_tree(path: Path) -> None:
 
 def _sync(path: Path) -> None:
     if os.name == "nt":
-        return  # a laptop, where no pod is lost: Windows syncs neither folders nor what is open to read
+        return  # no pods there; Windows can flush neither folders nor files that are open for reading
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -105,7 +105,7 @@ class MigrationFacts:
     refusal: tuple[str, str] | None = None
     image_pushed: bool = False
     new_pod: NewPodFacts = NewPodFacts()
-    target_exists: TargetFacts = TargetFacts()
+    target: TargetFacts = TargetFacts()
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ def _facts(
             - max(stored.since.timestamp(), new.startable_since if new is not None else 0.0),
             bound=new is not None and new.facts.node is not None,
         ),
-        target_exists=TargetFacts(
+        target=TargetFacts(
             exists=any(one.metadata.name == stored.target_node for one in cluster.nodes),
             accepts=accepts_trials(cluster, stored.target_node),
             waiting_for_drain=stored.code == TARGET_DRAINING,

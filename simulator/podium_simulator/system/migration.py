@@ -106,7 +106,7 @@ class Carrying:
                 value_printed=new and len(trial.written.curve) > way.known,
                 bound=new and trial.node is not None,
             ),
-            target_exists=TargetFacts(
+            target=TargetFacts(
                 accepts=not target.draining, waiting_for_drain=way.code == TARGET_DRAINING, slots_free=room
             ),
         )

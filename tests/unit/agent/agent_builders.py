@@ -1,4 +1,4 @@
-"""What the tests of the agent are made of: pods, an API server that holds one trial, and a machine made of folders."""
+"""Builders for the agent's tests: pods, an API server with one trial, and a machine made of folders."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TrialServer:
         self.written: list[dict[str, Any]] = []  # by the agent
         self.conflicts = 0
         self.away = False
-        self.answers_lost = 0  # so many of the next patches are taken, and their answers are not heard
+        self.answers_lost = 0  # number of next patches whose answers are lost
 
     @property
     def parsed(self) -> TrialStatus:

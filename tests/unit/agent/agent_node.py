@@ -1,4 +1,4 @@
-"""A machine with an agent's observer, gates and carrier on it, looked at one step at a time."""
+"""A machine with an agent's observer, gates and executor, observed one step at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from podium_core.schema.gpunode import TrialState
 
 
 class Node(Machine):
-    """A machine with an agent's observer, gates and carrier on it."""
+    """A machine with an agent's observer, gates and executor."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -33,7 +33,7 @@ class Node(Machine):
         self._start_agent()
 
     def restart_agent(self) -> None:
-        """Nothing is left of the one before but what the machine holds."""
+        """Start a new agent; only what the machine holds remains of the previous one."""
         for record in self.observer.records():
             self.observer._drop(record)
         self._start_agent()
@@ -57,7 +57,7 @@ class Node(Machine):
         )
 
     def look(self, *pods: TrialPod, now: float = 1.0) -> tuple[LocalTrial, ...]:
-        """Found anew: the observer looks for containers at most twice a second. All are on the one GPU, G."""
+        """Observe twice, since containers are searched at most twice a second; all trials are on GPU G."""
         for one in self.observer.records():
             one.searched_at = 0.0
         self.observer.observe(pods, now)

@@ -1,8 +1,8 @@
-"""A node on which the agent itself runs (conductor, observer, arbiter, carrier, freezer), and can be killed anywhere.
+"""A node with the agent itself (reconciler, observer, scheduler, executor, freezer) that can be killed anywhere.
 
 Real: everything of the agent, on freezer files in a folder. Stood in for: the kernel (it stops a cgroup a moment after
 it was asked), the kubelet (starts what is let in, sends SIGTERM, kills when the grace period is over), trials (they end
-when they hear SIGTERM) and the API's caches, which show what is true only when told to. A kill lets no further act
+when they hear SIGTERM) and the API's caches, which show the true state only on request. A kill lets no further act
 happen, as SIGKILL does: no `finally` has an effect.
 """
 
@@ -106,7 +106,7 @@ class Trial:
         )
 
 
-class World:
+class NodeModel:
     """`acts` counts what the agents have done; at number `kill_at` the one that is at it is killed."""
 
     def __init__(self, folder: Path, *trials: Trial) -> None:
@@ -122,7 +122,7 @@ class World:
         self.dead = False
         self.deaths = 0
         self.wrong: list[str] = []
-        self._let_go: set[str] = set()  # what worked while all was released, and was not alone at work since
+        self._let_go: set[str] = set()  # trials that ran while the node was released, and never alone since
         self.shown = self.show()
 
     # what the agent does
@@ -148,14 +148,16 @@ class World:
     def let_in(self, pod_uid: str) -> None:
         trial = next(one for one in self.trials.values() if one.as_pod().uid == pod_uid)
         assert not trial.let_in, "let in twice"
-        # a gate that was told to stop hears no more, and of a deleted pod the kubelet starts nothing
+        # a deleted pod's gate hears no more, and the kubelet starts none of its containers
         self.act(lambda: setattr(trial, "let_in", trial.deadline is None))
 
     def check(self) -> None:
-        """At most one at work on each GPU, but for a deleted one beside it when its grace period is nearly over. And
-        but for those that `released` let work: they may until they are frozen again, and nobody is let in beside them.
+        """Check that at most one trial runs on each GPU.
 
-        What is wrong is kept, not raised: the carrier outlives whatever an act raises.
+        A deleted trial may run beside it shortly before it is killed. Trials that ran on a released node may run
+        together until they are frozen again; no trial is admitted beside them.
+
+        Errors are stored, not raised: the executor catches whatever an act raises.
         """
         rivals = {gpu: self._rivals(gpu) for gpu in self.gpus}
         if self.shown[1].spec.released:
@@ -167,9 +169,9 @@ class World:
 
     def _rivals(self, gpu: str) -> set[str]:
         at_work = [one for one in self.trials.values() if one.works and gpu in one.gpus]
-        return {one.name for one in at_work if not self._in_last_call(one)}
+        return {one.name for one in at_work if not self._in_final_checkpoint(one)}
 
-    def _in_last_call(self, trial: Trial) -> bool:
+    def _in_final_checkpoint(self, trial: Trial) -> bool:
         if trial.deadline is None:
             return False
         return self.clock.now >= trial.deadline - min(FINAL_CHECKPOINT_SECONDS, trial.grace * FINAL_CHECKPOINT_PART)
@@ -244,7 +246,7 @@ def _seen(trial: Trial) -> dict[str, str]:
 class _Gates(Gates):
     """Every gate that runs is connected; its going through is an act like any other."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: NodeModel) -> None:
         super().__init__(world.machine.folder / "proc", lambda: None)
         self._world = world
 
@@ -260,7 +262,7 @@ class _Gates(Gates):
 class Agent:
     """One agent process from its start to its death. It knows nothing of the one before."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: NodeModel) -> None:
         self.world = world
         world.dead = False
         settings, metrics = world.machine.settings(), Metrics()
@@ -310,7 +312,7 @@ class Agent:
 
 
 @contextmanager
-def stood_in_for(world: World) -> Iterator[None]:
+def simulated_node(world: NodeModel) -> Iterator[None]:
     """The clock, the kubelet's answer and the kernel's freezer are the world's."""
 
     async def devices(*_: Any) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -328,8 +330,8 @@ def stood_in_for(world: World) -> Iterator[None]:
         yield
 
 
-async def run(world: World, turns: int, before_turn: Callable[[int], object] = lambda _: None) -> None:
-    """So many turns; an agent that is killed is followed by a new one a moment later."""
+async def run(world: NodeModel, turns: int, before_turn: Callable[[int], object] = lambda _: None) -> None:
+    """Run `turns` turns; a new agent follows a killed one a moment later."""
     agent: Agent | None = None
     for number in range(turns):
         before_turn(number)

@@ -58,5 +58,5 @@ async def kill(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-def reader_of(pod_uid: str, **more: Any) -> dict[str, Any]:
+def log_cursor(pod_uid: str, **more: Any) -> dict[str, Any]:
     return {"podUid": pod_uid, "container": "train", "file": "", "fingerprint": "", "offset": 0, "lines": 0} | more

@@ -82,13 +82,13 @@ class Trial:
         return home, others[0]
 
     def all_work(self) -> bool:
-        """All go on, and none has lost or repeated a step."""
+        """Return whether all processes continue without a lost or repeated step."""
         return all(program.continues() and program.steps() for program in self.programs)
 
 
 @contextmanager
 def running(node: Any, folder: Path, containers: int) -> Iterator[Trial]:
-    """Two processes in so many containers."""
+    """Run two processes in this number of containers."""
     unified = not V1.is_dir()
     root = (V2 if unified else V1) / f"podium-cuda-{uuid.uuid4().hex[:8]}"
     targets = tuple(Freezer(root / f"container-{number}", unified) for number in range(containers))

@@ -1,6 +1,6 @@
-"""One suspended trial whose agent is asked to carry it, with a kubelet and a registry that can be told to fail.
+"""A suspended trial with a request to migrate it, and a kubelet and a registry that can be made to fail.
 
-Used by test_departures.py and test_sweeping.py.
+Used by the tests of the migration controller and of the garbage collection.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Scene:
         async with AsyncExitStack() as stack:
             self.port = await stack.enter_async_context(self.kubelet.serve(self.certificates))
             port = await stack.enter_async_context(self.registry.serve())
-            self.address = f"127.0.0.1:{port if self.registry_is_there else 1}"  # nobody listens at so low a port
+            self.address = f"127.0.0.1:{port if self.registry_is_there else 1}"  # no server listens at this port
             migration_controller = self.migration_controller()
             try:
                 yield migration_controller

@@ -6,7 +6,3 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-
-from trial_process import folder, fresh, mounted
-
-__all__ = ["folder", "fresh", "mounted"]

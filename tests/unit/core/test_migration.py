@@ -155,17 +155,13 @@ EDGES: list[tuple[MigrationPhase, MigrationFacts, MigrationPhase | None, str]] =
     ),
     (
         CREATED,
-        MigrationFacts(
-            new_pod=NewPodFacts(created=True, live=True, bound=False), target_exists=TargetFacts(accepts=False)
-        ),
+        MigrationFacts(new_pod=NewPodFacts(created=True, live=True, bound=False), target=TargetFacts(accepts=False)),
         None,
         "",
     ),
     (
         CREATED,
-        MigrationFacts(
-            new_pod=NewPodFacts(created=True, live=True), target_exists=TargetFacts(accepts=False, exists=False)
-        ),
+        MigrationFacts(new_pod=NewPodFacts(created=True, live=True), target=TargetFacts(accepts=False, exists=False)),
         None,
         "",
     ),
@@ -173,63 +169,61 @@ EDGES: list[tuple[MigrationPhase, MigrationFacts, MigrationPhase | None, str]] =
         CREATED,
         MigrationFacts(
             new_pod=NewPodFacts(created=True, live=True, bound=False),
-            target_exists=TargetFacts(accepts=False, exists=False),
+            target=TargetFacts(accepts=False, exists=False),
         ),
         BACK,
         "RestoreFailed",
     ),
-    (PUSHED, MigrationFacts(target_exists=TargetFacts(accepts=False)), BACK, "TargetUnavailable"),
+    (PUSHED, MigrationFacts(target=TargetFacts(accepts=False)), BACK, "TargetUnavailable"),
     (
         PUSHED,
-        MigrationFacts(new_pod=NewPodFacts(created=True, live=True), target_exists=TargetFacts(accepts=False)),
+        MigrationFacts(new_pod=NewPodFacts(created=True, live=True), target=TargetFacts(accepts=False)),
         CREATED,
         "",
     ),
-    (ASKED, MigrationFacts(image_pushed=True, target_exists=TargetFacts(accepts=False)), BACK, "TargetUnavailable"),
-    (ASKED, MigrationFacts(old_pod=False, image_pushed=True, target_exists=TargetFacts(accepts=False)), PUSHED, ""),
-    (ASKED, MigrationFacts(old_pod=False, target_exists=TargetFacts(accepts=False)), BACK, "PodDeleted"),
-    (PUSHED, MigrationFacts(old_pod=False, target_exists=TargetFacts(accepts=False)), PUSHED, TARGET_DRAINING),
+    (ASKED, MigrationFacts(image_pushed=True, target=TargetFacts(accepts=False)), BACK, "TargetUnavailable"),
+    (ASKED, MigrationFacts(old_pod=False, image_pushed=True, target=TargetFacts(accepts=False)), PUSHED, ""),
+    (ASKED, MigrationFacts(old_pod=False, target=TargetFacts(accepts=False)), BACK, "PodDeleted"),
+    (PUSHED, MigrationFacts(old_pod=False, target=TargetFacts(accepts=False)), PUSHED, TARGET_DRAINING),
     (
         PUSHED,
-        MigrationFacts(old_pod=False, age=TARGET_DRAINING_SECONDS, target_exists=TargetFacts(accepts=False)),
+        MigrationFacts(old_pod=False, age=TARGET_DRAINING_SECONDS, target=TargetFacts(accepts=False)),
         PUSHED,
         TARGET_DRAINING,
     ),
-    (PUSHED, MigrationFacts(old_pod=False, target_exists=TargetFacts(accepts=False, waiting_for_drain=True)), None, ""),
+    (PUSHED, MigrationFacts(old_pod=False, target=TargetFacts(accepts=False, waiting_for_drain=True)), None, ""),
     (
         PUSHED,
         MigrationFacts(
-            old_pod=False, age=TARGET_DRAINING_SECONDS, target_exists=TargetFacts(accepts=False, waiting_for_drain=True)
+            old_pod=False, age=TARGET_DRAINING_SECONDS, target=TargetFacts(accepts=False, waiting_for_drain=True)
         ),
         BACK,
         "TargetUnavailable",
     ),
     (
         PUSHED,
-        MigrationFacts(old_pod=False, age=TARGET_DRAINING_SECONDS, target_exists=TargetFacts(waiting_for_drain=True)),
+        MigrationFacts(old_pod=False, age=TARGET_DRAINING_SECONDS, target=TargetFacts(waiting_for_drain=True)),
         PUSHED,
         "",
     ),
     (
         PUSHED,
-        MigrationFacts(old_pod=False, target_exists=TargetFacts(accepts=False, exists=False)),
+        MigrationFacts(old_pod=False, target=TargetFacts(accepts=False, exists=False)),
         BACK,
         "TargetUnavailable",
     ),
-    (ASKED, MigrationFacts(image_pushed=True, target_exists=TargetFacts(slots_free=False)), BACK, "TargetFull"),
-    (PUSHED, MigrationFacts(target_exists=TargetFacts(slots_free=False)), BACK, "TargetFull"),
-    (PUSHED, MigrationFacts(old_pod=False, target_exists=TargetFacts(slots_free=False)), None, ""),
+    (ASKED, MigrationFacts(image_pushed=True, target=TargetFacts(slots_free=False)), BACK, "TargetFull"),
+    (PUSHED, MigrationFacts(target=TargetFacts(slots_free=False)), BACK, "TargetFull"),
+    (PUSHED, MigrationFacts(old_pod=False, target=TargetFacts(slots_free=False)), None, ""),
     (
         PUSHED,
-        MigrationFacts(new_pod=NewPodFacts(created=True, live=True), target_exists=TargetFacts(slots_free=False)),
+        MigrationFacts(new_pod=NewPodFacts(created=True, live=True), target=TargetFacts(slots_free=False)),
         CREATED,
         "",
     ),
     (
         CREATED,
-        MigrationFacts(
-            new_pod=NewPodFacts(created=True, live=True, bound=False), target_exists=TargetFacts(slots_free=False)
-        ),
+        MigrationFacts(new_pod=NewPodFacts(created=True, live=True, bound=False), target=TargetFacts(slots_free=False)),
         None,
         "",
     ),

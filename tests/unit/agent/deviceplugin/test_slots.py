@@ -32,7 +32,7 @@ def test_preference(available: str, must: str, size: int, use: dict[str, float],
     assert list(choose_slots(ids(available), ids(must), size, HEALTH, use)) == ids(chosen)  # type: ignore[arg-type]
 
 
-def test_a_container_never_gets_two_shares_of_one_gpu() -> None:
+def test_a_container_never_gets_two_slots_of_one_gpu() -> None:
     assert check_allocation(ids("B1 A0"), {"A", "B"}) == ("A", "B")
     with pytest.raises(AllocationRefusedError, match="DuplicateGPU: a container requested 2 slots"):
         check_allocation(ids("A01"), {"A", "B"})
@@ -40,7 +40,7 @@ def test_a_container_never_gets_two_shares_of_one_gpu() -> None:
         check_allocation(ids("X0"), {"A", "B"})
 
 
-def test_what_is_announced() -> None:
+def test_advertised_devices() -> None:
     gpus = [Gpu(Sample("A", 0), 0.0, "Unhealthy"), Gpu(Sample("B", 1), 0.0, "Unknown")]
     assert [(one.id, one.healthy) for one in slot_devices(gpus, 2)] == [
         ("A::0", False), ("A::1", False), ("B::0", True), ("B::1", True),

@@ -15,7 +15,7 @@ from podium_agent.settings import AgentSettings
 from podium_agent.single_instance import NodeLock
 
 
-def test_the_share_is_filled_in_one_step_a_file(tmp_path: Path) -> None:
+def test_each_file_of_the_trial_folder_is_replaced_atomically(tmp_path: Path) -> None:
     source, share = tmp_path / "helper", tmp_path / "share"
     for content in (b"program", b"newer program"):
         source.write_bytes(content)
@@ -33,7 +33,7 @@ def test_the_share_is_filled_in_one_step_a_file(tmp_path: Path) -> None:
         install(share, tmp_path / "none")
 
 
-def test_a_script_imports_the_library_from_there_alone(tmp_path: Path) -> None:
+def test_a_script_imports_the_helper_from_the_trial_folder(tmp_path: Path) -> None:
     """As a trial's image does it: nothing of Podium installed, the standard library only."""
     (tmp_path / "helper").write_bytes(b"program")
     install(tmp_path / "share", tmp_path / "helper")
@@ -44,7 +44,7 @@ def test_a_script_imports_the_library_from_there_alone(tmp_path: Path) -> None:
     assert done.stdout.split(maxsplit=1) == [f"{tmp_path}/share/python/podium/trial.py", "{'lr': 0.5}\n"]
 
 
-def test_the_second_agent_waits_and_says_so(tmp_path: Path) -> None:
+def test_a_second_agent_waits_and_reports_it(tmp_path: Path) -> None:
     settings = AgentSettings(node_name="n", share_dir=tmp_path / "podium/share")
     first, second = NodeLock(settings.lock_file), NodeLock(settings.lock_file)
     assert first.trouble is not None

@@ -61,7 +61,7 @@ class Scene:
             kubelet = await stack.enter_async_context(self.kubelet.serve(self.certificates))
             registry = await stack.enter_async_context(self.registry.serve())
             if not self.registry_is_there:
-                registry = 1  # nobody listens at so low a port
+                registry = 1  # no server listens at this port
             checkpointer = Checkpointer(
                 Kubelet("127.0.0.1", kubelet, self.certificates / self.authority, self.root / "token"),
                 Registry(f"127.0.0.1:{registry}"),
@@ -85,14 +85,14 @@ def scene(tmp_path: Path, certificates: Path) -> Scene:
     return Scene(tmp_path, certificates)
 
 
-@pytest.mark.parametrize("suspended", [False, True], ids=["at work", "suspended"])
-def test_a_container_becomes_an_image_and_stands_still(scene: Scene, suspended: bool) -> None:
+@pytest.mark.parametrize("suspended", [False, True], ids=["running", "suspended"])
+def test_a_container_is_frozen_and_pushed_as_an_image(scene: Scene, suspended: bool) -> None:
     scene.freezer.ask(suspended)
     departed = asyncio.run(scene.checkpoint())
 
     assert scene.kubelet.asked == ["/checkpoint/team/search-7-0/train?timeout=20 Bearer the-agents-own"]
     assert scene.state == "FROZEN"
-    assert scene.archives == [OTHERS], "no archive of it is left, and another's is nobody's business"
+    assert scene.archives == [OTHERS], "its archive is removed, that of another container is not"
     name, _, digest = departed.reference.partition("@")
     assert name.endswith("/podium-checkpoints/team/search-7-0")
     manifest = json.loads(scene.registry.manifests[digest])
@@ -133,9 +133,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("suspended", [False, True], ids=["at work", "suspended"])
+@pytest.mark.parametrize("suspended", [False, True], ids=["running", "suspended"])
 @pytest.mark.parametrize("code", FAULTS)
-def test_a_move_that_fails_changes_nothing(
+def test_a_failed_checkpoint_changes_nothing(
     scene: Scene, code: str, suspended: bool, monkeypatch: pytest.MonkeyPatch, certificates: Path
 ) -> None:
     if code == "KubeletCertificateInvalid":
@@ -154,7 +154,7 @@ def test_a_move_that_fails_changes_nothing(
     assert not scene.registry.manifests
 
 
-def test_a_move_that_is_cut_short_changes_nothing(scene: Scene) -> None:
+def test_a_cancelled_checkpoint_changes_nothing(scene: Scene) -> None:
     scene.kubelet.silent = True
 
     async def cut() -> None:
@@ -168,7 +168,7 @@ def test_a_move_that_is_cut_short_changes_nothing(scene: Scene) -> None:
     assert scene.archives == [OTHERS]
 
 
-def test_an_archive_that_came_after_its_time_is_removed_by_the_next_move(scene: Scene) -> None:
+def test_a_late_archive_is_removed_by_the_next_checkpoint(scene: Scene) -> None:
     late = scene.folder / OTHERS.replace("train-logs", "train")
     late.touch()
     scene.kubelet.status = 500
@@ -177,14 +177,14 @@ def test_an_archive_that_came_after_its_time_is_removed_by_the_next_move(scene: 
     assert scene.archives == [OTHERS]
 
 
-def test_nobody_there_is_asked_nothing(scene: Scene) -> None:
+def test_an_empty_container_is_not_checkpointed(scene: Scene) -> None:
     (scene.freezer.path / "cgroup.procs").write_text("")
     with pytest.raises(MigrationError, match="ContainerNotRunning"):
         asyncio.run(scene.checkpoint())
     assert scene.kubelet.asked == []
 
 
-def test_an_image_can_be_taken_out_of_the_registry_twice() -> None:
+def test_an_image_can_be_deleted_twice() -> None:
     registry, manifest = FakeRegistry(), b"{}"
     registry.manifests[sha256(manifest)] = manifest
 
@@ -210,11 +210,11 @@ def test_an_image_can_be_taken_out_of_the_registry_twice() -> None:
         ("10.0.0.1:5000", "https://10.0.0.1:5000"),
     ],
 )
-def test_secrets_go_over_tls_but_on_loopback(address: str, url: str) -> None:
+def test_only_loopback_addresses_are_used_without_tls(address: str, url: str) -> None:
     assert Registry(address).url == url
 
 
-def test_every_no_names_the_cure_or_what_was_said() -> None:
+def test_every_error_contains_the_answer_of_the_kubelet() -> None:
     for status in (401, 403, 404, 500):
         error = error_from_response(TRIAL, status, "the kubelet's own words")
         assert "the kubelet's own words" in str(error)

@@ -40,7 +40,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_what_cannot_be_carried_is_answered_and_stands_as_it_stood(scene: Scene, code: str) -> None:
+def test_a_refused_migration_is_reported_and_changes_nothing(scene: Scene, code: str) -> None:
     setattr(scene, *REFUSALS[code])
     answer = answered(scene)
     assert (answer.code, answer.image, answer.pod_uid) == (code, "", pod_uid())
@@ -60,7 +60,9 @@ def test_what_cannot_be_carried_is_answered_and_stands_as_it_stood(scene: Scene,
         ({"ended": True}, {}),
     ],
 )
-def test_who_does_not_leave_yet(scene: Scene, pod_change: dict[str, Any], record_change: dict[str, Any]) -> None:
+def test_trials_that_are_not_checkpointed_yet(
+    scene: Scene, pod_change: dict[str, Any], record_change: dict[str, Any]
+) -> None:
     scene.pod = replace(scene.pod, **pod_change)
     for name, value in record_change.items():
         setattr(scene.trial_record, name, value)
@@ -73,7 +75,7 @@ def test_who_does_not_leave_yet(scene: Scene, pod_change: dict[str, Any], record
     assert (scene.trial_record.container_checkpoint, scene.kubelet.asked) == (None, [])
 
 
-def test_asked_no_more_while_it_is_written_it_stands_as_it_stood(scene: Scene) -> None:
+def test_a_migration_cancelled_during_the_checkpoint_changes_nothing(scene: Scene) -> None:
     scene.kubelet.silent = True
 
     async def take_back() -> None:
@@ -87,7 +89,7 @@ def test_asked_no_more_while_it_is_written_it_stands_as_it_stood(scene: Scene) -
     assert (scene.state, scene.archives, scene.trial_record.container_checkpoint) == ("FROZEN", [], None)
 
 
-def test_an_archive_that_comes_when_nobody_waits_any_more_is_removed(scene: Scene) -> None:
+def test_an_archive_written_after_the_cancellation_is_removed(scene: Scene) -> None:
     """The runtime ends what it has begun. Much later it is another's: one that is written by hand."""
     scene.kubelet.silent = True
     left: list[list[str]] = []
@@ -120,7 +122,7 @@ class Slow(Freeze):
         return await super().suspend(targets)
 
 
-def test_what_is_undone_is_not_broken_off_by_the_next_look(scene: Scene) -> None:
+def test_undoing_is_not_interrupted_by_the_next_reconcile(scene: Scene) -> None:
     scene.kubelet.silent = True
     scene.freeze = slow = Slow()
 
@@ -141,7 +143,7 @@ def test_what_is_undone_is_not_broken_off_by_the_next_look(scene: Scene) -> None
     assert (scene.state, scene.archives) == ("FROZEN", [])
 
 
-def test_asked_no_more_its_image_is_removed(scene: Scene) -> None:
+def test_the_image_of_a_cancelled_migration_is_removed(scene: Scene) -> None:
     async def take_back() -> None:
         async with scene.agent() as migration_controller:
             await settled(migration_controller)
@@ -163,7 +165,7 @@ WORKS: list[tuple[str, dict[str, Any], TrialState, bool]] = [
 
 
 @pytest.mark.parametrize(("about", "state", "taken_back"), [w[1:] for w in WORKS], ids=[w[0] for w in WORKS])
-def test_an_image_of_a_trial_that_works_again_is_taken_back(
+def test_the_image_of_a_trial_that_runs_again_is_replaced(
     scene: Scene, about: dict[str, Any], state: TrialState, taken_back: bool
 ) -> None:
     """`podium thaw` lets all work. The image itself is removed once no status names it."""
@@ -183,7 +185,7 @@ def test_an_image_of_a_trial_that_works_again_is_taken_back(
     assert scene.registry.manifests
 
 
-def test_told_to_go_before_its_image_is_there_it_stands_as_it_stood(scene: Scene) -> None:
+def test_a_pod_deleted_before_its_image_exists_remains_unchanged(scene: Scene) -> None:
     """It is to save then, if it can."""
     scene.kubelet.silent = True
 
@@ -203,7 +205,7 @@ def test_told_to_go_before_its_image_is_there_it_stands_as_it_stood(scene: Scene
     )
 
 
-def test_an_image_that_is_ready_when_its_trial_was_just_told_to_go_is_not_told(scene: Scene) -> None:
+def test_an_image_completed_after_the_deletion_of_its_pod_is_not_reported(scene: Scene) -> None:
     async def told() -> None:
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
@@ -215,7 +217,7 @@ def test_an_image_that_is_ready_when_its_trial_was_just_told_to_go_is_not_told(s
     assert (scene.trial_record.container_checkpoint, scene.record.image_complete) == (None, False)
 
 
-def test_what_an_agent_left_half_done_is_done_by_the_next(scene: Scene) -> None:
+def test_the_next_agent_completes_an_unfinished_checkpoint(scene: Scene) -> None:
     """It died when the archive was there: the container is thawed, and noted as leaving."""
     scene.notes.set_migrating_until("c1", 4e9)
     scene.freezer.ask(False)
@@ -224,7 +226,7 @@ def test_what_an_agent_left_half_done_is_done_by_the_next(scene: Scene) -> None:
     assert (scene.state, scene.archives) == ("FROZEN", [])
 
 
-def test_an_archive_that_an_agent_left_is_removed_if_nobody_asks_any_more(scene: Scene) -> None:
+def test_a_leftover_archive_is_removed_without_a_request(scene: Scene) -> None:
     (scene.folder / LATE).touch()
     scene.pod = replace(scene.pod, carry="")
 
@@ -236,7 +238,7 @@ def test_an_archive_that_an_agent_left_is_removed_if_nobody_asks_any_more(scene:
     assert scene.archives == []
 
 
-def test_with_the_api_away_it_is_tried_again(scene: Scene) -> None:
+def test_the_checkpoint_is_retried_when_the_api_server_is_away(scene: Scene) -> None:
     scene.api_is_there = False
 
     async def again() -> None:
@@ -253,7 +255,7 @@ def test_with_the_api_away_it_is_tried_again(scene: Scene) -> None:
     assert scene.trial_record.container_checkpoint.image
 
 
-def test_the_pause_after_the_api_was_away_begins_when_that_was_seen(scene: Scene) -> None:
+def test_the_retry_pause_starts_at_the_failure(scene: Scene) -> None:
     """What was asked before may have taken minutes."""
     scene.api_is_there = False
 
@@ -283,7 +285,7 @@ CAME: list[tuple[str, dict[str, Any], str, bool]] = [
 
 
 @pytest.mark.parametrize(("state", "repository", "removed"), [c[1:] for c in CAME], ids=[c[0] for c in CAME])
-def test_the_image_goes_when_its_new_node_has_it(
+def test_the_image_is_removed_once_the_new_node_has_it(
     scene: Scene, state: dict[str, Any], repository: str, removed: bool
 ) -> None:
     scene.registry.manifests["sha256:1"] = b"{}"
@@ -299,7 +301,7 @@ def test_the_image_goes_when_its_new_node_has_it(
     assert ("sha256:1" not in scene.registry.manifests) is removed
 
 
-def test_the_answer_is_in_the_status_until_another_pod_writes_there(tmp_path: Path) -> None:
+def test_the_result_remains_in_the_status_until_another_pod_writes_it(tmp_path: Path) -> None:
     server = TrialServer()
     writing = Writing(tmp_path, server)
     answer = ContainerCheckpoint(pod_uid=pod_uid(), image="registry/a@sha256:1", gpu_state="{}")
@@ -309,7 +311,7 @@ def test_the_answer_is_in_the_status_until_another_pod_writes_there(tmp_path: Pa
         writer = writing.start(trial_record)
         await writing.until(lambda: trial_record.owned, "the status is its own")
         trial_record.set_container_checkpoint(answer)
-        await writing.until(lambda: server.parsed.container_checkpoint == answer, "it is told")
+        await writing.until(lambda: server.parsed.container_checkpoint == answer, "the result is in the status")
         await kill(writer)
         again = started(pod())
         writer = writing.start(again)

@@ -30,7 +30,7 @@ WRITES = OpenFiles(frozenset({"/ckpt/run/events"}), frozenset({"/ckpt/run/events
         ("", None),
     ],
 )
-def test_what_a_runtime_calls_itself(said: str, found: Runtime | None) -> None:
+def test_runtimes_are_parsed(said: str, found: Runtime | None) -> None:
     if found is not None:
         assert parse(said) == found
         return
@@ -56,7 +56,9 @@ def test_what_a_runtime_calls_itself(said: str, found: Runtime | None) -> None:
         ("docker://20.10.1", "RuntimeUnknown", "RuntimeUnknown", "RuntimeUnknown"),
     ],
 )
-def test_which_runtimes_can(said: str, writes: str | None, restores: str | None, switched_on: str | None) -> None:
+def test_which_runtimes_write_and_restore_checkpoints(
+    said: str, writes: str | None, restores: str | None, switched_on: str | None
+) -> None:
     runtime = parse(said)
     answers = (checkpoint_unsupported(runtime), restore_unsupported(runtime, False), restore_unsupported(runtime, True))
     assert tuple(answer.code if answer else None for answer in answers) == (writes, restores, switched_on)
@@ -99,7 +101,7 @@ def test_which_runtimes_can(said: str, writes: str | None, restores: str | None,
         (replace(FIT, mounts=("/ckpt",), open_files=OpenFiles(WRITES.all)), THERE, None, ""),
     ],
 )
-def test_what_cannot_leave_is_told_why(
+def test_a_container_that_cannot_be_migrated_is_refused_with_a_reason(
     facts: ContainerFacts, target: NodeFacts | None, code: str | None, named: str
 ) -> None:
     refused = ineligible(facts, HERE, target)
@@ -107,13 +109,13 @@ def test_what_cannot_leave_is_told_why(
     assert named in (refused.message if refused else "")
 
 
-def test_a_source_that_writes_none_is_refused_without_a_target() -> None:
+def test_an_old_runtime_of_the_source_is_refused_without_a_target() -> None:
     refused = ineligible(FIT, replace(HERE, runtime="containerd://1.7.1"), None)
     assert refused is not None
     assert refused.code == "RuntimeTooOld"
 
 
-def test_what_this_process_holds_is_found(tmp_path: Path) -> None:
+def test_the_open_files_of_this_process_are_listed(tmp_path: Path) -> None:
     file = tmp_path / "held"
     with file.open("w"):
         found = open_files_of([os.getpid(), 2**22 + 1])  # the second is beyond the kernel's greatest pid

@@ -1,4 +1,4 @@
-"""What a killed agent left is removed by the next one of that node, and nothing that a trial still goes on from."""
+"""The next agent of a node removes what a killed agent left, except what a trial still needs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def unheard_and_gone(scene: Scene, _: str) -> None:
 
 
 def fallen_back(scene: Scene, image: str) -> None:
-    """It is here, was told to let it be, and has taken its answer back."""
+    """The pod is here, the migration was cancelled, and the agent has removed its result."""
     scene.trial_record.container_checkpoint, scene.trial = None, way("Failed", image)
 
 
@@ -110,7 +110,7 @@ CASES: list[tuple[Callable[[Scene, str], None], bool]] = [
 
 
 @pytest.mark.parametrize(("then", "removed"), CASES)
-def test_an_image_goes_when_nobody_goes_on_from_it(
+def test_an_image_is_removed_when_no_trial_needs_it(
     scene: Scene, then: Callable[[Scene, str], None], removed: bool
 ) -> None:
     image = after_the_end(scene, then)
@@ -119,17 +119,17 @@ def test_an_image_goes_when_nobody_goes_on_from_it(
 
 
 @pytest.mark.parametrize(("age", "kept"), [(SOON, True), (LATER, False)])
-def test_the_note_goes_when_no_late_archive_can_come(scene: Scene, age: float, kept: bool) -> None:
+def test_the_record_is_removed_when_no_late_archive_is_possible(scene: Scene, age: float, kept: bool) -> None:
     after_the_end(scene, unheard_and_gone, age)
     assert any((scene.root / "traces").iterdir()) is kept
 
 
-def test_the_note_stays_while_a_trial_goes_on_from_the_image(scene: Scene) -> None:
+def test_the_record_remains_while_a_trial_needs_the_image(scene: Scene) -> None:
     after_the_end(scene, gone_with("PodCreated"), LATER)
     assert any((scene.root / "traces").iterdir())
 
 
-def test_an_archive_goes_though_its_pod_is_gone(scene: Scene) -> None:
+def test_the_archive_of_a_deleted_pod_is_removed(scene: Scene) -> None:
     def dies_over_it(scene: Scene, _: str) -> None:
         scene.here = False
         for name in (LATE, LATE.replace("a-0_demo", "b-0_demo")):
@@ -139,7 +139,7 @@ def test_an_archive_goes_though_its_pod_is_gone(scene: Scene) -> None:
     assert scene.archives == [LATE.replace("a-0_demo", "b-0_demo")], "another container's is another's"
 
 
-def test_what_is_being_made_is_not_swept(scene: Scene) -> None:
+def test_an_unfinished_image_is_not_collected(scene: Scene) -> None:
     """Killed once over it, it is made again: the first image goes, the second stays."""
 
     async def twice() -> None:
@@ -165,8 +165,8 @@ def test_what_is_being_made_is_not_swept(scene: Scene) -> None:
     assert list(scene.registry.manifests) == [scene.trial_record.container_checkpoint.image.partition("@")[2]]
 
 
-def test_an_earlier_trial_of_the_same_name_takes_no_archive_that_is_being_made(scene: Scene) -> None:
-    """Its job was deleted and made anew: the archives of both are named alike."""
+def test_the_record_of_an_earlier_trial_of_the_same_name_keeps_the_new_archive(scene: Scene) -> None:
+    """Its job was deleted and created again, so the archives of both have the same name."""
 
     async def made_anew() -> None:
         scene.kubelet.silent = True
@@ -181,16 +181,16 @@ def test_an_earlier_trial_of_the_same_name_takes_no_archive_that_is_being_made(s
     asyncio.run(made_anew())
 
 
-def test_a_trial_that_nobody_can_read_keeps_no_other_back(scene: Scene) -> None:
+def test_an_unreadable_trial_does_not_block_the_others(scene: Scene) -> None:
     def unreadable(scene: Scene, _: str) -> None:
         scene.here, scene.trial = False, {"curve": 3}
 
     image = after_the_end(scene, unreadable)
-    assert image.partition("@")[2] in scene.registry.manifests, "nobody knows whether it is needed"
+    assert image.partition("@")[2] in scene.registry.manifests, "it is unknown whether the image is needed"
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_what_is_noted_meanwhile_stays_noted(scene: Scene, at: int) -> None:
+def test_images_recorded_during_a_collection_remain_recorded(scene: Scene, at: int) -> None:
     """Another image is begun: before the look, while the API is asked, while the first one is removed."""
     looks: list[str] = []
 
@@ -216,8 +216,8 @@ def test_what_is_noted_meanwhile_stays_noted(scene: Scene, at: int) -> None:
     assert len(looks) == at
 
 
-def test_with_the_api_away_it_is_swept_later(scene: Scene) -> None:
-    """Of a pod that is gone nobody knows then whether its trial goes on from the image."""
+def test_garbage_is_collected_later_when_the_api_server_is_away(scene: Scene) -> None:
+    """Without the API server it is unknown whether the trial of a deleted pod needs the image."""
     counts: list[int] = []
 
     async def away() -> None:
@@ -233,7 +233,7 @@ def test_with_the_api_away_it_is_swept_later(scene: Scene) -> None:
     assert counts == [1, 0]
 
 
-def test_a_note_of_no_sense_is_passed_over(scene: Scene) -> None:
+def test_an_invalid_record_is_skipped(scene: Scene) -> None:
     (scene.root / "traces").mkdir()
     (scene.root / "traces" / "x").write_text("{")
     image = after_the_end(scene, unheard)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
 ENDLESS = ("hang=", "busy=")
 
 
-def test_what_it_frees_is_what_it_says_and_all_of_it_comes_back(trial: Trial) -> None:
+def test_a_suspension_frees_all_memory_and_a_resume_restores_it(trial: Trial) -> None:
     held = trial.held()
     assert held >= 2 * SIZE, "and with a real driver what a context takes"
     outcome = trial.suspend()
@@ -73,9 +73,7 @@ def test_a_suspension_that_fails_is_undone(trial: Trial, fault: str, code: str) 
         ("hang=unlock", "UnlockTimeout", SuspensionState.PARTLY_SUSPENDED),
     ],
 )
-def test_a_resumption_that_fails_can_be_tried_again(
-    trial: Trial, fault: str, code: str, suspension_state: SuspensionState
-) -> None:
+def test_a_failed_resume_can_be_retried(trial: Trial, fault: str, code: str, suspension_state: SuspensionState) -> None:
     assert trial.suspend().ok
     trial.fault(fault)
     if fault.startswith(ENDLESS):
@@ -93,7 +91,7 @@ def test_a_resumption_that_fails_can_be_tried_again(
     assert trial.all_work()
 
 
-def test_a_stranger_who_took_the_memory_costs_nothing_but_time(trial: Trial) -> None:
+def test_a_resume_waits_until_another_process_frees_the_memory(trial: Trial) -> None:
     """The driver would lose the process for good: it is not asked."""
     assert trial.suspend().ok
     trial.node.occupy_memory(0, SIZE)
@@ -120,7 +118,7 @@ def test_a_process_that_the_driver_has_lost_is_killed(trial: Trial, when: str) -
     assert not list((trial.folder / "parked").iterdir()), "nothing is noted of what is gone"
 
 
-def test_one_that_a_dead_agent_lost_is_given_up_after_a_minute(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_lost_by_a_dead_agent_is_killed_after_a_minute(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restore ran out of memory, and the agent died before the kill: the driver calls it CHECKPOINTED, no more."""
     assert trial.suspend().ok
     trial.node.occupy_memory(0, SIZE)
@@ -146,7 +144,7 @@ def test_one_that_a_dead_agent_lost_is_given_up_after_a_minute(trial: Trial, mon
     assert not list((trial.folder / "parked").iterdir())
 
 
-def test_refusals_are_counted_over_the_seconds_of_trying_since_it_last_worked() -> None:
+def test_refusals_count_only_the_seconds_of_attempts() -> None:
     times = iter((*range(0, 60, 5), 1000, 1100, 1105, 4700, 4705, 9000, 9100))
     seen = restores.RestoreRefusals(lambda: float(next(times)))
     assert not any(seen.lost(["a"]) for _ in range(12)), "the minute is not over"
@@ -156,7 +154,7 @@ def test_refusals_are_counted_over_the_seconds_of_trying_since_it_last_worked() 
 
 
 @pytest.mark.parametrize("step", ["lock", "checkpoint", "restore", "unlock"])
-def test_a_process_that_dies_over_a_step_keeps_nobody(trial: Trial, step: str) -> None:
+def test_a_process_that_dies_during_a_step_does_not_block_the_others(trial: Trial, step: str) -> None:
     out = step in ("lock", "checkpoint")
     if not out:
         assert trial.suspend().ok
@@ -183,7 +181,7 @@ def test_a_process_that_dies_over_a_step_keeps_nobody(trial: Trial, step: str) -
 
 
 @pytest.mark.parametrize("steps", [("lock",), ("lock", "checkpoint")])
-def test_what_an_agent_left_when_it_died_is_torn_and_made_whole(trial: Trial, steps: tuple[str, ...]) -> None:
+def test_a_resume_completes_what_a_dead_agent_left_unfinished(trial: Trial, steps: tuple[str, ...]) -> None:
     driver, dead = CudaDriver(trial.node.library), GpuStateNotes(trial.folder / "parked")
     for program, target in zip(trial.programs, trial.targets, strict=True):
         dead.write_held(target.path.name, read_memory().held_by(frozenset({program.pid})))
@@ -197,13 +195,13 @@ def test_what_an_agent_left_when_it_died_is_torn_and_made_whole(trial: Trial, st
     assert trial.all_work()
 
 
-def test_a_cancelled_suspension_leaves_all_at_work(trial: Trial) -> None:
+def test_a_cancelled_suspension_leaves_all_processes_running(trial: Trial) -> None:
     trial.fault("hang=checkpoint")
 
     async def cancel() -> None:
         task = asyncio.ensure_future(trial.method.suspend(trial.targets))
         driver = CudaDriver(trial.node.library)
-        while driver.state(trial.programs[1].pid) is not ProcessState.LOCKED:  # noqa: ASYNC110 - the driver tells nobody
+        while driver.state(trial.programs[1].pid) is not ProcessState.LOCKED:  # noqa: ASYNC110 - the driver sends no event
             await asyncio.sleep(0.001)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -215,7 +213,7 @@ def test_a_cancelled_suspension_leaves_all_at_work(trial: Trial) -> None:
     assert trial.all_work()
 
 
-def test_one_that_fills_its_gpu_is_not_taken_off_it(trial: Trial) -> None:
+def test_a_trial_that_fills_its_gpu_is_not_suspended(trial: Trial) -> None:
     """A restore takes some more than it brings: it would find no room even alone, and the driver would lose it."""
     (uuid,) = read_memory().held_by(frozenset(program.pid for program in trial.programs))
     held = trial.held()
@@ -228,7 +226,7 @@ def test_one_that_fills_its_gpu_is_not_taken_off_it(trial: Trial) -> None:
     assert trial.all_work()
 
 
-def test_one_that_was_locked_only_needs_no_room_to_go_on(trial: Trial) -> None:
+def test_a_locked_process_needs_no_free_memory_to_continue(trial: Trial) -> None:
     """It gave some memory back before its lock was refused, and a stranger took that at once."""
     looks: list[GpuMemory] = []
 

@@ -22,7 +22,7 @@ OLDER = GpuStateNote(held={"a": 1})
         pytest.param(CAME, 7, {"x": "z"}, {"old-x": "z", "old-y": "y"}, id="and sent to another GPU"),
     ],
 )
-def test_the_pairs_of_a_process(
+def test_gpu_pairs_of_a_process(
     note: GpuStateNote, pid: int, gpu_map: dict[str, str], expected: dict[str, str]
 ) -> None:
     assert gpu_pairs(note, pid, gpu_map) == expected
@@ -37,7 +37,7 @@ def test_the_pairs_of_a_process(
         pytest.param(CAME, {}, {}, {"x": "x", "y": "y"}, id="it has come"),
     ],
 )
-def test_who_made_a_restore_is_mapped_from_where_it_is_then(
+def test_a_restored_process_is_mapped_from_its_current_gpus(
     note: GpuStateNote, gpu_map: dict[str, str], again: dict[str, str], expected: dict[str, str]
 ) -> None:
     after = note_after_restore(note, [1], gpu_map)

@@ -50,7 +50,7 @@ SIZE = 4 << 20
         (DriverFacts(error="NVML: Driver Not Loaded"), "DriverMissing"),
     ],
 )
-def test_why_a_node_cannot(facts: DriverFacts, code: str | None) -> None:
+def test_reasons_why_a_node_cannot_use_cuda_checkpoint(facts: DriverFacts, code: str | None) -> None:
     why = cuda_checkpoint_unsupported(facts)
     assert (why is None) if code is None else (why or "").startswith(f"{code}: ")
 
@@ -60,7 +60,7 @@ def test_several_gpus_need_a_newer_driver() -> None:
     assert (multi_gpu_unsupported("595.71.05") or "").startswith("DriverTooOldForMultiGPU: ")
 
 
-def test_an_mps_daemon_is_seen(tmp_path: Path) -> None:
+def test_an_mps_daemon_is_detected(tmp_path: Path) -> None:
     for pid, name in (("1", "init"), ("22", "nvidia-cuda-mps"), ("self", "x")):
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "comm").write_text(f"{name}\n")
@@ -82,7 +82,7 @@ def test_an_mps_daemon_is_seen(tmp_path: Path) -> None:
         (("cuda-checkpoint", "freeze"), 2, True, "freeze"),
     ],
 )
-def test_the_first_that_the_job_names_and_the_node_has(
+def test_the_first_method_of_the_job_that_the_node_supports_is_chosen(
     cuda_node: Any, tmp_path: Path, wanted: tuple[str, ...], gpus: int, here: bool, best: str
 ) -> None:
     freeze = Freeze(1.0)
@@ -95,7 +95,7 @@ def test_the_first_that_the_job_names_and_the_node_has(
     assert set(methods.names) == ({"freeze", "cuda-checkpoint"} if here else {"freeze"})
 
 
-def test_without_the_library_it_is_off_with_a_reason(tmp_path: Path) -> None:
+def test_without_the_library_the_method_is_off_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(CudaMissingError, match="cannot be loaded"):
         CudaDriver(str(tmp_path / "libcuda.so.1"))
 
@@ -122,7 +122,7 @@ def test_a_driver_without_checkpoints_is_too_old(tmp_path: Path) -> None:
     assert "older than driver 570" in ran.stderr
 
 
-def test_custom_storage_is_looked_for(cuda_node: Any) -> None:
+def test_custom_storage_is_detected(cuda_node: Any) -> None:
     """The fake driver is 13.3, which has none."""
     if cuda_node.folder is None:
         pytest.skip("a real driver may have it")
@@ -137,7 +137,7 @@ def test_an_agent_without_a_driver_has_freeze(tmp_path: Path, monkeypatch: pytes
     assert detection.reason.startswith("DriverMissing: ")
 
 
-def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thawed(
+def test_a_driver_that_appears_later_is_detected_and_nothing_is_thawed_before(
     cuda_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if cuda_node.folder is None:
@@ -171,7 +171,7 @@ def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thaw
     asyncio.run(scene())
 
 
-def test_what_a_trial_holds_is_counted_by_gpu() -> None:
+def test_held_memory_is_summed_by_gpu() -> None:
     memory = GpuMemory({1: {"A": 3, "B": 1}, 2: {"A": 4}, 3: {"A": 100}}, {"A": 0, "B": 0})
     assert memory.held_by(frozenset({1, 2, 99})) == {"A": 7, "B": 1}
 
@@ -184,7 +184,7 @@ def test_a_lost_gpu_does_not_hide_the_others(cuda_node: Any) -> None:
     assert sum(memory.held_by(frozenset({program.pid})).values()) == SIZE
 
 
-def test_notes_are_found_by_the_next_agent(tmp_path: Path) -> None:
+def test_the_next_agent_reads_the_notes(tmp_path: Path) -> None:
     folder = tmp_path / "parked"
     GpuStateNotes(folder).write_held("c1", {"A": 5})
     after = GpuStateNotes(folder)
@@ -200,7 +200,7 @@ def test_notes_are_found_by_the_next_agent(tmp_path: Path) -> None:
     assert GpuStateNotes(folder).held_bytes("c3") == {"GPU-a": 7}, "as agents before this version wrote them"
 
 
-def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None:
+def test_a_migrated_container_gets_one_note(tmp_path: Path) -> None:
     notes = GpuStateNotes(tmp_path / "parked")
     gpu_state = GpuState(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2)
     notes.add_migrated("c1", gpu_state, ("GPU-x", "GPU-y"))
@@ -218,7 +218,7 @@ def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None
     assert notes.read("c1").model_dump() == whole, "half-done, or suspended here since: that note is right"
 
 
-def test_who_is_carried_on_before_it_came_back_still_names_the_gpus_that_the_driver_knows(tmp_path: Path) -> None:
+def test_a_container_migrated_again_before_its_restore_keeps_the_gpus_of_the_driver(tmp_path: Path) -> None:
     notes = GpuStateNotes(tmp_path / "parked")
     notes.write_held("c0", {"GPU-a": 3})
     assert notes.read("c0").bytes_by_driver_gpu == {"GPU-a": 3}
@@ -226,7 +226,7 @@ def test_who_is_carried_on_before_it_came_back_still_names_the_gpus_that_the_dri
     assert notes.read("c1").bytes_by_driver_gpu == {"GPU-a": 1, "GPU-b": 2}
 
 
-def test_the_mover_does_not_bring_back_a_note_that_the_agent_has_forgotten(tmp_path: Path) -> None:
+def test_a_migration_does_not_recreate_a_removed_note(tmp_path: Path) -> None:
     agent = GpuStateNotes(tmp_path / "parked")
     agent.write_held("c1", {"GPU-a": 1})
     mover = GpuStateNotes(tmp_path / "parked")
@@ -237,7 +237,9 @@ def test_the_mover_does_not_bring_back_a_note_that_the_agent_has_forgotten(tmp_p
     assert not GpuStateNotes(tmp_path / "parked").has("c1")
 
 
-def test_the_mover_and_the_agent_write_notes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_and_the_agent_can_write_notes_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent, mover = GpuStateNotes(tmp_path / "parked"), GpuStateNotes(tmp_path / "parked")
     replace = os.replace
 
@@ -253,11 +255,11 @@ def test_the_mover_and_the_agent_write_notes_at_once(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("driver", "can"), [("575.51.03", False), ("580.95.05", True), ("610.43.02", True)])
-def test_which_drivers_take_a_map_of_gpus(driver: str, can: bool) -> None:
+def test_which_drivers_support_a_gpu_map(driver: str, can: bool) -> None:
     assert (gpu_map_unsupported(driver) is None) is can
 
 
-def test_a_call_that_is_given_up_is_made_up_for_when_it_succeeds_after_all() -> None:
+def test_a_call_that_succeeds_after_its_timeout_is_undone() -> None:
     request_thaw, amended = threading.Event(), threading.Event()
 
     async def scene() -> None:
@@ -271,7 +273,7 @@ def test_a_call_that_is_given_up_is_made_up_for_when_it_succeeds_after_all() -> 
     assert amended.is_set()
 
 
-def test_the_answer_and_the_error_of_a_call_come_through() -> None:
+def test_the_result_and_the_error_of_a_call_are_passed_on() -> None:
     def fail() -> None:
         raise KeyError("x")
 

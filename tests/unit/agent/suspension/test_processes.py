@@ -1,4 +1,4 @@
-"""What several processes of one trial answer to one step: the trouble that is told."""
+"""Errors of one step on several processes of a trial: which one is reported."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Driver:
         ((0, GONE), None),
     ],
 )
-def test_a_lost_process_is_told_of_before_any_other_trouble(answers: tuple[int, int], code: str | None) -> None:
+def test_a_lost_process_is_reported_before_any_other_error(answers: tuple[int, int], code: str | None) -> None:
     driver = Driver({1: answers[0], 2: answers[1]})
 
     async def restore() -> str | None:

@@ -32,7 +32,7 @@ def let_the_first_go_on(trial: Trial) -> None:
     driver.unlock(trial.programs[0].pid)
 
 
-def test_a_trial_of_one_process_comes_back_on_another_gpu(trial: Trial) -> None:
+def test_a_trial_of_one_process_is_restored_on_another_gpu(trial: Trial) -> None:
     program, targets = trial.programs[0], trial.targets[:1]
     home, away = trial.two_gpus()
 
@@ -56,7 +56,7 @@ def test_a_trial_of_one_process_comes_back_on_another_gpu(trial: Trial) -> None:
     assert program.steps()
 
 
-def test_no_memory_on_the_other_gpu_costs_nothing_but_time(trial: Trial) -> None:
+def test_a_restore_waits_for_memory_on_the_other_gpu(trial: Trial) -> None:
     targets = trial.targets[:1]
     home, away = trial.two_gpus()
     assert asyncio.run(trial.method.suspend(targets)).ok
@@ -70,7 +70,7 @@ def test_no_memory_on_the_other_gpu_costs_nothing_but_time(trial: Trial) -> None
     assert trial.all_work()
 
 
-def test_all_processes_come_back_on_another_gpu(trial: Trial) -> None:
+def test_all_processes_are_restored_on_another_gpu(trial: Trial) -> None:
     home, away = trial.two_gpus()
     before = trial.on()
     assert trial.suspend().ok
@@ -86,7 +86,7 @@ def test_all_processes_come_back_on_another_gpu(trial: Trial) -> None:
 
 @pytest.mark.parametrize("then", ["home", "away"])
 @pytest.mark.parametrize("fresh", [False, True], ids=["same agent", "next agent"])
-def test_of_two_one_is_moved_and_the_other_refused(trial: Trial, then: str, fresh: bool) -> None:
+def test_one_of_two_processes_is_moved_and_the_other_refused(trial: Trial, then: str, fresh: bool) -> None:
     """All are off again, the first from another GPU than the second: the next try brings them together."""
     home, away = trial.two_gpus()
     before = trial.on()
@@ -113,7 +113,7 @@ def test_of_two_one_is_moved_and_the_other_refused(trial: Trial, then: str, fres
     assert trial.all_work()
 
 
-def test_a_way_home_that_fails_in_the_middle_is_known_as_well(trial: Trial) -> None:
+def test_a_failed_restore_on_the_own_gpu_is_recorded(trial: Trial) -> None:
     home, away = trial.two_gpus()
     before = trial.on()
     assert trial.suspend().ok
@@ -127,7 +127,7 @@ def test_a_way_home_that_fails_in_the_middle_is_known_as_well(trial: Trial) -> N
 
 
 @pytest.mark.parametrize("gpu_map", ["home", "away"])
-def test_one_that_works_already_is_taken_off_with_the_others(trial: Trial, gpu_map: str) -> None:
+def test_a_running_process_is_suspended_with_the_others(trial: Trial, gpu_map: str) -> None:
     """Suspended is who holds nothing: a process that was let go on before another was refused is none of the rest."""
     home, away = trial.two_gpus()
     assert trial.suspend().ok
@@ -143,7 +143,7 @@ def test_one_that_works_already_is_taken_off_with_the_others(trial: Trial, gpu_m
 
 
 @pytest.mark.parametrize("containers", ["trial", "together"])
-def test_what_it_took_while_it_worked_alone_is_asked_for_before_it_comes_back(
+def test_memory_allocated_since_the_suspension_is_noted_before_a_restore(
     containers: str, request: pytest.FixtureRequest
 ) -> None:
     """A restore without the memory is the end of a process: the note of how much that takes may not be an old one. Of
@@ -170,7 +170,7 @@ def test_what_it_took_while_it_worked_alone_is_asked_for_before_it_comes_back(
 
 
 @pytest.mark.parametrize("order", ["resume", "suspend"])
-def test_an_agent_that_died_in_the_middle_of_a_move(trial: Trial, order: str) -> None:
+def test_an_agent_that_died_during_a_restore_on_another_gpu(trial: Trial, order: str) -> None:
     """The first process is on the other GPU, the second was not asked yet."""
     home, away = trial.two_gpus()
     before = trial.on()
@@ -186,7 +186,7 @@ def test_an_agent_that_died_in_the_middle_of_a_move(trial: Trial, order: str) ->
     if order == "suspend":
         assert trial.suspend().ok
         assert (trial.suspension_state, trial.held()) == (SuspensionState.SUSPENDED, 0)
-    assert trial.resume().ok, "it goes on to where it was aimed, or home once it is off again"
+    assert trial.resume().ok, "it continues on the target GPU, or on its own once it is suspended again"
     assert trial.on() == [{away if order == "resume" else home: gpus[home]} for gpus in before]
     assert trial.all_work()
 
@@ -209,7 +209,7 @@ def test_a_trial_on_two_gpus_swaps_them(trial: Trial) -> None:
     assert trial.all_work()
 
 
-def test_of_two_one_is_moved_and_the_other_lost(trial: Trial) -> None:
+def test_one_of_two_processes_is_moved_and_the_other_lost(trial: Trial) -> None:
     home, away = trial.two_gpus()
     assert trial.suspend().ok
     trial.fault("break=restore")

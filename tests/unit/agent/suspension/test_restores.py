@@ -26,7 +26,7 @@ __all__ = ["together", "trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
 
 
-def test_of_two_that_came_from_another_node_one_is_refused(trial: Trial) -> None:
+def test_one_of_two_migrated_containers_is_refused(trial: Trial) -> None:
     """The first is on a GPU of this node from then on, the second still on its old one."""
     held = trial.held()
     _, new = carried(trial)
@@ -41,9 +41,7 @@ def test_of_two_that_came_from_another_node_one_is_refused(trial: Trial) -> None
 
 
 @pytest.mark.parametrize("suspended_again", [False, True])
-def test_what_came_from_another_node_comes_back_onto_the_gpus_that_it_has_here(
-    trial: Trial, suspended_again: bool
-) -> None:
+def test_a_migrated_trial_is_restored_on_its_gpus_of_this_node(trial: Trial, suspended_again: bool) -> None:
     held = trial.held()
     old, new = carried(trial)
     if suspended_again:
@@ -58,8 +56,8 @@ def test_what_came_from_another_node_comes_back_onto_the_gpus_that_it_has_here(
     assert trial.all_work()
 
 
-def test_what_came_from_another_node_may_still_be_sent_to_another_gpu(trial: Trial) -> None:
-    """Its note names the GPU that it has here, the caller another one; the driver is told where it was."""
+def test_a_migrated_trial_can_be_restored_on_another_gpu(trial: Trial) -> None:
+    """The note names its GPU of this node, the caller names another one, and the driver gets its old GPU."""
     targets, (left, here) = trial.targets[:1], trial.two_gpus()
     assert asyncio.run(trial.method.suspend(targets)).ok
     notes, name = GpuStateNotes(trial.folder / "parked"), targets[0].path.name
@@ -73,7 +71,7 @@ def test_what_came_from_another_node_may_still_be_sent_to_another_gpu(trial: Tri
     assert trial.all_work()
 
 
-def test_nobody_comes_back_before_all_are_there(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_is_restored_before_all_are_registered(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_checkpoint, "REGISTRATION_SECONDS", 0.05)
     carried(trial, known=2)
     assert trial.resume().code == "ProcessesNotReady"
@@ -82,7 +80,7 @@ def test_nobody_comes_back_before_all_are_there(trial: Trial, monkeypatch: pytes
 
 
 class Clock:
-    """Goes on by a step at each look."""
+    """A clock that advances by one step at each call."""
 
     def __init__(self, step: float) -> None:
         self.now, self._step = 0.0, step
@@ -93,7 +91,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-def test_the_minute_for_the_others_to_come_does_not_run_while_it_is_suspended(
+def test_the_registration_time_does_not_run_while_the_trial_is_suspended(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, suspended: bool
 ) -> None:
     clock = Clock(cuda_checkpoint.REGISTRATION_SECONDS / 4)
@@ -106,8 +104,8 @@ def test_the_minute_for_the_others_to_come_does_not_run_while_it_is_suspended(
     assert (trial.resume().code == "ProcessesNotReady") is suspended
 
 
-def test_turns_shorter_than_that_minute_add_up(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted anew in each turn, one of whom a process died on the way would never come back."""
+def test_short_time_slices_add_up_to_the_registration_time(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If each time slice started from zero, a trial that lost a process would never be restored."""
     clock = Clock(cuda_checkpoint.REGISTRATION_SECONDS / 4)
     monkeypatch.setattr(restores, "time", clock)
     carried(trial, known=2)
@@ -121,7 +119,7 @@ def test_turns_shorter_than_that_minute_add_up(trial: Trial, monkeypatch: pytest
     assert trial.all_work()
 
 
-def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_agent_detects_a_restored_trial(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each agent notes once that a pod came. One of its processes has ended since, and its memory is a stranger's."""
     monkeypatch.setattr(cuda_checkpoint, "REGISTRATION_SECONDS", 0.05)
     old, new = carried(trial)
@@ -140,7 +138,7 @@ def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.
     trial.node.release_memory(1)
 
 
-def test_what_came_waits_for_room(trial: Trial) -> None:
+def test_a_migrated_trial_waits_for_gpu_memory(trial: Trial) -> None:
     held = trial.held()
     carried(trial)
     trial.node.occupy_memory(1, held - 1)
@@ -150,7 +148,7 @@ def test_what_came_waits_for_room(trial: Trial) -> None:
     assert trial.all_work()
 
 
-def test_only_what_the_driver_has_checkpointed_may_leave(trial: Trial) -> None:
+def test_only_a_checkpointed_container_can_be_migrated(trial: Trial) -> None:
     notes = GpuStateNotes(trial.folder / "parked")
 
     def asked(target: Freezer) -> str | int:
@@ -165,12 +163,14 @@ def test_only_what_the_driver_has_checkpointed_may_leave(trial: Trial) -> None:
     assert trial.suspend().ok
     first.ask(False)
     assert asked(first) == 1
-    assert asked(Freezer(empty, first.unified)) == "GPUAttached", "nobody knows what does not hold CUDA by the driver"
+    assert asked(Freezer(empty, first.unified)) == "GPUAttached", (
+        "the driver does not know a process without a CUDA context"
+    )
     empty.rmdir()
     assert trial.resume().ok
 
 
-def test_while_it_is_carried_away_its_agent_lets_it_be(trial: Trial) -> None:
+def test_the_agent_does_not_resume_a_migrating_container(trial: Trial) -> None:
     assert trial.suspend().ok
     target = trial.targets[0]
     mover = CheckpointedGpuState(
@@ -187,7 +187,7 @@ def test_while_it_is_carried_away_its_agent_lets_it_be(trial: Trial) -> None:
     assert trial.all_work()
 
 
-def test_by_hand_it_may_be_sent_elsewhere_after_a_refusal(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_can_choose_another_gpu_after_a_refusal(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its two processes one is on the GPU that was named first, the other on its old node's still."""
     trial.targets = trial.targets[:1]
     (trial.targets[0].path / "cgroup.procs").write_text(str(trial.programs[1].pid))
@@ -210,7 +210,7 @@ def test_by_hand_it_may_be_sent_elsewhere_after_a_refusal(trial: Trial, monkeypa
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_one_is_refused_after_the_other_was_brought_back(together: Trial, restarted: bool) -> None:
+def test_one_process_is_refused_after_the_other_was_restored(together: Trial, restarted: bool) -> None:
     """The other is checkpointed again, on a GPU of this node: each is brought back from where it was."""
     _, new = carried(together, known=2)
     together.fault("fail=restore")
@@ -229,7 +229,9 @@ def test_one_is_refused_after_the_other_was_brought_back(together: Trial, restar
     assert not list((together.folder / "parked").iterdir())
 
 
-def test_one_that_died_on_the_way_is_not_waited_for_for_ever(together: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_died_during_the_migration_is_not_awaited_for_ever(
+    together: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cuda_checkpoint, "REGISTRATION_SECONDS", 0.05)
     _, new = carried(together, known=3)
     assert together.resume().code == "ProcessesNotReady"

@@ -1,0 +1,97 @@
+"""Health, smoothing, and what the driver's absence means."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from podium_agent.observe.gpu_health import Reading, Sample, judge, merge, unknown
+from podium_agent.observe.nvml import Driver, DriverTroubleError
+from podium_agent.observe.telemetry import Telemetry
+
+OK = Sample("A", 0, "H200", 100, 10, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "health", "reason"),
+    [
+        ({}, "Healthy", ""),
+        ({"lost": True}, "Unhealthy", "GPULost"),
+        ({"error": "Timeout"}, "Unknown", "DriverError"),
+        ({"xid": 79}, "Unhealthy", "Xid79"),
+        ({"xid": 31}, "Healthy", ""),  # the program's own fault
+        ({"ecc_uncorrected": 2}, "Unhealthy", "UncorrectedECCErrors: 2"),
+        ({"remap_failed": True}, "Unhealthy", "RowRemapFailed"),
+    ],
+)
+def test_health(change: dict[str, object], health: str, reason: str) -> None:
+    found, why = judge(replace(OK, **change))  # type: ignore[arg-type]
+    assert found == health
+    assert why.startswith(reason)
+    assert bool(why) == (health != "Healthy")
+
+
+def test_utilisation_is_smoothed_and_a_missing_gpu_is_lost() -> None:
+    reading = merge(Reading(), [OK], 100.0, "610")
+    assert reading.gpus[0].sm_utilization == 50.0
+    reading = merge(reading, [replace(OK, sm_utilization=100.0)], 102.5, "610")
+    assert reading.gpus[0].sm_utilization == pytest.approx(75.0)
+    reading = merge(reading, [replace(OK, sm_utilization=None)], 103.5, "610")
+    assert reading.gpus[0].sm_utilization == pytest.approx(75.0)
+    reading = merge(reading, [], 104.5, "610")
+    assert reading.gpus[0].health == "Unhealthy"
+
+
+def test_without_a_driver_the_gpus_remain_with_unknown_health() -> None:
+    reading = unknown(merge(Reading(), [OK], 100.0, "610"), "DriverMissing: gone")
+    assert [(gpu.uuid, gpu.health) for gpu in reading.gpus] == [("A", "Unknown")]
+    assert reading.trouble == "DriverMissing: gone"
+
+
+class FakeDriver(Driver):
+    """Stands for a library that is missing, then slow, then well."""
+
+    def __init__(self, pauses: list[float]) -> None:
+        self.version = "610"
+        self._pauses = pauses
+
+    def sample(self) -> tuple[Sample, ...]:
+        if self._pauses:
+            time.sleep(self._pauses.pop(0))
+        return (OK,)
+
+
+def test_telemetry_survives_a_missing_and_a_hung_driver() -> None:
+    tries: list[int] = []
+    pauses = [0.3]
+
+    def open_driver() -> Driver:
+        tries.append(1)
+        if len(tries) < 3:
+            raise DriverTroubleError("no library")
+        return FakeDriver(pauses)
+
+    async def watch() -> list[str]:
+        telemetry = Telemetry(0.01, 0.1, open_driver)
+        seen: list[str] = []
+        done = asyncio.Event()
+
+        def note() -> None:
+            word = telemetry.reading.trouble.split(":")[0]
+            if not seen or seen[-1] != word:
+                seen.append(word)
+            if telemetry.reading.gpus and not telemetry.reading.trouble:
+                done.set()
+
+        telemetry.subscribe(note)
+        assert not telemetry.asked.is_set()
+        task = asyncio.ensure_future(telemetry.run())
+        await asyncio.wait_for(done.wait(), 300)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return seen
+
+    assert asyncio.run(watch()) == ["DriverMissing", "DriverUnresponsive", ""]

@@ -1,0 +1,183 @@
+"""Pods, trials and agents that do not belong together: each is adopted or left to its end, and nothing is doubled.
+
+| pod | trial | what the agent does | held by |
+| --- | --- | --- | --- |
+| there | deleted, or another of its name | suspends it, never lets it in; writes no status | here, test_writer |
+| there, and a newer one | there | only the newer runs; the older may end | here, test_local_scheduler |
+| over as the API says, still runs | there | waits for its end; frozen where no kubelet comes; never thawed | here |
+| gone from the API, still runs | there | the same, also by an agent that starts later | here, test_passages |
+| none | there | nothing: the operator makes one | test_operator |
+| claims to be a trial's, and is not | - | is never let in | here |
+| there | there, and a second agent | the second waits for the lock | test_share |
+| there | there, and a restarted agent | derives its state | here, test_agent_restarts |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from agent_builders import key, pod
+from agent_node import Node, order
+
+from podium_agent.observe.pod_records import Hint
+from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.schedule.local_scheduler import ORPHAN_SECONDS
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.gpunode import TrialState
+
+TRAIN = "ab" * 32
+
+
+@pytest.mark.parametrize("owner", [TrialKey("demo", "a", "of-an-earlier-one"), TrialKey("demo", "gone", "x")])
+def test_a_pod_without_its_trial_does_not_run(on_node: Callable[..., None], owner: TrialKey) -> None:
+    """The garbage collector ends it; until then it is in no order, whatever now bears its trial's name."""
+
+    def scene(node: Node) -> None:
+        node.run(pod(), TRAIN, os.getpid())
+        running = pod(key=owner, running=frozenset({TRAIN}))
+        assert node.steps(order("a"), running) == {"suspend a-0 NotInRunQueue"}
+        gated = pod("b", key=owner, gate_passed=False)
+        node.waits_at_its_gate(gated)
+        assert node.steps(order("a"), gated) == {"wait b-0 NotInRunQueue"}
+
+    on_node(scene)
+
+
+def test_a_restarted_agent_derives_each_state(on_node: Callable[..., None]) -> None:
+    def scene(node: Node) -> None:
+        holder, parked, gated = (
+            pod("a", running=frozenset({TRAIN})),
+            pod("b", running=frozenset({"cd" * 32})),
+            pod("c", gate_passed=False, gate_running=True),
+        )
+        node.run(holder, TRAIN, os.getpid())
+        node.run(parked, "cd" * 32, os.getppid()).ask(True)
+        node.restart_agent()
+        node.waits_at_its_gate(gated)
+        states = [trial.state for trial in node.look(holder, parked, gated)]
+        assert states == [TrialState.RUNNING, TrialState.SUSPENDED, TrialState.GATED]
+        assert node.steps(order("a", "b", "c"), holder, parked, gated) == {"wait b-0 GPUInUse", "wait c-0 GPUInUse"}
+
+    on_node(scene)
+
+
+def test_a_silent_gate_counts_as_opened_only_if_an_earlier_agent_could(
+    on_node: Callable[..., None],
+) -> None:
+    """Of a new pod its helper is about to connect: called starting, it held its GPU beside the holder for a moment."""
+
+    def scene(node: Node) -> None:
+        assert node.look() == ()
+        new = pod(gate_passed=False, gate_running=True)
+        assert node.state(new) is TrialState.GATED
+        node.restart_agent()
+        assert node.state(new) is TrialState.STARTING
+        node.restart_agent()
+        node.observer.hint({new.uid: Hint(new.key, new.name, ("G",))})
+        assert node.look() == (), "the API server has forgotten it for a moment"
+        assert node.state(new) is TrialState.STARTING, "it was noted when it was let through"
+
+    on_node(scene)
+
+
+def test_a_pod_that_is_not_of_a_trial_is_never_admitted(on_node: Callable[..., None]) -> None:
+    """Every user with permission to create pods can set the label; only trials of the operator control their pods."""
+    with pytest.raises(ValueError, match="but no HyperParamTrial"):
+        parse(
+            {
+                "metadata": {"name": "x", "namespace": "demo", "uid": "u", "labels": {"podium.dev/trial": "a"}},
+                "spec": {},
+            }
+        )
+
+    def scene(node: Node) -> None:
+        node.waits_at_its_gate(pod("x"))
+        assert node.steps(order("a", "x")) == set()
+
+    on_node(scene)
+
+
+GONE_FROM_THE_API: tuple[TrialPod, ...] = ()
+OVER = {
+    "failed by a restarted kubelet": (pod(ended=True, gate_passed=False),),
+    "deleted by force": GONE_FROM_THE_API,
+}
+
+
+@pytest.mark.parametrize("after", OVER.values(), ids=OVER)
+@pytest.mark.parametrize("new_agent", [False, True])
+def test_an_ended_pod_keeps_its_gpu_until_its_processes_are_gone(
+    on_node: Callable[..., None], after: tuple[TrialPod, ...], new_agent: bool
+) -> None:
+    def scene(node: Node) -> None:
+        freezer = node.run(pod(), TRAIN, os.getpid())
+        assert node.state(pod(running=frozenset({TRAIN}))) is TrialState.RUNNING
+        if new_agent:
+            node.restart_agent()
+            node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
+        second = pod("b", gate_passed=False)
+        node.waits_at_its_gate(second)
+        assert node.steps(order("b", "a"), *after, second) == {"wait b-0 GPUInUse"}
+        assert node.steps(order("b", "a"), *after, second, now=1.0 + 30.0 + ORPHAN_SECONDS) == {
+            "suspend a-0 Orphan",
+            "wait b-0 GPUInUse",
+        }
+        (freezer.path / "cgroup.procs").write_text("")
+        assert node.steps(order("b", "a"), *after, second) == {"admit b-0 FirstInRunQueue"}
+
+    on_node(scene)
+
+
+@pytest.mark.parametrize("after", OVER.values(), ids=OVER)
+def test_an_ended_pod_is_never_thawed(on_node: Callable[..., None], after: tuple[TrialPod, ...]) -> None:
+    """A new pod may already continue from its checkpoints; a frozen process blocks no GPU."""
+
+    def scene(node: Node) -> None:
+        freezer = node.run(pod(), TRAIN, os.getpid())
+        freezer.ask(True)
+        assert node.state(pod(running=frozenset({TRAIN}))) is TrialState.SUSPENDED
+        new = pod(attempt=1, gate_passed=False)
+        node.waits_at_its_gate(new)
+        assert node.steps(order("a"), *after, new, now=100.0) == {"admit a-1 FirstInRunQueue"}
+        assert node.steps(order("a"), *after, now=200.0) == set()
+
+    on_node(scene)
+
+
+@pytest.mark.parametrize("after", OVER.values(), ids=OVER)
+def test_a_pod_that_never_started_ends_at_once(on_node: Callable[..., None], after: tuple[TrialPod, ...]) -> None:
+    """Deleted or rejected at its gate: no process of it was ever on the GPU, and nothing of it is remembered."""
+
+    def scene(node: Node) -> None:
+        gated = pod(gate_passed=False, gate_running=True)
+        node.waits_at_its_gate(gated)
+        assert node.state(gated) is TrialState.GATED
+        assert node.look(*after) == ()
+        assert [record.ended for record in node.observer.records()] == [True] * len(after)
+
+    on_node(scene)
+
+
+@pytest.mark.parametrize("command", ["pause", "podium-gate"])
+def test_a_remaining_sandbox_or_gate_is_not_a_trial(on_node: Callable[..., None], command: str) -> None:
+    def scene(node: Node) -> None:
+        node.run(pod(), TRAIN, os.getpid(), command)
+        assert node.state(pod(ended=True)) is None
+
+    on_node(scene)
+
+
+def test_an_api_server_that_forgets_a_pod_for_a_moment_changes_nothing(on_node: Callable[..., None]) -> None:
+    """A watch that lists again between two states, or a pod that could not be read once."""
+
+    def scene(node: Node) -> None:
+        node.run(pod(), TRAIN, os.getpid())
+        running = pod(running=frozenset({TRAIN}))
+        assert not node.look(running)[0].deleting
+        assert node.look()[0].deleting
+        trial = node.look(running)[0]
+        assert (trial.deleting, trial.state) == (False, TrialState.RUNNING)
+
+    on_node(scene)

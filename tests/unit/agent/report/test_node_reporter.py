@@ -1,0 +1,59 @@
+"""What the agent tells of its node, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from agent_builders import Machine
+
+from podium_agent.metrics import Metrics
+from podium_agent.observe.gpu_health import Reading
+from podium_agent.observe.telemetry import Telemetry
+from podium_agent.report.node_reporter import NodeReporter
+from podium_agent.schedule.node_reconciler import NodeReconciler, View
+from podium_agent.suspension.methods import SuspensionMethods
+from podium_cluster.client import Api
+
+
+def test_no_status_is_written_before_the_first_observation(tmp_path: Path) -> None:
+    """The agent before this one has written where the trials are: with the kubelet away nobody else knows. What the
+    driver has not said yet is no word that there are no GPUs.
+    """
+    written: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        told = asyncio.Event()
+
+        async def apply_status(_: object, manifest: dict[str, Any], *, manager: str) -> None:
+            written.append(manifest)
+            told.set()
+
+        node_reconciler = SimpleNamespace(observed=asyncio.Event(), view=View(), subscribe=lambda _: None)
+        heard: list[Any] = []
+        telemetry = SimpleNamespace(subscribe=heard.append, reading=Reading(), asked=asyncio.Event())
+        reporter = NodeReporter(
+            Machine(tmp_path).settings(),
+            cast(Api, SimpleNamespace(apply_status=apply_status)),
+            cast(Telemetry, telemetry),
+            cast(NodeReconciler, node_reconciler),
+            Metrics(),
+            cast(SuspensionMethods, SimpleNamespace(names=("freeze",))),
+            "0",
+        )
+        task = asyncio.ensure_future(reporter.run())
+        (wake,) = heard
+        wake()
+        for event in (node_reconciler.observed, telemetry.asked):
+            for _ in range(20):
+                await asyncio.sleep(0.005)
+            assert written == []
+            event.set()
+        await told.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(main(), 300))
+    assert len(written) == 1

@@ -1,0 +1,322 @@
+"""One trial's writer over its whole life: log, status and versions, with agents that die and an API that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from agent_builders import TrialServer, cri, pod
+from agent_writing import Writing, end, kill, log_cursor, started
+
+import podium_agent.report.trial_writer
+from podium_agent.observe.logs.tail import CHUNK
+from podium_agent.report.checkpoint_watch import CheckpointWatch
+from podium_agent.report.lost_work import CompletionMarker, GateReport
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.report.usage_ledger import SuspensionCost
+from podium_core.curves.line_readers import Seen
+from podium_core.schema.gpunode import TrialState
+from podium_core.schema.metrics_config import MetricsConfig
+
+TEXT = MetricsConfig.model_validate(
+    {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}
+)
+RUNNING = TrialState.RUNNING
+SUSPENDED = TrialState.SUSPENDED
+
+
+def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServer]) -> None:
+    """Nor is the hold closed before it is read: that says to the operator that the curve is whole."""
+    since = datetime.fromtimestamp(time.time() - 60, UTC).isoformat()
+    allocations = [{"gpus": ["G"], "node": "n", "start": since}]
+
+    async def scene(writing: Writing) -> None:
+        noise = cri("x" * 8000)
+        writing.machine.log(pod()).write_text(noise * (33 * CHUNK // len(noise)) + cri('{"acc": 0.9}'))
+        await writing.whole_life(started(pod()), log_seconds=1e-9)  # a look takes longer than it waits for containerd
+
+    server = write(scene, allocations=allocations, logCursor=log_cursor(pod().uid))
+    assert server.status["lastValue"] == 0.9
+    closed = [status["lastValue"] for status in server.written if "end" in status["allocations"][-1]]
+    assert closed == [0.9] * len(closed) != []
+
+
+def test_an_unexpected_line_stops_only_this_writer(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read(_: str) -> list[Seen]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(podium_agent.report.trial_writer, "reader", lambda _: read)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(pod()).write_text(cri("x"))
+        await writing.whole_life(started(pod()))
+
+    write(scene)
+    assert "its log is not followed any more" in caplog.text
+
+
+@pytest.mark.parametrize(("attempt_in_force", "reads"), [(0, True), (1, True), (2, False)])
+def test_the_pod_of_an_earlier_attempt_does_not_write_the_status(
+    write: Callable[..., TrialServer], attempt_in_force: int, reads: bool
+) -> None:
+    """A restarted agent sees it beside the live pod, with a cursor that is not its own."""
+    old = pod(attempt=1)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(old).write_text(cri('{"acc": 0.1}'))
+        await writing.whole_life(started(old))
+
+    server = write(scene, attempt=attempt_in_force, lastStep=3, lastValue=0.5, logCursor=log_cursor("live", offset=9))
+    assert (server.status["logCursor"]["podUid"] == old.uid) == reads
+    assert (server.patches > 0) == reads
+
+
+def test_the_final_report_of_a_pod_is_written_although_a_new_pod_exists(
+    write: Callable[..., TrialServer],
+) -> None:
+    """The record is still its own: the new pod's begins when that passes its gate."""
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(pod()).write_text(cri('{"acc": 0.1}') + cri('{"acc": 0.2}'))
+        await writing.whole_life(started(pod()))
+
+    server = write(scene, attempt=1, logCursor=log_cursor(pod().uid))
+    assert server.status["lastStep"] == 2.0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(("begins", "lost"), [(21, 0.0), (16, 5.0), (1, 20.0)])
+def test_a_script_that_continues_before_its_checkpoint_loses_that_too(
+    write: Callable[..., TrialServer], begins: int, lost: float, killed: bool
+) -> None:
+    """Also where the agent dies after it has read the first lines, in which there is no value."""
+    reading = MetricsConfig.model_validate(
+        {"metric": "acc", "direction": "maximize", "container": "train", "format": "json", "stepKey": "epoch"}
+    )
+    second, said = pod(attempt=1, reading=reading), GateReport(CompletionMarker(20.0))
+    points = [{"step": float(step), "value": 0.1, "time": 1.0} for step in range(1, 21)]
+
+    async def scene(writing: Writing) -> None:
+        log = writing.machine.log(second)
+        log.write_text(cri("hello"))
+        if killed:
+            trial_record = started(second, said)
+            task = writing.start(trial_record)
+            await writing.until(
+                lambda: writing.server.status["logCursor"]["podUid"] == second.uid, "the record is its own"
+            )
+            await kill(task)
+        with log.open("a") as file:
+            file.write("".join(cri(f'{{"acc": 0.1, "epoch": {step}}}') for step in (begins, begins + 1, begins + 2)))
+        trial_record = started(second, said)
+        await writing.whole_life(trial_record)
+
+    stored = {"curve": {"points": points}, "lastStep": 20, "lastValue": 0.1, "gpuSeconds": 40.0}
+    status = write(scene, **stored, logCursor=log_cursor("before", step=20.0)).parsed
+    assert (status.lost_work.steps, status.lost_work.count) == (lost, int(lost > 0))
+    assert [loss.resumed_from for loss in status.lost_work.recent] == ([20.0 - lost] if lost else [])
+    assert status.last_step == max(20.0, begins + 2.0)
+
+
+@pytest.mark.parametrize(("begins", "saved", "lost"), [(-1, None, 0.0), (-1, 20.0, 20.0), (0, 20.0, 20.0)])
+def test_a_script_never_loses_more_steps_than_it_had(
+    write: Callable[..., TrialServer], begins: int, saved: float | None, lost: float
+) -> None:
+    """Some print an evaluation before the first step as step -1. One such line once ended the whole agent."""
+    reading = TEXT.model_copy(update={"format": "json"})
+    one = pod(attempt=1, reading=reading)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(one).write_text(cri(f'{{"acc": 0.1, "epoch": {begins}}}') + cri('{"acc": 0.2, "epoch": 1}'))
+        await writing.whole_life(started(one, GateReport(None if saved is None else CompletionMarker(saved))))
+
+    stored = {"lastStep": saved, "lastValue": 0.1, "gpuSeconds": 40.0} if saved is not None else {}
+    status = write(scene, **stored, logCursor=log_cursor("before", step=saved)).parsed
+    assert status.lost_work.steps == lost
+    assert [(loss.resumed_from, loss.steps) for loss in status.lost_work.recent] == ([(0.0, lost)] if lost else [])
+
+
+def test_a_pod_that_never_passed_its_gate_writes_nothing(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        await writing.whole_life(TrialRecord(pod(attempt=1, gate_passed=False), "n"))
+
+    assert write(scene, lastStep=7).patches == 0
+
+
+def test_the_gpu_seconds_of_a_silent_holder_are_fresh(write: Callable[..., TrialServer]) -> None:
+    """Round robin and budgets go by them; a trial may print nothing for minutes."""
+
+    async def scene(writing: Writing) -> None:
+        trial_record = started(pod())
+        trial_record.follow(RUNNING, ("A",), time.time())
+        task = writing.start(trial_record, holder_report_seconds=0.02)
+        await writing.until(lambda: writing.server.patches >= 3, "three patches")
+        await kill(task)
+
+    assert write(scene).parsed.gpu_seconds > 0.0
+
+
+def test_writes_of_the_operator_cost_only_another_read(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        trial_record, server = started(pod()), writing.server
+        task = writing.start(trial_record)
+        for number in range(1, 6):
+            trial_record.suspended(SuspensionCost("freeze", float(number), 0.5))
+            await writing.until(lambda n=number: server.parsed.suspensions.count == n, f"suspension {number}")
+            server.operator_writes(phase="Running", rank=number)
+        end(trial_record)
+        await asyncio.wait_for(task, 300)
+
+    server = write(scene)
+    assert server.conflicts >= 4
+    assert (server.parsed.suspensions.count, server.parsed.rank) == (5, 5)
+
+
+def test_a_lost_answer_counts_nothing_twice(write: Callable[..., TrialServer]) -> None:
+    """The answer to the first patch is lost: the next one is refused, and the record turns out to be this pod's."""
+
+    async def scene(writing: Writing) -> None:
+        writing.server.answers_lost = 1
+        trial_record = started(pod(attempt=1), GateReport(None))
+        trial_record.follow(RUNNING, ("A",), 100.0)
+        trial_record.suspended(SuspensionCost("freeze", 110.0, 0.5))
+        trial_record.follow(SUSPENDED, ("A",), 110.0)
+        await writing.whole_life(trial_record)
+
+    status = write(scene, lastStep=4, gpuSeconds=8.0).parsed
+    assert (status.suspensions.count, status.lost_work.count, len(status.allocations)) == (1, 1, 1)
+    assert status.gpu_seconds == 18.0
+
+
+def test_a_new_trial_of_the_same_name_gets_nothing_of_this_one(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        trial_record, server = started(pod()), writing.server
+        task = writing.start(trial_record)
+        trial_record.suspended(SuspensionCost("freeze", 1.0, 0.5))
+        await writing.until(lambda: server.patches == 1, "a patch")
+        server.key, server.status, server.version = server.key._replace(uid="another"), {}, server.version + 7
+        trial_record.suspended(SuspensionCost("freeze", 2.0, 0.5))
+        await asyncio.wait_for(task, 300)
+
+    assert write(scene).status == {}
+
+
+ANNOUNCING = ["noise", "epoch=3", "noise", "noise", "acc=0.3", "epoch=4", "epoch=5\racc=0.5\repoch=6", "x", "acc=0.6"]
+
+
+@pytest.mark.parametrize("dies_after", range(1, len(ANNOUNCING) + 1))
+def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., TrialServer], dies_after: int) -> None:
+    """Step and value on different lines, and the agent dies in between: no step is lost, no line is counted twice."""
+    one = pod(reading=TEXT)
+
+    async def scene(writing: Writing) -> None:
+        log = writing.machine.log(one)
+        log.write_text("".join(cri(text) for text in ANNOUNCING[:dies_after]))
+        trial_record = started(one)
+        trial_record.follow(RUNNING, ("A",), time.time())
+        task = writing.start(trial_record, holder_report_seconds=0.001)
+        await writing.until(lambda: trial_record.curve.lines == dies_after, "the lines so far")
+        before = writing.server.patches
+        await writing.until(lambda: writing.server.patches > before, "a patch of them")
+        await kill(task)
+        with log.open("a") as file:
+            file.writelines(cri(text) for text in ANNOUNCING[dies_after:])
+        await writing.whole_life(started(one))
+
+    status = write(scene).parsed
+    assert [(point.step, point.value) for point in status.curve.points] == [(3, 0.3), (5, 0.5), (6, 0.6)]
+    assert status.log_cursor is not None
+    assert (status.log_cursor.lines, status.log_cursor.step_pending) == (len(ANNOUNCING), False)
+
+
+def test_the_writer_runs_by_the_clock_however_long_a_pass_takes(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes 0.04 s; five looks 0.1 s apart are over in 0.4 s, with as long a pause after each in 0.56 s."""
+    looks: list[float] = []
+
+    async def slow(_: CheckpointWatch) -> None:
+        looks.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.04)
+
+    async def scene(writing: Writing) -> None:
+        monkeypatch.setattr(CheckpointWatch, "look", slow)
+        writer = writing.start(started(pod()), log_seconds=0.1)
+        await writing.until(
+            lambda: any(after - before < 0.48 for before, after in zip(looks, looks[4:], strict=False)), "by the clock"
+        )
+        await kill(writer)
+
+    write(scene)
+
+
+def test_a_trial_that_ends_during_a_stall_gets_time_for_its_last_lines(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer hears of the end after its look was due and before it looks: containerd may still be copying then."""
+    every, ended, closed = 0.4, list[float](), list[float]()
+
+    async def scene(writing: Writing) -> None:
+        loop, trial_record = asyncio.get_running_loop(), started(pod())
+        trial_record.follow(RUNNING, ("G",), time.time())
+
+        def ends() -> None:
+            ended.append(loop.time())
+            end(trial_record)
+
+        async def stalls(_: CheckpointWatch) -> None:
+            if not ended:  # of what is due together the loop calls first what was due first
+                loop.call_at(loop.time() + every - 0.01, time.sleep, 0.01 + 0.9 * every)
+                loop.call_at(loop.time() + every, ends)
+
+        monkeypatch.setattr(CheckpointWatch, "look", stalls)
+        await asyncio.wait_for(writing.start(trial_record, log_seconds=every), 300)
+        closed.append(loop.time())
+
+    write(scene)
+    assert closed[0] - ended[0] >= every
+
+
+def test_an_allocation_opened_for_the_end_is_written_before_the_pod_is_gone(write: Callable[..., TrialServer]) -> None:
+    """Suspended, deleted and thawed for its SIGTERM: while its hold stands as closed, the next attempt would begin."""
+
+    async def scene(writing: Writing) -> None:
+        trial_record = started(pod())
+        trial_record.follow(SUSPENDED, ("G",), time.time())
+        writer = writing.start(trial_record, trial_report_seconds=60)
+        await writing.until(lambda: writing.server.patches == 1, "its record")
+        trial_record.ending = True
+        trial_record.follow(RUNNING, ("G",), time.time())
+        await writing.until(lambda: "end" not in writing.server.status["allocations"][-1], "the open hold")
+        await kill(writer)
+
+    since = datetime.fromtimestamp(time.time() - 60, UTC)
+    allocations = [{"gpus": ["G"], "node": "n", "start": since.isoformat(), "end": since.isoformat()}]
+    assert len(write(scene, allocations=allocations).status["allocations"]) == 2
+
+
+@pytest.mark.parametrize("whose", ["its own", "a later pod's"])
+def test_the_allocation_of_a_deleted_pod_is_closed_as_reported(write: Callable[..., TrialServer], whose: str) -> None:
+    """No agent was there when it ended. The cursor stays: the next attempt counts from it what was lost."""
+    mine = whose == "its own"
+    since = datetime.fromtimestamp(time.time() - 600, UTC)
+
+    async def scene(writing: Writing) -> None:
+        trial_record = started(pod(containers=(), reading=None))
+        trial_record.orphaned = True
+        await writing.whole_life(trial_record)
+
+    reader = log_cursor(pod().uid if mine else "later", step=7.0)
+    server = write(
+        scene, allocations=[{"gpus": ["G"], "node": "n", "start": since.isoformat()}], logCursor=reader, gpuSeconds=40.0
+    )
+    assert (server.patches > 0) is mine
+    end = server.parsed.allocations[-1].end
+    assert (None if end is None else round((end - since).total_seconds())) == (40 if mine else None)
+    assert server.parsed.log_cursor is not None
+    assert (server.parsed.log_cursor.container, server.parsed.log_cursor.step) == ("train", 7.0)
