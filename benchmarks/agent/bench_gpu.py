@@ -117,7 +117,10 @@ def copies(bench: Bench, sizes: list[float], say: Say) -> dict[str, Any]:
 
 
 def calls(bench: Bench, rounds: int, say: Say) -> dict[str, float]:
-    """Time lock and checkpoint, restore and unlock: by this process, and by a process for each pair of calls."""
+    """Time the driver's calls.
+
+    Lock and checkpoint, then restore and unlock: by this process, and by a process for each pair of calls.
+    """
     resident: list[float] = []
     single: list[float] = []
     init: list[float] = []
@@ -181,7 +184,10 @@ def alone(bench: Bench, steps: int, size: float, seed: int, workers: int = 0) ->
 
 
 async def bits(bench: Bench, times: int, say: Say) -> dict[str, Any]:
-    """Suspend a tree of processes repeatedly: the data-loading processes hold no CUDA, and stop with the trial."""
+    """Suspend a tree of processes repeatedly.
+
+    The data-loading processes hold no CUDA, and stop with the trial.
+    """
     steps, workers = 60 * times, 2
     _, expected = alone(bench, steps, 1.0, 7, workers)
     with bench.trial(steps, 1.0, 7, workers) as trial:

@@ -89,7 +89,7 @@ class Pair:
 
 
 async def share(node: CudaNode, method: CudaCheckpoint, size: int, speed: int, seconds: float) -> Shared:
-    """Share one GPU for this many seconds.
+    """Share one GPU for this number of seconds.
 
     Both programs hold `size` bytes, copied at `speed` bytes a second. The second one starts when the first is
     suspended.

@@ -45,7 +45,7 @@ completed. `digits_example` is the example of this repository: it is in no fit a
 
 
 def crps(quantiles: Floats, value: float) -> float:
-    """Return the continuous ranked probability score of a forecast that is given by its quantiles at LEVELS.
+    """Return the continuous ranked probability score of a forecast given by its quantiles at LEVELS.
 
     It is twice the integral over the levels of the pinball loss (Laio and Tamea 2007; Gneiting and Raftery 2007); each
     of LEVELS stands for the levels nearest to it. For a point forecast it is the absolute error. In units of the value.
@@ -92,7 +92,10 @@ def assess(asked: Sequence[Question], table: Floats, known: int) -> Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The figures of one task (`assess`) by completed trials: over all of training, and by share of training."""
+    """The figures of one task (`assess`) by completed trials.
+
+    They are given over all of training, and by share of training.
+    """
 
     task: str
     whole: Mapping[int, Mapping[str, float]]

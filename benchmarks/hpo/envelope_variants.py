@@ -70,7 +70,9 @@ def reading(interval_widths: tuple[Floats, Floats]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Refitted(Wrapped):
-    """The envelope with widths that were fitted on other tasks: the only fitted figures that the product reads.
+    """The envelope with widths that were fitted on other tasks.
+
+    The widths are the only fitted figures that the product reads.
 
     It sets the widths during each `rank`, so the result does not depend on what its process replayed before.
     """

@@ -86,7 +86,7 @@ def questions(recording: Trace, seed: int = 0, shares: Sequence[float] = SHARES)
 
 
 def fit(asked: Sequence[Question]) -> Floats:
-    """Return the table: quantiles of the multiples by doublings left, with the same weight for each family."""
+    """Return the quantiles of the multiples by doublings left, with equal weights for families."""
     rows = []
     for low, high in pairwise(EDGES):
         parts = []

@@ -44,7 +44,7 @@ def metric_ratios(runs: RunsByEntrant, entrant: str, base: str, metric: str) -> 
 def ratio(runs: RunsByEntrant, entrant: str, base: str, metric: str) -> Ratio | None:
     """Return base over entrant as geometric mean with its 95 % bootstrap interval.
 
-    None where no run has the metric.
+    The result is None where no run has the metric.
     """
     return summary(metric_ratios(runs, entrant, base, metric).values(), np.random.default_rng(0))
 
@@ -124,7 +124,7 @@ def _shares(runs: Iterable[Run]) -> dict[str, float]:
 def cell(value: Ratio | None) -> str:
     """Return a table cell: geometric mean, 95 % bootstrap interval, worst run.
 
-    Empty where nothing was measured.
+    The cell is empty where nothing was measured.
     """
     if value is None:
         return ""
@@ -159,7 +159,7 @@ def table(runs: Sequence[Run], family: str) -> str:
 def against_table(runs: Sequence[Run], family: str, base: str) -> str:
     """Return the main metrics of every other policy against `base` as Markdown.
 
-    Empty where `base` has not run.
+    The text is empty where `base` has not run.
     """
     found = by_entrant(runs, family)
     if base not in found:
@@ -173,7 +173,7 @@ def against_table(runs: Sequence[Run], family: str, base: str) -> str:
 
 
 def uses_table(runs: Sequence[Run], family: str) -> str:
-    """Return what the GPU seconds until the best trial were used for, as Markdown: means of the runs' shares."""
+    """Return the use of the GPU seconds until the best trial as Markdown: means of the runs' shares."""
     found = by_entrant(runs, family)
     head = ["GPU s to best", "of fifo's", "trained", "best", "completed", "started", "discarded", "switches", "idle"]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
@@ -197,7 +197,10 @@ def task_table(runs: Sequence[Run], family: str, names: Sequence[str], metric: s
 
 
 def plot(runs: Sequence[Run], title: str, path: Path) -> None:
-    """Draw time_to_best and mean_regret against fifo for each family, with intervals and a dot for the worst run."""
+    """Draw time_to_best and mean_regret against fifo for each family.
+
+    Bars have intervals, and a dot for the worst run.
+    """
     families = list(dict.fromkeys(run.family for run in runs))
     figure, axes = plt.subplots(1, len(families), figsize=(7 * len(families), 5), squeeze=False)
     for axis, family in zip(axes[0], families, strict=True):

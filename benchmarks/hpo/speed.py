@@ -91,7 +91,10 @@ def _slow(found: dict[str, int]) -> list[str]:
 
 
 def tick(policy: Policy, search: Search, scene: Sequence[TrialView], new: int) -> float:
-    """Return the median seconds of one `rank`, read whole as the planner reads it, with 8 messages and a warm cache."""
+    """Return the median seconds of one `rank` with a warm cache.
+
+    The result is read whole, as the planner reads it, with 8 messages.
+    """
     random = np.random.default_rng(1)
     job = make_job(policy=policy.name, max_trials=TRIALS, max_steps=float(search.horizon), parallel=TRIALS)
     gpus = [make_gpu(f"gpu-{i}") for i in range(RUNNING)]
@@ -116,7 +119,10 @@ def _one_tick(policy: Policy, job: JobView, snapshot: Snapshot) -> float:
 
 
 def trials_of(search: Search) -> list[TrialView]:
-    """Return the trials: the first eight run, some are new or complete, the others are suspended along their curves."""
+    """Return the trials of a search.
+
+    The first eight run, some are new or complete, the others are suspended along their curves.
+    """
     random = np.random.default_rng(0)
     return [_trial(number, search, random) for number in range(TRIALS)]
 
