@@ -11,8 +11,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 RECIPES := $(VENV)/recipes
 RIVALS := $(VENV)/rivals
 FAST := tests/unit tests/contract tests/golden
-# on real clusters three files at a time, in the order of tests/e2e/conftest.py: more than half of it is waiting, also
-# on two processors
+# three files at a time on clusters of their own, in the order of tests/e2e/conftest.py: most of the time is waiting
 CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_node_loss.py
@@ -22,7 +21,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
 	bench-reality bench-planner bench-rivals lock clean clean-cache
 
-help: ## this list
+help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 	@echo; echo "Variables of the benchmarks:"
 	@echo "  CURVES=\"PATH ...\"     recorded curves: files or folders, or \`example\` (default: benchmarks/data/curves)"
@@ -35,76 +34,76 @@ $(VENV)/.done: requirements-dev.lock pyproject.toml tools/setup.sh
 	@PYTHON=$(PYTHON) VENV=$(VENV) bash tools/setup.sh
 	@touch $@
 
-setup: $(VENV)/.done ## the virtual environment and the system packages that tests need (root: installs them)
+setup: $(VENV)/.done ## create the virtual environment; as root, install the system packages that tests need
 
-demo: setup ## a two-node cluster on this machine, the example search, a live table, a report (Ctrl-C removes everything)
+demo: setup ## run the example search on a two-node cluster on this machine, with a live table and a report (Ctrl-C removes everything)
 	@$(BIN)/python examples/demo.py
 
-test: setup ## every layer: lint, unit, contract, golden, integration, e2e
+test: setup ## run every layer: lint, unit, contract, golden, integration, e2e
 	@$(BIN)/python tools/beside.py $(MAKE) --no-print-directory lint test-fast -- $(MAKE) --no-print-directory test-clusters
 
-# on what the clusters leave over a limit of seconds may pass: what failed is run once more, one by one (only after a run
-# that went to its end: status 1). The other cache is the second look's at the clusters.
+# The fast tests run on the processor time that the clusters leave, so a test may exceed its time limit. Failed tests run
+# once more, one by one, if the first run reached its end (status 1). Each of the two runs has a cache of its own.
 test-fast: setup
 	@$(PYTEST) $(PARALLEL) $(FAST_CACHE) --cache-clear $(FAST) tests/recipes; status=$$?; test $$status -ne 1 && exit $$status; \
-		echo "make test: a second look at the fast tests that failed; what passes now is FLAKY"; \
+		echo "make test: repeating the fast tests that failed; a test that passes now is FLAKY"; \
 		$(PYTEST) $(FAST_CACHE) --last-failed --last-failed-no-failures=none $(FAST) tests/recipes
 
 test-clusters: setup
 	@$(PYTEST) $(CLUSTERS) --cache-clear tests/integration tests/e2e || $(BIN)/python tools/second_look.py $$?
 
-lint: setup ## ruff, mypy, import contracts
+lint: setup ## check with ruff, mypy and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-docs: setup ## the documentation site in build/docs; a link that leads nowhere fails
+docs: setup ## build the documentation site in build/docs; broken links fail
 	@$(BIN)/python tools/docs.py
 	@echo "the site is in build/docs/index.html"
 
-test-unit: setup ## unit, contract and golden tests alone (no root, no cluster)
+test-unit: setup ## run the unit, contract and golden tests (no root, no cluster)
 	@$(PYTEST) $(PARALLEL) $(FAST)
 
-test-integration: setup ## with a real kube-apiserver and kube-scheduler
+test-integration: setup ## run the tests with a real kube-apiserver and kube-scheduler
 	@$(PYTEST) tests/integration
 
-test-e2e: setup ## on the real two-node cluster
+test-e2e: setup ## run the tests on the real two-node cluster
 	@$(PYTEST) $(CLUSTERS) tests/e2e
 
-test-faults: setup ## of these only the accidents: everything that may die dies (9 minutes)
+test-faults: setup ## run the fault-injection tests of the e2e layer (9 minutes)
 	@$(PYTEST) $(FAULTS)
 
-test-older-scheduler: setup ## the extender's tests with the kube-scheduler of an older minor, built from its Go modules (root)
+test-older-scheduler: setup ## run the extender's tests with the kube-scheduler of an older minor version (root)
 	@PODIUM_TEST_SCHEDULER=$$($(BIN)/python -c 'from podium_devcluster.versions import OLDER_KUBERNETES as v; print(v)') \
 		$(PYTEST) tests/integration/test_extender.py
 
-test-gpu: setup ## the tests of cuda-checkpoint on this machine's NVIDIA driver (root; fails where there is none)
-	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda*.py tests/unit/agent/test_cuda*.py
+test-gpu: setup ## run the cuda-checkpoint tests on this machine's NVIDIA driver (root; fails without one)
+	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda*.py tests/unit/agent/suspension
 
-test-recipes: setup ## the recipes and examples/pytorch with the real PyTorch, Hugging Face, Lightning and Keras (6 GB, in an environment of its own)
+test-recipes: setup ## run the recipes with the real PyTorch, Hugging Face, Lightning and Keras (6 GB, in a separate environment)
 	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/uv pip install -q --python $(RECIPES)/bin/python --require-hashes -r examples/recipes/requirements.lock
 	@$(RECIPES)/bin/python -m pytest --confcutdir=tests/recipes tests/recipes
 
-cluster: setup ## a real two-node Kubernetes on this machine, without Docker (root)
+cluster: setup ## start a real two-node Kubernetes on this machine, without Docker (root)
 	@$(BIN)/podium-devcluster up
 
-cluster-down: setup ## end it: no process, namespace, mount or cgroup remains
+cluster-down: setup ## stop it: no process, namespace, mount or cgroup remains
 	@$(BIN)/podium-devcluster down
 
 images: setup ## build the images and load them into the running cluster
 	@$(BIN)/podium-devcluster images
 
-kind: setup ## the same chart, fake driver and example on kind (needs Docker; RESERVATIONS=1: GPUs of another device plugin)
+kind: setup ## run the same chart, fake driver and example on kind (needs Docker; RESERVATIONS=1: GPUs of another device plugin)
 	@$(BIN)/python -m podium_devcluster.kind $(if $(RESERVATIONS),--reservations)
 
-generate: setup ## CRDs and reference pages from the models
+generate: setup ## write CRDs and reference pages from the models
 	@$(BIN)/python -m podium_core.schema.crd --write
 	@$(BIN)/python tools/reasons.py
 
-golden: setup ## accept the present output as the golden files
+golden: setup ## accept the current output as the golden files
 	@$(PYTEST) tests/golden --update-golden
 
 # Benchmarks: benchmarks/README.md lists the question, time and needs of each. They write into OUT, by default
@@ -166,11 +165,11 @@ bench-rivals: setup ## the digits search by Ray Tune's ASHA, Optuna and Podium o
 	@$(BIN)/uv pip install -q --python $(RIVALS)/bin/python --require-hashes -r benchmarks/rivals/requirements.lock
 	@$(BENCH).rivals.bench_rivals --rivals $(RIVALS)/bin/python --seeds $(or $(SEEDS),10) $(OUTPUT)
 
-lock: setup ## pin all dependencies anew, with hashes and without index addresses
+lock: setup ## pin all dependencies, with hashes and without index addresses
 	@bash tools/lock.sh
 
 clean-cache: setup ## remove the cluster's cache: programs, images, nodes' root (no cluster may run)
 	@$(BIN)/podium-devcluster clean
 
-clean: ## the virtual environment and caches of tools (not the cluster's cache)
+clean: ## remove the virtual environment and the caches of tools (not the cluster cache)
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,7 +24,7 @@ FOLDERS = (
         "sdk",
     ),
 )
-TEXTS = ("charts", "crds", "docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+TEXTS = ("charts", "crds", "docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "Makefile")
 SUFFIXES = {".py", ".md", ".c", ".h", ".sh", ".yaml", ".tpl", ".txt"}
 
 
