@@ -57,7 +57,7 @@ def test_a_plan_that_leaves_a_gpu_idle_is_invalid() -> None:
     job, trial = make_job(max_trials=1), make_trial(0, gpus=["gpu-0"], phase=TrialPhase.GATED)
     snapshot = make_snapshot(jobs=[job], trials=[trial], gpus=[make_gpu("gpu-0", trials=[trial.key])])
     assert violations(snapshot, plan(snapshot)) == ()
-    assert violations(snapshot, Plan((), (), None)) == ("job-0 could work and nobody is to work on gpu-0",)
+    assert violations(snapshot, Plan((), (), None)) == ("job-0 can run, but no trial is to hold gpu-0",)
     pending = replace(snapshot, trials=(replace(trial, phase=TrialPhase.PENDING),))
     assert violations(pending, Plan((), (), None)) == (), "the GPU may stay idle while the image is pulled"
 

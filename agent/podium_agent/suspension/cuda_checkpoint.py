@@ -23,7 +23,13 @@ from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, SuspensionSta
 from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory
+from podium_agent.suspension.gpu_memory import (
+    GpuMemory,
+    GPUMemoryUnknownError,
+    elementwise_maximum,
+    read_memory,
+    restore_impossible,
+)
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes, gpu_pairs, note_after_restore
 from podium_agent.suspension.processes import LOST, QUERY_SECONDS, CudaProcesses, Step, StepError
 from podium_agent.suspension.restores import MigratedProcesses, RestoreRefusals
@@ -86,7 +92,7 @@ class CudaCheckpoint:
         if not states:  # the trial does not use its GPU now: no memory to move
             return await self._freeze.suspend(targets)
         before = await self._read_memory()
-        full = _restore_impossible(before, _all_pids(targets))
+        full = restore_impossible(before, _all_pids(targets))
         if full is not None:
             return Outcome(False, 0.0, "InsufficientRestoreMemory", full)
         self._record_current_gpus(targets, states)
@@ -214,7 +220,8 @@ class CudaCheckpoint:
                 )
             elif checkpointed and not note.is_split and checkpointed <= note.held_by_process.keys():
                 held_by_process = {
-                    pid: _maximum(note.held_by_process.get(pid, {}), memory.held.get(pid, {})) for pid in here
+                    pid: elementwise_maximum(note.held_by_process.get(pid, {}), memory.held.get(pid, {}))
+                    for pid in here
                 }
                 held = GpuMemory(held_by_process, {}).held_by(here)
                 update = {"held": held, "held_by_process": held_by_process}
@@ -376,24 +383,8 @@ class CudaCheckpoint:
             self._notes.remove(target.path.name)
 
 
-def _restore_impossible(memory: GpuMemory, pids: frozenset[int]) -> str | None:
-    """Return a message that names a GPU so full of this trial that a restore could never succeed; None if none is."""
-    for uuid, count in sorted(memory.held_by(pids).items()):
-        usable = memory.usable[uuid]
-        if count + RESTORE_SCRATCH > usable:
-            return (
-                f"the trial holds {count} of the {usable} bytes of GPU {uuid}, and a restore needs {RESTORE_SCRATCH} "
-                "more; reduce its memory"
-            )
-    return None
-
-
 def _all_pids(targets: Targets) -> frozenset[int]:
     return frozenset(pid for target in targets for pid in target.processes())
-
-
-def _maximum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {uuid: max(one.get(uuid, 0), other.get(uuid, 0)) for uuid in sorted(one.keys() | other.keys())}
 
 
 def _in_state(states: Mapping[int, ProcessState], *wanted: ProcessState) -> list[int]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pynvml
 
+from podium_agent.suspension.base import RESTORE_SCRATCH
+
 
 class GPUMemoryUnknownError(Exception):
     """NVML does not report the memory; the message contains its answer."""
@@ -76,3 +78,20 @@ def _nvml() -> Iterator[None]:
 
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def restore_impossible(memory: GpuMemory, pids: frozenset[int]) -> str | None:
+    """Return a message that names a GPU so full of this trial that a restore could never succeed; None if none is."""
+    for uuid, count in sorted(memory.held_by(pids).items()):
+        usable = memory.usable[uuid]
+        if count + RESTORE_SCRATCH > usable:
+            return (
+                f"the trial holds {count} of the {usable} bytes of GPU {uuid}, and a restore needs {RESTORE_SCRATCH} "
+                "more; reduce its memory"
+            )
+    return None
+
+
+def elementwise_maximum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Return the larger count for each key; a missing key counts as 0."""
+    return {uuid: max(one.get(uuid, 0), other.get(uuid, 0)) for uuid in sorted(one.keys() | other.keys())}

@@ -42,7 +42,7 @@ CLUSTERS: Mapping[str, Nodes] = MappingProxyType(
         "unknown": (_node("a", 1, age=None), _node("b", 2, age=90.0), _node("c", 3), _node("d", 0)),
         "nothing known": (_node("a", 1, age=None), _node("b", 2, age=90.0)),
         "health": (_node("a", 0, health="Unhealthy"), _node("b", 1, health="Unknown"), _node("c", 3), _node("d", 1)),
-        "strange": (_node("a", 9, shares=0), _node("b", 1, memory_total=0), _node("c", 7), NodeView("d", (), NOW)),
+        "strange": (_node("a", 9, slots=0), _node("b", 1, memory_total=0), _node("c", 7), NodeView("d", (), NOW)),
     }
 )
 QUESTIONS: Mapping[str, PlacementQuery] = MappingProxyType(

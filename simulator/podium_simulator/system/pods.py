@@ -84,10 +84,7 @@ class Pods:
             self._run_agent_of(trial)
 
     def migration_failed(self, trial: Trial, migration: SimMigration) -> None:
-        """Handle a failed migration. A trial that still has its pod loses nothing.
-
-        State that only an image holds is lost, unless a pod continues from it.
-        """
+        """Handle a failed migration: only state that an image alone holds is lost."""
         trial.asked_to_migrate = False
         if migration.pushed and trial.state is None and trial.attempt < migration.attempt:
             self._discard_unsaved(trial)
@@ -335,10 +332,7 @@ class Pods:
         self._end_pod(trial, TrialPhase.REQUEUED, fault=True)
 
     def _delay_retry(self, trial: Trial) -> None:
-        """Delay a retry as the operator does (`domain.observe`).
-
-        The first loss causes no delay; each further one without progress in between does.
-        """
+        """Delay a retry as the operator does (`domain.observe`): from the second loss without progress on."""
         known = trial.written_status.curve
         step, before = known[-1].step if known else None, trial.disruption
         if before is None or (step is not None and (before[1] is None or step > before[1])):
