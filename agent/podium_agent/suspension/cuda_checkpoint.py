@@ -19,17 +19,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from podium_agent.observe.cgroups import Freezer
+from podium_agent.suspension import gpu_memory
 from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, SuspensionState
 from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.gpu_memory import (
-    GpuMemory,
-    GPUMemoryUnknownError,
-    elementwise_maximum,
-    read_memory,
-    restore_impossible,
-)
+from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory, restore_impossible
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes, gpu_pairs, note_after_restore
 from podium_agent.suspension.processes import LOST, QUERY_SECONDS, CudaProcesses, Step, StepError
 from podium_agent.suspension.restores import MigratedProcesses, RestoreRefusals
@@ -220,7 +215,7 @@ class CudaCheckpoint:
                 )
             elif checkpointed and not note.is_split and checkpointed <= note.held_by_process.keys():
                 held_by_process = {
-                    pid: elementwise_maximum(note.held_by_process.get(pid, {}), memory.held.get(pid, {}))
+                    pid: gpu_memory.larger_counts(note.held_by_process.get(pid, {}), memory.held.get(pid, {}))
                     for pid in here
                 }
                 held = GpuMemory(held_by_process, {}).held_by(here)

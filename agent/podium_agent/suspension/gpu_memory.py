@@ -92,6 +92,6 @@ def restore_impossible(memory: GpuMemory, pids: frozenset[int]) -> str | None:
     return None
 
 
-def elementwise_maximum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def larger_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     """Return the larger count for each key; a missing key counts as 0."""
     return {uuid: max(one.get(uuid, 0), other.get(uuid, 0)) for uuid in sorted(one.keys() | other.keys())}
