@@ -21,10 +21,7 @@ from podium_devcluster.progress import Progress
 
 @contextlib.contextmanager
 def open_setup(**given: Any) -> Iterator[ExtenderSetup]:
-    """Start etcd, API server and Podium's CRDs under a name of their own.
-
-    Remove everything after the block.
-
+    """Start etcd, API server and Podium's CRDs, and remove everything after the block.
 
     `given`: fields of ExtenderSetup.
     """

@@ -30,7 +30,7 @@ def demo_module() -> ModuleType:
 
 
 def calibrated(seconds: float) -> int:
-    """Return the example's --work that makes a trial last this many seconds on one core of this machine."""
+    """Return the example's --work with which a trial lasts `seconds` on one core of this machine."""
     train = ROOT / "examples/digits/train.py"
     stamps = []
     with subprocess.Popen(

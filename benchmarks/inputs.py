@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from podium_simulator.traces.trace import Recording, RecordingError, bundled, load_all
+from podium_simulator.traces.trace import Trace, TraceError, bundled_trace, load_all
 
 DATA = Path(__file__).resolve().parent / "data"
 CURVES = DATA / "curves"
@@ -42,14 +42,14 @@ def curve_files(given: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(given)
 
 
-def load_curves(given: Sequence[Path]) -> tuple[Recording, ...]:
+def load_curves(given: Sequence[Path]) -> tuple[Trace, ...]:
     """Return the recordings of these paths; for none, the example's.
 
     Ends the program where one cannot be read.
     """
     try:
-        return load_all(given) if given else (bundled(),)
-    except (RecordingError, OSError) as error:
+        return load_all(given) if given else (bundled_trace(),)
+    except (TraceError, OSError) as error:
         raise SystemExit(f"--curves: {error}") from None
 
 

@@ -20,7 +20,10 @@ _SECTION = re.compile(r"<!-- part (\w+) (\{[^\n]*\}) -->\n(.*?)(?=<!-- part |<!-
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part's `result`, for the RESULT line, and its Markdown `text`, which begins with command and machine."""
+    """Section of one part on a page.
+
+    `result`: for the RESULT line; `text`: Markdown that begins with command and machine.
+    """
 
     result: dict[str, Any]
     text: str
@@ -42,9 +45,9 @@ def read(path: Path) -> dict[str, Section]:
 
 
 def write(path: Path, head: Iterable[str], sections: Mapping[str, Section], order: Sequence[str]) -> str:
-    """Write `head` and the sections in this order.
+    """Write `head` and the sections in this order; return the RESULT line.
 
-    Return the RESULT line over all parts that have a section.
+    The line covers all parts that have a section.
     """
     results = {name: sections[name].result for name in order if name in sections}
     last = result_line(results)

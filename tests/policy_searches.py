@@ -16,7 +16,7 @@ from podium_simulator.traces.trace import RecordedTrial
 GAP = 6.0  # seconds of training between two values
 TRIALS = 6
 COST, DELAY = 0.4, 2.0  # seconds: of a switch; largest age of the planner's information
-ONE_GPU = Timing(report=0.5, turn_report=1.0, progress=0.0, cycle=0.5)
+ONE_GPU = Timing(report=0.5, holder_report=1.0, progress=0.0, cycle=0.5)
 
 
 def curve(number: int, points: int, leader: int | None) -> RecordedTrial:

@@ -37,7 +37,7 @@ from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_memory import read_memory
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.processes import CudaProcesses
-from podium_core.policies.min_time_slice import OVERHEAD
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE
 
 BAR_MS = 50.0
 SIZE = 64 << 20
@@ -134,7 +134,7 @@ def report(rounds: int, load: float, found: dict[str, dict[str, float]], shared:
         "",
         f"Each holds 60 % of the GPU; the driver copies {SPEED / 2**30:g} GiB/s. {shared.switches} switches in",
         f"{shared.seconds:.0f} s, {shared.switch_seconds:.2f} s each, time slice {shared.time_slice:.1f} s:",
-        f"{100 * shared.overhead:.2f} % fewer steps than without switches. Bar: at most {100 * OVERHEAD:g} %: "
+        f"{100 * shared.overhead:.2f} % fewer steps than without switches. Bar: at most {100 * MAX_SWITCH_SHARE:g} %: "
         + ("holds." if shared.held else "does not hold."),
         "",
         result_line(result),

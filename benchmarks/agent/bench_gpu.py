@@ -45,7 +45,7 @@ from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_memory import read_memory
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.processes import CudaProcesses
-from podium_core.policies.min_time_slice import shortest_run
+from podium_core.policies.min_time_slice import smallest_time_slice
 
 GIB = 1 << 30
 BAR_MS = 50.0
@@ -117,7 +117,10 @@ def copies(bench: Bench, sizes: list[float], say: Say) -> dict[str, Any]:
 
 
 def calls(bench: Bench, rounds: int, say: Say) -> dict[str, float]:
-    """Time lock and checkpoint, restore and unlock: by this process, and by a process for each pair of calls."""
+    """Time the driver's calls.
+
+    Lock and checkpoint, then restore and unlock: by this process, and by a process for each pair of calls.
+    """
     resident: list[float] = []
     single: list[float] = []
     init: list[float] = []
@@ -181,7 +184,10 @@ def alone(bench: Bench, steps: int, size: float, seed: int, workers: int = 0) ->
 
 
 async def bits(bench: Bench, times: int, say: Say) -> dict[str, Any]:
-    """Suspend a tree of processes repeatedly: the data-loading processes hold no CUDA, and stop with the trial."""
+    """Suspend a tree of processes repeatedly.
+
+    The data-loading processes hold no CUDA, and stop with the trial.
+    """
     steps, workers = 60 * times, 2
     _, expected = alone(bench, steps, 1.0, 7, workers)
     with bench.trial(steps, 1.0, 7, workers) as trial:
@@ -220,7 +226,7 @@ async def full(bench: Bench, say: Say) -> dict[str, Any]:
                 following.wait_for(len(following.lines()) + 250)  # until the checksum of its block is printed
             sums = [{line.split()[2] for line in trial.lines() if len(line.split()) == 3} for trial in (a, b)]
     whole = all(len(one) == 1 for one in sums)
-    time_slice = shortest_run(median(outs) + median(backs), 30.0)
+    time_slice = smallest_time_slice(median(outs) + median(backs), 30.0)
     found = {
         "size_gb": round(size * GIB / 1e9, 1), "out_s": round(median(outs), 2), "in_s": round(median(backs), 2),
         "switch_s": round(median(gaps), 2), "second_starts_s": round(started, 1), "blocks_whole": whole,
@@ -244,7 +250,7 @@ async def sharing(bench: Bench, seconds: float, say: Say) -> dict[str, Any]:
         probe.wait_for(count + 500)
         rate = (len(probe.lines()) - count) / (time.perf_counter() - begin)
         costs = [await bench.suspend(probe) + await bench.resume(probe) for _ in range(3)]
-    time_slice, steps = shortest_run(median(costs), 1.0), int(rate * seconds)
+    time_slice, steps = smallest_time_slice(median(costs), 1.0), int(rate * seconds)
     one, two = alone(bench, steps, size, 3), alone(bench, steps, size, 4)
     with bench.trial(steps, size, 3) as a:
         a.wait_for(1)

@@ -90,7 +90,7 @@ class Bench:
         self.image = ""
 
     def set_up(self) -> None:
-        """Start the cluster with a registry, the image on both nodes, and the account of the migration command."""
+        """Start the cluster with a registry, the image on both nodes and an account for the command."""
         self.cluster.up()
         registry.start(self.cluster)
         images.build_and_load(self.cluster, ["podium-digits"])
@@ -284,9 +284,9 @@ class Bench:
 
 
 def seconds(message: str) -> float:
-    """Return the seconds of the kubelet's "Successfully pulled image ...
+    """Return the seconds of a pull by the kubelet's message.
 
-    In 4.9s (...)"; 0 for an image on the node.
+    The message is "Successfully pulled image ... in 4.9s (...)". The result is 0 for an image on the node.
     """
     found = re.search(r" in (?:(\d+)m)?([\d.]+)(ms|s) ", message)
     if found is None:
@@ -329,7 +329,7 @@ def report(migrations: list[Migration], faults: dict[str, tuple[str, bool]], out
 {platform.release()}, load average {os.getloadavg()[0]:.1f}; containerd, runc and CRIU of Debian forky, both nodes on
 this machine.
 
-A container with this many MB of memory is migrated from node-1 to node-2. The columns are seconds:
+A container with the given MB of memory is migrated from node-1 to node-2. The columns are seconds:
 
 - checkpoint: by the kubelet; the container is paused for the dump, and runs while the archive is written;
 - stop, push, pull: stopping the container, pushing the image and pulling it;

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from benchmarks.agent.fake_driver import CudaNode, Program, container
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_core.policies.min_time_slice import OVERHEAD, shortest_run
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, smallest_time_slice
 
 SHORTEST = 1.0  # seconds that a trial keeps its GPU in any case
 KERNEL = 0.005  # seconds of a step, as if it waited for its GPU: the rate of calls without a kernel varies by a tenth
@@ -39,7 +39,7 @@ class Shared:
 
     @property
     def held(self) -> bool:
-        return self.overhead <= OVERHEAD
+        return self.overhead <= MAX_SWITCH_SHARE
 
 
 def _steps(program: Program) -> int:
@@ -79,7 +79,7 @@ class Pair:
         The rate is measured in the same seconds: a machine that becomes slower or faster during the run does not count
         as a cost of sharing.
         """
-        seconds = shortest_run(statistics.median(self.costs), SHORTEST)
+        seconds = smallest_time_slice(statistics.median(self.costs), SHORTEST)
         await asyncio.sleep(seconds / 2)
         before, begin = _steps(self.programs[self.holder]), time.perf_counter()
         await asyncio.sleep(seconds / 2)
@@ -89,7 +89,7 @@ class Pair:
 
 
 async def share(node: CudaNode, method: CudaCheckpoint, size: int, speed: int, seconds: float) -> Shared:
-    """Share one GPU for this many seconds.
+    """Share one GPU for this number of seconds.
 
     Both programs hold `size` bytes, copied at `speed` bytes a second. The second one starts when the first is
     suspended.
@@ -114,4 +114,4 @@ async def share(node: CudaNode, method: CudaCheckpoint, size: int, speed: int, s
         for program in pair.programs:
             program.steps()  # checks that no step is missing or repeated
     cost, expected = statistics.median(pair.costs), statistics.mean(pair.rates) * elapsed
-    return Shared(elapsed, len(pair.costs) - unmeasured, cost, shortest_run(cost, SHORTEST), 1 - done / expected)
+    return Shared(elapsed, len(pair.costs) - unmeasured, cost, smallest_time_slice(cost, SHORTEST), 1 - done / expected)

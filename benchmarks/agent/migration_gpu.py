@@ -92,7 +92,7 @@ class Gpus:
         return int(found[1]) if found else -1
 
     def occupy(self, node: str, memory: int) -> None:
-        """Let another program use this many bytes of the node's GPU."""
+        """Let another program use this number of bytes of the node's GPU."""
         self._gpud(node, "set", "0", f"memory={memory}")
 
     def suspend(self, pod: str) -> None:

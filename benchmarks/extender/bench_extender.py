@@ -240,7 +240,7 @@ def alone(setting: Setting) -> Measured:
 
 
 def measure_all(pods: int, nodes: int) -> Page:
-    """Measure everything with this many pods a run; `nodes`: of the largest cluster."""
+    """Measure everything with this number of pods a run; `nodes`: of the largest cluster."""
     middle, others = max(1, nodes // 5), OTHERS * nodes // NODES
     sizes = [alone(Setting(size, pods)) for size in (max(1, nodes // 50), middle, nodes)]
     kinds = {

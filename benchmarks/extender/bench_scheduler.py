@@ -162,7 +162,7 @@ def milliseconds(setup: ExtenderSetup) -> tuple[float, float]:
 
 
 def p99(setup: ExtenderSetup) -> float:
-    """Return the milliseconds that 99 of 100 requests did not exceed, as bucket bounds of both verbs, added."""
+    """Return the 99th percentile in milliseconds: the bucket bounds of both verbs, added."""
     found, bounds = request_seconds(setup), 0.0
     for verb in VERBS:
         below = {
@@ -175,7 +175,10 @@ def p99(setup: ExtenderSetup) -> float:
 
 
 def request_seconds(setup: ExtenderSetup) -> dict[str, float]:
-    """Return the extender's histogram of requests: the rest of each line of /metrics after its name, and the figure."""
+    """Return the extender's histogram of requests.
+
+    The keys are the rest of each line of /metrics after the metric's name.
+    """
     name = "podium_extender_request_seconds"
     page = httpx.get(f"http://127.0.0.1:{setup.health_port}/metrics", timeout=10).text
     lines = (line.removeprefix(name).rsplit(" ", 1) for line in page.splitlines() if line.startswith(name))

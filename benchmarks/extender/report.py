@@ -73,7 +73,7 @@ class Page:
     others: int = OTHERS
 
     def growth_ms(self, trials: int) -> float:
-        """Return the median milliseconds with this many trials."""
+        """Return the median milliseconds with this number of trials."""
         return statistics.median(ms for run in self.growth[trials] for ms in run.both)
 
 

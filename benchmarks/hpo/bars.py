@@ -153,7 +153,7 @@ def _value(bar: Bar, figures: Mapping[str, Figures], costs: Figures) -> float | 
 def best_rival(table: Figures, metric: str) -> float | None:
     """Return the highest ratio against fifo of all rivals (fifo's own is 1).
 
-    None where no rival was measured.
+    The result is None where no rival was measured.
     """
     ratios: Iterable[float] = [1.0 if n == "fifo" else table[n].get(metric, 0.0) for n in RIVALS if n in table]
     return max(ratios, default=None)

@@ -123,7 +123,7 @@ def search_all(cluster: Cluster, policies: Sequence[str], options: argparse.Name
 def time_to_best(searches: Searches, policy: str, seed: int) -> float | None:
     """Return the seconds until the best trial of this seed has completed.
 
-    None: the policy stopped it early.
+    The result is None if the policy stopped that trial early.
     """
     return searches[policy, seed].completed.get(searches[BASE, seed].best)
 

@@ -23,15 +23,15 @@ from podium_core.curves.final_value import (
     DOUBLINGS_LEFT,
     LEVELS,
     TABLE,
-    bounds,
-    informed,
-    multiples,
-    shares_of_levels,
+    level_probabilities,
+    mix_with_completed,
+    table_quantiles,
+    upper_bounds,
 )
-from podium_simulator.traces.trace import Recording, bundled
+from podium_simulator.traces.trace import Trace, bundled_trace
 
 INTERVALS = (0.5, 0.8, 0.95)  # the nominal coverage of each central interval
-_AT_LEVELS, _SHARES = np.array(LEVELS), shares_of_levels()
+_AT_LEVELS, _SHARES = np.array(LEVELS), level_probabilities()
 REPORTED = (0.05, 0.1, 0.25, 0.5)  # shares of training that have a row in the report
 COMPLETED = (0, KNOWN)
 FAR = 1e6  # spreads: a mean beyond it is that of one diverged trial
@@ -45,7 +45,7 @@ completed. `digits_example` is the example of this repository: it is in no fit a
 
 
 def crps(quantiles: Floats, value: float) -> float:
-    """Return the continuous ranked probability score of a forecast that is given by its quantiles at LEVELS.
+    """Return the continuous ranked probability score of a forecast given by its quantiles at LEVELS.
 
     It is twice the integral over the levels of the pinball loss (Laio and Tamea 2007; Gneiting and Raftery 2007); each
     of LEVELS stands for the levels nearest to it. For a point forecast it is the absolute error. In units of the value.
@@ -61,8 +61,8 @@ def answer(question: Question, expected: Floats, known: int) -> Floats:
 
     `expected`: the row of the table; `known`: how many peers have completed.
     """
-    highest = bounds(np.zeros(1), np.array([question.ceiling]), question.reached[:known])
-    found: Floats = np.minimum(informed(expected[None], question.peers[:known]), highest)[0]
+    highest = upper_bounds(np.zeros(1), np.array([question.ceiling]), question.reached[:known])
+    found: Floats = np.minimum(mix_with_completed(expected[None], question.peers[:known]), highest)[0]
     return found
 
 
@@ -74,7 +74,7 @@ def assess(asked: Sequence[Question], table: Floats, known: int) -> Mapping[str,
     """
     inside = dict.fromkeys(INTERVALS, 0)
     scores: dict[str, list[float]] = {"crps": [], "crps_stays": []}
-    expected = multiples(np.array([question.doublings for question in asked]), table)
+    expected = table_quantiles(np.array([question.doublings for question in asked]), table)
     for question, row in zip(asked, expected, strict=True):
         quantiles = answer(question, row, known)
         for level in INTERVALS:
@@ -92,20 +92,23 @@ def assess(asked: Sequence[Question], table: Floats, known: int) -> Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The figures of one task (`assess`) by completed trials: over all of training, and by share of training."""
+    """The figures of one task (`assess`) by completed trials.
+
+    They are given over all of training, and by share of training.
+    """
 
     task: str
     whole: Mapping[int, Mapping[str, float]]
     by_share: Mapping[tuple[float, int], Mapping[str, float]]
 
 
-def calibration_report(recordings: Iterable[Recording], outcome: dict[str, object]) -> str:
+def calibration_report(recordings: Iterable[Trace], outcome: dict[str, object]) -> str:
     """Return the calibration by task and by share of training as Markdown; add its figures to `outcome`.
 
     Each task is held out of the fit. The example is in no fit, and is measured in any case. With fewer than three
     recordings there is nothing to fit: then only the example is measured, with the shipped table.
     """
-    example = bundled()
+    example = bundled_trace()
     given = {r.task: r for r in recordings if r.task != example.task}
     asked = {task: questions(r) for task, r in given.items()} if len(given) >= 3 else {}
     tasks = []
@@ -122,7 +125,7 @@ def calibration_report(recordings: Iterable[Recording], outcome: dict[str, objec
     return "\n".join([heading, LEGEND, by_task(tasks, own), by_share(tasks, own)])
 
 
-def calibration(recording: Recording, asked: Sequence[Question], table: Floats) -> Calibration:
+def calibration(recording: Trace, asked: Sequence[Question], table: Floats) -> Calibration:
     """Return the calibration of one task with this table."""
     shared = questions(recording, shares=REPORTED)
     parts = {share: [q for q in shared if q.share == share] for share in REPORTED}

@@ -18,7 +18,7 @@ from benchmarks.hpo.held_out import Choice, HeldOut, measure_held_out
 from benchmarks.hpo.questions import Question, fit, questions
 from benchmarks.hpo.report import metric_ratios
 from benchmarks.hpo.runs import ENTRANTS, MAIN_METRICS, SHORT, Replay, Run, Source, recordings, run_all
-from podium_core.curves.final_value import widths
+from podium_core.curves.final_value import interval_widths
 from podium_core.policies.envelope import Envelope
 from podium_simulator.replay.samples import Machine
 from podium_simulator.replay.statistics import geometric_mean
@@ -101,7 +101,7 @@ def tuned(plan: Plan) -> list[Choice]:
     known = recordings(plan.source.curves)
     tasks = [task for fold in folds for task in fold]
     asked: Mapping[str, list[Question]] = {task: questions(known[task]) for task in tasks}
-    tables = [widths(fit([q for task in tasks if task not in fold for q in asked[task]])) for fold in folds]
+    tables = [interval_widths(fit([q for task in tasks if task not in fold for q in asked[task]])) for fold in folds]
     settings = [[Refitted(policy, table) for policy in GRID] for table in tables]
     names = [[f"fold {number}: {label(policy)}" for policy in GRID] for number in range(len(folds))]
     entrants = {

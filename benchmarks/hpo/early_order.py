@@ -16,14 +16,14 @@ from benchmarks.inputs import CURVES, add_curves, curve_files, load_curves
 from podium_core.curves.aligned_curves import running_best
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.snapshot import Point
-from podium_core.policies.envelope import agreement
-from podium_simulator.traces.trace import Recording
+from podium_core.policies.envelope import kendall_tau
+from podium_simulator.traces.trace import Trace
 
 SHARES = (0.03, 0.06, 0.125, 0.25, 0.5, 0.75, 0.9)
 TRIALS, BEST = 200, 0.1
 
 
-def early_order_report(recordings: Iterable[Recording]) -> str:
+def early_order_report(recordings: Iterable[Trace]) -> str:
     """Return Markdown: one row for each task, one column for each share of the longest trial."""
     lines = ["## What the early order says\n"]
     lines.append(
@@ -41,7 +41,7 @@ def early_order_report(recordings: Iterable[Recording]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def early_order(recording: Recording) -> list[tuple[float, float]]:
+def early_order(recording: Trace) -> list[tuple[float, float]]:
     """Return for each share: tau, and the mean position of the trials that end best.
 
     A trial that ended before a share keeps its best value there.
@@ -64,7 +64,7 @@ def early_order(recording: Recording) -> list[tuple[float, float]]:
     for column in table.T:
         there = known & np.isfinite(column)
         position = (-column[there]).argsort(kind="stable").argsort() / max(1, np.count_nonzero(there) - 1)
-        found.append((agreement(column[there], finals[there]), float(position[best[there]].mean())))
+        found.append((kendall_tau(column[there], finals[there]), float(position[best[there]].mean())))
     return found
 
 

@@ -32,8 +32,8 @@ class Wrapped:
     def hysteresis(self) -> float:
         return self.inner.hysteresis
 
-    def turn(self, costs: Costs) -> float:
-        return self.inner.turn(costs)
+    def time_slice(self, costs: Costs) -> float:
+        return self.inner.time_slice(costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ def until_best_entrant(policy: Policy) -> Entrant:
 
 
 @contextmanager
-def reading(widths: tuple[Floats, Floats]) -> Iterator[None]:
+def reading(interval_widths: tuple[Floats, Floats]) -> Iterator[None]:
     """Make the envelope's `undecided` read these widths (`final_value.widths`) within the block."""
     shipped = final_value._WIDTH_BY_DOUBLINGS
-    final_value._WIDTH_BY_DOUBLINGS = widths
+    final_value._WIDTH_BY_DOUBLINGS = interval_widths
     envelope._first_width.cache_clear()
     try:
         yield
@@ -70,14 +70,16 @@ def reading(widths: tuple[Floats, Floats]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Refitted(Wrapped):
-    """The envelope with widths that were fitted on other tasks: the only fitted figures that the product reads.
+    """The envelope with widths that were fitted on other tasks.
+
+    The widths are the only fitted figures that the product reads.
 
     It sets the widths during each `rank`, so the result does not depend on what its process replayed before.
     """
 
     inner: Envelope
-    widths: tuple[Floats, Floats]
+    interval_widths: tuple[Floats, Floats]
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
-        with reading(self.widths):
+        with reading(self.interval_widths):
             return self.inner.rank(job, trials, snapshot)

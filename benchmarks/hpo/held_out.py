@@ -133,7 +133,10 @@ def report(
 
 
 def against(figures: Figures) -> str:
-    """Return the folds' choices and the shipped setting against fifo and the bases, with the share of slower runs."""
+    """Return the folds' choices and the shipped setting against fifo and the bases.
+
+    The last column is the share of slower runs.
+    """
     lines = [f"| | {' | '.join(MAIN_METRICS)} | slower in time_to_best |", "| --- " * 5 + "|"]
     for name in (CHOSEN, SHIPPED):
         found = figures[name]

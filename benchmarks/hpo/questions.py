@@ -12,13 +12,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from podium_core.curves.aligned_curves import EqualTraining
-from podium_core.curves.curve_table import Floats, board
+from podium_core.curves.aligned_curves import AlignedCurves
+from podium_core.curves.curve_table import Floats, curves_of_job
 from podium_core.curves.final_value import LEVELS, ceilings, scales
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
-from podium_simulator.traces.trace import Recording
+from podium_simulator.traces.trace import Trace
 
 SHARES = (0.03, 0.04, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.6, 0.75, 0.9)  # of training
 EDGES = (0.0, 0.38, 0.8, 1.2, 1.8, 2.3, 3.2, 4.2, 20.0)  # doublings left: one bin for each row of the table
@@ -46,7 +46,7 @@ class Question:
     reached: Floats
 
 
-def questions(recording: Recording, seed: int = 0, shares: Sequence[float] = SHARES) -> list[Question]:
+def questions(recording: Trace, seed: int = 0, shares: Sequence[float] = SHARES) -> list[Question]:
     """Return the questions that a recording asks at these shares of training."""
     random = np.random.default_rng(seed)
     chosen = random.permutation(len(recording.trials))[:TRIALS]
@@ -57,15 +57,15 @@ def questions(recording: Recording, seed: int = 0, shares: Sequence[float] = SHA
     for number, trial in enumerate(trials):
         curve = tuple(Point(s, v, s) for s, v in zip(trial.seconds, trial.values, strict=True))
         views.append(make_trial(number, curve=curve, phase=TrialPhase.RUNNING, gpus=["gpu"]))
-    seen = board(job, views, make_snapshot(jobs=[job], trials=views))
-    table = EqualTraining(len(seen), horizon)
+    seen = curves_of_job(job, views, make_snapshot(jobs=[job], trials=views))
+    table = AlignedCurves(len(seen), horizon)
     table.refresh(seen)
     finals = seen.best[np.isfinite(seen.best)]
     spread = float(np.quantile(finals, 0.75) - np.quantile(finals, 0.25)) or 1.0
     found: list[Question] = []
     for share in shares:
         rung = int(np.argmin(np.abs(table.grid - share * horizon)))
-        table.measure(rung)
+        table.measure_column(rung)
         there = [
             row
             for row in range(len(seen))
@@ -86,7 +86,7 @@ def questions(recording: Recording, seed: int = 0, shares: Sequence[float] = SHA
 
 
 def fit(asked: Sequence[Question]) -> Floats:
-    """Return the table: quantiles of the multiples by doublings left, with the same weight for each family."""
+    """Return the quantiles of the multiples by doublings left, with equal weights for families."""
     rows = []
     for low, high in pairwise(EDGES):
         parts = []

@@ -18,11 +18,11 @@ import matplotlib.pyplot as plt
 BASES = ("round_robin", "slaq")  # rivals that the others are also compared with
 # GPU seconds until the best trial has completed, by use
 USES: Mapping[str, Callable[[Uses], float]] = {
-    "trained": lambda u: u.best + u.completed + u.begun,
+    "trained": lambda u: u.best + u.completed + u.unfinished,
     "best": lambda u: u.best,
     "completed": lambda u: u.completed,
-    "started": lambda u: u.begun,
-    "discarded": lambda u: u.again,
+    "started": lambda u: u.unfinished,
+    "discarded": lambda u: u.repeated,
     "switches": lambda u: u.switches,
 }
 DIGITS = {"switch_share": 4, "used_switches": 4, "wait": 2, "wait_worst": 2}  # of the RESULT; 3 of all others
@@ -44,7 +44,7 @@ def metric_ratios(runs: RunsByEntrant, entrant: str, base: str, metric: str) -> 
 def ratio(runs: RunsByEntrant, entrant: str, base: str, metric: str) -> Ratio | None:
     """Return base over entrant as geometric mean with its 95 % bootstrap interval.
 
-    None where no run has the metric.
+    The result is None where no run has the metric.
     """
     return summary(metric_ratios(runs, entrant, base, metric).values(), np.random.default_rng(0))
 
@@ -106,15 +106,17 @@ def _shares(runs: Iterable[Run]) -> dict[str, float]:
     """Return the figures of one policy that are not ratios to another policy."""
     mine = list(runs)
     return {
-        "switch_share": float(np.mean([run.score.over for run in mine])),
+        "switch_share": float(np.mean([run.score.switch_share for run in mine])),
         **{
-            f"used_{name}": float(np.mean([use(r.score.uses) / r.score.gpu for r in mine]))
+            f"used_{name}": float(np.mean([use(r.score.uses) / r.score.gpu_seconds_to_best for r in mine]))
             for name, use in USES.items()
         },
-        "idle": float(np.mean([1.0 - run.score.gpu / (run.gpus * run.score.b) for run in mine])),
-        "wait": float(np.mean([run.score.wait for run in mine])),
-        "wait_worst": max(run.score.wait for run in mine),
-        "planned": float(np.mean([run.score.plan / run.trained for run in mine])),
+        "idle": float(
+            np.mean([1.0 - run.score.gpu_seconds_to_best / (run.gpus * run.score.time_to_best) for run in mine])
+        ),
+        "wait": float(np.mean([run.score.longest_wait for run in mine])),
+        "wait_worst": max(run.score.longest_wait for run in mine),
+        "planned": float(np.mean([run.score.plan_gpu_seconds / run.trained for run in mine])),
         "microseconds_per_decision": round(1e6 * sum(r.seconds for r in mine) / sum(r.decisions for r in mine)),
     }
 
@@ -122,7 +124,7 @@ def _shares(runs: Iterable[Run]) -> dict[str, float]:
 def cell(value: Ratio | None) -> str:
     """Return a table cell: geometric mean, 95 % bootstrap interval, worst run.
 
-    Empty where nothing was measured.
+    The cell is empty where nothing was measured.
     """
     if value is None:
         return ""
@@ -157,7 +159,7 @@ def table(runs: Sequence[Run], family: str) -> str:
 def against_table(runs: Sequence[Run], family: str, base: str) -> str:
     """Return the main metrics of every other policy against `base` as Markdown.
 
-    Empty where `base` has not run.
+    The text is empty where `base` has not run.
     """
     found = by_entrant(runs, family)
     if base not in found:
@@ -171,7 +173,7 @@ def against_table(runs: Sequence[Run], family: str, base: str) -> str:
 
 
 def uses_table(runs: Sequence[Run], family: str) -> str:
-    """Return what the GPU seconds until the best trial were used for, as Markdown: means of the runs' shares."""
+    """Return the use of the GPU seconds until the best trial as Markdown: means of the runs' shares."""
     found = by_entrant(runs, family)
     head = ["GPU s to best", "of fifo's", "trained", "best", "completed", "started", "discarded", "switches", "idle"]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
@@ -195,7 +197,10 @@ def task_table(runs: Sequence[Run], family: str, names: Sequence[str], metric: s
 
 
 def plot(runs: Sequence[Run], title: str, path: Path) -> None:
-    """Draw time_to_best and mean_regret against fifo for each family, with intervals and a dot for the worst run."""
+    """Draw time_to_best and mean_regret against fifo for each family.
+
+    Bars have intervals, and a dot for the worst run.
+    """
     families = list(dict.fromkeys(run.family for run in runs))
     figure, axes = plt.subplots(1, len(families), figsize=(7 * len(families), 5), squeeze=False)
     for axis, family in zip(axes[0], families, strict=True):

@@ -29,18 +29,18 @@ from podium_core.policies.slaq import Slaq
 from podium_simulator.replay.engine import replay
 from podium_simulator.replay.metrics import Score, score
 from podium_simulator.replay.oracle import Oracle
-from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.samples import Machine, Sample, draw_sample
 from podium_simulator.replay.state import DEFAULT_RULES, Rules
 from podium_simulator.replay.statistics import RunKey
-from podium_simulator.traces.trace import Recording
+from podium_simulator.traces.trace import Trace
 
 # metric, as tables and RESULT name it -> the simulator's own key of it
 METRICS = {
-    "time_to_target": "a",
-    "time_to_best": "b",
-    "mean_regret": "c",
-    "time_to_near_best": "a1",
-    "gpu_seconds_to_best": "gpu",
+    "time_to_target": "time_to_target",
+    "time_to_best": "time_to_best",
+    "mean_regret": "mean_regret",
+    "time_to_near_best": "time_to_near_best",
+    "gpu_seconds_to_best": "gpu_seconds_to_best",
 }
 MAIN_METRICS = ("time_to_target", "time_to_best", "mean_regret")  # those that have confidence intervals and bars
 SHORT, LONG = Costs(4.0, 4.0), Costs(30.0, 30.0)
@@ -54,14 +54,14 @@ class Entrant:
     Rivals run by the rules of their own definition: a bare rank is never worse for them.
     """
 
-    make: Callable[[Pool], Policy]
+    make: Callable[[Sample], Policy]
     rules: Rules = BARE
 
 
 Entrants = Mapping[str, Entrant]
 ENTRANTS: Entrants = {
     "fifo": Entrant(lambda _: Fifo()),
-    "round_robin": Entrant(lambda _: RoundRobin(), Rules(whole_turns=True)),
+    "round_robin": Entrant(lambda _: RoundRobin(), Rules(whole_slices=True)),
     "slaq": Entrant(lambda _: Slaq()),
     "hermes": Entrant(lambda _: Hermes(start="own"), Rules(queue_per_gpu=True, bare_rank=True)),
     "hermes_cluster": Entrant(lambda _: Hermes(), DEFAULT_RULES),
@@ -77,7 +77,7 @@ ENTRANTS: Entrants = {
     "pop": Entrant(lambda _: Pop()),
     "pop_suspend": Entrant(lambda _: Pop(on_cut="suspend")),
     "envelope": Entrant(lambda _: Envelope(), DEFAULT_RULES),
-    "envelope_min_time_slice": Entrant(lambda _: Envelope(), Rules(minimum_turns=True)),
+    "envelope_min_time_slice": Entrant(lambda _: Envelope(), Rules(measured_slices=True)),
     "envelope_no_guard": Entrant(lambda _: Envelope(min_share=0.0), DEFAULT_RULES),
     "oracle": Entrant(Oracle.of),
 }
@@ -86,12 +86,12 @@ ENTRANTS: Entrants = {
 class Source(NamedTuple):
     """Where samples come from: the curves, how they are drawn, and the trials of one sample.
 
-    `draw`: `random` (this benchmark's own draw), `reference` (the draw of the independent replay) or `distinct` (no
-    configuration twice).
+    `draw_sample`: `random` (this benchmark's own draw), `reference` (the draw of the independent replay) or `distinct`
+    (no configuration twice).
     """
 
     curves: tuple[Path, ...]
-    draw: str = "random"
+    draw_sample: str = "random"
     size: int = 64
 
 
@@ -124,26 +124,26 @@ class Run:
     decisions: int
 
 
-def reference_draw(recording: Recording, seed: int, size: int = 64) -> Pool:
+def reference_draw(recording: Trace, seed: int, size: int = 64) -> Sample:
     """Return the sample of the independent replay: its seeds are the same for every task."""
     order = np.random.default_rng(1000 + seed).permutation(len(recording.trials))[:size]
     trials = tuple(recording.trials[i] for i in order)
-    return Pool(recording.task, recording.family, seed, recording.maximize, recording.target, trials)
+    return Sample(recording.task, recording.family, seed, recording.maximize, recording.target, trials)
 
 
 @cache
-def recordings(paths: tuple[Path, ...]) -> Mapping[str, Recording]:
+def recordings(paths: tuple[Path, ...]) -> Mapping[str, Trace]:
     """Return the recordings by task; those of the example where no path is given."""
     return {recording.task: recording for recording in load_curves(paths)}
 
 
 @cache
-def sample_of(source: Source, task: str, seed: int) -> Pool:
+def sample_of(source: Source, task: str, seed: int) -> Sample:
     """Return one sample of a task."""
     recording = recordings(source.curves)[task]
     if source.draw == "reference":
         return reference_draw(recording, seed, source.size)
-    return draw(recording.distinct() if source.draw == "distinct" else recording, seed, source.size)
+    return draw_sample(recording.distinct() if source.draw == "distinct" else recording, seed, source.size)
 
 
 @cache

@@ -17,7 +17,7 @@ from time import process_time
 
 import numpy as np
 
-from podium_core.curves.curve_table import forgotten
+from podium_core.curves.curve_table import empty_cache
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView, Point, Snapshot, TrialView
@@ -91,12 +91,15 @@ def _slow(found: dict[str, int]) -> list[str]:
 
 
 def tick(policy: Policy, search: Search, scene: Sequence[TrialView], new: int) -> float:
-    """Return the median seconds of one `rank`, read whole as the planner reads it, with 8 messages and a warm cache."""
+    """Return the median seconds of one `rank` with a warm cache.
+
+    The result is read whole, as the planner reads it, with 8 messages.
+    """
     random = np.random.default_rng(1)
     job = make_job(policy=policy.name, max_trials=TRIALS, max_steps=float(search.horizon), parallel=TRIALS)
     gpus = [make_gpu(f"gpu-{i}") for i in range(RUNNING)]
     views, taken = list(scene), []
-    with forgotten():
+    with empty_cache():
         for number in range(TICKS):
             snapshot = make_snapshot(now=1e4 + number, jobs=[job], trials=views, gpus=gpus)
             taken.append(_one_tick(policy, job, snapshot))
@@ -116,7 +119,10 @@ def _one_tick(policy: Policy, job: JobView, snapshot: Snapshot) -> float:
 
 
 def trials_of(search: Search) -> list[TrialView]:
-    """Return the trials: the first eight run, some are new or complete, the others are suspended along their curves."""
+    """Return the trials of a search.
+
+    The first eight run, some are new or complete, the others are suspended along their curves.
+    """
     random = np.random.default_rng(0)
     return [_trial(number, search, random) for number in range(TRIALS)]
 

@@ -52,7 +52,10 @@ NOW = 0.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one policy: how many pods have the library's node, the first that does not, and pods a second."""
+    """Result of one policy.
+
+    `same`: pods that have the library's node; `first`: the first pod that does not; `rate`: pods a second.
+    """
 
     policy: str
     same: int
@@ -117,7 +120,10 @@ async def wait_for_scheduler(api: Api, setup: ExtenderSetup, version: str) -> No
 
 
 async def add_gated(api: Api, setup: ExtenderSetup, pods: Sequence[Arrival]) -> None:
-    """Create copies of these pods behind a scheduling gate, so that the placed ones do not change what is typical."""
+    """Create copies of these pods behind a scheduling gate.
+
+    With them, the pods that are placed do not change what is typical.
+    """
     limit = asyncio.Semaphore(CONCURRENCY)
 
     async def add(name: str, need: PodNeed, size: int) -> None:

@@ -119,7 +119,7 @@ class Replay:
     allocated: tuple[float, ...]
 
     def at(self, requested: float) -> float:
-        """Return the percent allocated when the pods that had arrived requested this many percent."""
+        """Return the percent allocated when the pods that had arrived requested this percentage."""
         return self.allocated[min(int(np.searchsorted(self.requested, requested)), len(self.requested) - 1)]
 
 

@@ -84,7 +84,10 @@ def _trial(number: int, jobs: int, gpus: int, random: np.random.Generator) -> Tr
 
 
 def after_a_second(snapshot: Snapshot, made: Plan, random: np.random.Generator) -> Snapshot:
-    """Return the cluster a second later: run queues have taken effect, one holder in a hundred has reported a value."""
+    """Return the cluster a second later.
+
+    Run queues have taken effect, and one holder in a hundred has reported a value.
+    """
     now = snapshot.now + 1.0
     queues = {uuid: entries for a in made.actions if isinstance(a, WriteRunQueues) for uuid, entries in a.gpus}
     gpus = [
@@ -128,7 +131,10 @@ def measure(gpus: int, jobs: int, policy: str, ticks: int) -> Measured:
 
 
 def growth(rows: Sequence[Measured]) -> float:
-    """Return the exponent of the least-squares line through the logarithms, over the larger half of the sizes."""
+    """Return the exponent of growth over the larger half of the sizes.
+
+    It is the slope of the least-squares line through the logarithms.
+    """
     half = sorted(rows, key=lambda r: r.trials)[len(rows) // 2 - 1 :]
     return float(np.polyfit(np.log([r.trials for r in half]), np.log([r.tick for r in half]), 1)[0])
 

@@ -68,7 +68,10 @@ class Measured:
 
 
 def compare(repeats: int, seconds: float, say: Say) -> dict[str, Any]:
-    """Return the ratios to naive concurrency: tasks without a miss, and frames per second at 1.5 times the pivot."""
+    """Return the ratios to naive concurrency.
+
+    They compare tasks without a miss, and frames per second at 1.5 times the pivot.
+    """
     load = os.getloadavg()[0]
     fps = _rate()
     cores = len(available_cores())

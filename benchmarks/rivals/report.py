@@ -49,7 +49,7 @@ class Run:
 class Duel:
     """Two contenders: seeds that the first one won, drew and lost.
 
-    Mean difference with its 95 % bootstrap interval.
+    The mean difference has a 95 % bootstrap interval.
     """
 
     won: int

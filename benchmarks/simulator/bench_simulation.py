@@ -32,13 +32,13 @@ from benchmarks.output import add_out, command, result_line, write_page
 from podium_core.policies.registry import NAMES, create
 from podium_core.testing.builders import make_job
 from podium_simulator.replay.engine import replay
-from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.samples import Machine, Sample, draw_sample
 from podium_simulator.replay.statistics import geometric_mean, summary
-from podium_simulator.system.comparison import Place, contest
+from podium_simulator.system.comparison import ClusterSpec, compare
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob
-from podium_simulator.traces.trace import RecordedTrial, Recording
+from podium_simulator.traces.trace import RecordedTrial, Trace
 
 TRIALS, GPUS, SAMPLES, RUNS = 128, 8, 20, 3
 BAR_SECONDS, BAR_EVENTS = 2.0, 1e6
@@ -94,7 +94,7 @@ def fastest(run: Callable[[], T]) -> tuple[T, float]:
     return result, min(seconds)
 
 
-def replayed(name: str, sample: Pool) -> ReplayRun:
+def replayed(name: str, sample: Sample) -> ReplayRun:
     """Time the replay of one policy."""
     history, seconds = fastest(lambda: replay(sample, create(name, {}), Machine(GPUS)))
     return ReplayRun(name, history.decisions, seconds)
@@ -138,12 +138,12 @@ class ExactRatios:
         return f"| {self.name} | {cell(self.near_best)} | {cell(self.ends)} |"
 
 
-def exact_ratios(name: str, recording: Recording, samples: int) -> ExactRatios:
+def exact_ratios(name: str, recording: Trace, samples: int) -> ExactRatios:
     """Compare `podium simulate --system` with and without `--exact` on some samples."""
-    place = Place(NODES, METHOD)
+    place = ClusterSpec(NODES, METHOD)
     exact_place = replace(place, timing=replace(place.timing, progress=0.0))
     usual, precise = (
-        [run.score for run in contest(recording, [name], where, samples, TRIALS).runs[name]]
+        [run.score for run in compare(recording, [name], where, samples, TRIALS).runs[name]]
         for where in (place, exact_place)
     )
     pairs = list(zip(usual, precise, strict=True))
@@ -174,7 +174,7 @@ def main() -> None:
     if len(recordings) != 1:
         parser.error(f"--curves: {len(recordings)} recordings; give one file")
     recording = recordings[0]
-    sample = draw(recording, 0, TRIALS)
+    sample = draw_sample(recording, 0, TRIALS)
     curves = sample.trials
     replays = [replayed(name, sample) for name in NAMES]
     searches = [timed(name, search(name, curves, recording.maximize)) for name in NAMES]

@@ -24,33 +24,33 @@ import numpy as np
 from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_simulator.replay.statistics import Ratio, summary
-from podium_simulator.system.comparison import BASE, Place, contest
+from podium_simulator.system.comparison import BASE, ClusterSpec, compare
 from podium_simulator.system.scenario import Method, Timing
 from podium_simulator.system.searches import even_nodes
-from podium_simulator.system.switch_times import method, timed
-from podium_simulator.traces.trace import Recording
+from podium_simulator.system.switch_times import consistent, switch_method
+from podium_simulator.traces.trace import Trace
 
 GPUS, TRIALS, SEEDS, SWITCH = 4, 64, 4, 4.0
 POLICIES = ("envelope", "hermes", "round_robin")
 TIMING = Timing(load=5.0, save=2.0)
-FREEZE = method("freeze", None, SWITCH, SWITCH, SWITCH)
+FREEZE = switch_method("freeze", None, SWITCH, SWITCH, SWITCH)
 METHODS: Mapping[str, Method] = {
     "freeze": FREEZE,
-    "freeze, app-checkpoint": replace(FREEZE, saves=True),
-    "app-checkpoint": method("app-checkpoint", None, TIMING.save, None, SWITCH),
+    "freeze, app-checkpoint": replace(FREEZE, checkpoints=True),
+    "app-checkpoint": switch_method("app-checkpoint", None, TIMING.save, None, SWITCH),
 }
 CASES = (*((4, name) for name in METHODS), (16, "freeze"), (16, "app-checkpoint"))
 Measured = Mapping[str, tuple[Ratio | None, float]]  # policy -> time_to_near_best against fifo, its end over fifo's
 
 
-def measured(slots: int, name: str, recordings: tuple[Recording, ...], seeds: int) -> Measured:
+def measured(slots: int, name: str, recordings: tuple[Trace, ...], seeds: int) -> Measured:
     """Simulate all policies with this many slots a GPU and these methods."""
-    chosen, timing = timed(METHODS[name], TIMING)
-    place = Place(even_nodes(GPUS, 1, slots), chosen, timing)
+    chosen, timing = consistent(METHODS[name], TIMING)
+    place = ClusterSpec(even_nodes(GPUS, 1, slots), chosen, timing)
     gains: dict[str, list[float]] = {policy: [] for policy in POLICIES}
     ends: dict[str, list[float]] = {policy: [] for policy in POLICIES}
     for recording in recordings:
-        comparison = contest(recording, POLICIES, place, seeds, TRIALS)
+        comparison = compare(recording, POLICIES, place, seeds, TRIALS)
         for policy in POLICIES:
             for mine, base in zip(comparison.runs[policy], comparison.runs[BASE], strict=True):
                 ends[policy].append(mine.score.end / base.score.end)

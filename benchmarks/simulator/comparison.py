@@ -142,7 +142,7 @@ def search_of(snapshot: JobSnapshot, pods: Mapping[str, PodTimes]) -> Search:
         for trial in trials
         for index, hold in enumerate(sorted(trial.status.allocations, key=lambda hold: hold.start))
     }
-    timing = replace(begun.timing, cycle=OPERATOR_CYCLE, turn_report=TURN_REPORT)
+    timing = replace(begun.timing, cycle=OPERATOR_CYCLE, holder_report=TURN_REPORT)
     view = job_view(snapshot.job, points=None, accepted=True, finished=False, suspendable=True)
     usual = usual_gap(trials), *usual_first(trials)
     curves = tuple(

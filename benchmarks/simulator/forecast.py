@@ -21,12 +21,12 @@ from podium_cli.commands.export import recording_of
 from podium_cli.job_snapshot import JobSnapshot
 from podium_core.domain.snapshot import JobView
 from podium_core.schema.trial import HyperParamTrial
-from podium_simulator.system.comparison import Place
+from podium_simulator.system.comparison import ClusterSpec
 from podium_simulator.system.forecast import forecast as plan_forecast
-from podium_simulator.system.forecast import spread
+from podium_simulator.system.forecast import low_median_high
 from podium_simulator.system.searches import even_nodes
-from podium_simulator.system.switch_times import method
-from podium_simulator.traces.trace import Recording, bundled
+from podium_simulator.system.switch_times import switch_method
+from podium_simulator.traces.trace import Trace, bundled_trace
 
 SEEDS, SLOTS, SWITCH = 5, 4, 0.2  # defaults of `podium plan`
 COLUMNS = (
@@ -54,7 +54,7 @@ class Run:
     gpu_seconds: float
     suspensions: int
     step_seconds: float
-    exported: Recording
+    exported: Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +128,15 @@ def forecasted(view: JobView, gpus: int, nodes: int, run: Run, last: Run | None 
     `view`: the job, with times from its creation. `last`: the search that the forecast is made from; None: the bundled
     curves and the run's own seconds of a step.
     """
-    place = Place(even_nodes(gpus, nodes, SLOTS), method("freeze", None, None, None, SWITCH))
+    place = ClusterSpec(even_nodes(gpus, nodes, SLOTS), switch_method("freeze", None, None, None, SWITCH))
     asked = replace(view, uid=f"forecast-{view.key.name}")
-    curves, step = (bundled(), run.step_seconds) if last is None else (last.exported, None)
+    curves, step = (bundled_trace(), run.step_seconds) if last is None else (last.exported, None)
     scores = [one.score for one in plan_forecast(asked, curves, place, SEEDS, step).own]
     return Forecasted(
         f"bundled, {step:.2f} s a step" if step is not None else f"export of {curves.task}",
-        Figure(run.end, *spread([score.end for score in scores])),
-        Figure(run.gpu_seconds, *spread([score.gpu_seconds for score in scores])),
-        Figure(float(run.suspensions), *spread([float(score.suspensions) for score in scores])),
+        Figure(run.end, *low_median_high([score.end for score in scores])),
+        Figure(run.gpu_seconds, *low_median_high([score.gpu_seconds for score in scores])),
+        Figure(float(run.suspensions), *low_median_high([float(score.suspensions) for score in scores])),
     )
 
 

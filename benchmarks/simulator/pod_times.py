@@ -69,7 +69,6 @@ def first_pods(payloads: Iterable[Mapping[str, Any]], gates: str, agents: str) -
 
     Other pods and later attempts are left out.
 
-
     `gates`, `agents`: logs as `kubectl logs --prefix --timestamps` prints them. A pod that no longer existed when the
     objects were saved (its trial was stopped) is known from the logs alone.
     """

@@ -70,8 +70,8 @@ def starts(
         PodFacts(
             node=trial.status.node or "",  # kube-scheduler breaks ties at random
             gate=gates.get(number),
-            begun=after_grant(trial, known_of[number].recorded),
-            found=after_grant(trial, known_of[number].found),
+            record_start=after_grant(trial, known_of[number].recorded),
+            processes_found=after_grant(trial, known_of[number].found),
             load=loads.get(number),
             ended=known.get(number),
         )

@@ -42,8 +42,6 @@ class Report:
     """What was measured.
 
     `seconds`: CPU seconds of the training; `curves`: mean completion during the training.
-
-
     `means`, `far`: mean completion of each held-out workload, by policy, on the training's distribution and on the
     synthetic traces.
     """
@@ -88,7 +86,7 @@ def run(out: Path, episodes: int = EPISODES) -> dict[str, Any]:
 
 
 def measure(episodes: int) -> Report:
-    """Train all methods and rank all policies on this many held-out workloads."""
+    """Train all methods and rank all policies on `episodes` held-out workloads."""
     report = Report()
     policies: list[SchedulingPolicy] = [
         Random(),
@@ -120,7 +118,10 @@ def _mean(workload: Workload, cluster: GpuCluster, policy: SchedulingPolicy) -> 
 
 
 def difference(report: Report, policy: str, rival: str) -> tuple[float, float]:
-    """Return the mean over workloads of policy minus rival, in seconds, and half its 95 % interval (paired)."""
+    """Return the mean difference of policy and rival in seconds, and half its 95 % interval.
+
+    The difference is paired over workloads.
+    """
     gaps = report.means[policy] - report.means[rival]
     return float(np.mean(gaps)), 1.96 * float(np.std(gaps, ddof=1)) / float(np.sqrt(len(gaps)))
 

@@ -38,7 +38,10 @@ CLOSE = 1 + 1e-6
 
 @dataclass(slots=True)
 class Tally:
-    """One method on all instances: makespan over the optimum and over its own certified bound, and seconds."""
+    """One method on all instances.
+
+    Makespan over the optimum and over the method's own certified bound, and seconds.
+    """
 
     to_optimum: list[float] = field(default_factory=list)
     to_bound: list[float] = field(default_factory=list)
@@ -60,7 +63,7 @@ class Report:
 
 
 def run(out: Path, seeds: int = SEEDS) -> dict[str, Any]:
-    """Measure, write tables and plot into `out`, and return the keys of RESULT that belong to the makespan problem."""
+    """Measure, write tables and plot into `out`, and return this part's keys of RESULT."""
     report = measure(seeds)
     found = summary(report)
     path = page_path(out, PART)

@@ -49,7 +49,7 @@ def streams(cpus: int, gpus: int) -> Iterator[Stream]:
 def checked(schedule: OnlineSchedule, proven: float) -> float:
     """Return the schedule's ratio.
 
-    Raise AssertionError where it is impossible or exceeds the proven ratio.
+    Raises AssertionError if the schedule is impossible or exceeds the proven ratio.
     """
     for fault in violations(schedule):
         raise AssertionError(fault)
@@ -59,7 +59,10 @@ def checked(schedule: OnlineSchedule, proven: float) -> float:
 
 
 def ratios(cpus: int, gpus: int) -> dict[str, dict[str, float]]:
-    """Return the ratios of each rule: random streams (mean, largest), traps, adversary, and the proven ratio."""
+    """Return the ratios of each rule.
+
+    They are: random streams (mean, largest), traps, adversary, and the proven ratio.
+    """
     known = list(streams(cpus, gpus))
     traps = [trap(cpus, gpus) for trap in HARD_STREAMS.values()]
     found: dict[str, dict[str, float]] = {}
@@ -81,8 +84,9 @@ def ratios(cpus: int, gpus: int) -> dict[str, dict[str, float]]:
 
 
 def with_a_lost_gpu(cpus: int, gpus: int) -> list[float]:
-    """Return the mean makespan over the bound of the whole cluster when one GPU is lost, for each of VARIANTS.
+    """Return the mean makespan over the bound when one GPU is lost, for each of VARIANTS.
 
+    The bound is that of the whole cluster.
     The GPU is lost after a fifth of the bound. It returns after four times the bound, so that every task can end.
     """
     found = []
@@ -103,7 +107,7 @@ class Report:
 
 
 def run(out: Path) -> dict[str, Any]:
-    """Measure, write tables and plot into `out`, and return the keys of RESULT that belong to the online rules."""
+    """Measure, write tables and plot into `out`, and return this part's keys of RESULT."""
     report = measure()
     found = summary(report)
     path = page_path(out, PART)

@@ -170,7 +170,10 @@ def measure_policies(report: Report, workload: Workload, cluster: GpuCluster) ->
 
 
 def measure_virtual_clusters(report: Report, workload: Workload) -> None:
-    """Simulate virtual clusters on nodes of their own: there the group predicts nothing, only the bursts do."""
+    """Simulate virtual clusters on nodes of their own.
+
+    There the group predicts nothing; only the bursts do.
+    """
     for name, nodes in ALONE:
         rows = np.array([group == name for group in workload.groups])
         if rows.any():
@@ -185,7 +188,10 @@ def central(workload: Workload, cluster: GpuCluster) -> dict[str, float]:
 
 
 def measure_shifted(report: Report, workload: Workload, cluster: GpuCluster) -> None:
-    """Simulate the central policies with each arrival up to a minute later, to show how much of a share is chance."""
+    """Simulate the central policies with each arrival up to a minute later.
+
+    This shows how much of a share is chance.
+    """
     found: dict[str, list[float]] = {}
     for seed in range(SHIFTS):
         later = workload.arrival + np.random.default_rng(seed).uniform(0.0, SHIFT, len(workload))
@@ -244,7 +250,10 @@ def measure_forecast(report: Report, workload: Workload) -> None:
 
 
 def measure_plans(report: Report) -> None:
-    """Simulate batches of jobs on 8 nodes of 2 GPUs, planned with durations that have a log-normal error (sigma 1)."""
+    """Simulate planned batches of jobs on 8 nodes of 2 GPUs.
+
+    The durations in the plans have a log-normal error (sigma 1).
+    """
     cluster = GpuCluster(8, 2)
     for seed in range(BATCHES):
         generator = np.random.default_rng(seed)

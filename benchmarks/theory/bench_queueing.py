@@ -107,8 +107,9 @@ def allen_cunneen_error(servers: int, load: float, c2: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Result of an admission rule: the share of rejected jobs, the share of admitted jobs that wait too long, and the
-    longest wait.
+    """Result of an admission rule.
+
+    `lost`: share of rejected jobs; `late`: share of admitted jobs that wait too long; `longest`: the longest wait.
     """
 
     lost: float

@@ -70,7 +70,10 @@ def methods(jobs: JobSet) -> list[tuple[TimeShares, float]]:
 
 
 def drf_example(size: int) -> tuple[float, float]:
-    """Return residual and spread of the dominant shares, for jobs with seeded needs of GPUs, CPUs and memory."""
+    """Return residual and spread of the dominant shares.
+
+    The jobs have seeded needs of GPUs, CPUs and memory.
+    """
     rng = np.random.default_rng(0)
     demand = np.stack([rng.choice([1, 2, 4, 8], size), rng.integers(1, 65, size), rng.integers(1, 257, size)], axis=1)
     problem = DrfProblem.of([f"j{i}" for i in range(size)], ("gpus", "cpus", "gib"), demand, (108.0, 1728.0, 6912.0))

@@ -32,7 +32,7 @@ def run_alone(
     run: Callable[..., dict[str, Any]],
     add_options: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
 ) -> int:
-    """Run one part alone, print its page and its figures, and return the exit status: 1 where it misses a bar.
+    """Run one part alone, print its page and figures, and return the exit status (1: a missed bar).
 
     `add_options` adds the options that are keywords of `run`.
     """

@@ -1,3 +1,4 @@
-"""Replay of scheduling policies on recorded learning curves: the policies of the cluster on virtual time. Pure; above
-planning and policies.
+"""Simulation of scheduling policies on recorded learning curves, on virtual time. Pure.
+
+The simulator uses the cluster's own planner and policies.
 """

@@ -16,7 +16,7 @@ from podium_simulator.traces.trace import RecordedTrial
 
 FAST_STEP, SLOW_STEP = 0.25, 10.0  # seconds
 STEPS = 1024  # of a complete trial; with eta 4 the rungs are at 16, 64 and 256
-DELAYED = Timing(report=5.0, turn_report=5.0)
+DELAYED = Timing(report=5.0, holder_report=5.0)
 FAST: list[tuple[str, Settings, float]] = [
     # 11 of hyperband's 32 trials start at the second rung or above
     ("asha", {}, 0.4),

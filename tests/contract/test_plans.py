@@ -12,7 +12,7 @@ import pytest
 from policy_searches import TRIALS, search_scenario, single_gpu_search
 from policy_variants import VARIANTS, Settings
 
-from podium_core.curves.curve_table import forgotten
+from podium_core.curves.curve_table import empty_cache
 from podium_core.domain.actions import Plan
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Snapshot
@@ -41,7 +41,7 @@ def test_plans_are_valid_and_do_not_depend_on_earlier_cycles(
         nonlocal cycles
         cycles += 1
         warm = plan(snapshot)
-        with forgotten():
+        with empty_cache():
             assert repr(plan(snapshot)) == repr(warm)
         return warm
 

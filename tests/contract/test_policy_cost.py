@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 from policy_variants import VARIANTS, Settings
 
-from podium_core.curves.curve_table import forgotten
+from podium_core.curves.curve_table import empty_cache
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Point, TrialView
 from podium_core.policies.registry import create
@@ -65,7 +65,7 @@ def points_read(name: str, settings: Settings, count: int) -> Counter[int]:
     step = old.curve[-1].step + 1.0
     curve = (*map(replace, old.curve), CountedPoint(step, 2.0, step, GROWN))
     after = (*before[:GROWN], replace(old, curve=curve, gpu_seconds=step), *before[GROWN + 1 :])
-    with forgotten():
+    with empty_cache():
         for trials in (before, after):
             CountedPoint.reads.clear()
             live = [trial for trial in trials if trial.phase not in FINAL]

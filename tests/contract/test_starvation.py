@@ -10,7 +10,7 @@ from policy_searches import COST, DELAY, GAP, TRIALS, single_gpu_search
 from policy_variants import Settings
 
 from podium_core.domain.snapshot import TrialKey
-from podium_core.policies.min_time_slice import OVERHEAD
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE
 from podium_simulator.system.outcome import Outcome
 
 
@@ -24,7 +24,7 @@ def longest_gap(outcome: Outcome) -> float:
 
 def time_slice(shortest: float) -> float:
     """Return the time slice of a trial once the cost of its switches is measured."""
-    return max(shortest, COST / OVERHEAD)
+    return max(shortest, COST / MAX_SWITCH_SHARE)
 
 
 def round_robin_bound(quantum: float) -> float:

@@ -77,15 +77,17 @@ class TrialRecord:
         """Add further lines of the log."""
         before, self.curve = self.curve, extend(self.curve, batch.lines, read, grid)
         self.position = batch.position
-        announced = self.curve.announced
-        if announced is not None and announced is not before.announced:
+        announced = self.curve.step_pending
+        if announced is not None and announced is not before.step_pending:
             start = next(line.start for line in batch.lines if line is announced.line)
             self.pending_position = replace(batch.position, offset=start)
-        if self.ledger is not None and self.curve.back > before.back:
-            back = self.curve.back - before.back
-            self.ledger = add_repeated_steps(self.ledger, self.pod.attempt, before.at, back, batch.lines[-1].time)
+        if self.ledger is not None and self.curve.repeated_steps > before.repeated_steps:
+            back = self.curve.repeated_steps - before.repeated_steps
+            self.ledger = add_repeated_steps(
+                self.ledger, self.pod.attempt, before.current_step, back, batch.lines[-1].time
+            )
             self.touch()
-        if self.curve.taken != before.taken or self.curve.observed != before.observed:
+        if self.curve.accepted != before.accepted or self.curve.additional_metrics != before.additional_metrics:
             self.touch()
 
     def follow(self, state: TrialState | None, gpus: tuple[str, ...], now: float) -> None:

@@ -120,10 +120,10 @@ def curve_from(status: TrialStatus, position: Position, begins_at: float | None)
         status.last_step,
         status.last_value,
         lines=cursor.lines if cursor else 0,
-        again=goes_on and cursor is not None and cursor.step_pending,
-        at=(reached(status) or 0.0) if begins_at is None else begins_at,
-        first=begins_at is not None or (cursor is not None and cursor.awaiting_first_value),
-        observed=additional_metrics.from_status(status.additional_metrics),
+        step_missing=goes_on and cursor is not None and cursor.step_pending,
+        current_step=(reached(status) or 0.0) if begins_at is None else begins_at,
+        awaiting_first_value=begins_at is not None or (cursor is not None and cursor.awaiting_first_value),
+        additional_metrics=additional_metrics.from_status(status.additional_metrics),
     )
 
 
@@ -137,13 +137,13 @@ def position_from(status: TrialStatus, pod_uid: str, container: str) -> Position
 
 def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, now: float) -> dict[str, Any]:
     """Return all fields that the agent owns, as JSON."""
-    curve, waiting = trial_record.curve, trial_record.curve.waiting
+    curve, waiting = trial_record.curve, trial_record.curve.awaited_step
     position = trial_record.position if waiting is None else trial_record.pending_position
     status = TrialStatus(
         curve=CurveStatus(points=[CurvePoint(step=p.step, value=p.value, time=p.time) for p in curve.points]),
         last_step=curve.last_step,
         last_value=curve.last_value,
-        additional_metrics=additional_metrics.to_status(curve.observed),
+        additional_metrics=additional_metrics.to_status(curve.additional_metrics),
         log_cursor=LogCursor(
             pod_uid=trial_record.pod.uid,
             container=container,
@@ -152,8 +152,8 @@ def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, no
             offset=position.offset,
             lines=curve.lines if waiting is None else waiting.lines,
             step_pending=waiting is not None,
-            step=curve.at,
-            awaiting_first_value=curve.first,
+            step=curve.current_step,
+            awaiting_first_value=curve.awaiting_first_value,
         ),
         checkpoint=_checkpoint_status(ledger.checkpoint),
         lost_work=_lost_work_status(ledger.lost_work),

@@ -27,7 +27,7 @@ from podium_agent.report.usage_ledger import begin_attempt
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
-from podium_core.curves.line_readers import Reader, reader
+from podium_core.curves.line_readers import Reader, line_reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.trial import HyperParamTrial
 
@@ -223,7 +223,7 @@ class TrialWriter:
                 log.error("%s: its log is not read: %s", pod.name, pod.reading_trouble)
             return
         try:
-            self._read = reader(pod.reading)
+            self._read = line_reader(pod.reading)
         except ValueError as error:
             log.error("%s: its log is not read: %s", pod.name, error)
             return
@@ -245,7 +245,7 @@ class TrialWriter:
             before = trial_record.curve
             trial_record.add_lines(batch, self._read, self._grid)
             after = trial_record.curve
-            metrics.points.inc(after.taken - before.taken)
+            metrics.points.inc(after.accepted - before.accepted)
             metrics.repeated.inc(after.repeated - before.repeated)
             metrics.diverged.inc(after.diverged - before.diverged)
             metrics.lost_logs.inc(self._tail.lost - lost)

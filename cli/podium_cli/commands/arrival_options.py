@@ -12,10 +12,10 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show
 from podium_cli.views import arrivals as arrivals_view
 from podium_cli.views import formatting
-from podium_simulator.system.arrivals import Arrivals, contest
-from podium_simulator.system.comparison import Place
+from podium_simulator.system.arrivals import Arrivals, compare
+from podium_simulator.system.comparison import ClusterSpec
 from podium_simulator.system.scenario import SimulationError
-from podium_simulator.traces.trace import Recording
+from podium_simulator.traces.trace import Trace
 
 MAX_JOBS = 100  # each plan reads all jobs, so the run time grows faster than their number
 MAX_TRIALS = 10_000  # of all jobs: Podium's limit on trials
@@ -78,13 +78,13 @@ def run(
     arguments: argparse.Namespace,
     names: Sequence[str],
     arrivals: Arrivals,
-    place: Place,
+    place: ClusterSpec,
     memory: int | None,
-    recordings: Sequence[Recording],
+    recordings: Sequence[Trace],
 ) -> Exit:
     """Simulate the jobs under each policy and print the tables or the JSON."""
     try:
-        found = [contest(r, names, place, arguments.seeds, arguments.trials, arrivals, memory) for r in recordings]
+        found = [compare(r, names, place, arguments.seeds, arguments.trials, arrivals, memory) for r in recordings]
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.output == "json":

@@ -26,7 +26,7 @@ from podium_core.curves.non_finite import to_wire
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import Allocation, CurvePoint, HyperParamTrial
 from podium_simulator.traces.sources import reads_as_lines
-from podium_simulator.traces.trace import RecordedTrial, Recording, lines
+from podium_simulator.traces.trace import RecordedTrial, Trace, trace_lines
 
 TOLERANCE = (
     0.01  # share of the training that the record may lack, and of the usual time between two values that are separate
@@ -63,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> Exit:
     if not found.trials:
         raise CliError(Exit.FAILED, "NothingToExport", _nothing(seen))
     output: Path = arguments.output or Path(f"{found.task}.jsonl")
-    write(output, "".join(f"{line}\n" for line in lines(found)))
+    write(output, "".join(f"{line}\n" for line in trace_lines(found)))
     omitted = formatting.count(found.left_out, "incomplete trial")
     print(f"{output}: {formatting.count(len(found.trials), 'trial')} written, {omitted} omitted.")
     return Exit.OK
@@ -85,14 +85,14 @@ def _nothing(seen: JobSnapshot) -> str:
     return f"{nothing}: {why}; export needs completed trials, for example of a job with policy fifo"
 
 
-def recording_of(seen: JobSnapshot) -> Recording:
+def recording_of(seen: JobSnapshot) -> Trace:
     """Return the curves of the trials that succeeded, by number; their times are GPU-seconds of training."""
     spec = seen.job.spec
     whole = [t for t in seen.trials if t.status.phase is TrialPhase.SUCCEEDED]
     trials = tuple(r for t in whole if (r := _recorded(t, spec.gpus.per_trial, seen.maximize)) is not None)
     name = seen.job.metadata.name
     family, target, left = name.partition("-")[0], spec.objective.target, len(seen.trials) - len(trials)
-    return Recording(name, family, spec.objective.metric, seen.maximize, target, trials, left)
+    return Trace(name, family, spec.objective.metric, seen.maximize, target, trials, left)
 
 
 def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTrial | None:

@@ -16,7 +16,7 @@ from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show, write
 from podium_cli.views import optimise as optimise_view
-from podium_simulator.traces.trace import check_ends
+from podium_simulator.traces.trace import refuse_devices
 
 MISSING = "OptimisersNotInstalled"
 ALL = "all"
@@ -129,7 +129,7 @@ def _registry() -> ModuleType:
 
 def _text(path: Path) -> str:
     try:
-        check_ends(path)
+        refuse_devices(path)
         return path.read_text(encoding="utf-8")
     except OSError as error:
         message = f"{path}: {error.strerror}; name a CSV file with the columns name, cpu, gpu"

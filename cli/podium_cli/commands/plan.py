@@ -104,7 +104,7 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
     memory = None if view.memory is None else view.memory * view.gpus_per_trial
     name = _in_place(job) or (APP_CHECKPOINT if view.checkpointable else "freeze")
     simulate.check_resume(name, arguments.resume)
-    if switch_times.untold(name, memory, arguments.suspend, arguments.resume):
+    if switch_times.is_undetermined(name, memory, arguments.suspend, arguments.resume):
         text = f"{arguments.job}: spec.gpus.memory is not set, on which the duration of a {name} switch depends; set it"
         raise CliError(Exit.USAGE, "GPUMemoryRequired", f"{text}, or give both of --suspend and --resume")
     if arguments.gpu_memory is not None and memory is None:
@@ -112,9 +112,9 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
         raise CliError(
             Exit.USAGE, "MemoryWithoutEffect", f"{text}; set spec.gpus.memory in {arguments.job}, or omit it"
         )
-    found = switch_times.method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
+    found = switch_times.switch_method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
     # a frozen trial keeps its memory on the GPU, so agents refuse its live migration
-    return switch_times.carrying(found, memory or 0) if view.migratable and not found.keeps_memory else found
+    return switch_times.with_migration(found, memory or 0) if view.migratable and not found.keeps_memory else found
 
 
 def _view(job: HyperParamJob, path: Path) -> JobView:

@@ -23,19 +23,19 @@ from podium_cli.views import simulate as simulate_view
 from podium_cli.views import system as system_view
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.domain.snapshot import Costs
-from podium_core.policies.policy_text import read
+from podium_core.policies.policy_text import parse_policy
 from podium_core.policies.registry import NAMES, PolicyError
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.quantity import to_bytes
-from podium_simulator.replay.comparison import contest
+from podium_simulator.replay.comparison import compare
 from podium_simulator.replay.samples import Machine
 from podium_simulator.system import comparison as system_comparison
 from podium_simulator.system import switch_times
 from podium_simulator.system.scenario import Method, SimulationError, Timing
 from podium_simulator.system.searches import even_nodes
 from podium_simulator.system.switch_times import KEEPS_MEMORY
-from podium_simulator.traces.sources import KINDS, Reading, asks_for_goal, asks_for_metric, read_all
-from podium_simulator.traces.trace import Recording, RecordingError, bundled
+from podium_simulator.traces.sources import KINDS, ReadOptions, needs_goal, needs_metric, read_all
+from podium_simulator.traces.trace import Trace, TraceError, bundled_trace
 
 # options of the simulated system, in the order of --help; a replay would ignore them
 SYSTEM = (
@@ -91,7 +91,7 @@ def add(commands: Commands) -> None:
     text = f"suspension method: {' or '.join(KEEPS_MEMORY)}, which moves memory off the GPU;"
     text += f" {CONTAINER_CHECKPOINT}: the same, with live migration from drained nodes (--drain); or"
     text += f" {APP_CHECKPOINT}: the trial checkpoints and continues in a new pod (default: freeze)"
-    parser.add_argument("--method", choices=switch_times.NAMES, metavar="NAME", help=text)
+    parser.add_argument("--method", choices=switch_times.METHODS, metavar="NAME", help=text)
     text = f"trials also write checkpoints ({APP_CHECKPOINT} in addition to --method), so slots are reclaimed"
     parser.add_argument("--checkpoints", action="store_true", help=text)
     add_system_options(parser)
@@ -153,8 +153,8 @@ def _run(arguments: argparse.Namespace) -> Exit:
     _needs_no_system(arguments)
     where = _machine(arguments)
     try:
-        found = [contest(r, names, where, arguments.seeds, arguments.trials) for r in _recordings(arguments)]
-    except RecordingError as error:
+        found = [compare(r, names, where, arguments.seeds, arguments.trials) for r in _recordings(arguments)]
+    except TraceError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.output == "json":
         print(simulate_view.as_json(found))
@@ -179,7 +179,7 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     memory, seeds, size = _of_a_trial(arguments), arguments.seeds, arguments.trials
     where = place_of(arguments, _method(arguments, memory))
     try:
-        found = [system_comparison.contest(r, names, where, seeds, size, memory) for r in _recordings(arguments)]
+        found = [system_comparison.compare(r, names, where, seeds, size, memory) for r in _recordings(arguments)]
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.report is not None:
@@ -195,10 +195,11 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     return Exit.OK
 
 
-def place_of(arguments: argparse.Namespace, method: Method) -> system_comparison.Place:
+def place_of(arguments: argparse.Namespace, method: Method) -> system_comparison.ClusterSpec:
     """Return the simulated system that the options describe; raise CliError for impossible values."""
     given = _machine(arguments)
-    method, timing = switch_times.timed(method, Timing() if arguments.load is None else Timing(load=arguments.load))
+    timing = Timing() if arguments.load is None else Timing(load=arguments.load)
+    method, timing = switch_times.consistent(method, timing)
     nodes, slots, memory = arguments.nodes or 1, arguments.slots or 4, _bytes("--gpu-memory", arguments.gpu_memory)
     if nodes > given.gpus:
         gpus = formatting.count(given.gpus, "GPU")
@@ -212,7 +213,7 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_comparison
         raise CliError(Exit.USAGE, "InvalidTime", f"{text}; 0 means that placement uses current values")
     timing = replace(timing, telemetry=arguments.telemetry or 0.0)
     spread = even_nodes(given.gpus, nodes, slots, memory or 0)
-    return system_comparison.Place(
+    return system_comparison.ClusterSpec(
         nodes=spread,
         timing=replace(timing, progress=0.0) if arguments.exact else timing,
         method=method,
@@ -224,11 +225,12 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_comparison
 def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
     name, suspend, resume = arguments.method or "freeze", arguments.suspend, arguments.resume
     check_resume(name, resume)
-    if switch_times.untold(name, memory, suspend, resume):
+    if switch_times.is_undetermined(name, memory, suspend, resume):
         text = f"--method {name}: the duration of a switch depends on the memory; give --memory"
         other = "" if name == CONTAINER_CHECKPOINT else ", or both of --suspend and --resume"
         raise CliError(Exit.USAGE, "GPUMemoryRequired", f"{text}{other}")
-    return replace(switch_times.method(name, memory, suspend, resume, arguments.switch), saves=arguments.checkpoints)
+    method = switch_times.switch_method(name, memory, suspend, resume, arguments.switch)
+    return replace(method, checkpoints=arguments.checkpoints)
 
 
 def check_resume(method: str, resume: float | None) -> None:
@@ -290,13 +292,13 @@ def _policies(names: Sequence[str]) -> Sequence[str]:
     """Return the names unchanged; raise CliError for an unknown policy or setting."""
     for name in names:
         try:
-            read(name).create()
+            parse_policy(name).create()
         except PolicyError as error:
             raise CliError(Exit.USAGE, error.code, f"--policy {name}: {error}") from error
     return names
 
 
-def _recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:
+def _recordings(arguments: argparse.Namespace) -> tuple[Trace, ...]:
     """Return the recordings, with --target for those without a target; `plan` uses the target of its job."""
     target: float | None = arguments.target
     if target is not None and not math.isfinite(target):
@@ -314,18 +316,18 @@ def _recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:
     return tuple(replace(one, target=target) if one.target is None else one for one in found)
 
 
-def recordings(arguments: argparse.Namespace, maximize: bool = True) -> tuple[Recording, ...]:
+def recordings(arguments: argparse.Namespace, maximize: bool = True) -> tuple[Trace, ...]:
     """Read the curves and print a note to standard error for each omitted part.
 
     `maximize` is the direction of curves that have none, if --goal is not given.
     """
     paths: list[Path] = arguments.curves
-    reading = Reading(maximize if arguments.goal is None else arguments.goal == "maximize", arguments.metric)
+    reading = ReadOptions(maximize if arguments.goal is None else arguments.goal == "maximize", arguments.metric)
     try:
-        found = read_all(paths, reading, _note) if paths else (bundled(),)
-        asked = arguments.goal is None or asks_for_goal(paths)
-        named = arguments.metric is None or asks_for_metric(paths)
-    except RecordingError as error:
+        found = read_all(paths, reading, _note) if paths else (bundled_trace(),)
+        asked = arguments.goal is None or needs_goal(paths)
+        named = arguments.metric is None or needs_metric(paths)
+    except TraceError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     except OSError as error:
         text = f"{error.filename or paths[0]}: {error.strerror or error}; name a file of curves, or a folder of them"

@@ -13,8 +13,8 @@ from podium_cli.report.model import LEVELS, AllocationBar, Lane
 from podium_cli.report.page import card, chart, page_head
 from podium_cli.views import formatting
 from podium_cli.views import system as system_view
-from podium_simulator.replay.samples import Pool
-from podium_simulator.system.comparison import Searched, SystemContest
+from podium_simulator.replay.samples import Sample
+from podium_simulator.system.comparison import SearchResult, SystemComparison
 from podium_simulator.system.outcome import TRAINING, Outcome
 
 GANTT = "A bar has the number of its trial. Its colour is the quality of the completed trial."
@@ -24,7 +24,7 @@ COLOURS = 10  # number of colours for policies in page.css
 LETTER_WIDTH = 6.4  # approximate, in a label
 
 
-def render(contests: Sequence[SystemContest]) -> str:
+def render(contests: Sequence[SystemComparison]) -> str:
     """Return the page; the same curves and options give the same file."""
     title = "Simulated searches - Podium"
     header = element(
@@ -38,15 +38,15 @@ def render(contests: Sequence[SystemContest]) -> str:
     return f"<!doctype html>\n{element('html', page_head(title), body, lang='en')}\n"
 
 
-def _task(contest: SystemContest) -> Markup:
+def _task(contest: SystemComparison) -> Markup:
     names = system_view.fastest_first(contest)
     firsts = [contest.runs[name][0] for name in names]
-    pool, metric = contest.pools[0], contest.recording.metric
+    pool, metric = contest.samples[0], contest.trace.metric
     span = max(run.outcome.makespan for run in firsts)
     return join(
         (
             card(
-                element("h2", escaped(contest.recording.task)),
+                element("h2", escaped(contest.trace.task)),
                 element("p", escaped(system_view.heading(contest)), class_="soft"),
                 _table(contest),
             ),
@@ -68,7 +68,7 @@ def _task(contest: SystemContest) -> Markup:
     )
 
 
-def _table(contest: SystemContest) -> Markup:
+def _table(contest: SystemComparison) -> Markup:
     heads = [
         element("th", escaped(name.capitalize()), scope="col", class_="" if name == "POLICY" else "n")
         for name in system_view.columns(contest)
@@ -88,17 +88,17 @@ def _names(names: Sequence[str]) -> Markup:
     return element("ul", *items, class_="legend")
 
 
-def _stairs(runs: Sequence[Searched], pool: Pool, metric: str, span: float) -> Markup:
+def _stairs(runs: Sequence[SearchResult], pool: Sample, metric: str, span: float) -> Markup:
     """Draw the best value so far over time, with a line for each policy."""
     height = 320.0
     # the first values of a training are far from the rest and would flatten the chart
-    low, high = svg.value_range([value for run in runs for _, value in run.stairs])
+    low, high = svg.value_range([value for run in runs for _, value in run.improvements])
     x = svg.Scale(0.0, span, charts.LEFT, charts.WIDTH - charts.RIGHT)
     y = svg.Scale(low, high, height - charts.BOTTOM, charts.TOP)
     parts = [*charts.grid_y(y, metric), *charts.time_grid(x, span, height)]
     for place, run in reversed(list(enumerate(runs))):
         points: list[tuple[float, float]] = []
-        for time, value in run.stairs:
+        for time, value in run.improvements:
             if points:
                 points.append((x(time), points[-1][1]))
             points.append((x(time), y(value)))
@@ -121,7 +121,7 @@ def _stairs(runs: Sequence[Searched], pool: Pool, metric: str, span: float) -> M
     return svg.drawing(charts.WIDTH, height, label, *parts)
 
 
-def _bars(runs: Sequence[Searched], what: str) -> Markup:
+def _bars(runs: Sequence[SearchResult], what: str) -> Markup:
     """Draw a horizontal bar for each policy."""
     left, row = max(92.0, 8.0 + LETTER_WIDTH * max(len(run.policy) for run in runs)), 20.0
     width = left + 268.0
@@ -149,13 +149,13 @@ def _bars(runs: Sequence[Searched], what: str) -> Markup:
     return svg.drawing(width, height, f"{name}, {formatting.count(len(runs), 'policy', 'policies')}", *parts)
 
 
-def _gantt(run: Searched, pool: Pool, span: float) -> Markup:
+def _gantt(run: SearchResult, pool: Sample, span: float) -> Markup:
     levels = quality_levels(pool)
     lanes = [Lane(gpu, tuple(_allocations(run.outcome, gpu, levels))) for gpu in run.outcome.gpus]
     return charts.lanes(lanes, span, lane_height=30.0)
 
 
-def quality_levels(pool: Pool) -> tuple[int, ...]:
+def quality_levels(pool: Sample) -> tuple[int, ...]:
     """Return the level of each trial: 0 is the best of the sample, 1 to 5 are equal parts by best value."""
     order = sorted(range(len(pool.trials)), key=lambda i: (i != pool.winner, -pool.best_of(pool.trials[i]), i))
     found = [0] * len(order)

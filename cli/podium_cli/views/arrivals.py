@@ -10,7 +10,7 @@ from rich.table import Table
 
 from podium_cli.views import formatting
 from podium_cli.views.system import NEVER, drained, switch
-from podium_simulator.system.arrivals import ArrivalsContest, ArrivedJob, Round
+from podium_simulator.system.arrivals import ArrivalsComparison, ArrivalsRun, ArrivedJob
 
 COLUMNS = (
     "POLICY",
@@ -30,37 +30,37 @@ BY_USER = (
 )
 
 
-def heading(contest: ArrivalsContest) -> str:
+def heading(contest: ArrivalsComparison) -> str:
     """Return a sentence with the curves, the jobs and the simulated system."""
-    place, arrivals = contest.place, contest.arrivals
-    method, slots = place.method, place.nodes[0].shares
+    place, arrivals = contest.cluster, contest.arrivals
+    method, slots = place.method, place.nodes[0].slots
     when = f"one every {formatting.duration(arrivals.every)}" if arrivals.every else "all at once"
     return (
-        f"{formatting.search(contest.recording)}: {formatting.count(arrivals.jobs, 'job')} of "
+        f"{formatting.search(contest.trace)}: {formatting.count(arrivals.jobs, 'job')} of "
         f"{formatting.count(arrivals.users, 'user')}, {when}, {formatting.count(contest.size, 'trial')} each, on "
         f"{formatting.count(place.gpus, 'GPU')} on {formatting.count(len(place.nodes), 'node')}, "
         f"{formatting.count(slots, 'slot')} per GPU, {switch(method)}, {drained(place)}"
         f"{formatting.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
         "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."
-        f"{formatting.compared(contest.recording)}"
+        f"{formatting.compared(contest.trace)}"
     )
 
 
-def table(contest: ArrivalsContest) -> Table:
+def table(contest: ArrivalsComparison) -> Table:
     """Return a row for each policy, the fastest first.
 
     FOUND counts the jobs with a value within 1 % of their best, and NEAR BEST is their time until then. TARGET is the
     mean time until a value as good as the target. "never" means that not all jobs have such a value.
     """
-    at, aims = COLUMNS.index("DONE"), contest.recording.target is not None
+    at, aims = COLUMNS.index("DONE"), contest.trace.target is not None
     found = _table((*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS)
     for name in fastest_first(contest):
         found.add_row(name, *_cells(contest.runs[name], aims=aims))
     return found
 
 
-def by_user(contest: ArrivalsContest) -> Table:
+def by_user(contest: ArrivalsComparison) -> Table:
     """Return each user's share of the GPU time; the columns are users or policies, whichever are fewer."""
     names, users = fastest_first(contest), [user.user for user in _rounds(contest)[0].users]
     rows = [[_share(contest.runs[name], place) for place in range(len(users))] for name in names]
@@ -73,7 +73,7 @@ def by_user(contest: ArrivalsContest) -> Table:
     return found
 
 
-def fastest_first(contest: ArrivalsContest) -> list[str]:
+def fastest_first(contest: ArrivalsComparison) -> list[str]:
     """Return the policies by the number of jobs that come near their best, then by their mean time."""
 
     def key(name: str) -> tuple[int, float, str]:
@@ -83,7 +83,7 @@ def fastest_first(contest: ArrivalsContest) -> list[str]:
     return sorted(contest.runs, key=key)
 
 
-def as_json(contests: Sequence[ArrivalsContest]) -> str:
+def as_json(contests: Sequence[ArrivalsComparison]) -> str:
     """Return a JSON array with an object for each file of curves.
 
     Times are seconds from a job's arrival. null means never, or no competition between users.
@@ -98,16 +98,16 @@ def _table(columns: Sequence[str]) -> Table:
     return found
 
 
-def _rounds(contest: ArrivalsContest) -> tuple[Round, ...]:
+def _rounds(contest: ArrivalsComparison) -> tuple[ArrivalsRun, ...]:
     return next(iter(contest.runs.values()))
 
 
-def _jobs(rounds: Iterable[Round]) -> list[ArrivedJob]:
+def _jobs(rounds: Iterable[ArrivalsRun]) -> list[ArrivedJob]:
     return [job for one in rounds for job in one.jobs]
 
 
-def _near(rounds: Iterable[Round]) -> list[float]:
-    return [near for job in _jobs(rounds) if (near := job.search.score.near_best) is not None]
+def _near(rounds: Iterable[ArrivalsRun]) -> list[float]:
+    return [near for job in _jobs(rounds) if (near := job.result.score.near_best) is not None]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -115,11 +115,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(there) if there else None
 
 
-def _cells(rounds: Sequence[Round], *, aims: bool) -> tuple[str, ...]:
+def _cells(rounds: Sequence[ArrivalsRun], *, aims: bool) -> tuple[str, ...]:
     jobs, near = _jobs(rounds), _near(rounds)
-    ends, slowdowns = [job.search.score.end for job in jobs], [job.slowdown for job in jobs]
+    ends, slowdowns = [job.result.score.end for job in jobs], [job.slowdown for job in jobs]
     fairness = _mean(one.fairness for one in rounds)
-    at_target = [at for job in jobs if (at := job.search.score.target) is not None]
+    at_target = [at for job in jobs if (at := job.result.score.target) is not None]
     return (
         f"{len(near)}/{len(jobs)}",
         formatting.duration(fmean(near)) if near else NEVER,
@@ -134,21 +134,21 @@ def _cells(rounds: Sequence[Round], *, aims: bool) -> tuple[str, ...]:
     )
 
 
-def _share(rounds: Sequence[Round], place: int) -> str:
+def _share(rounds: Sequence[ArrivalsRun], place: int) -> str:
     mine = [one.users[place] for one in rounds]
     of_equal = _mean(user.of_equal for user in mine)
     relative = formatting.NOTHING if of_equal is None else f"{of_equal:.2f}"
     return f"{100 * fmean(user.share for user in mine):.0f} % ({relative})"
 
 
-def _plain(contest: ArrivalsContest) -> dict[str, object]:
-    place, arrivals = contest.place, contest.arrivals
+def _plain(contest: ArrivalsComparison) -> dict[str, object]:
+    place, arrivals = contest.cluster, contest.arrivals
     return {
-        "task": contest.recording.task,
-        "metric": contest.recording.metric,
-        "goal": contest.recording.goal,
-        "target": contest.recording.target,
-        "leftOut": contest.recording.left_out,
+        "task": contest.trace.task,
+        "metric": contest.trace.metric,
+        "goal": contest.trace.goal,
+        "target": contest.trace.target,
+        "leftOut": contest.trace.left_out,
         "jobs": arrivals.jobs,
         "users": arrivals.users,
         "arrivalSeconds": arrivals.every,
@@ -163,9 +163,9 @@ def _plain(contest: ArrivalsContest) -> dict[str, object]:
     }
 
 
-def _policy(name: str, rounds: Sequence[Round]) -> dict[str, object]:
+def _policy(name: str, rounds: Sequence[ArrivalsRun]) -> dict[str, object]:
     jobs, near = _jobs(rounds), _near(rounds)
-    ends, slowdowns = [job.search.score.end for job in jobs], [job.slowdown for job in jobs]
+    ends, slowdowns = [job.result.score.end for job in jobs], [job.slowdown for job in jobs]
     whole = len(near) == len(jobs)
     return {
         "name": name,
@@ -179,7 +179,7 @@ def _policy(name: str, rounds: Sequence[Round]) -> dict[str, object]:
     }
 
 
-def _round(one: Round) -> dict[str, object]:
+def _round(one: ArrivalsRun) -> dict[str, object]:
     return {
         "seed": one.seed,
         "allDoneSeconds": one.end,
@@ -193,22 +193,22 @@ def _round(one: Round) -> dict[str, object]:
 
 
 def _job(job: ArrivedJob) -> dict[str, object]:
-    score = job.search.score
+    score = job.result.score
     return {
         "name": job.key.name,
         "user": job.key.namespace,
-        "seed": job.search.seed,
+        "seed": job.result.seed,
         "arrivedSeconds": job.arrived,
         "best": score.best,
         "nearBestSeconds": score.near_best,
         "targetSeconds": score.target,
         "endSeconds": score.end,
-        "aloneSeconds": job.alone,
+        "aloneSeconds": job.alone_seconds,
         "slowdown": job.slowdown,
         "regret": score.regret,
         "gpuSeconds": score.gpu_seconds,
         "overheadShare": score.overhead,
         "suspensions": score.suspensions,
-        "checkpoints": score.saves,
-        "migrations": score.carries,
+        "checkpoints": score.checkpoints,
+        "migrations": score.migrations,
     }

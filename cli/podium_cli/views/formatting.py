@@ -8,7 +8,7 @@ from datetime import datetime
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.phrases import count as count
 from podium_core.schema.job import Scalar
-from podium_simulator.traces.trace import Recording
+from podium_simulator.traces.trace import Trace
 
 NOTHING = "–"
 READABLE = 1e15  # whole numbers from here on are shown with an exponent
@@ -82,12 +82,12 @@ def better(maximize: bool) -> str:
     return f"{'larger' if maximize else 'smaller'} is better"
 
 
-def search(recording: Recording) -> str:
+def search(recording: Trace) -> str:
     """Return the subject of a table: task, metric and its direction."""
     return f"{clean(recording.task)} ({clean(recording.metric)}, {better(recording.maximize)})"
 
 
-def left_out(recording: Recording, rest: str) -> str:
+def left_out(recording: Trace, rest: str) -> str:
     """Return a heading's note on omitted trials, or nothing; `rest` is the use of the other trials."""
     if not recording.left_out:
         return ""
@@ -96,7 +96,7 @@ def left_out(recording: Recording, rest: str) -> str:
     return f" {recording.left_out} of {every} trials {verb} omitted because of incomplete curves; {rest}."
 
 
-def compared(recording: Recording) -> str:
+def compared(recording: Trace) -> str:
     """Return a heading's notes on a comparison of policies: the meaning of TARGET, and omitted trials."""
     target = ""
     if recording.target is not None:

@@ -11,65 +11,65 @@ from rich.table import Table
 from podium_cli.views import formatting
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView
-from podium_simulator.system.comparison import Searched, SearchScore
-from podium_simulator.system.forecast import Forecast, spread
+from podium_simulator.system.comparison import SearchResult, SearchScore
+from podium_simulator.system.forecast import JobForecast, low_median_high
 
 Figure = Callable[[SearchScore], float | None]
 HOUR = 3600.0
 MARKS = (0.25, 0.5, 0.75)  # of the time to the end
 
 
-def heading(found: Forecast) -> str:
+def heading(found: JobForecast) -> str:
     """Return a sentence with the job, its policy and the curves."""
     view, searches = found.view, formatting.count(len(found.own), "simulated search", "simulated searches")
-    left = formatting.left_out(found.recording, "the forecast is made from the others")
+    left = formatting.left_out(found.trace, "the forecast is made from the others")
     return (
         f"{formatting.clean(view.key.name)}: {formatting.count(view.max_trials, 'trial')} under {view.policy}, "
         "forecast from "
-        f"{searches} on curves of {formatting.search(found.recording)}{'.' if left else ''}{left}"
+        f"{searches} on curves of {formatting.search(found.trace)}{'.' if left else ''}{left}"
     )
 
 
-def table(found: Forecast) -> Table:
+def table(found: JobForecast) -> Table:
     """Return median and range over the simulated searches, and the median of the same searches under fifo."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "MEDIAN", "FROM", "TO", "UNDER FIFO"):
         made.add_column(name, no_wrap=True, justify="right" if name else "left")
-    for name, of, read in _rows(found.view, migrates=found.place.method.carries and bool(found.place.drains)):
+    for name, of, read in _rows(found.view, migrates=found.cluster.method.migrates and bool(found.cluster.drains)):
         low, middle, high = _spread(found.own, of)
         made.add_row(name, read(middle), read(low), read(high), read(_spread(found.fifo, of)[1]))
     for share in MARKS:
         values = [value for run in found.own if (value := best_at(run, share)) is not None]
-        cells = [formatting.number(value) for value in spread(values)] if values else [formatting.NOTHING] * 3
+        cells = [formatting.number(value) for value in low_median_high(values)] if values else [formatting.NOTHING] * 3
         made.add_row(f"best after {share:.0%} of the time", cells[1], cells[0], cells[2], "")
     cut = [sum(t.phase is TrialPhase.EARLY_STOPPED for t in run.outcome.trials) for run in found.own]
-    low, middle, high = spread([float(n) for n in cut])
+    low, middle, high = low_median_high([float(n) for n in cut])
     made.add_row("trials stopped early", *(formatting.number(n) for n in (middle, low, high)), "")
     return made
 
 
-def ends(found: Forecast) -> str:
+def ends(found: JobForecast) -> str:
     """Return why the searches ended, the most frequent reason first."""
     return f"ended by {_reasons(found.own)}; under fifo by {_reasons(found.fifo)}"
 
 
-def _reasons(runs: Sequence[Searched]) -> str:
+def _reasons(runs: Sequence[SearchResult]) -> str:
     found = Counter(run.outcome.only.reason for run in runs).most_common()
     return found[0][0] if len(found) == 1 else ", ".join(f"{reason} ({times})" for reason, times in found)
 
 
-def assumptions(found: Forecast) -> list[str]:
+def assumptions(found: JobForecast) -> list[str]:
     """Return the assumptions of the forecast as a list."""
     return ["assumptions:", *(f"- {formatting.clean(line)}" for line in found.assumptions)]
 
 
-def best_at(run: Searched, share: float) -> float | None:
+def best_at(run: SearchResult, share: float) -> float | None:
     """Return the best value after this share of the time to the end; None if there is none yet."""
-    known = [value for time, value in run.stairs if time <= share * run.score.end]
+    known = [value for time, value in run.improvements if time <= share * run.score.end]
     return known[-1] if known else None
 
 
-def as_json(found: Forecast) -> str:
+def as_json(found: JobForecast) -> str:
     """Return the forecast as JSON: each simulated search under the job's policy and under fifo.
 
     Times are seconds; null means never.
@@ -77,10 +77,10 @@ def as_json(found: Forecast) -> str:
     plain = {
         "job": found.view.key.name,
         "policy": found.view.policy,
-        "curves": found.recording.task,
-        "metric": found.recording.metric,
-        "goal": found.recording.goal,
-        "leftOut": found.recording.left_out,
+        "curves": found.trace.task,
+        "metric": found.trace.metric,
+        "goal": found.trace.goal,
+        "leftOut": found.trace.left_out,
         "assumptions": found.assumptions,
         "searches": [
             {"seed": own.seed, "own": _plain(own), "fifo": _plain(fifo)}
@@ -90,7 +90,7 @@ def as_json(found: Forecast) -> str:
     return json.dumps(plain, indent=2)
 
 
-def _plain(run: Searched) -> dict[str, object]:
+def _plain(run: SearchResult) -> dict[str, object]:
     score = run.score
     return {
         "endSeconds": score.end,
@@ -100,8 +100,8 @@ def _plain(run: Searched) -> dict[str, object]:
         "gpuHours": score.gpu_seconds / HOUR,
         "overheadShare": score.overhead,
         "suspensions": score.suspensions,
-        "checkpoints": score.saves,
-        "migrations": score.carries,
+        "checkpoints": score.checkpoints,
+        "migrations": score.migrations,
         "bestAt": {f"{share:g}": best_at(run, share) for share in MARKS},
     }
 
@@ -127,19 +127,19 @@ def _rows(view: JobView, *, migrates: bool) -> list[tuple[str, Figure, Callable[
         ("share of them not training", lambda s: s.overhead, percent),
         (
             "checkpoints" if view.checkpointable and not view.suspendable else "suspensions",
-            lambda s: float(s.suspensions + s.saves),
+            lambda s: float(s.suspensions + s.checkpoints),
             whole,
         ),
-        *([("live migrations", lambda s: float(s.carries), whole)] if migrates else []),
+        *([("live migrations", lambda s: float(s.migrations), whole)] if migrates else []),
     ]
 
 
-def _spread(runs: Sequence[Searched], of: Figure) -> tuple[float | None, float | None, float | None]:
+def _spread(runs: Sequence[SearchResult], of: Figure) -> tuple[float | None, float | None, float | None]:
     """Return low, median and high; None means never and counts as later than every time."""
     values = [of(run.score) for run in runs]
     there = sorted(value for value in values if value is not None)
     if not there:
         return None, None, None
-    low, middle, high = spread(there)
+    low, middle, high = low_median_high(there)
     missing = len(values) - len(there)
     return low, (middle if 2 * missing < len(values) else None), (high if not missing else None)

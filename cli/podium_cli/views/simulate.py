@@ -9,24 +9,26 @@ from statistics import fmean
 from rich.table import Table
 
 from podium_cli.views import formatting
-from podium_simulator.replay.comparison import Contest
+from podium_simulator.replay.comparison import ReplayComparison
+
+REPORTED = ("time_to_target", "time_to_near_best", "time_to_best", "mean_regret")
 
 
-def heading(contest: Contest) -> str:
+def heading(contest: ReplayComparison) -> str:
     """Return a sentence with the curves, the GPUs and the cost of a switch."""
     machine, costs = contest.machine, contest.machine.costs
     trials = formatting.count(contest.size, "trial")
     return (
-        f"{formatting.search(contest.recording)}: {trials} "
+        f"{formatting.search(contest.trace)}: {trials} "
         f"on {formatting.count(machine.gpus, 'GPU')}, "
         f"suspend {costs.suspend:g} s, resume {costs.resume:g} s, "
         f"{formatting.count(contest.runs, 'search', 'searches')}. "
         "Times are medians, X FIFO the mean of fifo's time over the policy's."
-        f"{formatting.compared(contest.recording)}"
+        f"{formatting.compared(contest.trace)}"
     )
 
 
-def table(contest: Contest) -> Table:
+def table(contest: ReplayComparison) -> Table:
     """Return a row for each policy, the fastest first.
 
     BEST DONE is the time until the best trial of all has completed. NEAR BEST is the time until a value within 1 % of
@@ -34,37 +36,37 @@ def table(contest: Contest) -> Table:
     trial reaches it. SWITCHING is the share of the GPU time that switches took.
     """
     found = Table(box=None, pad_edge=False, header_style="bold")
-    soon, until = ("NEAR BEST", "a1") if contest.recording.target is None else ("TARGET", "a")
+    soon, until = ("NEAR BEST", "time_to_near_best") if contest.trace.target is None else ("TARGET", "time_to_target")
     for name in ("POLICY", "BEST DONE", "X FIFO", "WORST", soon, "X FIFO", "REGRET", "GPU TIME", "SWITCHING"):
         found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
     for name in _fastest_first(contest):
-        done, near = contest.against_fifo(name, "b"), contest.against_fifo(name, until)
+        done, near = contest.against_fifo(name, "time_to_best"), contest.against_fifo(name, until)
         found.add_row(
             name,
-            formatting.duration(contest.typical(name, "b")),
+            formatting.duration(contest.typical(name, "time_to_best")),
             _ratio(done, 0),
             _ratio(done, 1),
             formatting.duration(contest.typical(name, until)),
             _ratio(near, 0),
-            formatting.number(contest.typical(name, "c"), 3),
-            formatting.duration(contest.typical(name, "gpu")),
-            f"{100 * fmean(s.over for s in contest.scores[name].values()):.1f} %",
+            formatting.number(contest.typical(name, "mean_regret"), 3),
+            formatting.duration(contest.typical(name, "gpu_seconds_to_best")),
+            f"{100 * fmean(s.switch_share for s in contest.scores[name].values()):.1f} %",
         )
     return found
 
 
-def as_json(contests: Sequence[Contest]) -> str:
+def as_json(contests: Sequence[ReplayComparison]) -> str:
     """Return a JSON array with an object for each file of curves; a ratio above 1 is faster than fifo."""
     return json.dumps([_plain(contest) for contest in contests], indent=2)
 
 
-def _plain(contest: Contest) -> dict[str, object]:
+def _plain(contest: ReplayComparison) -> dict[str, object]:
     return {
-        "task": contest.recording.task,
-        "metric": contest.recording.metric,
-        "goal": contest.recording.goal,
-        "target": contest.recording.target,
-        "leftOut": contest.recording.left_out,
+        "task": contest.trace.task,
+        "metric": contest.trace.metric,
+        "goal": contest.trace.goal,
+        "target": contest.trace.target,
+        "leftOut": contest.trace.left_out,
         "trials": contest.size,
         "searches": contest.runs,
         "gpus": contest.machine.gpus,
@@ -74,26 +76,30 @@ def _plain(contest: Contest) -> dict[str, object]:
     }
 
 
-def _policy(contest: Contest, name: str) -> dict[str, object]:
+def _policy(contest: ReplayComparison, name: str) -> dict[str, object]:
     scores = contest.scores[name].values()
     return {
         "name": name,
-        "targetSeconds": contest.typical(name, "a") if contest.recording.target is not None else None,
-        "nearBestSeconds": contest.typical(name, "a1"),
-        "bestDoneSeconds": contest.typical(name, "b"),
-        "regret": contest.typical(name, "c"),
-        "gpuSecondsToBest": contest.typical(name, "gpu"),
-        "switchShare": fmean(score.over for score in scores),
-        "longestWaitInTrials": max(score.wait for score in scores),
+        "targetSeconds": contest.typical(name, "time_to_target") if contest.trace.target is not None else None,
+        "nearBestSeconds": contest.typical(name, "time_to_near_best"),
+        "bestDoneSeconds": contest.typical(name, "time_to_best"),
+        "regret": contest.typical(name, "mean_regret"),
+        "gpuSecondsToBest": contest.typical(name, "gpu_seconds_to_best"),
+        "switchShare": fmean(score.switch_share for score in scores),
+        "longestWaitInTrials": max(score.longest_wait for score in scores),
         "againstFifo": {
             metric: None if found is None else {"mean": found[0], "worst": found[1]}
-            for metric, found in ((m, contest.against_fifo(name, m)) for m in ("a", "a1", "b", "c"))
+            for metric, found in ((m, contest.against_fifo(name, m)) for m in REPORTED)
         },
     }
 
 
-def _fastest_first(contest: Contest) -> list[str]:
-    return sorted(contest.scores, key=lambda name: (-(contest.against_fifo(name, "b") or (0.0, 0.0))[0], name))
+def _fastest_first(contest: ReplayComparison) -> list[str]:
+    def key(name: str) -> tuple[float, str]:
+        gain, _ = contest.against_fifo(name, "time_to_best") or (0.0, 0.0)
+        return -gain, name
+
+    return sorted(contest.scores, key=key)
 
 
 def _ratio(found: tuple[float, float] | None, which: int) -> str:

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from podium_cli.views import formatting
 from podium_core.schema.checkpointing import APP_CHECKPOINT
-from podium_simulator.replay.metrics import goal_of, near_best
-from podium_simulator.replay.samples import Pool
+from podium_simulator.replay.metrics import near_best_value, target_value
+from podium_simulator.replay.samples import Sample
 from podium_simulator.replay.statistics import geometric_mean
-from podium_simulator.system.comparison import BASE, Place, Searched, SearchScore, SystemContest
+from podium_simulator.system.comparison import BASE, ClusterSpec, SearchResult, SearchScore, SystemComparison
 from podium_simulator.system.scenario import Method
 
 NEVER = "never"
@@ -33,21 +33,21 @@ TARGET = "TARGET"  # a column before REGRET, if the curves have a target
 MIGRATIONS = "MIGRATIONS"  # a column if live migration is possible
 
 
-def heading(contest: SystemContest) -> str:
+def heading(contest: SystemComparison) -> str:
     """Return a sentence with the curves and the simulated system."""
-    place, pool = contest.place, contest.pools[0]
-    method, slots = place.method, place.nodes[0].shares
+    place, pool = contest.cluster, contest.samples[0]
+    method, slots = place.method, place.nodes[0].slots
     where = f"{formatting.count(place.gpus, 'GPU')} on {formatting.count(len(place.nodes), 'node')}"
     return (
-        f"{formatting.search(contest.recording)}: {formatting.count(len(pool.trials), 'trial')} on {where}, "
+        f"{formatting.search(contest.trace)}: {formatting.count(len(pool.trials), 'trial')} on {where}, "
         f"{formatting.count(slots, 'slot')} per GPU, {switch(method)}, {drained(place)}"
-        f"{formatting.count(len(contest.pools), 'search', 'searches')}, "
+        f"{formatting.count(len(contest.samples), 'search', 'searches')}, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
-        f"{formatting.compared(contest.recording)}"
+        f"{formatting.compared(contest.trace)}"
     )
 
 
-def drained(place: Place) -> str:
+def drained(place: ClusterSpec) -> str:
     """Return the drains of the simulated system, each with a comma after it."""
     return "".join(f"{drain}, " for drain in place.drains)
 
@@ -55,22 +55,22 @@ def drained(place: Place) -> str:
 def switch(method: Method) -> str:
     """Return the cost of a switch, and the method if it is not the default one."""
     cost = f"suspend {method.suspend:g} s, resume {method.resume:g} s"
-    if method.stays and method.saves:
+    if method.suspends and method.checkpoints:
         cost += f", trials write checkpoints ({APP_CHECKPOINT})"
-    if method.keeps_memory and method.stays:
+    if method.keeps_memory and method.suspends:
         return cost
-    migration = f", live migration {method.carry:g} s" if method.carries else ""
+    migration = f", live migration {method.migration_seconds:g} s" if method.migrates else ""
     return f"{cost} ({method.name}{f': {method.basis}' if method.basis else ''}){migration}"
 
 
-def columns(contest: SystemContest) -> tuple[str, ...]:
+def columns(contest: SystemComparison) -> tuple[str, ...]:
     """Return the heads of the table."""
-    at, aims = COLUMNS.index("REGRET"), contest.recording.target is not None
+    at, aims = COLUMNS.index("REGRET"), contest.trace.target is not None
     found = (*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS
-    return (*found, MIGRATIONS) if contest.place.method.carries else found
+    return (*found, MIGRATIONS) if contest.cluster.method.migrates else found
 
 
-def rows(contest: SystemContest) -> list[tuple[str, ...]]:
+def rows(contest: SystemComparison) -> list[tuple[str, ...]]:
     """Return the cells of the table, the fastest policy first.
 
     NEAR BEST is the time until a value within 1 % of the best of all, TARGET until one as good as the target. "never"
@@ -79,7 +79,7 @@ def rows(contest: SystemContest) -> list[tuple[str, ...]]:
     return [_row(contest, name) for name in fastest_first(contest)]
 
 
-def table(contest: SystemContest) -> Table:
+def table(contest: SystemComparison) -> Table:
     """Return a row for each policy, the fastest first."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns(contest):
@@ -89,13 +89,13 @@ def table(contest: SystemContest) -> Table:
     return found
 
 
-def against_fifo(contest: SystemContest, name: str) -> list[float]:
+def against_fifo(contest: SystemComparison, name: str) -> list[float]:
     """Return fifo's time to near the best over the policy's, for each search in which both reach it."""
     pairs = zip(contest.runs[BASE], contest.runs[name], strict=True)
     return [b.score.near_best / m.score.near_best for b, m in pairs if b.score.near_best and m.score.near_best]
 
 
-def fastest_first(contest: SystemContest) -> list[str]:
+def fastest_first(contest: SystemComparison) -> list[str]:
     """Return the policies by their median time to near the best."""
 
     def key(name: str) -> tuple[bool, float, str]:
@@ -105,68 +105,75 @@ def fastest_first(contest: SystemContest) -> list[str]:
     return sorted(contest.runs, key=key)
 
 
-def as_json(contests: Sequence[SystemContest]) -> str:
+def as_json(contests: Sequence[SystemComparison]) -> str:
     """Return a JSON array with an object for each file of curves; times are seconds, null means never."""
     return json.dumps([_plain(contest) for contest in contests], indent=2)
 
 
-def _row(contest: SystemContest, name: str) -> tuple[str, ...]:
+def _row(contest: SystemComparison, name: str) -> tuple[str, ...]:
     runs, ratios = contest.runs[name], against_fifo(contest, name)
     whole = len(ratios) == len(runs)
     return (
         name,
         formatting.number(_middle(runs, lambda score: score.best)),
-        _until(contest, name, lambda score: score.near_best, near_best),
+        _until(contest, name, lambda score: score.near_best, near_best_value),
         f"{geometric_mean(ratios):.2f}" if whole else formatting.NOTHING,
         f"{min(ratios):.2f}" if whole else formatting.NOTHING,
-        *([_until(contest, name, lambda score: score.target, goal_of)] if contest.recording.target is not None else []),
+        *(
+            [_until(contest, name, lambda score: score.target, target_value)]
+            if contest.trace.target is not None
+            else []
+        ),
         formatting.number(fmean(run.score.regret for run in runs), 3),
         formatting.duration(_middle(runs, lambda score: score.end)),
         formatting.duration(_middle(runs, lambda score: score.gpu_seconds)),
         f"{100 * fmean(run.score.overhead for run in runs):.1f} %",
-        str(round(fmean(run.score.suspensions + run.score.saves for run in runs))),
-        *([formatting.number(fmean(run.score.carries for run in runs))] if contest.place.method.carries else []),
+        str(round(fmean(run.score.suspensions + run.score.checkpoints for run in runs))),
+        *([formatting.number(fmean(run.score.migrations for run in runs))] if contest.cluster.method.migrates else []),
     )
 
 
 def _until(
-    contest: SystemContest, name: str, of: Callable[[SearchScore], float | None], goal: Callable[[Pool], float | None]
+    contest: SystemComparison,
+    name: str,
+    of: Callable[[SearchScore], float | None],
+    goal: Callable[[Sample], float | None],
 ) -> str:
     """Return the median time, "never", or a dash if no trial of a sample has the value `goal`."""
     found = _middle(contest.runs[name], of)
-    there = any(goal(pool) is not None for pool in contest.pools)
+    there = any(goal(pool) is not None for pool in contest.samples)
     return NEVER if found is None and there else formatting.duration(found)
 
 
-def _middle(runs: Sequence[Searched], of: Callable[[SearchScore], float | None]) -> float | None:
+def _middle(runs: Sequence[SearchResult], of: Callable[[SearchScore], float | None]) -> float | None:
     """Return the median over the searches; None if half of them or more have no value."""
     found = [value for run in runs if (value := of(run.score)) is not None]
     return median(found) if 2 * len(found) > len(runs) else None
 
 
-def _plain(contest: SystemContest) -> dict[str, object]:
-    place = contest.place
+def _plain(contest: SystemComparison) -> dict[str, object]:
+    place = contest.cluster
     return {
-        "task": contest.recording.task,
-        "metric": contest.recording.metric,
-        "goal": contest.recording.goal,
-        "target": contest.recording.target,
-        "leftOut": contest.recording.left_out,
-        "trials": len(contest.pools[0].trials),
-        "searches": len(contest.pools),
+        "task": contest.trace.task,
+        "metric": contest.trace.metric,
+        "goal": contest.trace.goal,
+        "target": contest.trace.target,
+        "leftOut": contest.trace.left_out,
+        "trials": len(contest.samples[0].trials),
+        "searches": len(contest.samples),
         "gpus": place.gpus,
         "nodes": len(place.nodes),
-        "slots": place.nodes[0].shares,
+        "slots": place.nodes[0].slots,
         "method": place.method.name,
-        "checkpoints": place.method.saves or not place.method.stays,
+        "checkpoints": place.method.checkpoints or not place.method.suspends,
         "suspendSeconds": place.method.suspend,
         "resumeSeconds": place.method.resume,
-        "migrationSeconds": place.method.carry if place.method.carries else None,
+        "migrationSeconds": place.method.migration_seconds if place.method.migrates else None,
         "policies": [{"name": name, "searches": _searches(contest.runs[name])} for name in fastest_first(contest)],
     }
 
 
-def _searches(runs: Sequence[Searched]) -> list[dict[str, object]]:
+def _searches(runs: Sequence[SearchResult]) -> list[dict[str, object]]:
     return [
         {
             "seed": run.seed,
@@ -178,8 +185,8 @@ def _searches(runs: Sequence[Searched]) -> list[dict[str, object]]:
             "gpuSeconds": run.score.gpu_seconds,
             "overheadShare": run.score.overhead,
             "suspensions": run.score.suspensions,
-            "checkpoints": run.score.saves,
-            "migrations": run.score.carries,
+            "checkpoints": run.score.checkpoints,
+            "migrations": run.score.migrations,
         }
         for run in runs
     ]

@@ -1,1 +1,1 @@
-"""Learning curves: thinning, what counts as better, how far a trial has converged. Pure; knows only `domain`."""
+"""Learning curves: reading, thinning, comparison at equal training, and prediction."""

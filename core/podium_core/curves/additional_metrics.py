@@ -1,9 +1,9 @@
-"""What a job's additional metrics came to: the latest, the lowest and the highest value of each, with steps. Pure.
+"""Summaries of a job's additional metrics: the latest, lowest and highest value of each. Pure.
 
-Called by `growing` for each value that a line held; agent and operator write the result as
-`status.additional_metrics`, and
-go on from what is written there. It takes the same room however long a trial prints. Whoever reads some lines again
-arrives at the same: steps do not go back, and an equal value is no new extreme.
+`growing_curve` calls it for each value that a line holds. The agent and the operator write the result to the trial's
+status (`additionalMetrics`) and continue from it after a restart. A summary has a fixed size, however much a trial
+prints. A reader that reads some lines twice gets the same result: steps never decrease, and an equal value is not a new
+extreme.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from podium_core.schema.trial import AdditionalMetric, NonFinite
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """A finite value, and the first step at which it was printed."""
+    """A finite value and the first step at which it was printed."""
 
     step: float
     value: float
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """One additional metric. `latest` may be NaN or infinite; `low` and `high` never are, None: nothing finite came."""
+class MetricSummary:
+    """Summary of one additional metric.
+
+    `latest` may be NaN or infinite. `low` and `high` are always finite; None means that no finite value was printed.
+    """
 
     metric: str
     step: float
@@ -34,10 +37,11 @@ class Observed:
     high: Extreme | None = None
 
 
-def observe(before: Observed | None, metric: str, step: float, value: float) -> Observed | None:
-    """What is known of `metric` after this further value; None: still nothing. A step before the latest is one done
-    again, after a requeue: it is left out, as it is from the curve. At the latest step itself the newest value counts:
-    some scripts print several.
+def update_summary(before: MetricSummary | None, metric: str, step: float, value: float) -> MetricSummary | None:
+    """Return the summary of `metric` after one more value; None while there is none.
+
+    A step below the latest one is a step repeated after a requeue; it is ignored, as in the curve. At the latest step
+    itself the newest value counts, because some scripts print several.
     """
     if not math.isfinite(step) or (before is not None and step < before.step):
         return before
@@ -47,32 +51,36 @@ def observe(before: Observed | None, metric: str, step: float, value: float) -> 
             low = Extreme(step, value)
         if high is None or value > high.value:
             high = Extreme(step, value)
-    return Observed(metric, step, value, low, high)
+    return MetricSummary(metric, step, value, low, high)
 
 
-def to_status(observed: Iterable[Observed]) -> list[AdditionalMetric]:
-    """As the trial's status has them."""
+def to_status(summaries: Iterable[MetricSummary]) -> list[AdditionalMetric]:
+    """Return the summaries as the trial's status holds them."""
     return [
         AdditionalMetric(
-            metric=one.metric,
-            step=one.step,
-            latest=one.latest if math.isfinite(one.latest) else _name(one.latest),
-            min=None if one.low is None else one.low.value,
-            min_step=None if one.low is None else one.low.step,
-            max=None if one.high is None else one.high.value,
-            max_step=None if one.high is None else one.high.step,
+            metric=summary.metric,
+            step=summary.step,
+            latest=summary.latest if math.isfinite(summary.latest) else _name(summary.latest),
+            min=None if summary.low is None else summary.low.value,
+            min_step=None if summary.low is None else summary.low.step,
+            max=None if summary.high is None else summary.high.value,
+            max_step=None if summary.high is None else summary.high.step,
         )
-        for one in observed
+        for summary in summaries
     ]
 
 
-def from_status(stored: Iterable[AdditionalMetric]) -> tuple[Observed, ...]:
-    """Where a reader goes on that starts anew."""
+def from_status(stored: Iterable[AdditionalMetric]) -> tuple[MetricSummary, ...]:
+    """Return the summaries that a trial's status holds, for a reader that has restarted."""
     return tuple(
-        Observed(
-            one.metric, one.step, float(one.latest), _extreme(one.min_step, one.min), _extreme(one.max_step, one.max)
+        MetricSummary(
+            summary.metric,
+            summary.step,
+            float(summary.latest),
+            _extreme(summary.min_step, summary.min),
+            _extreme(summary.max_step, summary.max),
         )
-        for one in stored
+        for summary in stored
     )
 
 

@@ -1,4 +1,4 @@
-"""The best that a curve holds. Direction-aware; diverged values never count as good."""
+"""Best value of a curve. Respects the metric's direction; diverged values never count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from podium_core.domain.snapshot import Point
 
 
 def better(a: float, b: float, maximize: bool) -> bool:
-    """Strictly better: an equal value later is no improvement."""
+    """Return whether `a` is strictly better than `b`."""
     return a > b if maximize else a < b
 
 
@@ -18,7 +18,7 @@ def reached(value: float, target: float, maximize: bool) -> bool:
 
 
 def best_point(curve: Sequence[Point], maximize: bool) -> Point | None:
-    """The earliest of the best points, None where nothing finite was reported. O(n)."""
+    """Return the earliest of the best points; None where no finite value was reported. O(n)."""
     best: Point | None = None
     for point in curve:
         if not diverged(point.value) and (best is None or better(point.value, best.value, maximize)):

@@ -1,10 +1,13 @@
-"""Where each trial will end, with an interval: what is still gained is a multiple of what was gained of late.
+"""Prediction of each trial's final value, with an interval.
 
-Called for the `envelope` policy's forecasts and by the calibration report. The multiple (final value - best so far) /
-scale has a distribution that depends on how many doublings of training are left and surprisingly little on the task:
-`TABLE` holds its quantiles on recorded curves (benchmarks/hpo/calibration.py --fit prints it anew; its
-report shows how it covers tasks that it has not seen). Trials of the same job that have completed move it to their own.
-The envelope's decisions read nothing of this but `width`.
+Used for the `envelope` policy's forecasts and by the calibration report. The policy's decisions use only
+`interval_width`.
+
+Model. A trial's final value is best + scale * M. The scale is the trial's gain over its last doubling of training, but
+at least half of the typical gain at that column. M depends on the number of doublings that remain, and very little on
+the task: `TABLE` holds the quantiles of M on recorded curves (`benchmarks/hpo/calibration.py --fit` computes it; its
+report shows the coverage on tasks that were not used). Completed trials of the same job shift the quantiles towards
+their own multiples.
 """
 
 from __future__ import annotations
@@ -15,17 +18,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.aligned_curves import PER_DOUBLING, EqualTraining, middle
-from podium_core.curves.curve_table import Board, Floats
+from podium_core.curves.aligned_curves import PER_DOUBLING, AlignedCurves, median
+from podium_core.curves.curve_table import CurveTable, Floats
 from podium_core.domain.snapshot import TrialKey
 
 LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975)
 DOUBLINGS_LEFT = (0.2, 0.55, 1.0, 1.5, 2.0, 2.75, 3.75, 4.8)
-PEERS = 0.5  # the scale is at least this part of what the better half gains: a plateau may be left again
-WEIGHT = 4.0  # completed trials that count as much as the table
-BEYOND = 0.5  # of the range between best and worst at equal training: so far beyond the best may a trial end
-SETTLED = 2.0  # doublings that a trial has shown values over; before, the range itself is still to open
-COMPANY = 8  # completed trials: that the next one beats them all has the chance 1 / 9, about what an 80 % interval lets
+MIN_GAIN_SHARE = (
+    0.5  # The scale is at least this share of the typical gain, because a curve may rise again after a plateau.
+)
+PRIOR_WEIGHT = 4.0  # number of completed trials that weigh as much as the table
+RANGE_BEYOND_LEADER = 0.5  # A trial may exceed the leader by this share of the range of values at equal training.
+MIN_DOUBLINGS = 2.0  # doublings over which a trial must have reported values; before, the range itself still grows
+# completed trials; the chance that the next one beats all of them is 1 / 9, about what an 80 % interval allows
+MIN_COMPLETED = 8
 _TINY, _HUGE = 1e-12, 1e300
 TABLE = np.array(
     [
@@ -41,147 +47,162 @@ TABLE = np.array(
 )
 
 
-def widths(table: Floats) -> tuple[Floats, Floats]:
-    """Doublings left, and by them the width of the table's 80 % interval."""
-    found = np.maximum.accumulate(table[:, LEVELS.index(0.9)] - table[:, LEVELS.index(0.1)])
-    return np.array((0.0, *DOUBLINGS_LEFT)), np.array((0.0, *found))
+def interval_widths(quantiles: Floats) -> tuple[Floats, Floats]:
+    """Return the doublings left and the width of the table's 80 % interval at each of them."""
+    result = np.maximum.accumulate(quantiles[:, LEVELS.index(0.9)] - quantiles[:, LEVELS.index(0.1)])
+    return np.array((0.0, *DOUBLINGS_LEFT)), np.array((0.0, *result))
 
 
-_WIDTH_BY_DOUBLINGS = widths(TABLE)
+_WIDTH_BY_DOUBLINGS = interval_widths(TABLE)
 _AT_LEVELS = np.array(LEVELS)
 
 
-def shares_of_levels() -> Floats:
-    """The probability that each of LEVELS stands for: all that is nearer to it than to its neighbours. Sum 1."""
+def level_probabilities() -> Floats:
+    """Return the probability that each of LEVELS represents: half of the way to each neighbour. Sum 1."""
     between = (_AT_LEVELS[1:] + _AT_LEVELS[:-1]) / 2
     return np.diff(between, prepend=0.0, append=1.0)
 
 
-_SHARES = shares_of_levels()
-_MIDPOINTS = np.cumsum(_SHARES) - _SHARES / 2
+_PROBABILITIES = level_probabilities()
+_MIDPOINTS = np.cumsum(_PROBABILITIES) - _PROBABILITIES / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A trial's final best value, in its metric's own direction: the middle, and the interval that holds it with the
-    probability `level`.
+    """Prediction of a trial's final best value, in its metric's own direction.
+
+    The median, and the interval that holds the value with probability `level`.
     """
 
-    middle: float
+    median: float
     low: float
     high: float
     level: float
 
 
-def multiples(doublings: Floats, table: Floats = TABLE) -> Floats:
-    """Quantiles at LEVELS of what is still to come, in units of the scale: (doublings, levels). 0 at the end: a trial
-    that has trained to its horizon is its best value.
+def table_quantiles(doublings: Floats, quantiles: Floats = TABLE) -> Floats:
+    """Return quantiles at LEVELS of the multiple M: (doublings, levels).
+
+    0 at the end: a trial that has trained to its horizon keeps its best value.
     """
     at = (0.0, *DOUBLINGS_LEFT)
-    return np.stack([np.interp(doublings, at, (0.0, *column)) for column in table.T], axis=1)
+    return np.stack([np.interp(doublings, at, (0.0, *column)) for column in quantiles.T], axis=1)
 
 
-def informed(expected: Floats, seen: Floats) -> Floats:
-    """These quantiles at LEVELS (rows, levels) once completed trials have shown the multiples `seen`: those of a
-    mixture in which the table has WEIGHT and each completed trial 1 (the posterior mean of a Dirichlet process,
-    Ferguson 1973). A mean of quantiles would lose the table's tails to a few trials, and keep the table's middle.
-    Many of them are carried on by as many quantiles as the table has: O(rows levels) and a sort, however many.
+def mix_with_completed(expected: Floats, seen: Floats) -> Floats:
+    """Return these quantiles at LEVELS (rows, levels) after completed trials showed the multiples `seen`.
+
+    They are the quantiles of a mixture in which the table has PRIOR_WEIGHT and each completed trial 1: the posterior
+    mean of a Dirichlet process (Ferguson 1973). A mean of quantiles would lose the table's tails to a few trials and
+    would keep the table's median. Many trials are represented by as many quantiles as the table has. O(rows levels) and
+    one sort.
     """
     if not len(seen):
         return expected
-    seen = np.clip(seen, -_HUGE, _HUGE)  # infinity times nothing is no number
+    seen = np.clip(seen, -_HUGE, _HUGE)  # infinity times 0 is NaN
     many = len(seen) > len(LEVELS)
     own = np.quantile(seen, _MIDPOINTS, method="hazen") if many else seen
     values = np.concatenate([expected, np.broadcast_to(own, (len(expected), len(own)))], axis=1)
-    weights = np.concatenate([WEIGHT * _SHARES, len(seen) * _SHARES if many else np.ones(len(seen))])
+    weights = np.concatenate(
+        [PRIOR_WEIGHT * _PROBABILITIES, len(seen) * _PROBABILITIES if many else np.ones(len(seen))]
+    )
     order = np.argsort(values, axis=1, kind="stable")
     values, weights = np.take_along_axis(values, order, axis=1), weights[order]
-    reached = (np.cumsum(weights, axis=1) - weights / 2) / (WEIGHT + len(seen))
+    reached = (np.cumsum(weights, axis=1) - weights / 2) / (PRIOR_WEIGHT + len(seen))
     after = np.clip((reached[:, None, :] < _AT_LEVELS[:, None]).sum(axis=2), 1, values.shape[1] - 1)
     low, high = (np.take_along_axis(reached, place, axis=1) for place in (after - 1, after))
     part = np.clip((_AT_LEVELS - low) / (high - low), 0.0, 1.0)
     before, behind = (np.take_along_axis(values, place, axis=1) for place in (after - 1, after))
-    found: Floats = before * (1.0 - part) + behind * part
-    return found
+    result: Floats = before * (1.0 - part) + behind * part
+    return result
 
 
-def width(doublings: Floats) -> Floats:
-    """Of the 80 % interval of what is still to come, in units of the scale: 0 at the end, never less with more left."""
-    found: Floats = np.interp(doublings, *_WIDTH_BY_DOUBLINGS)
-    return found
+def interval_width(doublings: Floats) -> Floats:
+    """Return the width of the 80 % interval of M: 0 at the end, never smaller with more doublings left."""
+    result: Floats = np.interp(doublings, *_WIDTH_BY_DOUBLINGS)
+    return result
 
 
-def scales(table: EqualTraining, rows: NDArray[np.intp], rungs: NDArray[np.intp]) -> Floats:
-    return np.maximum(np.maximum(table.gain[rows, rungs], PEERS * table.typical[rungs]), _TINY)
+def scales(aligned: AlignedCurves, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
+    return np.maximum(np.maximum(aligned.gain[rows, columns], MIN_GAIN_SHARE * aligned.typical_gain[columns]), _TINY)
 
 
-def ceilings(table: EqualTraining, rows: NDArray[np.intp], rungs: NDArray[np.intp]) -> Floats:
-    """What these rows will not exceed, as far as equal training has shown (larger is better): the best there and BEYOND
-    of the range between it and the worst. A multiple of a fast gain knows no bounds, a metric often has one.
-    Infinite for a trial that is not SETTLED. The rungs must have been measured.
+def ceilings(aligned: AlignedCurves, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
+    """Return limits of the final values of these rows by equal training (larger is better).
+
+    The limit is the leader's value plus RANGE_BEYOND_LEADER times the range of values there: a multiple of a fast gain
+    has no bound, but many metrics have one. It is infinite for trials with fewer than MIN_DOUBLINGS. The columns must
+    have been measured.
     """
-    known = table.best > -np.inf
-    worst = np.minimum.accumulate(np.where(known, table.best, np.inf).min(axis=0))
-    age = (rungs - known[rows].argmax(axis=1)) / PER_DOUBLING
-    with np.errstate(over="ignore", invalid="ignore"):  # a range beyond the largest number bounds nothing
-        found = table.lead[rungs] + BEYOND * (table.lead[rungs] - worst[rungs])
-    return np.where((age >= SETTLED) & np.isfinite(found), found, np.inf)
+    known = aligned.best > -np.inf
+    worst = np.minimum.accumulate(np.where(known, aligned.best, np.inf).min(axis=0))
+    age = (columns - known[rows].argmax(axis=1)) / PER_DOUBLING
+    with np.errstate(over="ignore", invalid="ignore"):  # A range that overflows bounds nothing.
+        result = aligned.leader_value[columns] + RANGE_BEYOND_LEADER * (aligned.leader_value[columns] - worst[columns])
+    return np.where((age >= MIN_DOUBLINGS) & np.isfinite(result), result, np.inf)
 
 
-def bounds(best: Floats, ceiling: Floats, completed: Floats, leader: float = -np.inf) -> Floats:
-    """The final values that these trials (by row their best so far and their ceiling) will not exceed, given those of
-    the completed and the best so far of all trials, `leader`. What one of them has reached another may reach, however
-    early it is; who is still below the best of COMPANY or more may exceed it by as much as it exceeds their median,
-    unless a trial at work has shown that they tell too little. In any unit, larger is better.
+def upper_bounds(best: Floats, ceiling: Floats, completed: Floats, leader: float = -np.inf) -> Floats:
+    """Return upper bounds of the final values of these trials (larger is better, in any unit).
+
+    `best` and `ceiling`: their best values so far and their ceilings. `completed`: final values of the completed
+    trials. `leader`: best value so far of all trials.
+
+    A trial may reach whatever a completed one reached. A trial below the best of at least MIN_COMPLETED completed
+    trials may exceed that best by the distance between that best and their median. The last rule does not apply once an
+    unfinished trial has exceeded them all.
     """
     if not len(completed):
         return np.maximum(ceiling, best)
     top = float(completed.max())
-    found = np.maximum(ceiling, top)
-    if len(completed) >= COMPANY and leader <= top:
+    result = np.maximum(ceiling, top)
+    if len(completed) >= MIN_COMPLETED and leader <= top:
         with np.errstate(over="ignore"):
-            beyond = np.float64(top) + (top - middle(completed))
-        found = np.where(best < top, np.minimum(found, beyond), found)
-    return np.maximum(found, best)
+            beyond = np.float64(top) + (top - median(completed))
+        result = np.where(best < top, np.minimum(result, beyond), result)
+    return np.maximum(result, best)
 
 
-def quantiles(table: EqualTraining, board: Board, rows: NDArray[np.intp], levels: Sequence[float]) -> Floats:
-    """Of the final values (larger is better) of these rows, all of which have shown something finite: (rows, levels).
-    O(rungs n log n) at most; in practice microseconds a row.
+def final_quantiles(
+    aligned: AlignedCurves, table: CurveTable, rows: NDArray[np.intp], levels: Sequence[float]
+) -> Floats:
+    """Return quantiles of the final values (larger is better) of these rows: (rows, levels).
+
+    Each row must have reported a finite value. At most O(columns n log n); in practice microseconds a row.
     """
-    rungs = table.rung[rows]
-    left = np.log2(table.horizon / np.maximum(board.step[rows], table.grid[0]))
-    expected = multiples(left)
-    for rung in np.unique(rungs).tolist():
-        here = rungs == rung
-        expected[here] = informed(expected[here], shown_by_completed(table, board, rung))
-    expected[board.done[rows] | (left <= 0.0)] = 0.0
+    columns = aligned.column[rows]
+    left = np.log2(aligned.horizon / np.maximum(table.step[rows], aligned.grid[0]))
+    expected = table_quantiles(left)
+    for column in np.unique(columns).tolist():
+        here = columns == column
+        expected[here] = mix_with_completed(expected[here], completed_multiples(aligned, table, column))
+    expected[table.done[rows] | (left <= 0.0)] = 0.0
     at = np.interp(levels, LEVELS, np.arange(len(LEVELS)))
     low = np.minimum(at.astype(np.intp), len(LEVELS) - 2)
     part = at - low
     between = expected[:, low] * (1.0 - part) + expected[:, low + 1] * part
-    with np.errstate(over="ignore"):  # what is beyond the largest number is infinite
-        found: Floats = board.best[rows, None] + scales(table, rows, rungs)[:, None] * between
-    ends = board.best[board.complete & np.isfinite(board.best)]
-    highest = bounds(board.best[rows], ceilings(table, rows, rungs), ends, float(board.best.max()))
-    return np.minimum(found, highest[:, None])
+    with np.errstate(over="ignore"):  # A value beyond the largest number is infinite.
+        result: Floats = table.best[rows, None] + scales(aligned, rows, columns)[:, None] * between
+    ends = table.best[table.complete & np.isfinite(table.best)]
+    highest = upper_bounds(table.best[rows], ceilings(aligned, rows, columns), ends, float(table.best.max()))
+    return np.minimum(result, highest[:, None])
 
 
-def shown_by_completed(table: EqualTraining, board: Board, rung: int) -> Floats:
-    """The multiples that the completed trials turned out to have from this rung on."""
-    rows = np.flatnonzero(board.complete & np.isfinite(table.best[:, rung]) & np.isfinite(board.best))
-    units = scales(table, rows, np.full(len(rows), rung))
+def completed_multiples(aligned: AlignedCurves, table: CurveTable, column: int) -> Floats:
+    """Return the multiples M that the completed trials had from this column on."""
+    rows = np.flatnonzero(table.complete & np.isfinite(aligned.best[:, column]) & np.isfinite(table.best))
+    units = scales(aligned, rows, np.full(len(rows), column))
     with np.errstate(over="ignore"):
-        return np.asarray((board.best[rows] - table.best[rows, rung]) / units)
+        return np.asarray((table.best[rows] - aligned.best[rows, column]) / units)
 
 
-def forecasts(table: EqualTraining, board: Board, level: float = 0.8) -> Mapping[TrialKey, Forecast]:
-    """Of every trial that has shown a finite value."""
-    standing = table.best[np.arange(len(board)), table.rung]
-    rows = np.flatnonzero((table.rung >= 0) & (standing > -np.inf))
+def forecasts(aligned: AlignedCurves, table: CurveTable, level: float = 0.8) -> Mapping[TrialKey, Forecast]:
+    """Return the prediction of every trial that has reported a finite value."""
+    standing = aligned.best[np.arange(len(table)), aligned.column]
+    rows = np.flatnonzero((aligned.column >= 0) & (standing > -np.inf))
     ends = ((1.0 - level) / 2, 0.5, (1.0 + level) / 2)
-    found: dict[TrialKey, Forecast] = {}
-    for row, values in zip(rows.tolist(), quantiles(table, board, rows, ends).tolist(), strict=True):
-        low, middle, high = sorted(board.sign * value for value in values)
-        found[board.keys[row]] = Forecast(middle, low, high, level)
-    return found
+    result: dict[TrialKey, Forecast] = {}
+    for row, values in zip(rows.tolist(), final_quantiles(aligned, table, rows, ends).tolist(), strict=True):
+        low, middle_value, high = sorted(table.sign * value for value in values)
+        result[table.keys[row]] = Forecast(middle_value, low, high, level)
+    return result

@@ -1,8 +1,8 @@
-"""One trial's learning curve as its log is read: lines in, thinned curve out. Pure.
+"""Learning curve of one trial while its log is read: lines in, thinned curve out. Pure.
 
-Used by the agent's log follower and by the operator for trials without a GPU. What a `Curve` holds is what is written
-to the trial's status: a reader that dies between two patches reads the same lines again and arrives at the same curve.
-A step may be printed on one line and its value on a later one: then it begins again at the first of the two.
+The agent's log follower uses it, and the operator for trials without a GPU. A `Curve` holds what is written to the
+trial's status: a reader that restarts between two writes reads the same lines again and gets the same curve. A step may
+be printed on one line and its value on a later one; the reader then restarts at the line of the step.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
-from podium_core.curves.additional_metrics import Observed, observe
-from podium_core.curves.line_readers import Reader, Seen
+from podium_core.curves.additional_metrics import MetricSummary, update_summary
+from podium_core.curves.line_readers import ParsedLine, Reader
 from podium_core.curves.non_finite import to_wire
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.snapshot import Point
 
 
-class Printed(Protocol):
+class LogLine(Protocol):
     """A line that a trial printed, and when."""
 
     @property
@@ -36,80 +36,87 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
-    """A step that a line gave without a value. `lines` were read up to this line, and with it."""
+class PendingStep:
+    """Step that a line gave without a value. `lines`: number of lines read up to and including it."""
 
     step: float
-    line: Printed
+    line: LogLine
     lines: int
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """`diverged` counts points whose value was not a number, `repeated` those whose step had been seen already."""
+    """Curve read so far, and what a reader needs to continue it.
+
+    `diverged` counts points whose value was not finite. `repeated` counts points whose step was not new.
+    """
 
     points: tuple[Point, ...] = ()
     last_step: float | None = None
     last_value: float | None = None
     lines: int = 0
-    announced: Announcement | None = None
-    again: bool = False  # the next line was read and counted before: only what it announced is missing
+    step_pending: PendingStep | None = None
+    step_missing: bool = False  # The next line was read and counted before; only its step is needed.
     diverged: int = 0
     repeated: int = 0
-    taken: int = 0  # points, before thinning
-    at: float = 0.0  # the step printed last, seen before or not: after a requeue it is behind `last_step` for a while
-    first: bool = False  # a new attempt, of which no value was read yet
-    back: float = 0.0  # steps that this attempt does again because it began before `at`: from an older save, or none
-    observed: tuple[Observed, ...] = ()  # the job's additional metrics, as far as they were printed
+    accepted: int = 0  # number of accepted points, before thinning
+    current_step: float = 0.0  # The latest printed step. After a requeue it is below `last_step` for a while.
+    awaiting_first_value: bool = False  # A new attempt has begun and no value of it was read yet.
+    # Steps that this attempt repeats because it began below `current_step`: from an older checkpoint, or without one.
+    repeated_steps: float = 0.0
+    additional_metrics: tuple[MetricSummary, ...] = ()  # summaries of the job's additional metrics that were printed
 
     @property
-    def here(self) -> float:
-        """The step at which this attempt is. A save may be of steps that nobody printed."""
-        return 0.0 if self.last_step is None else min(self.at, self.last_step)
+    def attempt_step(self) -> float:
+        """Step that this attempt has reached. A checkpoint may hold steps that were never printed."""
+        return 0.0 if self.last_step is None else min(self.current_step, self.last_step)
 
     @property
-    def waiting(self) -> Announcement | None:
-        """The announcement whose value is still to come: a reader that starts anew must begin with its line. It is of
-        this attempt, which may do again what an earlier one has shown.
+    def awaited_step(self) -> PendingStep | None:
+        """Step whose value is still to come; a restarted reader must begin with its line.
+
+        It belongs to this attempt, which may repeat what an earlier one reported.
         """
-        taken = self.last_step is not None and not self.first
-        if self.announced is None or (taken and self.announced.step <= self.at):
+        accepted = self.last_step is not None and not self.awaiting_first_value
+        if self.step_pending is None or (accepted and self.step_pending.step <= self.current_step):
             return None
-        return self.announced
+        return self.step_pending
 
 
-def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> Curve:
-    """The curve after these further lines."""
-    fresh: list[Point] = []
-    observed = {one.metric: one for one in curve.observed}
+def extend(curve: Curve, lines: Iterable[LogLine], read: Reader, grid: Grid) -> Curve:
+    """Return the curve after these further lines."""
+    new_points: list[Point] = []
+    summaries = {one.metric: one for one in curve.additional_metrics}
     now = curve
     for line in lines:
-        if now.again:
-            steps = [seen.step for seen in read(line.text) if seen.step is not None and seen.value is None]
-            now = replace(now, again=False, announced=Announcement(steps[-1], line, now.lines) if steps else None)
+        if now.step_missing:
+            steps = [parsed.step for parsed in read(line.text) if parsed.step is not None and parsed.value is None]
+            now = replace(
+                now, step_missing=False, step_pending=PendingStep(steps[-1], line, now.lines) if steps else None
+            )
             continue
         now = replace(now, lines=now.lines + 1)
-        for seen in read(line.text):
-            step = seen.step
-            if seen.value is not None:
+        for parsed in read(line.text):
+            step = parsed.step
+            if parsed.value is not None:
                 step = _next_step(now) if step is None else step
-                now, point = _valued(now, step, seen.value, line, grid)
-                fresh += point
+                now, point = _with_value(now, step, parsed.value, line, grid)
+                new_points += point
             elif step is not None:
-                now = replace(now, announced=Announcement(step, line, now.lines))
-            if seen.others:
-                _beside(observed, now, seen, step)
-    if observed:
-        now = replace(now, observed=tuple(observed.values()))
-    if not fresh:
+                now = replace(now, step_pending=PendingStep(step, line, now.lines))
+            if parsed.additional:
+                _record_additional(summaries, now, parsed, step)
+    if summaries:
+        now = replace(now, additional_metrics=tuple(summaries.values()))
+    if not new_points:
         return now
-    return replace(now, points=thin((*curve.points, *fresh), grid), taken=now.taken + len(fresh))
+    return replace(now, points=thin((*curve.points, *new_points), grid), accepted=now.accepted + len(new_points))
 
 
-def _valued(now: Curve, step: float, given: float, line: Printed, grid: Grid) -> tuple[Curve, list[Point]]:
-    """The curve after a value of the objective, and the point that it is: none where its step was seen before."""
+def _with_value(now: Curve, step: float, given: float, line: LogLine, grid: Grid) -> tuple[Curve, list[Point]]:
+    """Return the curve after a value of the objective, and its point; none where the step is not new."""
     if math.isfinite(step):
-        now = replace(now, at=step, first=False, back=_back(now, step))
+        now = replace(now, current_step=step, awaiting_first_value=False, repeated_steps=_repeated_steps(now, step))
     if not math.isfinite(step) or (now.last_step is not None and step <= now.last_step):
         return replace(now, repeated=now.repeated + 1), []
     value = to_wire(given, grid.maximize)
@@ -117,35 +124,40 @@ def _valued(now: Curve, step: float, given: float, line: Printed, grid: Grid) ->
     return replace(now, last_step=step, last_value=value, diverged=diverged), [Point(step, value, line.time)]
 
 
-def _beside(observed: dict[str, Observed], now: Curve, seen: Seen, step: float | None) -> None:
-    """Note values of additional metrics in `observed`. `step`: that of the objective on this line; where there is none,
-    and none was printed with a value itself, it is the one announced before, or else this attempt's last.
+def _record_additional(summaries: dict[str, MetricSummary], now: Curve, parsed: ParsedLine, step: float | None) -> None:
+    """Record values of additional metrics in `summaries`.
+
+    `step` is the step of the objective on this line. Without one, and without a step printed beside the value, the
+    pending step counts, or else the attempt's last step.
     """
     if step is None:
-        step = now.waiting.step if now.waiting is not None else now.here
-    for other in seen.others:
-        at = step if other.step is None else other.step
-        found = observe(observed.get(other.metric), other.metric, at, other.value)
-        if found is not None:
-            observed[other.metric] = found
+        step = now.awaited_step.step if now.awaited_step is not None else now.attempt_step
+    for extra in parsed.additional:
+        at = step if extra.step is None else extra.step
+        summary = update_summary(summaries.get(extra.metric), extra.metric, at, extra.value)
+        if summary is not None:
+            summaries[extra.metric] = summary
 
 
-def _back(curve: Curve, step: float) -> float:
-    """At most all that there was to go on from: a script may count its steps from 0, or from below it."""
-    if not curve.first or curve.at <= 0.0 or step >= curve.at:
-        return curve.back
-    return min(curve.at, curve.at - step + _spacing(curve.points))
+def _repeated_steps(curve: Curve, step: float) -> float:
+    """Return the steps that this attempt repeats: at most `current_step`, as a script may count its steps from 0."""
+    if not curve.awaiting_first_value or curve.current_step <= 0.0 or step >= curve.current_step:
+        return curve.repeated_steps
+    return min(curve.current_step, curve.current_step - step + _spacing(curve.points))
 
 
 def _spacing(points: Sequence[Point]) -> float:
-    """Between two values, as far as a thinned curve knows: who prints step 15 first has begun after the one before."""
+    """Return the distance between two values, as far as a thinned curve shows it.
+
+    An attempt whose first printed step is 15 began after the value before step 15.
+    """
     if len(points) > 1:
         return min(after.step - before.step for before, after in pairwise(points))
     return max((point.step for point in points), default=0.0) or 1.0
 
 
 def _next_step(curve: Curve) -> float:
-    """The step of a value without one: the one announced before it, else the next number of this attempt."""
-    if curve.waiting is not None:
-        return curve.waiting.step
-    return curve.here + 1.0
+    """Return the step of a value without one: the pending step, else the attempt's next integer step."""
+    if curve.awaited_step is not None:
+        return curve.awaited_step.step
+    return curve.attempt_step + 1.0

@@ -1,8 +1,8 @@
-"""From a line that a trial printed to steps and values: JSON, text by a pattern, or Hugging Face's dicts. Pure.
+"""Parsers of printed lines into steps and values: JSON, text by a pattern, Hugging Face dicts. Pure.
 
-Used by the agent for the logs on its node, by the operator for trials without a GPU, which may run where no agent is.
-A line that says nothing of the job's metrics gives nothing, never an error: logs hold anything. What a line says of the
-objective does not hang on which additional metrics are asked for.
+The agent uses them for the logs on its node, the operator for trials without a GPU, which may run on a node without an
+agent. A line without the job's metrics gives nothing and is never an error: logs hold anything. The additional metrics
+that are asked for never change what is read of the objective.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ DEFAULT_FILTER = rf"(?P<name>[\w|./@-]+)\s*[=:]\s*(?P<value>{NUMBER})(?![\w.])"
 _NOT_LITERAL = re.compile(r"(?<![\w'\"])(-?)(nan|inf)(?![\w'\"])", re.IGNORECASE)
 
 
-class Reading(Protocol):
-    """How to read one trial's log: `schema.reading.MetricsReading`, or anything like it."""
+class MetricsFormat(Protocol):
+    """How to read one trial's log: `schema.metrics_config.MetricsReading`, or any object like it."""
 
     @property
     def metric(self) -> str: ...
@@ -36,8 +36,8 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
-    """A value of an additional metric; `step` is None where none was printed with it."""
+class AdditionalValue:
+    """Value of an additional metric; `step` is None where no step was printed with it."""
 
     metric: str
     step: float | None
@@ -45,46 +45,50 @@ class Other:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What one line said of the objective: a step alone (the value follows on a later line), a value alone, both, or
-    nothing (then it only has `others`).
+class ParsedLine:
+    """What one line reports: a step alone (the value follows on a later line), a value alone, or both.
+
+    Step and value are both None on a line that reports only additional metrics.
     """
 
     step: float | None
     value: float | None
-    others: tuple[Other, ...] = ()
+    additional: tuple[AdditionalValue, ...] = ()
 
 
-Reader = Callable[[str], list[Seen]]
+Reader = Callable[[str], list[ParsedLine]]
 
 
-def reader(reading: Reading) -> Reader:
-    """The function that reads this trial's lines. A wrong filter raises ValueError here, once, not at every line."""
-    if reading.format == "text":
-        return _text_reader(reading)
-    parse = _json if reading.format == "json" else _dict
-    # a progress bar rewrites its line with \r: each piece is a line of its own
-    return lambda line: [seen for part in line.split("\r") for seen in _record(parse(part), reading)]
+def line_reader(metrics: MetricsFormat) -> Reader:
+    """Return the function that parses this trial's lines.
+
+    Raises ValueError for a wrong filter here, once, instead of at every line.
+    """
+    if metrics.format == "text":
+        return _text_reader(metrics)
+    parse = _json if metrics.format == "json" else _dict
+    # A progress bar rewrites its line with \r: each piece is a line of its own.
+    return lambda line: [parsed for part in line.split("\r") for parsed in _record(parse(part), metrics)]
 
 
-def _record(record: Mapping[str, object] | None, reading: Reading) -> list[Seen]:
+def _record(record: Mapping[str, object] | None, metrics: MetricsFormat) -> list[ParsedLine]:
     if record is None:
         return []
-    step = _number(_lookup(record, reading.step_key))
-    others = tuple(
-        Other(metric, step, number)
-        for metric in reading.additional
+    step = _number(_lookup(record, metrics.step_key))
+    additional = tuple(
+        AdditionalValue(metric, step, number)
+        for metric in metrics.additional
         if (number := _number(_lookup(record, metric))) is not None
     )
-    value = _number(_lookup(record, reading.metric))
+    value = _number(_lookup(record, metrics.metric))
     if value is None:
-        # its step announces no value of the objective: records are whole, a later one has a step of its own
-        return [Seen(None, None, others)] if others else []
-    return [Seen(step, value, others)]
+        # The step announces no value of the objective: records are complete, and a later record has its own step.
+        return [ParsedLine(None, None, additional)] if additional else []
+    return [ParsedLine(step, value, additional)]
 
 
 def _lookup(record: Mapping[str, object], key: str) -> object:
-    """The key itself, else a path of keys with dots."""
+    """Return the value of the key itself, else of a path of keys with dots."""
     if key in record:
         return record[key]
     here: object = record
@@ -101,7 +105,7 @@ def _number(value: object) -> float | None:
     if isinstance(value, int | float):
         try:
             return float(value)
-        except OverflowError:  # a whole number with more digits than a float can hold
+        except OverflowError:  # an integer with more digits than a float can hold
             return math.inf if value > 0 else -math.inf
     if isinstance(value, str):
         try:
@@ -112,7 +116,7 @@ def _number(value: object) -> float | None:
 
 
 def _braces(line: str) -> str | None:
-    """The text from the first { to the last }: a progress bar or a logger's prefix may stand before it."""
+    """Return the text from the first { to the last }; a progress bar or a logger's prefix may precede it."""
     begin, end = line.find("{"), line.rfind("}")
     return line[begin : end + 1] if 0 <= begin < end else None
 
@@ -132,7 +136,7 @@ def _dict(line: str) -> Mapping[str, object] | None:
     text = _braces(line)
     if text is None:
         return None
-    # nan and inf are no literals: as strings they become floats in _number
+    # nan and inf are not literals; as strings, `_number` turns them into floats.
     text = _NOT_LITERAL.sub(lambda match: f"'{match.group(1)}{match.group(2)}'", text)
     try:
         record = ast.literal_eval(text)
@@ -141,36 +145,40 @@ def _dict(line: str) -> Mapping[str, object] | None:
     return record if isinstance(record, dict) else None
 
 
-def _text_reader(reading: Reading) -> Reader:
-    pattern = re.compile(reading.filter or DEFAULT_FILTER, 0 if reading.filter else re.IGNORECASE)
+def _text_reader(metrics: MetricsFormat) -> Reader:
+    pattern = re.compile(metrics.filter or DEFAULT_FILTER, 0 if metrics.filter else re.IGNORECASE)
     missing = {"name", "value"} - set(pattern.groupindex)
     if missing:
         groups = " and ".join(sorted(missing))
         raise ValueError(
-            f"metrics.filter: {reading.filter!r} has no group {groups}; write (?P<name>...) and (?P<value>...)"
+            f"metrics.filter: {metrics.filter!r} has no group {groups}; write (?P<name>...) and (?P<value>...)"
         )
-    # "Epoch 3/10", "epoch [3]": common, and no name=value
-    loose = re.compile(rf"(?<![\w.]){re.escape(reading.step_key)}\s*[=:#\[(]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+    # "Epoch 3/10" and "epoch [3]" are common and hold no name=value
+    loose = re.compile(rf"(?<![\w.]){re.escape(metrics.step_key)}\s*[=:#\[(]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 
-    wanted = frozenset(reading.additional)
+    wanted = frozenset(metrics.additional)
 
-    def read(line: str) -> list[Seen]:
-        seen: list[Seen] = []
+    def read(line: str) -> list[ParsedLine]:
+        parsed: list[ParsedLine] = []
         for part in line.split("\r"):
             step = value = None
             further: dict[str, float] = {}
             for match in pattern.finditer(part):
                 name = match.group("name")
-                if name == reading.metric:
+                if name == metrics.metric:
                     value = _number(match.group("value"))
-                elif name == reading.step_key:
+                elif name == metrics.step_key:
                     step = _number(match.group("value"))
                 elif name in wanted and (number := _number(match.group("value"))) is not None:
                     further[name] = number
             if step is None and (found := loose.search(part)):
                 step = _number(found.group(1))
             if step is not None or value is not None or further:
-                seen.append(Seen(step, value, tuple(Other(name, step, number) for name, number in further.items())))
-        return seen
+                parsed.append(
+                    ParsedLine(
+                        step, value, tuple(AdditionalValue(name, step, number) for name, number in further.items())
+                    )
+                )
+        return parsed
 
     return read

@@ -1,12 +1,22 @@
-"""How much more than any other is a new trial worth, by the trials that were opened with a configuration like its own?
+"""Value of a new trial relative to the others, from started trials with similar parameters.
 
-Called by the `envelope` policy: before its first value a trial's parameters are all that is known of it. Kernel
-regression (Nadaraya 1964, Watson 1964) of what the opened trials are worth on their parameters: a number is its place
-among the numbers that the job's trials try (so no scale needs to be known), anything else is the same or not. Repeats
-of one configuration, which differ in their seed only, are the clearest case; in a wide random search hardly two are
-alike, and then nothing is said.
+The `envelope` policy calls it: before its first value, a trial's parameters are all that is known of it.
 
-A memory of what was computed, of one board's parameters. A new trial costs O(trials x parameters).
+Formula: kernel regression (Nadaraya 1964, Watson 1964) of the started trials' values v on their parameters x, with
+KAPPA pseudo-observations of the mean value:
+  w_ij  = share_j exp(-d_ij^2 / (2 h^2 p)),  d_ij^2 = sum over the p parameters of min(1,
+
+x_i - x_j
+
+)^2
+  factor_i = (sum_j w_ij v_j / mean(v) + KAPPA) / (sum_j w_ij + KAPPA)
+
+A numeric parameter is replaced by its rank among the values that the job tries, scaled to [0, 1], so its scale need not
+be known. Any other parameter is equal (0) or different (1). share_j is the trained share of trial j. Repeats of one
+configuration that differ only in their seed are the clearest case. In a wide random search hardly any two trials are
+similar, and the factor is 1.
+
+A cache of one curve table's parameters. A new trial costs O(trials x parameters).
 """
 
 from __future__ import annotations
@@ -17,54 +27,59 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board, Floats
+from podium_core.curves.curve_table import CurveTable, Floats
 from podium_core.domain.snapshot import Scalar
 
-MOST = 128  # opened trials that are asked, evenly spaced over the rows
-WIDTH = 0.1  # of the kernel, in shares of the values that are tried
-KAPPA = 1.0  # a completed trial alike counts as 1, what any trial is worth as so much
-_MISSING = -9.0  # a place that is as far from every other as can be
+MAX_NEIGHBOURS = 128  # started trials that are used, evenly spaced over the rows
+BANDWIDTH = 0.1  # h: bandwidth of the kernel, as a share of the tried values
+KAPPA = 1.0  # weight of the mean value; a completed trial with equal parameters has weight 1
+_MISSING_RANK = -9.0  # rank of a missing value: at the largest distance from every other
 
 Rows = NDArray[np.intp]
 Parameters = Sequence[tuple[str, Scalar]]
 
 
-class Kin:
-    """The parameters of a board's trials, as places; `weights` are kept until other rows are asked about."""
+class SimilarConfigurations:
+    """Parameters of a curve table's trials as ranks, and the neighbour weights of the last request."""
 
     def __init__(self, parameters: Sequence[Parameters]) -> None:
-        self._places = places(parameters)
-        self._asked: tuple[bytes, bytes] | None = None
-        self._weights = self._room = np.zeros((0, 0))
+        self._ranks = parameter_ranks(parameters)
+        self._request: tuple[bytes, bytes] | None = None
+        self._weights = self._buffer = np.zeros((0, 0))
 
-    def weights(self, new: Rows, opened: Rows) -> Floats:
-        """(new, opened): 1 for equal configurations, towards 0 for unlike ones."""
-        asked = new.tobytes(), opened.tobytes()
-        if asked != self._asked:
-            columns = self._places.shape[1]
-            squares = np.zeros((len(new), len(opened)))
-            for column in self._places.T:
-                squares += np.minimum(np.abs(column[new][:, None] - column[opened]), 1.0) ** 2
+    def weights(self, new: Rows, started: Rows) -> Floats:
+        """Return the kernel weights (new, started): 1 for equal configurations, towards 0 for different ones."""
+        request = new.tobytes(), started.tobytes()
+        if request != self._request:
+            columns = self._ranks.shape[1]
+            squares = np.zeros((len(new), len(started)))
+            for column in self._ranks.T:
+                squares += np.minimum(np.abs(column[new][:, None] - column[started]), 1.0) ** 2
             if columns:
-                self._weights = np.exp(squares / (-2.0 * WIDTH * WIDTH * columns))
-            else:  # nothing tells them apart, so nothing is said
+                self._weights = np.exp(squares / (-2.0 * BANDWIDTH * BANDWIDTH * columns))
+            else:  # No parameter differs, so all weights are 0.
                 self._weights = squares
-            self._asked = asked
-            self._room = np.empty_like(self._weights)
+            self._request = request
+            self._buffer = np.empty_like(self._weights)
         return self._weights
 
-    def weighted(self, new: Rows, opened: Rows, by: Floats) -> Floats:
-        """The weights times `by`, one of each opened; until the next call: a new array would be new pages each time."""
-        weights = self.weights(new, opened)
-        return np.multiply(weights, by, out=self._room)
+    def weighted(self, new: Rows, started: Rows, by: Floats) -> Floats:
+        """Return the weights times `by`, one factor per started trial.
+
+        The array is valid until the next call; allocating one for each call would be slow.
+        """
+        weights = self.weights(new, started)
+        return np.multiply(weights, by, out=self._buffer)
 
 
-def places(parameters: Sequence[Parameters]) -> Floats:
-    """(trials, parameters that differ). Of two trials a parameter's distance is the difference of their places, 1 at
-    most: numbers lie evenly from 0 to 1 in their order, what is no number and what is missing is 1 or more apart.
+def parameter_ranks(parameters: Sequence[Parameters]) -> Floats:
+    """Return the parameters as ranks: (trials, parameters that differ).
+
+    The distance of two trials in a parameter is the difference of their ranks, at most 1. Numbers are spaced evenly
+    from 0 to 1 in their order. Other values, and missing ones, are 1 or more apart.
     """
     given = [dict(one) for one in parameters]
-    found = []
+    result = []
     for name in sorted({name for one in given for name in one}):
         values = [one.get(name) for one in given]
         tried = {value for value in values if value is not None}
@@ -75,32 +90,38 @@ def places(parameters: Sequence[Parameters]) -> Floats:
             step = 1.0 / max(1, len(ordered) - 1)
         else:
             ordered, step = sorted(tried, key=lambda value: (type(value).__name__, str(value))), 1.0
-        place = {value: index * step for index, value in enumerate(ordered)}
-        found.append([_MISSING if value is None else place[value] for value in values])
-    return np.array(found).reshape(len(found), len(given)).T
+        rank = {value: index * step for index, value in enumerate(ordered)}
+        result.append([_MISSING_RANK if value is None else rank[value] for value in values])
+    return np.array(result).reshape(len(result), len(given)).T
 
 
-def company(seen: Board, new: NDArray[np.bool_], opened: NDArray[np.bool_], worth: Floats, trained: Floats) -> Floats:
-    """Of each new row, in their order: what those that were opened with a configuration like its own are worth, over
-    what all are worth; 1 where none was like it. By row, of those that are `opened`: `worth`, and `trained`, the share
-    of its whole training. So much it counts: where good trials start slowly,
-    first values would keep all that are like them from being opened.
+def relative_value(
+    curves: CurveTable, new: NDArray[np.bool_], started: NDArray[np.bool_], worth: Floats, trained: Floats
+) -> Floats:
+    """Return, for each new row in order, the expected value relative to the mean of all started trials.
+
+    1 where no started trial has similar parameters. `worth` and `trained` hold, by row, the value and the trained share
+    of each started trial. Weighting by the trained share matters where good trials start slowly: otherwise their first
+    values would keep all similar trials from being started.
     """
-    rows, asked = new.nonzero()[0], opened.nonzero()[0]
-    if len(asked) > MOST:
-        asked = asked[_spread(len(asked))]
-    if not len(rows) or not len(asked):
+    rows, neighbours = new.nonzero()[0], started.nonzero()[0]
+    if len(neighbours) > MAX_NEIGHBOURS:
+        neighbours = neighbours[_evenly_spaced(len(neighbours))]
+    if not len(rows) or not len(neighbours):
         return np.ones(len(rows))
-    mean = float(worth[asked].sum() / len(asked))  # numpy's own, a few times faster
+    mean = float(worth[neighbours].sum() / len(neighbours))  # as numpy's mean, but a few times faster
     if mean <= 0.0:
         return np.ones(len(rows))
-    kin = seen.keep("kin", lambda: Kin([() if view is None else view.parameters for view in seen.views]))
-    weights = kin.weighted(rows, asked, trained[asked])
-    found: Floats = (weights @ worth[asked] / mean + KAPPA) / (weights.sum(axis=1) + KAPPA)
-    return found
+    similar = curves.cached(
+        "similar configurations",
+        lambda: SimilarConfigurations([() if view is None else view.parameters for view in curves.views]),
+    )
+    weights = similar.weighted(rows, neighbours, trained[neighbours])
+    result: Floats = (weights @ worth[neighbours] / mean + KAPPA) / (weights.sum(axis=1) + KAPPA)
+    return result
 
 
 @lru_cache(maxsize=64)
-def _spread(count: int) -> Rows:
-    """MOST of so many places, evenly. Not to be written into."""
-    return np.linspace(0, count - 1, MOST).astype(np.intp)
+def _evenly_spaced(count: int) -> Rows:
+    """Return MAX_NEIGHBOURS of `count` indexes, evenly spaced. Do not write into the array."""
+    return np.linspace(0, count - 1, MAX_NEIGHBOURS).astype(np.intp)

@@ -1,13 +1,22 @@
-"""Will a trial end above the best completed one? Told by the completed trials whose curves looked like its own.
+"""Probability that a trial ends above the best completed one, predicted from similar curves.
 
-Called by the `envelope` policy as far as the early order of completed trials was not their final order: then a value
-says little, and the company that a curve keeps may say more. Kernel regression (Nadaraya 1964, Watson 1964) of the
-normal score of a completed trial's final rank on its curve over the last three doublings of training, each value as its
-place among the completed trials' values at that step. Where nobody completed looks alike, the answer is the prior: as
-any of them. How much the answers are worth is measured by leaving each completed trial out.
+The `envelope` policy calls it. Where the early order of the completed trials was not their final order, a trial's value
+says little, and similar curves may say more.
 
-A memory of what was computed: each row depends on its own curve and on the completed trials, on nothing else, and not
-on what was computed with it. A new value costs O(completed), a completed trial all rows anew; at most `MOST` are asked.
+Formula: kernel regression (Nadaraya 1964, Watson 1964) with KAPPA pseudo-observations of the prior:
+  z_j = Phi^-1((rank_j + 0.5) / n)            normal score of completed trial j's final rank
+  r_i(c)                                      rank of trial i's value among the completed trials' values at column c,
+                                              scaled to [0, 1]
+  w_ij = exp(-sum_c (r_i(c) - r_j(c))^2 / (2 h^2 m))   over m columns of the last three doublings of training
+  mean_i = sum_j w_ij z_j / (sum_j w_ij + KAPPA)
+  sd_i^2 = (sum_j w_ij e + KAPPA) / (sum_j w_ij + KAPPA)   e: leave-one-out error of a trial with similar curves
+  chance_i = 1 - Phi((max_j z_j - mean_i) / sd_i)
+
+Where no completed trial has a similar curve, the result is the prior. Leave-one-out skill: 1 - (mean squared error of
+the prediction of each completed trial from the others) / (the same for the mean of the others), at least 0.
+
+A cache: each row depends on its own curve and on the completed trials only, never on what was computed before. A new
+value costs O(completed); a newly completed trial recomputes all rows. At most MAX_COMPLETED completed trials are used.
 """
 
 from __future__ import annotations
@@ -23,210 +32,226 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.aligned_curves import PER_DOUBLING, RUNGS, EqualTraining
-from podium_core.curves.curve_table import Board, Floats, moved
+from podium_core.curves.aligned_curves import GRID_SIZE, PER_DOUBLING, AlignedCurves
+from podium_core.curves.curve_table import CurveTable, Floats, reorder_rows
 
-LEAST = 4  # completed trials before anything is said
-MOST = 64  # completed trials that are asked, evenly spaced over their final ranks
-BACK = 3 * PER_DOUBLING  # rungs that are compared, every `STEP`-th
+MIN_COMPLETED = 4  # completed trials before anything is predicted
+MAX_COMPLETED = 64  # completed trials that are used, evenly spaced over their final ranks
+COMPARED = 3 * PER_DOUBLING  # columns that are compared: every `STEP`-th of the last three doublings
 STEP = 2
-WIDTH = 0.1  # of the kernel, in shares of the completed trials
-KAPPA = 0.3  # a trial alike counts as 1, what any trial may become as so much
-AHEAD = 1.25  # the place of who is as far above the best as that is above the middle
-_LEAST_ERROR = 0.01  # of the variance of normal scores
-_LEAST_CHANCE = 1e-6
+BANDWIDTH = 0.1  # h: bandwidth of the kernel, as a share of the completed trials
+KAPPA = 0.3  # weight of the prior; a completed trial with an equal curve has weight 1
+RANK_ABOVE_BEST = 1.25  # rank of a value as far above the best completed one as that is above the median
+_MIN_ERROR = 0.01  # relative to the variance of normal scores
+_MIN_CHANCE = 1e-6
 _HUGE = float(np.finfo(np.float64).max)
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """By row; copies. `chance`: to end above the best completed trial, 0 where not `told`. `skill`: 0 (no better than
-    the prior) to 1, by leaving out, at the rungs where those stand that are told.
+class Predictions:
+    """Predictions by row; arrays are copies.
+
+    `chance`: probability to end above the best completed trial, 0 where not `predicted`. `skill`: 0 (no better than the
+    prior) to 1, measured by leave-one-out at the columns of the predicted trials.
     """
 
-    told: NDArray[np.bool_]
+    predicted: NDArray[np.bool_]
     chance: Floats
     skill: float
-    total: float  # of all chances
-    count: int  # of those that are told
+    total: float  # sum of all chances
+    count: int  # number of predicted trials
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """The completed trials as they were at one rung: sorted values and the place of each, with an end below and one
-    above; the slope from each to the next; the place of each completed trial, and its squared distance to each other.
+class RankColumn:
+    """Completed trials at one column, for ranking other values among them.
+
+    Sorted values and their ranks, with one virtual value below and one above; the slope between neighbours; each
+    completed trial's own rank and its squared distance to each other.
     """
 
     values: Sequence[float]
-    places: Sequence[float]
+    ranks: Sequence[float]
     slopes: Sequence[float]
     own: Floats
     squares: Floats
 
-    def place(self, value: float) -> float:
-        """The share of the completed trials below it, between two of them by its distance to either; who has shown
-        nothing finite is at the end.
+    def rank(self, value: float) -> float:
+        """Return the share of the completed trials below `value`, interpolated between two of them.
+
+        A trial without a finite value has the lowest rank.
         """
-        values, places = self.values, self.places
+        values, ranks = self.values, self.ranks
         if not value >= values[0]:
-            return places[0]
+            return ranks[0]
         at = bisect_right(values, value) - 1
         if at >= len(values) - 1 or value == (below := values[at]):
-            return places[at]
-        return min(places[at + 1], places[at] + self.slopes[at] * (value - below))
+            return ranks[at]
+        return min(ranks[at + 1], ranks[at] + self.slopes[at] * (value - below))
 
 
-def columns(best: Floats) -> list[Column | None]:
-    """Of the completed trials' best values (completed, rungs), one a rung; None where they do not differ there. Rungs
-    to which as many have come are done at once: a call for each would cost more than the numbers.
+def rank_columns(best: Floats) -> list[RankColumn | None]:
+    """Return one `RankColumn` per column of `best` (completed, columns); None where no values differ.
+
+    Columns with equally many values are computed at once: a call for each would cost more than the arithmetic.
     """
-    found: list[Column | None] = [None] * best.shape[1]
-    ordered = np.sort(np.where(best > -np.inf, best, np.nan).T, axis=1)  # who has shown nothing is last
+    found: list[RankColumn | None] = [None] * best.shape[1]
+    ordered = np.sort(np.where(best > -np.inf, best, np.nan).T, axis=1)  # trials without a finite value are last
     counts = np.count_nonzero(~np.isnan(ordered), axis=1)
     highest = ordered[np.arange(len(ordered)), counts - 1]
-    differ = (counts >= LEAST - 1) & (ordered[:, 0] != highest)
+    differ = (counts >= MIN_COMPLETED - 1) & (ordered[:, 0] != highest)
     for count in set(counts[differ].tolist()):
-        rungs = np.flatnonzero(differ & (counts == count))
-        values, places = _extended(ordered[rungs, :count])
-        mine = np.fmax(best[:, rungs].T, -_HUGE)
-        at = [each.searchsorted(own, side="right") for each, own in zip(values, mine, strict=True)]
-        own = places[np.maximum(np.array(at) - 1, 0)]
+        columns = np.flatnonzero(differ & (counts == count))
+        values, ranks = _extended(ordered[columns, :count])
+        own_ranks = np.fmax(best[:, columns].T, -_HUGE)
+        at = [each.searchsorted(own, side="right") for each, own in zip(values, own_ranks, strict=True)]
+        own = ranks[np.maximum(np.array(at) - 1, 0)]
         squares = own[:, :, None] - own[:, None, :]
         squares *= squares
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            slopes = np.diff(places) / np.diff(values, axis=1)
-        told = places.tolist()
-        for rung, *facts in zip(rungs.tolist(), values.tolist(), slopes.tolist(), own, squares, strict=True):
-            found[rung] = Column(facts[0], told, facts[1], facts[2], facts[3])
+            slopes = np.diff(ranks) / np.diff(values, axis=1)
+        rank_list = ranks.tolist()
+        for column, *parts in zip(columns.tolist(), values.tolist(), slopes.tolist(), own, squares, strict=True):
+            found[column] = RankColumn(parts[0], rank_list, parts[1], parts[2], parts[3])
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Rung:
-    """What the completed trials would have told of each other over the columns that are compared at one rung."""
+class _LeaveOneOut:
+    """Leave-one-out results of the completed trials over the columns compared at one column."""
 
-    columns: Mapping[int, Column]
-    places: Floats  # (completed, columns)
-    error: float  # variance of the score of a trial, given one that is alike
+    columns: Mapping[int, RankColumn]
+    ranks: Floats  # (completed, columns)
+    error: float  # variance of a trial's score, given one with an equal curve
     skill: float
 
 
-class Alike:
-    """The memory of one board for one horizon, for one set of completed trials."""
+class SimilarCurves:
+    """Cache of the predictions of one curve table for one horizon and one set of completed trials."""
 
     def __init__(self, rows: int) -> None:
         self.chance = np.zeros(rows)
-        self._facts: tuple[bytes, bytes] | None = None
-        self._score = np.zeros(0)  # normal scores of their final ranks
-        self._blind = 1.0  # variance of a score, told by the mean of the others
-        self._columns: list[Column | None] = []
-        self._rungs: dict[int, _Rung] = {}
-        self._skill = np.zeros(RUNGS)  # of those that are known
+        self._completed_key: tuple[bytes, bytes] | None = None
+        self._score = np.zeros(0)  # normal scores of the final ranks
+        self._prior_error = 1.0  # variance of a score predicted by the mean of the others
+        self._columns: list[RankColumn | None] = []
+        self._by_column: dict[int, _LeaveOneOut] = {}
+        self._skill = np.zeros(GRID_SIZE)  # by column, where measured
         self._seen = np.full(rows, -1)
 
-    def move(self, source: Sequence[int]) -> None:
-        """The board's rows are others from now on (`Movable`). Facts name rows: unless all stay, all begins anew."""
+    def reorder(self, source: Sequence[int]) -> None:
+        """Reorder the rows as `RowCache` describes.
+
+        The completed trials are named by row, so everything is computed again unless all rows stay.
+        """
         if list(source[: len(self.chance)]) != list(range(len(self.chance))):
-            self._facts = None
-        self.chance, self._seen = moved(self.chance, source, 0.0), moved(self._seen, source, -1)
+            self._completed_key = None
+        self.chance, self._seen = reorder_rows(self.chance, source, 0.0), reorder_rows(self._seen, source, -1)
 
-    def answer(self, seen: Board, table: EqualTraining, live: NDArray[np.bool_]) -> Answers | None:
-        """None while too few have completed."""
-        completed = (seen.complete & (seen.best > -np.inf)).nonzero()[0]
-        if len(completed) < LEAST:
+    def predict(self, curves: CurveTable, aligned: AlignedCurves, live: NDArray[np.bool_]) -> Predictions | None:
+        """Return the predictions of the live rows; None while too few trials have completed."""
+        completed = (curves.complete & (curves.best > -np.inf)).nonzero()[0]
+        if len(completed) < MIN_COMPLETED:
             return None
-        facts = (completed.tobytes(), seen.version[completed].tobytes())
-        if facts != self._facts:
-            self._begin(seen, table, completed)
-            self._facts = facts
-        question = ("alike", facts, live.tobytes())
-        if question in table.derived:  # asked before
-            return cast(Answers | None, table.derived[question])
-        told = live & (table.rung >= 0)
-        for row in (told & (self._seen != table.content)).nonzero()[0].tolist():
-            self.chance[row] = self._ask(table, row, int(table.rung[row]))
-        self._seen[told] = table.content[told]
-        answers = None
-        if np.count_nonzero(told):
-            skills = self._skill[table.rung[told]].tolist()
-            chance, skill = np.where(told, self.chance, 0.0), math.fsum(skills) / len(skills)
-            answers = Answers(told, chance, skill, float(chance.sum()), len(skills))
-        table.derived[question] = answers
-        return answers
+        key = (completed.tobytes(), curves.version[completed].tobytes())
+        if key != self._completed_key:
+            self._start_over(curves, aligned, completed)
+            self._completed_key = key
+        question = ("similar curves", key, live.tobytes())
+        if question in aligned.results:  # the same question was asked before
+            return cast(Predictions | None, aligned.results[question])
+        predicted = live & (aligned.column >= 0)
+        for row in (predicted & (self._seen != aligned.row_version)).nonzero()[0].tolist():
+            self.chance[row] = self._chance_of_row(aligned, row, int(aligned.column[row]))
+        self._seen[predicted] = aligned.row_version[predicted]
+        predictions = None
+        if np.count_nonzero(predicted):
+            skills = self._skill[aligned.column[predicted]].tolist()
+            chance, skill = np.where(predicted, self.chance, 0.0), math.fsum(skills) / len(skills)
+            predictions = Predictions(predicted, chance, skill, float(chance.sum()), len(skills))
+        aligned.results[question] = predictions
+        return predictions
 
-    def _begin(self, seen: Board, table: EqualTraining, completed: NDArray[np.intp]) -> None:
-        order = completed[np.argsort(seen.best[completed], kind="stable")]
-        if len(order) > MOST:
-            order = order[np.linspace(0, len(order) - 1, MOST).astype(np.intp)]
+    def _start_over(self, curves: CurveTable, aligned: AlignedCurves, completed: NDArray[np.intp]) -> None:
+        order = completed[np.argsort(curves.best[completed], kind="stable")]
+        if len(order) > MAX_COMPLETED:
+            order = order[np.linspace(0, len(order) - 1, MAX_COMPLETED).astype(np.intp)]
         self._score = score = _scores(len(order))
-        self._blind = float((score**2).mean()) * (len(score) / (len(score) - 1)) ** 2
-        self._columns, self._rungs = columns(table.best[order]), {}
+        self._prior_error = float((score**2).mean()) * (len(score) / (len(score) - 1)) ** 2
+        self._columns, self._by_column = rank_columns(aligned.best[order]), {}
         self._seen[:] = -1
 
-    def _ask(self, table: EqualTraining, row: int, rung: int) -> float:
-        """The chance of one row. Floats of Python: it is one row mostly, and numpy's calls would cost more."""
-        there = self._rungs.get(rung)
+    def _chance_of_row(self, aligned: AlignedCurves, row: int, column: int) -> float:
+        """Return the chance of one row. Uses Python floats: mostly one row is asked, and numpy calls cost more."""
+        there = self._by_column.get(column)
         if there is None:
-            there = self._rungs[rung] = self._measure(rung)
-            self._skill[rung] = there.skill
-        best = table.best[row].tolist()
-        mine = [column.place(best[c]) for c, column in there.columns.items()]
-        weight = kernel(((there.places - mine) ** 2).sum(axis=1), len(mine))
+            there = self._by_column[column] = self._leave_one_out(column)
+            self._skill[column] = there.skill
+        best = aligned.best[row].tolist()
+        own_ranks = [ranked.rank(best[c]) for c, ranked in there.columns.items()]
+        weight = kernel(((there.ranks - own_ranks) ** 2).sum(axis=1), len(own_ranks))
         total = float(weight.sum())
-        middle = float((weight * self._score).sum()) / (total + KAPPA)
+        mean = float((weight * self._score).sum()) / (total + KAPPA)
         spread = math.sqrt((total * there.error + KAPPA) / (total + KAPPA))
-        ahead = (middle - float(self._score[-1])) / spread
-        return _LEAST_CHANCE + 0.5 * math.erfc(-ahead / math.sqrt(2.0))
+        ahead = (mean - float(self._score[-1])) / spread
+        return _MIN_CHANCE + 0.5 * math.erfc(-ahead / math.sqrt(2.0))
 
-    def _measure(self, rung: int) -> _Rung:
-        """What the completed trials would have told of each other at this rung."""
-        wanted = range(rung, max(-1, rung - BACK), -STEP)
-        found = {c: column for c in wanted if (column := self._columns[c]) is not None}
+    def _leave_one_out(self, column: int) -> _LeaveOneOut:
+        """Measure by leave-one-out how well completed trials predict each other at this column."""
+        wanted = range(column, max(-1, column - COMPARED), -STEP)
+        compared = {c: ranked for c in wanted if (ranked := self._columns[c]) is not None}
         score = self._score
         squares = np.zeros((len(score), len(score)))
-        for column in found.values():
-            squares += column.squares
-        weight = kernel(squares, len(found))
+        for ranked in compared.values():
+            squares += ranked.squares
+        weight = kernel(squares, len(compared))
         np.fill_diagonal(weight, 0.0)
         total = weight.sum(axis=1)
         off = (score - (weight * score).sum(axis=1) / (total + KAPPA)) ** 2
         known = total / (total + KAPPA)
-        error = float((known * off).sum()) / max(float(known.sum()), _LEAST_CHANCE) / self._blind
-        skill = max(0.0, 1.0 - float(off.sum()) / len(off) / self._blind)
-        places = np.array([column.own for column in found.values()]).reshape(len(found), len(score)).T
-        return _Rung(found, np.ascontiguousarray(places), min(1.0, max(_LEAST_ERROR, error)), skill)
+        error = float((known * off).sum()) / max(float(known.sum()), _MIN_CHANCE) / self._prior_error
+        skill = max(0.0, 1.0 - float(off.sum()) / len(off) / self._prior_error)
+        ranks = np.array([ranked.own for ranked in compared.values()]).reshape(len(compared), len(score)).T
+        return _LeaveOneOut(compared, np.ascontiguousarray(ranks), min(1.0, max(_MIN_ERROR, error)), skill)
 
 
-@lru_cache(maxsize=MOST)
+@lru_cache(maxsize=MAX_COMPLETED)
 def _scores(count: int) -> Floats:
-    """Normal scores of the ranks of so many."""
+    """Return the normal scores of `count` ranks."""
     return np.array([_NORMAL.inv_cdf((rank + 0.5) / count) for rank in range(count)])
 
 
 def _extended(values: Floats) -> tuple[Floats, Floats]:
-    """Rows of sorted values, with an end below and one above, as far off as the worst and the best are from the middle
-    one; and the places of all, the same in each row.
+    """Return sorted values extended by one value below and one above, and the ranks of all.
+
+    The ends are as far from the worst and the best value as those are from the median. The ranks are the same in each
+    row.
     """
     count = values.shape[1]
-    halves = values[:, [0, count // 2, -1]] / 2  # where the values are huge an end is infinite on the way
+    halves = values[:, [0, count // 2, -1]] / 2  # halves, because an end of huge values would overflow
     worst, middle, best = halves.T[:, :, None]
     with np.errstate(over="ignore"):
         below = np.maximum(-_HUGE / 2, worst + (worst - middle)) * 2
         above = np.minimum(_HUGE / 2, best + (best - middle)) * 2
-    places = (np.arange(count) + 0.5) / count
-    return np.concatenate([below, values, above], axis=1), np.array([-0.5 / count, *places, AHEAD])
+    ranks = (np.arange(count) + 0.5) / count
+    return np.concatenate([below, values, above], axis=1), np.array([-0.5 / count, *ranks, RANK_ABOVE_BEST])
 
 
-def kernel(squares: Floats, columns: int) -> Floats:
-    """1 for equal curves, towards 0 for unlike ones; 0 where nothing was compared. `squares`: sums over the columns."""
-    if not columns:
+def kernel(squares: Floats, count: int) -> Floats:
+    """Return 1 for equal curves, towards 0 for different ones; 0 where no column was compared.
+
+    `squares`: squared distances summed over `count` columns.
+    """
+    if not count:
         return np.zeros_like(squares)
-    found: Floats = np.exp(squares / (-2.0 * WIDTH * WIDTH * columns))
+    found: Floats = np.exp(squares / (-2.0 * BANDWIDTH * BANDWIDTH * count))
     return found
 
 
-def alike(seen: Board, table: EqualTraining, live: NDArray[np.bool_]) -> Answers | None:
-    """What the completed trials of this board tell of those that are `live`; None while too few have completed."""
-    memory = table.keep("alike", lambda: Alike(len(seen)))
-    return memory.answer(seen, table, live)
+def predict_by_similar_curves(
+    curves: CurveTable, aligned: AlignedCurves, live: NDArray[np.bool_]
+) -> Predictions | None:
+    """Return predictions of the `live` rows from the completed trials; None while too few have completed."""
+    memory = aligned.cached("similar curves", lambda: SimilarCurves(len(curves)))
+    return memory.predict(curves, aligned, live)

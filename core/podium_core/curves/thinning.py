@@ -1,9 +1,9 @@
-"""Keep a curve small for ever, without a restart ever changing what is kept.
+"""Thinning: keep a curve small in a way that a restart never changes.
 
-Called by the agent for each batch of new points. At most LIMIT of them stay, which bounds what "the whole curve" costs
-whoever reads it. The kept points are: the first, the first of a positive step, the best, the last, and the last point
-of each cell of a geometric grid of steps. The grid is a function of the first positive and the last step alone, which
-are always kept, and a coarser grid's cells are unions of a finer one's; so thin(thin(c) + p) == thin(c + p) exactly.
+The agent calls it for each batch of new points. At most LIMIT points stay, which bounds the cost of reading a whole
+curve. Kept are the first point, the first one of a positive step, the best, the last, and the last point of each cell
+of a geometric grid of steps. The grid depends only on the first positive and the last step, which are always kept, and
+the cells of a coarser grid are unions of those of a finer one. So thin(thin(c) + p) == thin(c + p) exactly.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from podium_core.curves.best_value import best_point
 from podium_core.domain.snapshot import Point
 
 LIMIT = 256  # points of a curve
-_EXTRAS = 5  # first, first positive, best, and the two cells that a range may touch at its ends
-_FINEST = 20  # cells per doubling, as a power of two: beyond any curve that is written down
+_EXTRAS = 5  # first, first positive, best, and the two cells at the ends of a range
+_FINEST = 20  # cells per doubling as a power of two: finer than any written curve needs
 _COARSEST = -10
-_EARLY = 8  # gaps of a curve's beginning, where cells are narrower than evaluations are apart
+_EARLY_GAPS = 8  # gaps at a curve's beginning, where cells are narrower than the distance of evaluations
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class Grid:
 
 
 def thin(points: Iterable[Point], grid: Grid) -> tuple[Point, ...]:
-    """At most `grid.limit` points, strictly increasing in step; points that go back (a step done again) are
-    dropped. O(n).
+    """Return at most `grid.limit` points, strictly increasing in step. O(n).
+
+    Points whose step is not above the one before (a step done again) are dropped.
     """
     curve = _increasing(points)
     if not curve:
@@ -53,10 +54,11 @@ def thin(points: Iterable[Point], grid: Grid) -> tuple[Point, ...]:
     return tuple(curve[i] for i in sorted(keep))
 
 
-def same_until(before: Sequence[Point], now: Sequence[Point]) -> int:
-    """How many points both begin with: of a curve that has grown and was thinned all up to the last but one, mostly,
-    though a coarser grid or a new best may drop any. O(n): tenths of a microsecond a point, which is a fourth of what
-    `!=` takes, and less where they are the same objects.
+def common_prefix(before: Sequence[Point], now: Sequence[Point]) -> int:
+    """Return the length of the common beginning of both curves. O(n).
+
+    A curve that has grown and was thinned usually shares all points but the last one or two; a coarser grid or a new
+    best may drop any. Costs tenths of a microsecond per point, a fourth of `!=`, and less for identical objects.
     """
     same = next(compress(count(), map(is_not, before, now)), min(len(before), len(now)))
     for old, new in zip(before[same:], now[same:], strict=False):
@@ -66,18 +68,19 @@ def same_until(before: Sequence[Point], now: Sequence[Point]) -> int:
     return same
 
 
-def came_at(curve: Sequence[Point], place: int, level: float) -> tuple[float, float]:
-    """Step and time of the first point on or above the step `level`, of which `curve[place]` is the first that was
-    kept. Where an earlier one is gone, it is put on the first step of its cell on which there was an evaluation, if
-    they are as far apart as early ones, at the fastest early pace. Gaps that are up to half as long again as the
-    longest early one hide nothing. O(1).
+def reached_at(curve: Sequence[Point], index: int, level: float) -> tuple[float, float]:
+    """Return step and time of the first point at or above the step `level`.
+
+    `curve[index]` is the first such point that was kept. Where an earlier one was dropped, its step is estimated as the
+    first step of its cell with an evaluation, at the spacing and the fastest pace of the early points. Gaps up to 1.5
+    times the longest early gap hide no point. O(1).
     """
-    point = curve[place]
+    point = curve[index]
     first = next((p.step for p in curve[:2] if p.step > 0), 0.0)
-    if not place or first <= 0.0 or not level > 0.0:
+    if not index or first <= 0.0 or not level > 0.0:
         return point.step, point.time
-    before = curve[place - 1]
-    early = curve[: _EARLY + 1]
+    before = curve[index - 1]
+    early = curve[: _EARLY_GAPS + 1]
     gap = max(b.step - a.step for a, b in pairwise(early))
     cells = _cells_per_doubling(first, curve[-1].step, LIMIT)
     edge = 2.0 ** (math.floor(math.log2(point.step) * cells) / cells)
@@ -88,11 +91,13 @@ def came_at(curve: Sequence[Point], place: int, level: float) -> tuple[float, fl
     return step, min(point.time, before.time + (step - before.step) * max(0.0, pace))
 
 
-def evaluations(curve: Sequence[Point]) -> float:
-    """As how many its training counts, with those that were thinned: by how far apart the first are, of which the very
-    first may come much earlier. Infinite where nothing is told. O(1).
+def estimated_evaluations(curve: Sequence[Point]) -> float:
+    """Return the estimated number of evaluations so far, including thinned ones. O(1).
+
+    It divides the last step by the distance of the first points, of which the very first may come much earlier.
+    Infinite where there is no information.
     """
-    early = curve[: _EARLY + 1]
+    early = curve[: _EARLY_GAPS + 1]
     if len(early) < 2:
         return 1.0 if early and early[0].step > 0.0 else math.inf
     found = curve[-1].step * (len(early) - 1) / (early[-1].step - early[0].step)
@@ -108,10 +113,10 @@ def _increasing(points: Iterable[Point]) -> list[Point]:
 
 
 def _cells_per_doubling(first: float, last: float, limit: int) -> float:
-    """The finest power of two for which the whole range needs no more cells than there is room."""
+    """Return the finest power of two for which the whole range needs no more than the allowed cells."""
     doublings = math.log2(last) - math.log2(first)
-    room = limit - _EXTRAS
+    available = limit - _EXTRAS
     for power in range(_FINEST, _COARSEST, -1):
-        if doublings * 2.0**power <= room - 1:
+        if doublings * 2.0**power <= available - 1:
             return float(2.0**power)
     return float(2.0**_COARSEST)

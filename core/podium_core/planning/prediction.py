@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from podium_core.curves.aligned_curves import equal_training
-from podium_core.curves.curve_table import board
+from podium_core.curves.aligned_curves import align
+from podium_core.curves.curve_table import curves_of_job
 from podium_core.curves.final_value import Forecast, forecasts
 from podium_core.domain.phase import FINAL
 from podium_core.domain.snapshot import JobView, Snapshot, TrialKey
@@ -25,8 +25,8 @@ def predictions(job: JobView, snapshot: Snapshot) -> Mapping[TrialKey, Forecast]
     unfinished = [trial for trial in snapshot.trials_by_job.get(job.key, ()) if trial.phase not in FINAL]
     if job.finished or job.max_steps is None or job.max_steps <= 0.0 or not unfinished:
         return {}
-    seen = board(job, unfinished, snapshot)
-    found = forecasts(equal_training(seen, job.max_steps), seen, LEVEL)
+    curves = curves_of_job(job, unfinished, snapshot)
+    found = forecasts(align(curves, job.max_steps), curves, LEVEL)
     known = {trial.key: found[trial.key] for trial in unfinished if trial.key in found}
     # Huge values overflow, and a status is JSON, which has no infinity.
     return {key: one for key, one in known.items() if math.isfinite(one.low) and math.isfinite(one.high)}

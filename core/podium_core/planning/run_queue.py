@@ -21,7 +21,7 @@ from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, Tria
 from podium_core.planning.eta import typical_pace
 from podium_core.planning.ranking import Standing
 from podium_core.planning.switching import CurrentHolder, Verdict, job_time_slice, judge_switch, time_slice_of
-from podium_core.policies.base import OVERDUE, Admission
+from podium_core.policies.base import STARVED, Admission
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class _Choice:
                 key=lambda s: (
                     s.trial.key not in ready,
                     not s.trial.pinned,
-                    s.ranked.level != OVERDUE,
+                    s.ranked.level != STARVED,
                     held.get(s.job.key, 0),
                 ),
             )

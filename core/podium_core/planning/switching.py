@@ -15,8 +15,8 @@ from typing import NamedTuple
 from podium_core.domain.snapshot import Costs, JobKey
 from podium_core.planning.eta import remaining
 from podium_core.planning.ranking import Standing
-from podium_core.policies.base import OVERDUE
-from podium_core.policies.min_time_slice import JOB_TURN, shortest_run
+from podium_core.policies.base import STARVED
+from podium_core.policies.min_time_slice import MIN_JOB_TIME_SLICE, smallest_time_slice
 
 
 class Verdict(NamedTuple):
@@ -72,14 +72,14 @@ def judge_switch(
 def time_slice_of(current: CurrentHolder, costs: Costs) -> float:
     """Return the seconds for which the holder keeps its GPU against rivals of its job."""
     holder = current.standing
-    return _at_least(holder, holder.policy.turn(_own_cost(holder, costs)))
+    return _at_least(holder, holder.policy.time_slice(_own_cost(holder, costs)))
 
 
 def job_time_slice(current: CurrentHolder, costs: Costs) -> float:
     """Return the seconds for which the holder keeps its GPU against rivals of other jobs."""
     holder = current.standing
     own = _own_cost(holder, costs)
-    return _at_least(holder, max(JOB_TURN, 10.0 * (own.suspend + own.resume)))
+    return _at_least(holder, max(MIN_JOB_TIME_SLICE, 10.0 * (own.suspend + own.resume)))
 
 
 def _own_cost(holder: Standing, costs: Costs) -> Costs:
@@ -94,16 +94,16 @@ def _at_least(holder: Standing, floor: float) -> float:
 
     A trial that is requeued is not suspended, so its switch time does not count.
     """
-    return shortest_run(holder.trial.switch_seconds, floor) if holder.job.suspendable else floor
+    return smallest_time_slice(holder.trial.switch_seconds, floor) if holder.job.suspendable else floor
 
 
 def _between_jobs(rival: Standing, current: CurrentHolder, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:
     holder, time_slice = current.standing, job_time_slice(current, costs)
     holder_side, rival_side = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
     text = f"job {holder.job.key.name} holds {holder_side} GPUs, job {rival.job.key.name} holds {rival_side}"
-    if holder.ranked.level == OVERDUE:
+    if holder.ranked.level == STARVED:
         return Verdict(False, "StarvationGuard", lambda: f"{holder.name} keeps the GPU until its next value; {text}.")
-    waits_longest = rival.ranked.level == OVERDUE  # its job gives back what it takes this way
+    waits_longest = rival.ranked.level == STARVED  # its job gives back what it takes this way
     if holder_side <= rival_side and not waits_longest:
         return Verdict(False, "FairShareReached", lambda: f"{text}.")
     if current.held_for < time_slice:

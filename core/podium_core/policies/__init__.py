@@ -1,1 +1,1 @@
-"""Who of a job's trials should have a GPU first. Pure functions of the snapshot; knows `curves` and `domain`."""
+"""Ranking policies: which of a job's trials should get a GPU first. Pure functions of a snapshot."""

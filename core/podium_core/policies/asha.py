@@ -1,9 +1,10 @@
-"""Asynchronous successive halving: a trial pauses at each rung and goes on when it is in the best 1/eta of those that
-came so far. Li et al., MLSys 2020, algorithm 2 (promotion), with real suspension in the place of a new start. Who has
-trained beyond a rung stands on it all the same unless it was in the best part there at some moment since it came. Where
-nobody may go on and nobody can come, the best of the highest rung goes on to the end.
+"""Asynchronous successive halving (ASHA): a trial pauses at a rung until it is in the best 1/eta.
 
-`onCut: stop` is the rule without promotion that Ray Tune has: who is not in the best 1/eta on arrival ends.
+Li et al., MLSys 2020, algorithm 2 (promotion), with real suspension instead of a restart. A trial that has trained past
+a rung still stands on it, unless it was in the best part there at some moment since it arrived. Where no trial may
+continue and no new trial can arrive, the best trial of the highest rung continues to the end.
+
+`onCut: stop` is Ray Tune's rule without promotion: a trial that is not in the best 1/eta on arrival is ended.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from podium_core.curves.curve_table import board
+from podium_core.curves.curve_table import curves_of_job
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium_core.policies.asynchronous_halving import asynchronous
-from podium_core.policies.base import OnCut, Ranking, shortest_turn
-from podium_core.policies.rungs import check_halving, ranked, rung_steps
+from podium_core.policies.asynchronous_halving import asynchronous_promotions
+from podium_core.policies.base import OnCut, Ranking, limit_switch_share
+from podium_core.policies.rungs import check_halving, halving_ranking, rung_steps
 from podium_core.policies.trial_length import horizon
 
 
 @dataclass(frozen=True, slots=True)
 class Asha:
-    """`eta`: one in so many is promoted; `rungs`: how many there are below the end, the lowest at
-    maxSteps * eta^-rungs.
+    """ASHA policy.
+
+    `eta`: one in eta trials is promoted. `rungs`: number of rungs below the end; the lowest is at maxSteps *
+    eta^-rungs.
     """
 
     eta: float = 4.0
@@ -40,12 +43,12 @@ class Asha:
     def __post_init__(self) -> None:
         check_halving(self.eta, self.rungs)
 
-    def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 2.0)
+    def time_slice(self, costs: Costs) -> float:
+        return limit_switch_share(costs, 2.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        """O(n log n) and the new points."""
-        seen = board(job, trials, snapshot)
-        steps, stop = rung_steps(horizon(job, seen), self.eta, self.rungs), self.on_cut == "stop"
-        halving = asynchronous(job, seen, steps, self.eta, stop, np.zeros(len(seen), dtype=np.intp))
-        return ranked(job, seen, halving, stop)
+        """Return the ranking. O(n log n) plus the new points."""
+        curves = curves_of_job(job, trials, snapshot)
+        steps, stop = rung_steps(horizon(job, curves), self.eta, self.rungs), self.on_cut == "stop"
+        halving = asynchronous_promotions(job, curves, steps, self.eta, stop, np.zeros(len(curves), dtype=np.intp))
+        return halving_ranking(job, curves, halving, stop)

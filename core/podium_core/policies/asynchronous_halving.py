@@ -1,6 +1,6 @@
-"""Successive halving without a barrier: who may go on at a rung is decided by those that came so far.
+"""Successive halving without a barrier: the trials that arrived at a rung decide promotions.
 
-Called by `asha` and, in each of its brackets, by hyperband in the mode `async`. Li et al., MLSys 2020, algorithm 2.
+`asha` calls it, and `hyperband` in the mode `async` for each of its brackets. Li et al., MLSys 2020, algorithm 2.
 """
 
 from __future__ import annotations
@@ -10,28 +10,36 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board
+from podium_core.curves.curve_table import CurveTable
 from podium_core.domain.snapshot import JobView
 from podium_core.policies.promotable import ever_promotable
-from podium_core.policies.rungs import UNOPENED, Halving, climb, stand, top
+from podium_core.policies.rungs import NO_RUNG, Halving, rung_arrivals, rung_positions, top_fraction
 
 
-def asynchronous(
-    job: JobView, seen: Board, steps: Sequence[float], eta: float, stop: bool, bracket: NDArray[np.intp]
+def asynchronous_promotions(
+    job: JobView, curves: CurveTable, steps: Sequence[float], eta: float, stop: bool, bracket: NDArray[np.intp]
 ) -> Halving:
-    """`bracket`: by row; a bracket's first rung has its number. `stop`: who may not go on will be ended, so that the
-    best of the few that came does go on, and who was once among the best is not asked again.
+    """Return which trials may continue.
+
+    `bracket`: bracket of each row; the first rung of a bracket has the bracket's number. `stop`: trials that may not
+    continue will be ended. Then the best of even a few arrivals is promoted, and a trial that was once among the best
+    is not judged again.
     """
-    climbed, least = climb(seen, steps, job.suspendable), int(stop)
-    let = ever_promotable(seen, climbed, steps, eta, least, bracket)
-    found = stand(climbed, let)
-    promoted = (found.rung != UNOPENED) & (found.rung < bracket)
-    # who was never promotable is not so now, and who is on its way is not asked
-    able = ~found.held & ~found.between & (found.rung >= bracket)
+    arrivals, least = rung_arrivals(curves, steps, job.suspendable), int(stop)
+    allowed = ever_promotable(curves, arrivals, steps, eta, least, bracket)
+    positions = rung_positions(arrivals, allowed)
+    promoted = (positions.rung != NO_RUNG) & (positions.rung < bracket)
+    # A trial that was never promotable is not promotable now. A trial between rungs is not judged.
+    eligible = ~positions.held & ~positions.between & (positions.rung >= bracket)
     if stop:
-        promoted |= able
+        promoted |= eligible
     else:
-        for first, k in {*zip(bracket[able].tolist(), found.rung[able].tolist(), strict=True)}:
-            mine = bracket == first
-            promoted |= mine & able & (found.rung == k) & top(np.where(mine, found.value[:, k], np.nan), eta, least)
-    return Halving(found, promoted, np.zeros(len(seen), dtype=bool), len(steps))
+        for first, k in {*zip(bracket[eligible].tolist(), positions.rung[eligible].tolist(), strict=True)}:
+            in_bracket = bracket == first
+            promoted |= (
+                in_bracket
+                & eligible
+                & (positions.rung == k)
+                & top_fraction(np.where(in_bracket, positions.value[:, k], np.nan), eta, least)
+            )
+    return Halving(positions, promoted, np.zeros(len(curves), dtype=bool), len(steps))

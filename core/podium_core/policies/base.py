@@ -1,9 +1,10 @@
-"""What a ranking policy is. The planner calls it once a cycle for each job; the simulator and `podium plan` call
-the same.
+"""Interface of a ranking policy.
 
-A policy orders the trials of one job. It does not know GPUs: the planner restricts its order to the trials that
-share one, and decides with `turn` (minimum run), `hysteresis` and the measured costs whether a better rank is worth
-a hand-over. A policy that cuts says so by each trial's `admission`.
+The planner, the simulator and `podium plan` call a policy once per cycle and job.
+
+A policy orders the trials of one job and knows no GPUs. The planner restricts the order to the trials that share a GPU.
+It then uses `time_slice`, `hysteresis` and the measured costs to decide whether a better rank is worth a switch. A
+policy that gives trials up reports it in each trial's `admission`.
 """
 
 from __future__ import annotations
@@ -17,28 +18,30 @@ from typing import Any, NamedTuple, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board
+from podium_core.curves.curve_table import CurveTable
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
 
-OVERDUE = -1  # the level of a trial to which a floor that its policy promises is due; no other level is below 0
-OnCut = str  # "suspend" | "stop": what becomes of a trial that a policy gives up
+STARVED = -1  # level of a trial that the starvation guard serves; every other level is 0 or more
+OnCut = str  # "suspend" | "stop": what happens to a trial that a policy gives up
 
 
 class Admission(StrEnum):
-    """What a policy wants of a trial beyond its rank. When no trial of a job is GO any more, its plan is over."""
+    """What a policy wants for a trial beyond its rank. Without any GO trial, the job's plan is over."""
 
     GO = "Go"  # may have a GPU
-    WAIT = "Wait"  # keeps its progress and takes no GPU now, not even an idle one (paused at a rung, given up for now)
-    STOP = "Stop"  # to be ended early: it will not be wanted again
+    # keeps its progress and takes no GPU now, not even an idle one (paused at a rung, or given up for now)
+    WAIT = "Wait"
+    STOP = "Stop"  # to be ended early; it will not be wanted again
 
 
-Say = Callable[[int], tuple[str, str]]  # row of the board -> reason, message
+Explain = Callable[[int], tuple[str, str]]  # row of the curve table -> reason, message
 
 
 class Ranked(NamedTuple):
-    """One trial's rank. A lower `level` beats a higher one whatever the scores; within a level the score's
-    difference is the gain. A tuple, not a dataclass, and its sentence is made when it is read: a cycle makes one for
-    each trial and reads few.
+    """Rank of one trial.
+
+    A lower `level` beats a higher one whatever the scores. Within a level, the difference of the scores is the gain. It
+    is a tuple and builds its message on access, because a cycle makes one for each trial and reads few.
     """
 
     trial: TrialKey
@@ -46,21 +49,23 @@ class Ranked(NamedTuple):
     score: float
     level: int
     admission: Admission
-    of: int  # how many were ranked
+    total: int  # number of ranked trials
     row: int
-    say: Say
+    explain: Explain
 
     @property
     def reason(self) -> str:
-        return self.say(self.row)[0]
+        return self.explain(self.row)[0]
 
     @property
     def message(self) -> str:
-        return f"Rank {self.rank} of {self.of}: {self.say(self.row)[1]}"
+        return f"Rank {self.rank} of {self.total}: {self.explain(self.row)[1]}"
 
     def __eq__(self, other: object) -> bool:
-        """By what it says, not by who says it."""
-        return isinstance(other, Ranked) and self[:6] == other[:6] and self.say(self.row) == other.say(other.row)
+        """Compare the explanation's text, not the function that makes it."""
+        return (
+            isinstance(other, Ranked) and self[:6] == other[:6] and self.explain(self.row) == other.explain(other.row)
+        )
 
     def __hash__(self) -> int:
         return hash(self[:6])
@@ -70,7 +75,7 @@ class Ranked(NamedTuple):
         return f"Ranked({facts}, {self.reason!r}, {self.message!r})"
 
 
-# as `Ranked(*facts)` is, without a call of Python code for each
+# as `Ranked(*facts)`, without a Python call for each
 _ranked: partial[Ranked] = partial(tuple.__new__, Ranked)
 
 
@@ -83,50 +88,51 @@ class Policy(Protocol):
 
     @property
     def cuts(self) -> bool:
-        """Whether it gives trials up: the `admission` of some is not GO."""
+        """Whether the policy gives trials up: the `admission` of some is not GO."""
         ...
 
     @property
     def hysteresis(self) -> float:
-        """What a rival's score must be ahead, on top of the cost of the hand-over."""
+        """Lead that a rival's score needs, on top of the cost of the switch."""
         ...
 
-    def turn(self, costs: Costs) -> float:
-        """Seconds that a trial keeps its GPU before rivals are looked at."""
+    def time_slice(self, costs: Costs) -> float:
+        """Return the seconds that a trial keeps its GPU before rivals are considered."""
         ...
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
-        """Each of `trials` once, best first; the same for the same facts, whatever the order of its arguments."""
+        """Return each of `trials` once, best first; the same result whatever the order of the arguments."""
         ...
 
 
 class Ranking(Sequence[Ranked]):
-    """The answer of `rank`, made of arrays: an entry and its sentence are built when somebody reads them.
+    """Result of `rank`, made from arrays; entries and their messages are built on access.
 
-    A cycle that ranks 1,000 trials reads few of their messages; this is what keeps it under a microsecond a trial.
+    A cycle that ranks 1,000 trials reads few of their messages. This keeps the cost under a microsecond per trial.
     """
 
-    __slots__ = ("_board_keys", "_levels", "_order", "_say", "_scores", "_stop", "_wait")
+    __slots__ = ("_explain", "_keys", "_levels", "_order", "_scores", "_stop", "_wait")
 
     def __init__(
         self,
-        board: Board,
+        curves: CurveTable,
         scores: NDArray[np.float64],
         levels: NDArray[np.intp] | int,
-        say: Say,
+        explain: Explain,
         wait: NDArray[np.bool_] | None = None,
         stop: NDArray[np.bool_] | None = None,
     ) -> None:
-        """All arrays by row of the board; `wait` and `stop` mark the trials that are not to GO. In the order of level,
-        then score, then row (number, name): no tie is left to chance. `say` must read nothing that changes later (a
-        board does).
+        """Sort by level, then score, then row (number, name), so that no tie is left to chance.
+
+        All arrays are by row of the curve table. `wait` and `stop` mark the trials that are not to GO. `explain` must
+        not read anything that changes later, such as the curve table.
         """
-        rows = board.given
-        self._board_keys = board.keys
+        rows = curves.ranked_rows
+        self._keys = curves.keys
         self._scores = scores
-        self._levels = np.full(len(board), levels) if isinstance(levels, int) else levels
+        self._levels = np.full(len(curves), levels) if isinstance(levels, int) else levels
         self._order = rows[np.lexsort((-scores[rows], self._levels[rows]))]
-        self._say = say
+        self._explain = explain
         self._wait = wait
         self._stop = stop
 
@@ -140,36 +146,36 @@ class Ranking(Sequence[Ranked]):
     def __getitem__(self, index: int | slice) -> Ranked | Sequence[Ranked]:
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(len(self))))
-        place = index + len(self) if index < 0 else index
-        row = int(self._order[place])
+        index = index + len(self) if index < 0 else index
+        row = int(self._order[index])
         score, level = float(self._scores[row]), int(self._levels[row])
-        return Ranked(self._board_keys[row], place + 1, score, level, self._admission(row), len(self), row, self._say)
+        return Ranked(self._keys[row], index + 1, score, level, self._admission(row), len(self), row, self._explain)
 
     def __iter__(self) -> Iterator[Ranked]:
-        """All at once, which costs a fraction of one by one."""
-        order, of = self._order, len(self)
+        """Return all entries at once, which is much cheaper than one by one."""
+        order, total = self._order, len(self)
         rows = order.tolist()
         facts = zip(
-            map(self._board_keys.__getitem__, rows),
-            range(1, of + 1),
+            map(self._keys.__getitem__, rows),
+            range(1, total + 1),
             self._scores[order].tolist(),
             self._levels[order].tolist(),
             self._admissions(order),
-            repeat(of),
+            repeat(total),
             rows,
-            repeat(self._say),
+            repeat(self._explain),
         )
         return map(_ranked, facts)
 
     def _admissions(self, rows: NDArray[np.intp]) -> Iterable[Admission]:
         if self._stop is None and self._wait is None:
             return repeat(Admission.GO)
-        found = [Admission.GO] * len(rows)
+        result = [Admission.GO] * len(rows)
         for marked, admission in ((self._wait, Admission.WAIT), (self._stop, Admission.STOP)):
             if marked is not None:
-                for place in np.flatnonzero(marked[rows]).tolist():
-                    found[place] = admission
-        return found
+                for index in np.flatnonzero(marked[rows]).tolist():
+                    result[index] = admission
+        return result
 
     def _admission(self, row: int) -> Admission:
         if self._stop is not None and self._stop[row]:
@@ -185,6 +191,6 @@ class Ranking(Sequence[Ranked]):
         return f"Ranking({list(self)!r})"
 
 
-def shortest_turn(costs: Costs, least: float) -> float:
-    """No turn is so short that hand-overs take more than a tenth of it."""
+def limit_switch_share(costs: Costs, least: float) -> float:
+    """Return at least `least` seconds, and enough that switches take at most a tenth of a time slice."""
     return max(least, 10.0 * (costs.suspend + costs.resume))

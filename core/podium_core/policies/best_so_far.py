@@ -1,7 +1,7 @@
-"""Best so far: a look at every trial, then the best value goes first, whatever it took to get there.
+"""Best so far: warm up every trial, then rank by the best value, whatever training it took.
 
-No paper: it is what a person does who watches the curves. The strongest simple rival where early rank tells the final
-one, and the order in which the replay trains what a policy gave up.
+No paper: a person watching the curves would do the same. It is the strongest simple rival where early rank predicts
+the final rank. The replay also uses this order to train what a policy gave up.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from podium_core.curves.curve_table import board
+from podium_core.curves.curve_table import curves_of_job
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium_core.policies.base import Ranking, shortest_turn
+from podium_core.policies.base import Ranking, limit_switch_share
 
-LOOK, RANKED, DIVERGED = 0, 1, 2
+WARM_UP, RANKED, DIVERGED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class BestSoFar:
-    """`early`: points that every trial may show before it is judged."""
+    """Best-so-far policy. `warmup`: points that every trial may report before it is judged."""
 
-    early: int = 3
+    warmup: int = 3
 
     name: ClassVar[str] = "best_so_far"
     needs_max_steps: ClassVar[bool] = True
@@ -31,25 +31,25 @@ class BestSoFar:
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if self.early < 0:
-            raise ValueError(f"warmup: {self.early} points cannot be asked for; give 0 or more")
+        if self.warmup < 0:
+            raise ValueError(f"warmup: {self.warmup} is not a number of points; give 0 or more")
 
-    def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 2.0)
+    def time_slice(self, costs: Costs) -> float:
+        return limit_switch_share(costs, 2.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        seen = board(job, trials, snapshot)
-        bad, early = seen.diverged, seen.points < self.early
-        levels = np.where(bad, DIVERGED, np.where(early, LOOK, RANKED))
-        # the share of the pool that is worse, not the value: one loss of 1e9 must not make all others look alike
-        beaten = np.searchsorted(np.sort(seen.best), seen.best) / max(1, len(seen))
-        points, best = seen.points.copy(), seen.sign * seen.best
+        curves = curves_of_job(job, trials, snapshot)
+        bad, in_warm_up = curves.diverged, curves.points < self.warmup
+        levels = np.where(bad, DIVERGED, np.where(in_warm_up, WARM_UP, RANKED))
+        # Share of the pool that is worse, not the value: a single loss of 1e9 must not make all others look equal.
+        beaten = np.searchsorted(np.sort(curves.best), curves.best) / max(1, len(curves))
+        points, best = curves.points.copy(), curves.sign * curves.best
 
-        def say(row: int) -> tuple[str, str]:
+        def explain(row: int) -> tuple[str, str]:
             if bad[row]:
-                return "Diverged", "its last value is not a finite number, all others go first."
-            if early[row]:
-                return "WarmUp", f"has shown {points[row]} of the {self.early} points that every trial may show."
+                return "Diverged", "its last value is not a finite number; all others go first."
+            if in_warm_up[row]:
+                return "WarmUp", f"has reported {points[row]} of the {self.warmup} points of its warm-up."
             return "BestSoFar", f"its best value, {best[row]:.4g}, beats {100 * beaten[row]:.0f} % of the pool."
 
-        return Ranking(seen, np.where(levels == RANKED, beaten, 0.0), levels, say)
+        return Ranking(curves, np.where(levels == RANKED, beaten, 0.0), levels, explain)

@@ -1,6 +1,4 @@
-"""First in, first out: each trial runs to its end, in the order of its number. The base that every other policy
-must beat.
-"""
+"""First in, first out: each trial runs to its end, in the order of its number. The baseline of all policies."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from podium_core.curves.curve_table import board
+from podium_core.curves.curve_table import curves_of_job
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium_core.policies.base import Ranking, shortest_turn
+from podium_core.policies.base import Ranking, limit_switch_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +20,15 @@ class Fifo:
     cuts: ClassVar[bool] = False
     hysteresis: ClassVar[float] = 0.0
 
-    def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 2.0)
+    def time_slice(self, costs: Costs) -> float:
+        return limit_switch_share(costs, 2.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        seen = board(job, trials, snapshot)
-        numbers = seen.numbers
+        curves = curves_of_job(job, trials, snapshot)
+        numbers = curves.numbers
 
-        def say(row: int) -> tuple[str, str]:
+        def explain(row: int) -> tuple[str, str]:
             return "CreationOrder", f"trial {numbers[row]} in order of creation."
 
-        # all scores alike: nobody is ever far enough ahead to take a GPU from its holder
-        return Ranking(seen, np.zeros(len(seen)), 0, say)
+        # All scores are equal, so no trial is ever far enough ahead to preempt the holder of a GPU.
+        return Ranking(curves, np.zeros(len(curves)), 0, explain)

@@ -1,15 +1,16 @@
-"""Hermes: the trials that converge fastest go first. OUR RECONSTRUCTION OF AN ABSTRACT.
+"""Hermes: the trials that converge fastest go first. PODIUM'S RECONSTRUCTION FROM AN ABSTRACT.
 
-Son et al. (Electronics 2021, 10(3), 350) publish neither the convergence formula nor the rule of preemption in what
-could be read. Known are the parts: early convergence tells the few good combinations, trials queue per GPU, each queue
-is ordered by convergence, a better one preempts. Ours: the first `early` points of every trial come first; then the
-rank within a GPU's queue is convergence = (best - value at the start) / range of the values in the job's pool. Figures
-got with this file are ours, not the paper's.
+Son et al. (Electronics 2021, 10(3), 350) publish neither the convergence formula nor the preemption rule in the
+available text. Known are the parts: early convergence identifies the few good combinations, trials queue per GPU, each
+queue is ordered by convergence, and a better trial preempts.
 
-The value at the start is that of the untrained model. A curve whose first step is 0 holds it; most scripts print their
-first value after an epoch of training, and (best - own first value) then punishes exactly the trials that learned most
-in it. On 8 pools of 12 small networks (digits) that rule took 1.9 times as long as fifo. So by default (`start: pool`)
-the worst first value of the pool stands for the start of all; `start: own` is the literal rule, for replays of curves
+Podium's rules: the first `warmup` points of every trial come first. Then the rank is convergence = (best - value at the
+start) / range of the values in the job's pool. Results of this file are Podium's, not the paper's.
+
+The value at the start is that of the untrained model. A curve whose first step is 0 holds it. Most scripts print their
+first value after an epoch of training; then (best - own first value) punishes the trials that learned most in that
+epoch. On 8 pools of 12 small networks (digits) this rule took 1.9 times as long as fifo. So by default (`start: pool`)
+the worst first value of the pool is the start of all trials. `start: own` is the literal rule, for replays of curves
 that begin untrained.
 """
 
@@ -22,21 +23,23 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board, board
+from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium_core.policies.base import Ranking, shortest_turn
+from podium_core.policies.base import Ranking, limit_switch_share
 
-LOOK, RANKED, DIVERGED = 0, 1, 2
+WARM_UP, RANKED, DIVERGED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Hermes:
-    """`early`: points that every trial may show before it is judged; `min_run`: seconds a holder keeps its GPU at
-    least; `hysteresis`: share of the pool's range that a rival must be ahead, beyond the cost of the hand-over.
+    """Hermes policy.
+
+    `warmup`: points that every trial may report before it is judged. `min_time_slice`: smallest time slice in seconds.
+    `hysteresis`: share of the pool's range by which a rival must be ahead, beyond the cost of the switch.
     """
 
-    early: int = 3
-    min_run: float = 2.0
+    warmup: int = 3
+    min_time_slice: float = 2.0
     hysteresis: float = 0.01
     start: Literal["own", "pool"] = "pool"
 
@@ -45,45 +48,47 @@ class Hermes:
     cuts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.early < 0:
-            raise ValueError(f"warmup: {self.early} points cannot be asked for; give 0 or more")
-        if not self.min_run >= 0.0:
-            raise ValueError(f"minTimeSlice: {self.min_run:g} seconds is no time; give 0 or more")
+        if self.warmup < 0:
+            raise ValueError(f"warmup: {self.warmup} is not a number of points; give 0 or more")
+        if not self.min_time_slice >= 0.0:
+            raise ValueError(f"minTimeSlice: {self.min_time_slice:g} seconds is not a duration; give 0 or more")
         if not 0.0 <= self.hysteresis <= 1.0:
-            raise ValueError(f"hysteresis: {self.hysteresis:g} is no share of the range; give 0 to 1")
+            raise ValueError(f"hysteresis: {self.hysteresis:g} is not a share of the range; give 0 to 1")
 
-    def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, self.min_run)
+    def time_slice(self, costs: Costs) -> float:
+        return limit_switch_share(costs, self.min_time_slice)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        """O(n log n) and the new points. The pool is the whole job: a finished trial still says what is possible."""
-        seen = board(job, trials, snapshot)
-        gained = self._convergence(seen)
-        bad, early = seen.diverged, seen.points < self.early
-        levels = np.where(bad, DIVERGED, np.where(early, LOOK, RANKED))
-        points, best, sign = seen.points.copy(), seen.best.copy(), seen.sign
+        """Return the ranking. O(n log n) plus the new points.
 
-        def say(row: int) -> tuple[str, str]:
+        The pool is the whole job: a finished trial still shows what is possible.
+        """
+        curves = curves_of_job(job, trials, snapshot)
+        gained = self._convergence(curves)
+        bad, in_warm_up = curves.diverged, curves.points < self.warmup
+        levels = np.where(bad, DIVERGED, np.where(in_warm_up, WARM_UP, RANKED))
+        points, best, sign = curves.points.copy(), curves.best.copy(), curves.sign
+
+        def explain(row: int) -> tuple[str, str]:
             if bad[row]:
-                return "Diverged", "its last value is not a finite number, all others go first."
-            if early[row]:
-                shown = f"{points[row]} of the {self.early} points that every trial may show before it is judged."
-                return "WarmUp", f"has shown {shown}"
+                return "Diverged", "its last value is not a finite number; all others go first."
+            if in_warm_up[row]:
+                return "WarmUp", f"has reported {points[row]} of the {self.warmup} points of its warm-up."
             value = f"best {sign * best[row]:.4g}" if np.isfinite(best[row]) else "no value yet"
             return "Convergence", f"gained {gained[row]:.3f} of the range of all trials' values ({value})."
 
-        return Ranking(seen, np.where(levels == RANKED, gained, 0.0), levels, say)
+        return Ranking(curves, np.where(levels == RANKED, gained, 0.0), levels, explain)
 
-    def _convergence(self, seen: Board) -> NDArray[np.float64]:
-        """(best - start) / range of the pool, from 0 to 1, by row."""
-        valued = np.isfinite(seen.best)
+    def _convergence(self, curves: CurveTable) -> NDArray[np.float64]:
+        """Return (best - start) / range of the pool by row, from 0 to 1."""
+        valued = np.isfinite(curves.best)
         if not valued.any():
-            return np.zeros(len(seen))
-        width = float(seen.best[valued].max()) - float(seen.worst[valued].min())
+            return np.zeros(len(curves))
+        width = float(curves.best[valued].max()) - float(curves.worst[valued].min())
         if not 0.0 < width < np.inf:
-            return np.zeros(len(seen))
-        start = seen.first if self.start == "own" else np.full(len(seen), seen.first[valued].min())
-        gained = np.zeros(len(seen))
-        # scaled before the subtraction: the difference of two huge values overflows
-        gained[valued] = np.clip(seen.best[valued] / width - start[valued] / width, 0.0, 1.0)
+            return np.zeros(len(curves))
+        start = curves.first if self.start == "own" else np.full(len(curves), curves.first[valued].min())
+        gained = np.zeros(len(curves))
+        # Divide before the subtraction: the difference of two huge values overflows.
+        gained[valued] = np.clip(curves.best[valued] / width - start[valued] / width, 0.0, 1.0)
         return gained

@@ -1,9 +1,9 @@
-"""Hyperband: brackets of successive halving that start at different rungs, from "look at many" to "train all".
+"""Hyperband: brackets of successive halving that start at different rungs.
 
-Li et al., JMLR 18 (2018). `mode: sync` promotes when a whole bracket has come to a rung; `async` applies asha's rule in
-each bracket, with `onCut: stop` the one without promotion. Who has trained beyond a rung stands on it all the same
-unless that rule has let it past. Trials are dealt to brackets by number, so a bracket may be far larger than the number
-of GPUs.
+Li et al., JMLR 18 (2018). `mode: sync` promotes when a whole bracket has arrived at a rung. `mode: async` applies
+ASHA's rule in each bracket; with `onCut: stop`, the rule without promotion. A trial that has trained past a rung still
+stands on it unless the rule let it pass. Trials are assigned to brackets by number, so a bracket may be far larger than
+the number of GPUs.
 """
 
 from __future__ import annotations
@@ -15,17 +15,30 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board, board
+from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium_core.policies.asynchronous_halving import asynchronous
-from podium_core.policies.base import OnCut, Ranking, shortest_turn
-from podium_core.policies.rungs import UNOPENED, Climb, Halving, check_halving, climb, ranked, rung_steps, stand, top
+from podium_core.policies.asynchronous_halving import asynchronous_promotions
+from podium_core.policies.base import OnCut, Ranking, limit_switch_share
+from podium_core.policies.rungs import (
+    NO_RUNG,
+    Halving,
+    RungArrivals,
+    check_halving,
+    halving_ranking,
+    rung_arrivals,
+    rung_positions,
+    rung_steps,
+    top_fraction,
+)
 from podium_core.policies.trial_length import horizon
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperband:
-    """`eta`: one in so many is promoted; `rungs` below the end: there is one bracket more than rungs."""
+    """Hyperband policy.
+
+    `eta`: one in eta trials is promoted. `rungs`: number of rungs below the end; there is one bracket more than rungs.
+    """
 
     eta: float = 4.0
     rungs: int = 3
@@ -40,50 +53,54 @@ class Hyperband:
     def __post_init__(self) -> None:
         check_halving(self.eta, self.rungs)
 
-    def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 2.0)
+    def time_slice(self, costs: Costs) -> float:
+        return limit_switch_share(costs, 2.0)
 
     def brackets(self, trials: int) -> tuple[int, ...]:
-        """How many trials each bracket has, the one with the lowest first rung first: in the paper's proportion
-        eta^s / (s + 1), to a sum of `trials`.
+        """Return the number of trials of each bracket, the one with the lowest first rung first.
+
+        In the paper's proportion eta^s / (s + 1), with the sum `trials`.
         """
         shares = [self.eta**s / (s + 1) for s in range(self.rungs, -1, -1)]
         ends = [round(trials * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
         return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        """O(n log n) and the new points."""
-        seen = board(job, trials, snapshot)
-        steps, stop = rung_steps(horizon(job, seen), self.eta, self.rungs), self.on_cut == "stop"
-        sizes = self.brackets(max(job.max_trials, len(seen)))
-        bracket = np.minimum(np.searchsorted(np.cumsum(sizes), seen.numbers, side="right"), self.rungs)
+        """Return the ranking. O(n log n) plus the new points."""
+        curves = curves_of_job(job, trials, snapshot)
+        steps, stop = rung_steps(horizon(job, curves), self.eta, self.rungs), self.on_cut == "stop"
+        sizes = self.brackets(max(job.max_trials, len(curves)))
+        bracket = np.minimum(np.searchsorted(np.cumsum(sizes), curves.numbers, side="right"), self.rungs)
         if self.mode == "async":
-            halving = asynchronous(job, seen, steps, self.eta, stop, bracket)
+            halving = asynchronous_promotions(job, curves, steps, self.eta, stop, bracket)
         else:
-            halving = self._synchronous(seen, climb(seen, steps, job.suspendable), sizes, bracket)
-        return ranked(job, seen, halving, stop)
+            halving = self._synchronous(curves, rung_arrivals(curves, steps, job.suspendable), sizes, bracket)
+        return halving_ranking(job, curves, halving, stop)
 
-    def _synchronous(self, seen: Board, climbed: Climb, sizes: Sequence[int], bracket: NDArray[np.intp]) -> Halving:
-        """The best part of a rung is let past it once all of the bracket have come that will: those that were let past
-        the rung before, but for who has ended on the way. Whoever else has a value there was not let, and is not
-        counted.
+    def _synchronous(
+        self, curves: CurveTable, arrivals: RungArrivals, sizes: Sequence[int], bracket: NDArray[np.intp]
+    ) -> Halving:
+        """Return which trials may continue when a whole bracket has arrived at a rung.
+
+        The best part then passes the rung. Expected at a rung are the trials that passed the one before, except those
+        that ended on the way. A trial that has a value there without having passed is not counted.
         """
-        let = np.zeros(climbed.value.shape, dtype=bool, order="F")
-        waits = np.full(len(seen), UNOPENED)  # by row, the rung on which its bracket still waits for somebody
+        allowed = np.zeros(arrivals.value.shape, dtype=bool, order="F")
+        waiting_rung = np.full(len(curves), NO_RUNG)  # by row: the rung at which its bracket still waits
         for first, size in enumerate(sizes):
-            mine = bracket == first
-            let[mine, :first] = True  # its first rung is still to come
-            able, expected = mine, size
+            in_bracket = bracket == first
+            allowed[in_bracket, :first] = True  # the bracket's first rung is still ahead
+            eligible, expected = in_bracket, size
             for k in range(first, self.rungs):
-                came = able & ~np.isnan(climbed.value[:, k])
-                if np.count_nonzero(came | (able & seen.done)) < expected:
-                    waits[mine] = k
+                arrived = eligible & ~np.isnan(arrivals.value[:, k])
+                if np.count_nonzero(arrived | (eligible & curves.done)) < expected:
+                    waiting_rung[in_bracket] = k
                     break
-                able = top(np.where(came, climbed.value[:, k], np.nan), self.eta, least=1) | (
-                    came & climbed.passed[:, k]
+                eligible = top_fraction(np.where(arrived, arrivals.value[:, k], np.nan), self.eta, least=1) | (
+                    arrived & arrivals.passed[:, k]
                 )
-                let[able, k] = True
-                expected = int(np.count_nonzero(able))
-        found = stand(climbed, let)
-        opened = found.rung != UNOPENED
-        return Halving(found, opened & ~found.held, opened & (found.rung == waits), self.rungs)
+                allowed[eligible, k] = True
+                expected = int(np.count_nonzero(eligible))
+        positions = rung_positions(arrivals, allowed)
+        started = positions.rung != NO_RUNG
+        return Halving(positions, started & ~positions.held, started & (positions.rung == waiting_rung), self.rungs)

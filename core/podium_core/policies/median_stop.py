@@ -1,5 +1,7 @@
-"""The median rule: in order, and a trial ends when its best is worse than the median of the others' running means at
-the same training. Golovin et al., Google Vizier, KDD 2017, section 3.2.2.
+"""Median rule: trials run in order and end when they fall behind the median of the others.
+
+A trial's best value is compared with the median of the others' running means at the same training. Golovin et al.,
+Google Vizier, KDD 2017, section 3.2.2.
 """
 
 from __future__ import annotations
@@ -10,16 +12,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from podium_core.curves.curve_table import board
+from podium_core.curves.curve_table import curves_of_job
 from podium_core.curves.running_means import RunningMeans
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium_core.policies.base import OnCut, Ranking, shortest_turn
+from podium_core.policies.base import OnCut, Ranking, limit_switch_share
 from podium_core.policies.trial_length import horizon
 
 
 @dataclass(frozen=True, slots=True)
 class MedianStop:
-    """`grace`: share of a whole trial that nobody is judged in; `peers`: so many others must have come as far."""
+    """Median policy.
+
+    `grace`: share of a whole trial in which no trial is judged. `peers`: number of other trials that must have trained
+    as far.
+    """
 
     grace: float = 0.1
     peers: int = 4
@@ -32,28 +38,30 @@ class MedianStop:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.grace <= 1.0:
-            raise ValueError(f"grace: {self.grace:g} is no share of a trial; give 0 to 1")
+            raise ValueError(f"grace: {self.grace:g} is not a share of a trial; give 0 to 1")
         if self.peers < 1:
             raise ValueError(f"peers: {self.peers} trials have no median; give 1 or more")
 
-    def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 2.0)
+    def time_slice(self, costs: Costs) -> float:
+        return limit_switch_share(costs, 2.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        """O(n log n) for each step that a new point reaches."""
-        seen = board(job, trials, snapshot)
-        grace = self.grace * horizon(job, seen)
-        judged = seen.given[(seen.points[seen.given] > 0) & (seen.step[seen.given] >= grace)]
-        means = seen.keep(("medians of others", self.peers), lambda: RunningMeans(len(seen)))
-        medians = means.medians(seen, judged, self.peers)
-        cut = seen.best < medians
-        numbers, best, sign = seen.numbers, seen.best.copy(), seen.sign
+        """Return the ranking. O(n log n) for each step that a new point reaches."""
+        curves = curves_of_job(job, trials, snapshot)
+        grace = self.grace * horizon(job, curves)
+        judged = curves.ranked_rows[
+            (curves.points[curves.ranked_rows] > 0) & (curves.step[curves.ranked_rows] >= grace)
+        ]
+        means = curves.cached(("medians of others", self.peers), lambda: RunningMeans(len(curves)))
+        medians = means.medians(curves, judged, self.peers)
+        cut = curves.best < medians
+        numbers, best, sign = curves.numbers, curves.best.copy(), curves.sign
         stopped = cut if self.on_cut == "stop" else None
 
-        def say(row: int) -> tuple[str, str]:
+        def explain(row: int) -> tuple[str, str]:
             if cut[row]:
                 text = f"its best value, {sign * best[row]:.4g}, is worse than {sign * medians[row]:.4g}, the median"
                 return "BelowMedian", f"{text} of the others' running means at the same training."
             return "CreationOrder", f"trial {numbers[row]} in order of creation."
 
-        return Ranking(seen, np.zeros(len(seen)), np.where(cut, 1, 0), say, cut, stopped)
+        return Ranking(curves, np.zeros(len(curves)), np.where(cut, 1, 0), explain, cut, stopped)

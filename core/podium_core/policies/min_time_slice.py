@@ -1,18 +1,20 @@
-"""How long a trial keeps its GPU at the least, from what its own suspensions were measured to cost. Pure; used by
-`planning.switching` and by `floor`.
+"""Smallest time slice of a trial, from the measured cost of its own suspensions. Pure.
 
-A trial whose memory is moved at 5 GB/s and one that is only frozen are three orders of magnitude apart: one mean over
-all would let the one switch too often and the other too seldom.
+`planning.switching` and `starvation_guard` use it. A trial whose memory is moved at 5 GB/s and one that is only frozen
+differ by three orders of magnitude. One mean over all trials would switch the first too often and the second too
+rarely.
 """
 
 from __future__ import annotations
 
-OVERHEAD = 0.03  # of the time between two switches may go into them
-JOB_TURN = 30.0  # seconds: jobs that share too few GPUs take turns this long at least
+MAX_SWITCH_SHARE = 0.03  # largest share of the time between two switches that the switches may take
+MIN_JOB_TIME_SLICE = 30.0  # seconds: smallest time slice where several jobs share too few GPUs
 
 
-def shortest_run(switch: float | None, floor: float) -> float:
-    """Seconds between two switches of a trial. `switch`: seconds that one suspension and resumption of it take, None:
-    not measured yet; `floor`: what its policy asks for anyway.
+def smallest_time_slice(switch: float | None, least: float) -> float:
+    """Return the smallest number of seconds between two switches of a trial.
+
+    `switch`: seconds of one suspension and resumption of the trial; None: not measured yet. `least`: what its policy
+    asks for.
     """
-    return floor if switch is None else max(floor, switch / OVERHEAD)
+    return least if switch is None else max(least, switch / MAX_SWITCH_SHARE)

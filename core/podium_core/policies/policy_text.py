@@ -1,5 +1,6 @@
-"""A policy as a user types it on a command line: `asha`, or `asha:eta=3,onCut=stop` with settings. Pure; called by the
-contests of `podium simulate`, whose results bear what was typed.
+"""A policy as a user types it: `asha`, or with settings `asha:eta=3,onCut=stop`. Pure.
+
+The comparisons of `podium simulate` call it; their results carry the typed text.
 """
 
 from __future__ import annotations
@@ -14,32 +15,35 @@ from podium_core.policies.base import Policy
 from podium_core.policies.registry import InvalidSettingError, create
 
 _SETTING = re.compile(r"([A-Za-z]+)=([A-Za-z0-9.+-]+)")
-_EXACT = 2**53  # whole numbers that a float keeps
+_EXACT = 2**53  # integers up to this one are exact as floats
 
 
-class Written(NamedTuple):
+class PolicyText(NamedTuple):
     name: str
     settings: Mapping[str, Scalar]
 
     def create(self) -> Policy:
-        """Raises a PolicyError, as the registry does."""
+        """Return the policy. Raises a PolicyError, as the registry does."""
         return create(self.name, self.settings)
 
 
-def read(text: str) -> Written:
-    """Names and values are not checked yet. Raises a PolicyError where something is not written as a setting is."""
+def parse_policy(text: str) -> PolicyText:
+    """Return name and settings; the values are not checked yet.
+
+    Raises a PolicyError where a setting is not written as SETTING=VALUE.
+    """
     name, colon, rest = text.partition(":")
     settings: dict[str, Scalar] = {}
     for part in rest.split(",") if colon else []:
         match = _SETTING.fullmatch(part)
         if match is None:
             cure = "write SETTING=VALUE with commas between, such as asha:eta=3,onCut=stop"
-            raise InvalidSettingError(f"policy.settings: {part!r} is no setting; {cure}")
+            raise InvalidSettingError(f"policy.settings: {part!r} is not a setting; {cure}")
         key, value = match.groups()
         if key in settings:
             raise InvalidSettingError(f"policy.settings.{key}: it is given twice; give one value")
         settings[key] = _value(value)
-    return Written(name, MappingProxyType(settings))
+    return PolicyText(name, MappingProxyType(settings))
 
 
 def _value(text: str) -> Scalar:

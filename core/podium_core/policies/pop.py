@@ -1,9 +1,9 @@
-"""POP (HyperDrive): promising trials get GPUs of their own, the rest take turns on what is left, hopeless ones end.
+"""POP (HyperDrive): promising trials get their own GPUs, others share the rest, hopeless ones end.
 
 Rasley et al., Middleware 2017. A trial's confidence p is the probability that it ends better than the best value so
-far, here by an ensemble of power laws (`curves/powerlaw.py`; the paper uses Domhan's curves and MCMC). With the
-confidences sorted, as many trials are promising as maximises min(j, G p_j): the more certain, the more GPUs. G counts
-trials here: those of the job that can work at a time.
+far, here from an ensemble of power laws (`curves/power_law.py`; the paper uses Domhan's curves and MCMC). With the
+confidences sorted, the number of promising trials is the j that maximises min(j, G p_j): the more certain, the more
+GPUs. G counts trials here: those of the job that can run at a time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board, Floats, board
-from podium_core.curves.power_law import MEMBERS, forecast
+from podium_core.curves.curve_table import CurveTable, Floats, curves_of_job
+from podium_core.curves.power_law import MEMBERS, predict
 from podium_core.domain.snapshot import Costs, JobView, Point, Snapshot, TrialView
-from podium_core.policies.base import OnCut, Ranking, shortest_turn
-from podium_core.policies.starvation_guard import places
+from podium_core.policies.base import OnCut, Ranking, limit_switch_share
+from podium_core.policies.starvation_guard import concurrent_trials
 from podium_core.policies.trial_length import horizon
 
 PROMISING, OPPORTUNISTIC, POOR = 0, 1, 2
@@ -27,11 +27,13 @@ PROMISING, OPPORTUNISTIC, POOR = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Pop:
-    """`early`: points that every trial may show before it is judged; `poor`: a confidence below ends it; `rounds`:
-    turns in a whole trial of those that take turns.
+    """POP policy.
+
+    `warmup`: points that every trial may report before it is judged. `poor`: a trial with a lower confidence is given
+    up. `rounds`: time slices in a whole trial for the opportunistic trials.
     """
 
-    early: int = 5
+    warmup: int = 5
     poor: float = 0.05
     rounds: int = 20
     on_cut: OnCut = "stop"
@@ -42,90 +44,99 @@ class Pop:
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if self.early < 3:
-            raise ValueError(f"warmup: {self.early} points make no curve; give 3 or more")
+        if self.warmup < 3:
+            raise ValueError(f"warmup: {self.warmup} points are too few for a curve; give 3 or more")
         if not 0.0 <= self.poor < 1.0:
-            raise ValueError(f"poor: {self.poor:g} is no probability below 1; give 0 to 1")
+            raise ValueError(f"poor: {self.poor:g} is not a probability below 1; give 0 to 1")
         if self.rounds < 1:
-            raise ValueError(f"rounds: {self.rounds} is no number of turns; give 1 or more")
+            raise ValueError(f"rounds: {self.rounds} is not a number of time slices; give 1 or more")
 
-    def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 2.0)
+    def time_slice(self, costs: Costs) -> float:
+        return limit_switch_share(costs, 2.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        """One fit a new point; O(members) a trial when the best value of all has changed."""
-        seen = board(job, trials, snapshot)
-        budget = horizon(job, seen)
-        known = (seen.points >= self.early) & ~seen.done
-        confidence = np.where(known & ~seen.diverged, self._confidence(seen, budget), 0.0)
-        cut = known & (confidence < self.poor)
-        promising = self._promising(np.where(cut, 0.0, confidence), _at_a_time(seen, job, snapshot))
-        # a whole turn less is a place more
-        rounds = np.floor(seen.step / budget * self.rounds)
+        """Return the ranking.
+
+        One fit per new point; O(members) a trial when the best value of all has changed.
+        """
+        curves = curves_of_job(job, trials, snapshot)
+        budget = horizon(job, curves)
+        judged = (curves.points >= self.warmup) & ~curves.done
+        confidence = np.where(judged & ~curves.diverged, self._confidence(curves, budget), 0.0)
+        cut = judged & (confidence < self.poor)
+        promising = self._choose_promising(np.where(cut, 0.0, confidence), _concurrent_trials(curves, job, snapshot))
+        # A whole time slice less is a better rank.
+        rounds = np.floor(curves.step / budget * self.rounds)
         levels = np.where(cut, POOR, np.where(promising, PROMISING, OPPORTUNISTIC))
 
-        def say(row: int) -> tuple[str, str]:
+        def explain(row: int) -> tuple[str, str]:
             text = f"ends better than the best so far with probability {confidence[row]:.2f}"
             if cut[row]:
                 return "Poor", f"{text}, less than {self.poor:g}."
-            return ("Promising", f"{text}.") if promising[row] else ("RoundRobin", f"has had {rounds[row]:.0f} turns.")
+            return (
+                ("Promising", f"{text}.")
+                if promising[row]
+                else ("RoundRobin", f"has had {rounds[row]:.0f} time slices.")
+            )
 
         return Ranking(
-            seen,
+            curves,
             np.where(levels == OPPORTUNISTIC, -rounds, confidence),
             levels,
-            say,
+            explain,
             cut,
             cut if self.on_cut == "stop" else None,
         )
 
-    def _confidence(self, seen: Board, budget: float) -> Floats:
-        """P(final value > best of the pool), by row; a trial that leads still has to improve on itself or stay."""
+    def _confidence(self, curves: CurveTable, budget: float) -> Floats:
+        """Return P(final value > best of the pool) by row; the leading trial has to improve on itself."""
 
         def read(curve: tuple[Point, ...]) -> Floats:
-            found = forecast(curve, seen.sign, budget) if len(curve) >= self.early else None
+            found = predict(curve, curves.sign, budget) if len(curve) >= self.warmup else None
             if found is None:
                 return np.full(2 * MEMBERS + 1, np.nan)
             return np.concatenate([found.finals, found.weights, [found.noise]])
 
-        table = seen.derive(("power laws", budget, self.early), 2 * MEMBERS + 1, read)
-        memory = seen.keep(("confidence", budget, self.early), lambda: _Confidence(len(seen)))
-        return memory.refresh(table, seen.version, float(seen.best.max(initial=-np.inf)))
+        table = curves.per_curve(("power laws", budget, self.warmup), 2 * MEMBERS + 1, read)
+        cache = curves.cached(("confidence", budget, self.warmup), lambda: _Confidence(len(curves)))
+        return cache.refresh(table, curves.version, float(curves.best.max(initial=-np.inf)))
 
-    def _promising(self, confidence: Floats, held: float) -> np.ndarray:
+    def _choose_promising(self, confidence: Floats, concurrent: float) -> np.ndarray:
         order = np.argsort(-confidence, kind="stable")
         j = np.arange(1, len(order) + 1)
-        deserved = np.minimum(j, max(1.0, held) * confidence[order])
+        deserved = np.minimum(j, max(1.0, concurrent) * confidence[order])
         chosen = np.zeros(len(order), dtype=bool)
         if len(order) and deserved.max() > 0.0:
             chosen[order[: int(np.argmax(deserved)) + 1]] = True
         return chosen
 
 
-def _at_a_time(seen: Board, job: JobView, snapshot: Snapshot) -> float:
-    """The places that the job has. Without GPUs no order is kept."""
+def _concurrent_trials(curves: CurveTable, job: JobView, snapshot: Snapshot) -> float:
+    """Return how many of the job's trials can run at a time; without GPUs the order does not matter."""
     if not job.gpus_per_trial:
         return 1.0
-    return places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and not seen.done[row])[0]
+    return concurrent_trials(
+        job, snapshot, lambda key: (row := curves.rows.get(key)) is not None and not curves.done[row]
+    )[0]
 
 
 class _Confidence:
-    """What was computed for the last incumbent: only rows whose curve has changed since are computed anew."""
+    """Confidences for the latest best value of the pool; only rows with a changed curve are computed again."""
 
     def __init__(self, rows: int) -> None:
-        self._incumbent = np.nan
+        self._pool_best = np.nan
         self._version = np.full(rows, -1)
         self._value = np.zeros(rows)
 
-    def refresh(self, table: Floats, version: NDArray[np.intp], incumbent: float) -> Floats:
-        """By row; `table`: final values, weights and noise of the members."""
-        if incumbent != self._incumbent:
+    def refresh(self, table: Floats, version: NDArray[np.intp], pool_best: float) -> Floats:
+        """Return the confidences by row. `table`: final values, weights and noise of the members."""
+        if pool_best != self._pool_best:
             self._version[:] = -1
-            self._incumbent = incumbent
+            self._pool_best = pool_best
         rows = np.flatnonzero(self._version != version)
         finals, weights, noise = table[rows, :MEMBERS], table[rows, MEMBERS:-1], table[rows, -1:]
         with np.errstate(all="ignore"):
-            z = (finals - incumbent) / np.maximum(noise, 1e-12 * np.abs(incumbent) + 1e-300)
+            z = (finals - pool_best) / np.maximum(noise, 1e-12 * np.abs(pool_best) + 1e-300)
             chance = normal_cdf(np.clip(np.nan_to_num(z), -40.0, 40.0))
             self._value[rows] = np.nan_to_num((chance * weights).sum(axis=1))
         self._version[:] = version
@@ -133,7 +144,10 @@ class _Confidence:
 
 
 def normal_cdf(z: Floats) -> Floats:
-    """Of the standard normal distribution, to 1e-7 (Abramowitz and Stegun, 26.2.17): numpy has no error function."""
+    """Return the standard normal distribution function, to 1e-7. numpy has no error function.
+
+    Abramowitz and Stegun, 26.2.17.
+    """
     t = 1.0 / (1.0 + 0.2316419 * np.abs(z))
     series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     tail: Floats = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * series

@@ -1,9 +1,9 @@
-"""Who was ever in the best part of a rung: the rule of asynchronous halving played again, arrival by arrival.
+"""Which trials were ever in the best part of a rung: asynchronous halving replayed arrival by arrival.
 
-Called by `asynchronous`. Values may come faster than the planner looks, so that a trial is beyond a rung says nothing
-of whether it was let. When each value was printed does: this is what would have been decided had somebody looked at
-every evaluation, and the same after a restart. A curve that is thinned may lose its point at a rung: when the trial
-came there is reckoned then (`thinning.came_at`).
+`asynchronous_halving` calls it. Values may arrive faster than the planner runs, so a trial's position past a rung does
+not show whether it was allowed to pass. The printing time of each value does. The replay gives what would have been
+decided at every evaluation, and the same after a restart. A thinned curve may have lost its point at a rung; its
+arrival time is then estimated (`thinning.reached_at`).
 """
 
 from __future__ import annotations
@@ -14,122 +14,132 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board, moved
-from podium_core.policies.rungs import Climb, places
+from podium_core.curves.curve_table import CurveTable, reorder_rows
+from podium_core.policies.rungs import RungArrivals, promotion_count
 
-_Arrival = tuple[float, int]  # when, row
+_Arrival = tuple[float, int]  # time, row
 _NEVER = (np.inf, -1)
 
 
 def ever_promotable(
-    seen: Board, found: Climb, steps: Sequence[float], eta: float, least: int, bracket: NDArray[np.intp]
+    curves: CurveTable,
+    arrivals: RungArrivals,
+    steps: Sequence[float],
+    eta: float,
+    least: int,
+    bracket: NDArray[np.intp],
 ) -> NDArray[np.bool_]:
-    """By row and rung: whether the trial has been in the best 1/eta, or among the best `least` (0 or 1), of those of
-    its bracket that had come by some moment since its own arrival. Ties in time and in value go to the lower row.
-    True at the rungs below a bracket's first, which has its number.
+    """Return, by row and rung, whether the trial was ever promotable there.
 
-    A value on a rung is an arrival there, whoever let its trial come: it is a fact, and the more there are, the better
-    the choice. O(log n) a new arrival; one that is late or has moved, as thinning may do, costs all arrivals at its
-    rung since. The caller must not write into it; it changes at the next cycle.
+    A trial is promotable at a rung if, at some moment since its arrival, it was in the best 1/eta (or among the best
+    `least`, 0 or 1) of the trials of its bracket that had arrived. Ties in time and in value go to the lower row. True
+    at the rungs below a bracket's first one, which has the bracket's number.
+
+    A value on a rung counts as an arrival whether or not the trial was allowed to come: it is a fact, and more facts
+    give a better choice. O(log n) per new arrival. A late or moved arrival, as thinning may cause, costs all later
+    arrivals at its rung. Do not write into the array; it changes with the next cycle.
     """
-    memory = seen.keep(("promotable", tuple(steps), eta, least), lambda: _Replay(len(seen), len(steps)))
-    return memory.refresh(seen, found, eta, least, bracket)
+    memory = curves.cached(("promotable", tuple(steps), eta, least), lambda: _Replay(len(curves), len(steps)))
+    return memory.refresh(curves, arrivals, eta, least, bracket)
 
 
-class _Line:
-    """One rung of one bracket, after the arrivals so far, each of which can be undone."""
+class _RungReplay:
+    """One rung of one bracket after the arrivals so far; each of them can be undone."""
 
     def __init__(self) -> None:
-        self._came: list[tuple[_Arrival, float, list[int]]] = []  # in order; its value; rows that it made promotable
-        self._best: list[tuple[float, int]] = []  # value (smaller is better) and row, best first; none that diverged
+        # in order: the arrival, its value, rows that it made promotable
+        self._arrivals: list[tuple[_Arrival, float, list[int]]] = []
+        self._ranked: list[tuple[float, int]] = []  # negated value and row, best first; without diverged trials
 
-    def rewind(self, moment: _Arrival, ever: NDArray[np.bool_]) -> list[int]:
-        """To before that moment: the rows whose arrival is to be played again."""
+    def undo_from(self, moment: _Arrival, ever: NDArray[np.bool_]) -> list[int]:
+        """Undo all arrivals from `moment` on; return their rows."""
         rows = []
-        while self._came and self._came[-1][0] >= moment:
-            (_, row), value, made = self._came.pop()
+        while self._arrivals and self._arrivals[-1][0] >= moment:
+            (_, row), value, made = self._arrivals.pop()
             rows.append(row)
             ever[made] = False
             if value > -np.inf:
-                del self._best[bisect_left(self._best, (-value, row))]
+                del self._ranked[bisect_left(self._ranked, (-value, row))]
         return rows
 
-    def arrive(self, arrival: _Arrival, value: float, eta: float, least: int, ever: NDArray[np.bool_]) -> None:
-        """Promotable for the first time may be: itself, and who has the place that there is more."""
+    def add_arrival(self, arrival: _Arrival, value: float, eta: float, least: int, ever: NDArray[np.bool_]) -> None:
+        """Add an arrival. It may make promotable its own trial and the one at the last promoted position."""
         row = arrival[1]
         if value > -np.inf:
-            insort(self._best, (-value, row))
+            insort(self._ranked, (-value, row))
         made: list[int] = []
-        count = min(len(self._best), places(len(self._came) + 1, eta, least))
+        count = min(len(self._ranked), promotion_count(len(self._arrivals) + 1, eta, least))
         if count:
-            last = self._best[count - 1]
-            able = {row, last[1]} if value > -np.inf and (-value, row) < last else {last[1]}
-            made = [one for one in able if not ever[one]]
+            last = self._ranked[count - 1]
+            eligible = {row, last[1]} if value > -np.inf and (-value, row) < last else {last[1]}
+            made = [one for one in eligible if not ever[one]]
             ever[made] = True
-        self._came.append((arrival, value, made))
+        self._arrivals.append((arrival, value, made))
 
 
 class _Replay:
-    """All rungs as they were played. New arrivals cost what they are; one that comes late, or that is another than it
-    was, has what came after it played again.
+    """Replay of all rungs.
+
+    New arrivals cost what they are. A late or changed arrival repeats everything after it.
     """
 
     def __init__(self, rows: int, width: int) -> None:
-        self._begin(rows, width)
+        self._reset(rows, width)
 
-    def _begin(self, rows: int, width: int) -> None:
+    def _reset(self, rows: int, width: int) -> None:
         self.ever = np.zeros((rows, width), dtype=bool, order="F")
         self._bracket = np.full(rows, -1)
-        self._seen = np.full(rows, -1)
+        self._version = np.full(rows, -1)
         self._value = np.full((rows, width), np.nan)
         self._time = np.full((rows, width), np.inf)
-        self._lines: dict[tuple[int, int], _Line] = {}
+        self._replays: dict[tuple[int, int], _RungReplay] = {}
 
-    def move(self, source: Sequence[int]) -> None:
-        """Kept where trials were only added, as searches do: arrivals are known by row."""
+    def reorder(self, source: Sequence[int]) -> None:
+        """Reorder the rows; the replay is kept where trials were only added, as searches do."""
         rows, width = self.ever.shape
         if list(source[:rows]) != list(range(rows)):
-            self._begin(len(source), width)
+            self._reset(len(source), width)
             return
-        self.ever = np.asfortranarray(moved(self.ever, source, False))
-        self._bracket, self._seen = moved(self._bracket, source, -1), moved(self._seen, source, -1)
-        self._value, self._time = moved(self._value, source, np.nan), moved(self._time, source, np.inf)
+        self.ever = np.asfortranarray(reorder_rows(self.ever, source, False))
+        self._bracket, self._version = reorder_rows(self._bracket, source, -1), reorder_rows(self._version, source, -1)
+        self._value, self._time = reorder_rows(self._value, source, np.nan), reorder_rows(self._time, source, np.inf)
 
     def refresh(
-        self, seen: Board, found: Climb, eta: float, least: int, bracket: NDArray[np.intp]
+        self, curves: CurveTable, arrivals: RungArrivals, eta: float, least: int, bracket: NDArray[np.intp]
     ) -> NDArray[np.bool_]:
-        self._deal(bracket)
-        rows = np.flatnonzero(self._seen != seen.version)
+        self._assign_brackets(bracket)
+        rows = np.flatnonzero(self._version != curves.version)
         if not len(rows):
             return self.ever
-        value, time, old = found.value[rows], found.time[rows], self._time[rows]
+        value, time, old = arrivals.value[rows], arrivals.time[rows], self._time[rows]
         changed = (time != old) | ((value != self._value[rows]) & np.isfinite(time))
-        self._seen[rows], self._value[rows], self._time[rows] = seen.version[rows], value, time
-        again: dict[tuple[int, int], tuple[_Arrival, set[int]]] = {}  # since when; the rows that are new or others
-        for place, k in np.argwhere(changed & (np.arange(old.shape[1]) >= bracket[rows, None])).tolist():
-            row = int(rows[place])
-            line = (int(bracket[row]), k)
-            moment, those = again.get(line, (_NEVER, set()))
-            moment = min(moment, (float(old[place, k]), row), (float(time[place, k]), row))
-            again[line] = (moment, those | {row})
-        for line, (moment, those) in again.items():
-            self._play(line, moment, those, eta, least)
+        self._version[rows], self._value[rows], self._time[rows] = curves.version[rows], value, time
+        # first changed moment, and the rows with new or changed arrivals
+        stale: dict[tuple[int, int], tuple[_Arrival, set[int]]] = {}
+        for index, k in np.argwhere(changed & (np.arange(old.shape[1]) >= bracket[rows, None])).tolist():
+            row = int(rows[index])
+            key = (int(bracket[row]), k)
+            moment, changed_rows = stale.get(key, (_NEVER, set()))
+            moment = min(moment, (float(old[index, k]), row), (float(time[index, k]), row))
+            stale[key] = (moment, changed_rows | {row})
+        for key, (moment, changed_rows) in stale.items():
+            self._replay_from(key, moment, changed_rows, eta, least)
         return self.ever
 
-    def _deal(self, bracket: NDArray[np.intp]) -> None:
-        fresh = self._bracket != bracket
-        if not fresh.any():
+    def _assign_brackets(self, bracket: NDArray[np.intp]) -> None:
+        reassigned = self._bracket != bracket
+        if not reassigned.any():
             return
-        if (self._bracket[fresh] >= 0).any():  # the brackets have other sizes
-            self._begin(*self.ever.shape)
-            fresh[:] = True
-        self._bracket[fresh] = bracket[fresh]
-        self.ever[fresh] = np.arange(self.ever.shape[1]) < bracket[fresh, None]
+        if (self._bracket[reassigned] >= 0).any():  # the brackets have other sizes
+            self._reset(*self.ever.shape)
+            reassigned[:] = True
+        self._bracket[reassigned] = bracket[reassigned]
+        self.ever[reassigned] = np.arange(self.ever.shape[1]) < bracket[reassigned, None]
 
-    def _play(self, at: tuple[int, int], moment: _Arrival, rows: set[int], eta: float, least: int) -> None:
-        line, k = self._lines.setdefault(at, _Line()), at[1]
+    def _replay_from(self, key: tuple[int, int], moment: _Arrival, rows: set[int], eta: float, least: int) -> None:
+        replay, k = self._replays.setdefault(key, _RungReplay()), key[1]
         ever, value, time = self.ever[:, k], self._value[:, k], self._time[:, k]
-        rows.update(line.rewind(moment, ever))
+        rows.update(replay.undo_from(moment, ever))
         for arrival in sorted((float(time[row]), row) for row in rows):
             if arrival < _NEVER:
-                line.arrive(arrival, float(value[arrival[1]]), eta, least, ever)
+                replay.add_arrival(arrival, float(value[arrival[1]]), eta, least, ever)

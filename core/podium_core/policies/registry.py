@@ -1,7 +1,6 @@
-"""The table of policies: name to class. Settings come from the job (`policy.settings`); an unknown one is an error
-with a cure.
+"""Registry of policies by name, and of their settings (`policy.settings` of a job).
 
-Called by the planner, and by the operator's validation, which turns the errors into Accepted=False.
+The planner calls it, and the operator's validation, which turns errors into Accepted=False.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ class InvalidSettingError(PolicyError):
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """One setting: the field of the policy that it fills and what it may be (a number or one of some words)."""
+    """One setting: the policy's field that it fills, and its type (a number, or one of some words)."""
 
     field: str
     kind: type[int] | type[float] | tuple[str, ...]
 
     def parse(self, value: Scalar) -> Scalar | None:
-        """The value as the policy takes it, None where it is not of the kind."""
+        """Return the value as the policy takes it; None where it has another type."""
         if isinstance(self.kind, tuple):
             return value if value in self.kind else None
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -75,11 +74,11 @@ _ON_CUT = _Setting("on_cut", ("suspend", "stop"))
 _TABLE: Mapping[str, _Entry] = MappingProxyType(
     {
         "asha": _Entry(Asha, {"eta": _Setting("eta", float), "rungs": _Setting("rungs", int), "onCut": _ON_CUT}),
-        "best_so_far": _Entry(BestSoFar, {"warmup": _Setting("early", int)}),
+        "best_so_far": _Entry(BestSoFar, {"warmup": _Setting("warmup", int)}),
         "envelope": _Entry(
             Envelope,
             {
-                "warmup": _Setting("look", float),
+                "warmup": _Setting("warmup", float),
                 "hysteresis": _Setting("hysteresis_ratio", float),
                 "minShare": _Setting("min_share", float),
             },
@@ -88,8 +87,8 @@ _TABLE: Mapping[str, _Entry] = MappingProxyType(
         "hermes": _Entry(
             Hermes,
             {
-                "warmup": _Setting("early", int),
-                "minTimeSlice": _Setting("min_run", float),
+                "warmup": _Setting("warmup", int),
+                "minTimeSlice": _Setting("min_time_slice", float),
                 "hysteresis": _Setting("hysteresis", float),
                 "start": _Setting("start", ("own", "pool")),
             },
@@ -109,21 +108,24 @@ _TABLE: Mapping[str, _Entry] = MappingProxyType(
         "pop": _Entry(
             Pop,
             {
-                "warmup": _Setting("early", int),
+                "warmup": _Setting("warmup", int),
                 "poor": _Setting("poor", float),
                 "rounds": _Setting("rounds", int),
                 "onCut": _ON_CUT,
             },
         ),
         "round_robin": _Entry(RoundRobin, {"quantum": _Setting("quantum", float)}),
-        "slaq": _Entry(Slaq, {"warmup": _Setting("early", int), "window": _Setting("window", int)}),
+        "slaq": _Entry(Slaq, {"warmup": _Setting("warmup", int), "window": _Setting("window", int)}),
     }
 )
 NAMES: tuple[str, ...] = tuple(sorted(_TABLE))
 
 
 def create(name: str, settings: Mapping[str, Scalar]) -> Policy:
-    """The policy of this name; raises a PolicyError that names the field, the value and the cure."""
+    """Return the policy of this name.
+
+    Raises a PolicyError that names the field, the value and the cure.
+    """
     entry = _entry(name)
     given: dict[str, Scalar] = {}
     for key, value in sorted(settings.items()):
@@ -132,7 +134,7 @@ def create(name: str, settings: Mapping[str, Scalar]) -> Policy:
             known = ", ".join(sorted(entry.settings)) or "none"
             others = " or ".join(sorted(other for other, one in _TABLE.items() if key in one.settings))
             cure = f"; for this one set policy.name to {others}" if others else ""
-            text = f"policy.settings.{key}: policy {name} has no such setting; it knows: {known}{cure}"
+            text = f"policy.settings.{key}: policy {name} has no such setting; its settings: {known}{cure}"
             raise UnknownSettingError(text)
         parsed = setting.parse(value)
         if parsed is None:

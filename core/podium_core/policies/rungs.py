@@ -1,4 +1,4 @@
-"""Successive halving's rungs, on which `asha` and `hyperband` stand: who is on which rung, with which value.
+"""Rungs of successive halving for `asha` and `hyperband`: each trial's position and value.
 
 Jamieson and Talwalkar, AISTATS 2016; Li et al., JMLR 18 (2018) for the brackets, MLSys 2020 for the rule without a
 barrier.
@@ -12,41 +12,43 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board
+from podium_core.curves.curve_table import CurveTable
 from podium_core.curves.non_finite import diverged
-from podium_core.curves.thinning import came_at
+from podium_core.curves.thinning import reached_at
 from podium_core.domain.snapshot import JobView, Point
 from podium_core.policies.base import Admission, Ranking
 
-UNOPENED = -1
-# Seconds by which what is done on a GPU may be ahead of what the planner knows: an agent writes values every few
-# seconds, a cycle and a suspension take some. Who has trained on for longer was let.
-UNSEEN = 30.0
-MOST_ETA = 1000.0  # its power of 16 rungs must stay a number, and a bracket needs more trials than that
+NO_RUNG = -1
+# Seconds by which training may be ahead of what the planner knows: an agent writes values every few seconds, and a
+# cycle and a suspension take some. A trial that trained on for longer must have been allowed to.
+UNSEEN_SECONDS = 30.0
+MAX_ETA = 1000.0  # Its power of 16 rungs must stay finite, and no bracket has more trials than that.
 
 
 def check_halving(eta: float, rungs: int) -> None:
-    """ValueError: no halving with these settings of a policy."""
+    """Raise ValueError where no halving is possible with these settings of a policy."""
     if not eta > 1.0:
-        raise ValueError(f"eta: {eta:g} keeps everybody; give a number above 1")
-    if eta > MOST_ETA:
-        raise ValueError(f"eta: {eta:g} promotes nobody; give {MOST_ETA:g} at most")
+        raise ValueError(f"eta: {eta:g} promotes every trial; give a number above 1")
+    if eta > MAX_ETA:
+        raise ValueError(f"eta: {eta:g} promotes no trial; give {MAX_ETA:g} at most")
     if not 1 <= rungs <= 16:
-        raise ValueError(f"rungs: {rungs} rungs cannot be; give 1 to 16")
+        raise ValueError(f"rungs: {rungs} is not a possible number of rungs; give 1 to 16")
 
 
 def rung_steps(budget: float, eta: float, count: int) -> tuple[float, ...]:
-    """budget * eta^-j, lowest first, without the budget itself: that is a trial's own end."""
+    """Return the steps budget * eta^-j, lowest first, without the budget itself: that is a trial's end."""
     return tuple(budget * eta**-j for j in range(count, 0, -1))
 
 
 @dataclass(frozen=True, slots=True)
-class Climb:
-    """By row and rung: `value`: a trial's best at its first evaluation on or above the rung (larger is better, -inf
-    where nothing finite, nan where not there yet); `time`: when that was printed (inf where not there yet).
-    `passed`: it has trained on for so long since that somebody let it, whatever else is said by values that may have
-    been thinned since, or of trials that are gone. `beyond[i]`: it has been trained beyond the evaluation that gave its
-    highest rung, or was opened and stands on none.
+class RungArrivals:
+    """Arrivals of the trials at the rungs, by row and rung.
+
+    `value`: a trial's best at its first evaluation on or above the rung (larger is better; -inf where nothing finite,
+    NaN where it has not arrived). `time`: when that value was printed (inf where it has not arrived). `passed`: the
+    trial trained on for more than UNSEEN_SECONDS since, so it must have been promoted, whatever thinned values or
+    removed trials suggest. `beyond`, by row: the trial trained past the evaluation of its highest rung, or has started
+    and stands on none.
     """
 
     value: NDArray[np.float64]
@@ -56,10 +58,12 @@ class Climb:
 
 
 @dataclass(frozen=True, slots=True)
-class Rungs:
-    """By row: `value` as the climb has it; `rung[i]`: where trial i stands, or the last rung that it was let past, or
-    UNOPENED; `at[i]`: its value there, -inf where it has none; `held[i]`: it was not let past that rung, however far it
-    has come; `between[i]`: it was let go on from there and is on its way.
+class RungPositions:
+    """Position of each trial, by row.
+
+    `value`: as in `RungArrivals`. `rung`: where the trial stands (the last rung that it was allowed to pass), or
+    NO_RUNG. `at`: its value there, -inf without one. `held`: it was not allowed to pass that rung, however far it has
+    trained. `between`: it was allowed to continue from there and is on its way.
     """
 
     value: NDArray[np.float64]
@@ -69,57 +73,59 @@ class Rungs:
     between: NDArray[np.bool_]
 
 
-def climb(board: Board, steps: Sequence[float], freezes: bool) -> Climb:
-    """O(n) a cycle: a curve is read once a new point. `freezes`: trials can be suspended; others train on where nobody
-    wants their GPU, so that nobody need have let them.
+def rung_arrivals(curves: CurveTable, steps: Sequence[float], suspendable: bool) -> RungArrivals:
+    """Return the arrivals. O(n) a cycle; a curve is read once per new point.
+
+    `suspendable`: the trials can be suspended. Others train on while their GPU is not wanted, so training on shows no
+    promotion.
     """
     levels, width = tuple(steps), len(steps)
 
     def read(curve: tuple[Point, ...]) -> list[float]:
-        found, times = [np.nan] * width, [np.inf] * width
+        values, times = [np.nan] * width, [np.inf] * width
         last = 0.0  # step of the evaluation that gave the highest rung
         best, k = -np.inf, 0
-        for place, point in enumerate(curve):
+        for index, point in enumerate(curve):
             if not diverged(point.value):
-                best = max(best, board.sign * point.value)
+                best = max(best, curves.sign * point.value)
             while k < width and point.step >= levels[k] * (1 - 1e-9):
-                last, times[k] = came_at(curve, place, levels[k])
-                found[k] = best
+                last, times[k] = reached_at(curve, index, levels[k])
+                values[k] = best
                 k += 1
         latest = curve[-1].time if curve else 0.0
-        return [*found, *times, *(latest - time > UNSEEN for time in times), last]
+        return [*values, *times, *(latest - time > UNSEEN_SECONDS for time in times), last]
 
-    table = board.derive(("rungs", levels), 3 * width + 1, read).copy(order="F")  # rungs are read one by one
+    table = curves.per_curve(("rungs", levels), 3 * width + 1, read).copy(order="F")  # rungs are read one by one
     value, time, passed = (table[:, k * width : (k + 1) * width] for k in range(3))
-    beyond = np.where(np.isnan(value[:, 0]), board.opened, board.step > table[:, -1])
-    return Climb(value, time, (passed > 0.0) & freezes, beyond)
+    beyond = np.where(np.isnan(value[:, 0]), curves.started, curves.step > table[:, -1])
+    return RungArrivals(value, time, (passed > 0.0) & suspendable, beyond)
 
 
-def stand(found: Climb, let: NDArray[np.bool_]) -> Rungs:
-    """Where each trial stands. `let`: by row and rung, whether a trial that has come there was ever let go on.
+def rung_positions(arrivals: RungArrivals, allowed: NDArray[np.bool_]) -> RungPositions:
+    """Return where each trial stands: on the lowest rung that it was not allowed to pass.
 
-    That a trial is beyond a rung does not say that somebody let it: values may come faster than they are looked at. It
-    stands on the lowest rung that it was not let past.
+    `allowed`: by row and rung, whether a trial that arrived there was ever allowed to continue. A value past a rung
+    does not show that: values may arrive faster than the planner runs.
     """
-    there = ~np.isnan(found.value)
-    stuck = there & ~(let | found.passed)
+    there = ~np.isnan(arrivals.value)
+    stuck = there & ~(allowed | arrivals.passed)
     held = np.any(stuck, axis=1)
     rung = np.count_nonzero(there, axis=1) - 1
     for k in reversed(range(stuck.shape[1])):
         rung[stuck[:, k]] = k
-    at = np.where(rung == UNOPENED, -np.inf, found.value[np.arange(len(rung)), np.maximum(rung, 0)])
-    return Rungs(found.value, rung, at, held, found.beyond & ~held)
+    at = np.where(rung == NO_RUNG, -np.inf, arrivals.value[np.arange(len(rung)), np.maximum(rung, 0)])
+    return RungPositions(arrivals.value, rung, at, held, arrivals.beyond & ~held)
 
 
-def places(came: int, eta: float, least: int) -> int:
-    """How many of those that came to a rung go on."""
-    return max(least if came else 0, int(came / eta))
+def promotion_count(arrived: int, eta: float, least: int) -> int:
+    """Return how many of the trials that arrived at a rung are promoted."""
+    return max(least if arrived else 0, int(arrived / eta))
 
 
-def top(values: NDArray[np.float64], eta: float, least: int = 0) -> NDArray[np.bool_]:
-    """Who of those on one rung (not nan) is in the best 1/eta; ties go to the lower row."""
+def top_fraction(values: NDArray[np.float64], eta: float, least: int = 0) -> NDArray[np.bool_]:
+    """Return which trials on one rung (not NaN) are in the best 1/eta; ties go to the lower row."""
     there = np.flatnonzero(~np.isnan(values))
-    count = places(len(there), eta, least)
+    count = promotion_count(len(there), eta, least)
     chosen = np.zeros(len(values), dtype=bool)
     if not count:
         return chosen
@@ -136,62 +142,68 @@ def top(values: NDArray[np.float64], eta: float, least: int = 0) -> NDArray[np.b
 
 @dataclass(frozen=True, slots=True)
 class Halving:
-    """Who may go on, by row: from rungs and promotions to a ranking."""
+    """Which trials may continue, by row."""
 
-    found: Rungs
+    positions: RungPositions
     promoted: NDArray[np.bool_]
-    waiting: NDArray[np.bool_]  # at a rung where the promotion is not decided yet
-    count: int  # of rungs
+    waiting: NDArray[np.bool_]  # at a rung whose promotions are not decided yet
+    count: int  # number of rungs
 
-    def ranking(self, seen: Board, cut: Admission) -> Ranking:
-        """Who is on the way to a rung is not interrupted; then promotions, the highest rung first; then new trials."""
-        rung, between, promoted, waiting = self.found.rung, self.found.between, self.promoted, self.waiting
-        fresh = (rung == UNOPENED) & ~between
-        levels = np.where(between, 0, np.where(fresh, self.count + 1, self.count - rung))
-        paused = ~between & ~fresh & ~promoted
+    def ranking(self, curves: CurveTable, cut: Admission) -> Ranking:
+        """Return the ranking: trials on their way to a rung, then promoted ones, then new ones.
+
+        Promoted trials of a higher rung go first.
+        """
+        rung, between, promoted, waiting = self.positions.rung, self.positions.between, self.promoted, self.waiting
+        unstarted = (rung == NO_RUNG) & ~between
+        levels = np.where(between, 0, np.where(unstarted, self.count + 1, self.count - rung))
+        paused = ~between & ~unstarted & ~promoted
         levels[paused] = self.count + 2
-        # within a rung by value, as a share of the pool: one huge loss must not make all others look alike
-        score = np.searchsorted(np.sort(self.found.at), self.found.at) / max(1, len(seen))
+        # Within a rung by value, as a share of the pool: a single huge loss must not make all others look equal.
+        score = np.searchsorted(np.sort(self.positions.at), self.positions.at) / max(1, len(curves))
         stopped = paused & ~waiting if cut is Admission.STOP else None
 
-        def say(row: int) -> tuple[str, str]:
+        def explain(row: int) -> tuple[str, str]:
             if between[row]:
                 return "AdvancingToRung", f"is on its way to rung {rung[row] + 1}."
-            if fresh[row]:
+            if unstarted[row]:
                 return "NotStarted", "has not been trained yet."
             if promoted[row]:
                 return "Promoted", f"is in the best part of rung {rung[row]}."
             if waiting[row]:
-                return "RungIncomplete", f"waits until all of its bracket have come to rung {rung[row]}."
+                return "RungIncomplete", f"waits until all trials of its bracket have reached rung {rung[row]}."
             return "PausedAtRung", f"is not in the best part of rung {rung[row]}."
 
-        return Ranking(seen, np.where(between | fresh, 0.0, score), levels, say, paused, stopped)
+        return Ranking(curves, np.where(between | unstarted, 0.0, score), levels, explain, paused, stopped)
 
 
-def ranked(job: JobView, seen: Board, halving: Halving, stop: bool) -> Ranking:
-    """`stop`: who may not go on ends; else it waits, and a search ends with a whole trial all the same."""
-    if stop:
-        return halving.ranking(seen, Admission.STOP)
-    return _finished(job, seen, halving).ranking(seen, Admission.WAIT)
+def halving_ranking(job: JobView, curves: CurveTable, halving: Halving, stop: bool) -> Ranking:
+    """Return the ranking. `stop`: trials that may not continue end; else they wait.
 
-
-def _finished(job: JobView, seen: Board, halving: Halving) -> Halving:
-    """Where nobody goes on, nobody can come and nobody was trained to its end: the best of the highest rung on which
-    one of finite value stands goes on, so that a search of few trials, or of which the best failed, ends with a whole
-    one.
-
-    It stays the one while it trains: it stands where it was not let past, and nobody passes it there but who is pinned.
+    With waiting trials, a search still ends with one whole trial.
     """
-    found = halving.found
-    if len(seen) < job.max_trials or (seen.complete & (seen.best > -np.inf)).any():
+    if stop:
+        return halving.ranking(curves, Admission.STOP)
+    return _complete_one(job, curves, halving).ranking(curves, Admission.WAIT)
+
+
+def _complete_one(job: JobView, curves: CurveTable, halving: Halving) -> Halving:
+    """Promote one more trial where otherwise no trial would train to its end.
+
+    That is where no trial continues, no new trial can arrive, and none was trained to its end. The best finite value of
+    the highest rung decides. So a search of few trials, or one whose best trials failed, ends with a whole trial. The
+    choice holds while the trial trains: its position does not change, and only a pinned trial can pass it.
+    """
+    positions = halving.positions
+    if len(curves) < job.max_trials or (curves.complete & (curves.best > -np.inf)).any():
         return halving
-    live = ~seen.done
-    if (live & (halving.promoted | halving.waiting | found.between | (found.rung == UNOPENED))).any():
+    live = ~curves.done
+    if (live & (halving.promoted | halving.waiting | positions.between | (positions.rung == NO_RUNG))).any():
         return halving
-    able = np.flatnonzero(live & (found.at > -np.inf))
-    if not len(able):
+    eligible = np.flatnonzero(live & (positions.at > -np.inf))
+    if not len(eligible):
         return halving
-    high = able[found.rung[able] == found.rung[able].max()]
+    high = eligible[positions.rung[eligible] == positions.rung[eligible].max()]
     promoted = halving.promoted.copy()
-    promoted[high[np.argmax(found.at[high])]] = True
+    promoted[high[np.argmax(positions.at[high])]] = True
     return replace(halving, promoted=promoted)

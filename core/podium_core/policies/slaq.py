@@ -1,9 +1,9 @@
-"""SLAQ: the trial with the largest predicted drop of its loss goes first, relative to the largest drop it has shown.
+"""SLAQ: the trial with the largest predicted relative drop of its loss goes first.
 
-Zhang et al., SoCC 2017, built for classical machine learning jobs that share a cluster; as a policy for a search it is
-a base, since what still falls fastest is rarely what ends best. OUR READING of the paper: the loss of a trial is fitted
-by 1/(a k^2 + b k + c) + d, with a few candidates of d and weights that fade with age; its drop over the next evaluation
-is divided by the largest drop of that trial.
+Zhang et al., SoCC 2017, built for classical machine learning jobs that share a cluster. As a policy for a search it is
+a baseline: what still falls fastest is rarely what ends best. PODIUM'S READING of the paper: a trial's loss is fitted
+by 1/(a k^2 + b k + c) + d, with a few candidates of d and weights that fade with age. Its drop over the next evaluation
+is divided by the trial's largest drop.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from typing import ClassVar
 
 import numpy as np
 
-from podium_core.curves.curve_table import Floats, board
+from podium_core.curves.curve_table import Floats, curves_of_job
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.snapshot import Costs, JobView, Point, Snapshot, TrialView
-from podium_core.policies.base import Ranking, shortest_turn
+from podium_core.policies.base import Ranking, limit_switch_share
 
-LOOK, RANKED = 0, 1
+WARM_UP, RANKED = 0, 1
 FADE = 0.8
-FLOORS = (0.03, 0.1, 0.5, 2.0)  # d lies so many times the range of the window below its least loss
-_FLOORS = np.array(FLOORS)
+OFFSETS = (0.03, 0.1, 0.5, 2.0)  # candidates of d, below the smallest loss in units of the window's range
+_OFFSETS = np.array(OFFSETS)
 
 
 @dataclass(frozen=True, slots=True)
 class Slaq:
-    """`early`: points that every trial may show before it is judged; `window`: points that a fit looks at."""
+    """SLAQ policy.
 
-    early: int = 3
+    `warmup`: points that every trial may report before it is judged. `window`: points that a fit uses.
+    """
+
+    warmup: int = 3
     window: int = 12
 
     name: ClassVar[str] = "slaq"
@@ -40,35 +43,36 @@ class Slaq:
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if self.early < 0:
-            raise ValueError(f"warmup: {self.early} points cannot be asked for; give 0 or more")
+        if self.warmup < 0:
+            raise ValueError(f"warmup: {self.warmup} is not a number of points; give 0 or more")
         if self.window < 4:
             raise ValueError(f"window: {self.window} points are too few for a fit; give 4 or more")
 
-    def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 2.0)
+    def time_slice(self, costs: Costs) -> float:
+        return limit_switch_share(costs, 2.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        """O(points) a new point, for the largest drop of its whole curve; O(n log n) a cycle."""
-        seen = board(job, trials, snapshot)
-        drops = seen.derive(("slaq", self.window), 1, lambda c: predicted_drop(c, seen.sign, self.window))[:, 0].copy()
-        early = seen.points < self.early
-        points = seen.points.copy()
+        """Return the ranking. O(points) per new point, for the largest drop of the curve; O(n log n) a cycle."""
+        curves = curves_of_job(job, trials, snapshot)
+        table = curves.per_curve(("slaq", self.window), 1, lambda c: predicted_drop(c, curves.sign, self.window))
+        drops = table[:, 0].copy()
+        in_warm_up = curves.points < self.warmup
+        points = curves.points.copy()
 
-        def say(row: int) -> tuple[str, str]:
-            if early[row]:
-                return "WarmUp", f"has shown {points[row]} of the {self.early} points that every trial may show."
+        def explain(row: int) -> tuple[str, str]:
+            if in_warm_up[row]:
+                return "WarmUp", f"has reported {points[row]} of the {self.warmup} points of its warm-up."
             return "PredictedDrop", f"its next gain is predicted to be {drops[row]:.3f} of the largest it has shown."
 
-        return Ranking(seen, np.where(early, 0.0, drops), np.where(early, LOOK, RANKED), say)
+        return Ranking(curves, np.where(in_warm_up, 0.0, drops), np.where(in_warm_up, WARM_UP, RANKED), explain)
 
 
 def predicted_drop(curve: Sequence[Point], sign: float, window: int) -> float:
-    """The drop of the loss over the next evaluation, as a share of the largest drop seen: 0 to 1; 0 for too few
-    points. The largest is that of the whole curve, all else is of the window.
+    """Return the predicted drop of the loss as a share of the largest drop: 0 to 1.
 
-    Each d gives a weighted linear least-squares problem in (a, b, c); the d with the smallest error of the loss is
-    taken.
+    The prediction is for the next evaluation. 0 for too few points. The largest drop is that of the whole curve, all
+    else uses the window. Each d gives a weighted linear least-squares problem in (a, b, c); the d with the smallest
+    error of the loss is taken.
     """
     if len(curve) < 2 or diverged(curve[-1].value):
         return 0.0
@@ -83,22 +87,22 @@ def predicted_drop(curve: Sequence[Point], sign: float, window: int) -> float:
     scaled = (np.array(losses) - least) / spread  # 0 to 1
     first, last = tail[0].step, tail[-1].step
     k = (np.array([p.step for p in tail]) - first) / (last - first)
-    weights, floors = _weights(len(tail)), _FLOORS
+    weights, offsets = _weights(len(tail)), _OFFSETS
     basis = np.empty((len(tail), 3))
     basis[:, 0], basis[:, 1], basis[:, 2] = k * k, k, 1.0
-    inverse = 1.0 / (scaled[:, None] + floors)  # 1 / (loss - d), one column a d
+    inverse = 1.0 / (scaled[:, None] + offsets)  # 1 / (loss - d), one column per d
     fit, *_ = np.linalg.lstsq(basis * weights, inverse * weights, rcond=None)
     ahead = 1.0 + (last - tail[-2].step) / (last - first)
-    shown = 1.0 / np.maximum(basis @ fit, 1e-9) - floors
+    shown = 1.0 / np.maximum(basis @ fit, 1e-9) - offsets
     chosen = int((weights * (shown - scaled[:, None]) ** 2).sum(axis=0).argmin())
     a, b, c = fit[:, chosen].tolist()
-    future = 1.0 / max(a * ahead * ahead + b * ahead + c, 1e-9) - FLOORS[chosen]
-    # the quotient first, and bounded: the product with a huge spread overflows
-    drop = (float(scaled[-1]) - max(future, -FLOORS[chosen])) * min(spread / largest, 1e12)
+    future = 1.0 / max(a * ahead * ahead + b * ahead + c, 1e-9) - OFFSETS[chosen]
+    # Bound the quotient first: the product with a huge spread overflows.
+    drop = (float(scaled[-1]) - max(future, -OFFSETS[chosen])) * min(spread / largest, 1e12)
     return float(min(max(drop, 0.0), 1.0))
 
 
 @lru_cache(maxsize=64)
 def _weights(points: int) -> Floats:
-    """A column: the latest counts 1, each one before it less. Not to be written into."""
+    """Return a column of weights: 1 for the latest point, less for each one before. Do not write into it."""
     return np.asarray(FADE ** np.arange(points - 1, -1, -1))[:, None]

@@ -1,13 +1,18 @@
-"""A floor of GPU time: the live trial that has waited too long for its next value is served. Used by `envelope`.
+"""Starvation guard of `envelope`: serve the live trial that has waited too long for its next value.
 
-With n live trials more than places, e seconds between two values of a trial or, if that is longer, its shortest turn
-and s + r seconds a hand-over, a trial is overdue after W seconds without a value: the sum of the n largest e + s + r,
-over minShare P. Whichever n of them wait, to serve each once in such a time takes minShare of the places at most.
-Before any value of the job nobody is overdue. P, the job's places: the GPUs of which its live trials have shares, over
-the GPUs that a trial needs, over the open jobs that may use the same. Overdue trials are served one at a time, each
-when its holder's turn is over, other jobs' holders among them, and until its value comes. So no live trial that can be
-served waits longer than W (1 + minShare P) and n turns. Where trials give places to each other (`planning.turnover`),
-the overdue trial that has none gets the next that may go, beside the one that is served; a requeue counts as turn.
+Symbols. n: live trials beyond the number that can run at a time. e: seconds between two values of a trial or, if
+longer, its smallest time slice. s + r: seconds of a switch. P: trials of the job that can run at a time, that is the
+GPUs on which its live trials have slots, over the GPUs of a trial, over the number of accepted jobs that may use the
+same GPUs.
+
+Rule. A trial is starved after W seconds without a value, where W = (sum of the n largest e + s + r) / (minShare P).
+Whichever n trials wait, serving each once in W seconds takes at most minShare of the GPU time. Before the job's first
+value no trial is starved.
+
+Starved trials are served one at a time, each when its holder's time slice is over (other jobs' holders included), and
+until its value arrives. So no live trial that can be served waits longer than W (1 + minShare P) and n time slices.
+Where trials release slots to each other (`planning.slot_reclaim`), a starved trial without a slot gets the next one
+that is released, besides the trial that is served; a requeue then counts as part of the time slice.
 """
 
 from __future__ import annotations
@@ -17,99 +22,114 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board, Floats
+from podium_core.curves.curve_table import CurveTable, Floats
 from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView, Snapshot, TrialKey, TrialView
-from podium_core.policies.base import shortest_turn
-from podium_core.policies.min_time_slice import JOB_TURN, OVERHEAD
+from podium_core.policies.base import limit_switch_share
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, MIN_JOB_TIME_SLICE
 
 
-def overdue(
-    seen: Board, live: NDArray[np.bool_], job: JobView, snapshot: Snapshot, min_share: float, least: float
+def starved_rows(
+    curves: CurveTable, live: NDArray[np.bool_], job: JobView, snapshot: Snapshot, min_share: float, least: float
 ) -> tuple[int, ...]:
-    """The row to be served, if any: a trial that is being served keeps the place until its value comes, so there is
-    never more than one. And the row to be given a place, so that it can be. `least`: seconds of the policy's shortest
-    turn. O(trials), and O(trials log trials + GPUs + jobs) where somebody may be overdue.
+    """Return the row to serve, if any, and the row that needs a slot first.
+
+    A trial that is being served stays the one until its value arrives, so there is never more than one. `least`:
+    seconds of the policy's smallest time slice. O(trials), and O(trials log trials + GPUs + jobs) where a trial may be
+    starved.
     """
     count = int(np.count_nonzero(live))
     if min_share <= 0.0 or not count or not snapshot.gpus or not job.gpus_per_trial:
         return ()
-    each = between_values(seen, live, job.gpus_per_trial)
+    each = seconds_between_values(curves, live, job.gpus_per_trial)
     if each is None:
         return ()
     costs = snapshot.costs.of(job)
-    hand_over, gpus = costs.suspend + costs.resume, len(snapshot.gpus)
-    mean = each[live].sum() / count + hand_over  # the largest take no less, and places are no more than GPUs
-    if (snapshot.now - seen.heard[live].min()) * min_share * gpus <= (count - gpus) * mean:
+    switch, gpus = costs.suspend + costs.resume, len(snapshot.gpus)
+    mean = each[live].sum() / count + switch  # the largest take no less, and no more trials run than there are GPUs
+    if (snapshot.now - curves.last_report[live].min()) * min_share * gpus <= (count - gpus) * mean:
         return ()
-    held, rivals = places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and bool(live[row]))
-    if not held or count <= held:
+    concurrent, rivals = concurrent_trials(
+        job, snapshot, lambda key: (row := curves.rows.get(key)) is not None and bool(live[row])
+    )
+    if not concurrent or count <= concurrent:
         return ()
-    turn = np.maximum(seen.switch / OVERHEAD, least) if job.suspendable else shortest_turn(costs, least)
-    turn = np.fmax(turn, JOB_TURN if rivals else 0.0)  # it was NaN where nothing was measured of a trial
-    turns = np.maximum(each, turn) + hand_over
+    slices = (
+        np.maximum(curves.switch_seconds / MAX_SWITCH_SHARE, least)
+        if job.suspendable
+        else limit_switch_share(costs, least)
+    )
+    slices = np.fmax(slices, MIN_JOB_TIME_SLICE if rivals else 0.0)  # NaN where nothing was measured of a trial
+    periods = np.maximum(each, slices) + switch
     if job.reclaims_slots:
-        turns += np.where([view is None or view.pod is None for view in seen.views], snapshot.costs.requeue, 0.0)
-    waited = np.where(live, snapshot.now - seen.heard, -np.inf)
-    late = (waited > _largest(turns[live], count - held) / (min_share * held)).nonzero()[0]
-    there = _Gpus(seen, snapshot)
-    asked = {True, False} if job.reclaims_slots else {True}  # one that has a pod, one that has none
+        periods += np.where([view is None or view.pod is None for view in curves.views], snapshot.costs.requeue, 0.0)
+    waited = np.where(live, snapshot.now - curves.last_report, -np.inf)
+    starved = (waited > _sum_of_largest(periods[live], count - concurrent) / (min_share * concurrent)).nonzero()[0]
+    available = _Gpus(curves, snapshot)
+    wanted = {True, False} if job.reclaims_slots else {True}  # one trial with a pod, one without
     chosen: list[int] = []
-    for row in late[(-waited[late]).argsort(kind="stable")].tolist():
-        view = seen.views[row]
-        if view is None or (view.pod is not None) not in asked:
+    for row in starved[(-waited[starved]).argsort(kind="stable")].tolist():
+        view = curves.views[row]
+        if view is None or (view.pod is not None) not in wanted:
             continue
-        if _servable(view, job, snapshot.now) and all(there.can_be_had(uuid, view) for uuid in view.gpus):
+        if _can_be_served(view, job, snapshot.now) and all(available.obtainable(uuid, view) for uuid in view.gpus):
             chosen.append(row)
-            asked.remove(view.pod is not None)
-            if not asked:
+            wanted.remove(view.pod is not None)
+            if not wanted:
                 break
     return tuple(chosen)
 
 
-def between_values(seen: Board, live: NDArray[np.bool_], width: int) -> Floats | None:
-    """By row, e: seconds between two values of a trial, rather too many: those since its last count with them; None
-    before any. A first value often comes early: who has shown no second one counts as the slowest live trial that has,
-    or as long as it has trained, if that is longer. So of several that are slower the first alone is served too early.
+def seconds_between_values(curves: CurveTable, live: NDArray[np.bool_], width: int) -> Floats | None:
+    """Return e by row: seconds between two values of a trial, rather too many; None before any value.
+
+    The seconds since the last value count too. A first value often comes early: a trial without a second one counts as
+    the slowest live trial that has two, or as long as it has trained, if longer. So of several slower trials only the
+    first is served too early.
     """
-    own = seen.seconds / seen.evaluations
-    known = own * (seen.points > 1)
+    own = curves.seconds / curves.evaluations
+    known = own * (curves.points > 1)
     slowest = (known * live).max() or own.max()
     if not slowest > 0.0:
         return None
-    found = np.where(known > 0.0, known, np.maximum(slowest, seen.seconds))
+    found = np.where(known > 0.0, known, np.maximum(slowest, curves.seconds))
     return found if width == 1 else found / width
 
 
-def _largest(turns: Floats, many: float) -> float:
-    """The sum of so many of them, of the last one in part; where all are equal that many times one, to the bit."""
-    falling = np.sort(turns)[::-1]
-    least, whole = falling[0] - falling, int(many)
-    return float(many * falling[0] - least[:whole].sum() - (many - whole) * least[min(whole, len(least) - 1)])
+def _sum_of_largest(periods: Floats, count: float) -> float:
+    """Return the sum of the `count` largest values, the last one in part.
+
+    Where all are equal the result is `count` times one of them, to the last bit.
+    """
+    falling = np.sort(periods)[::-1]
+    least, whole = falling[0] - falling, int(count)
+    return float(count * falling[0] - least[:whole].sum() - (count - whole) * least[min(whole, len(least) - 1)])
 
 
-def places(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey], bool]) -> tuple[float, int]:
-    """How many of its `live` trials can work at a time, if jobs that may use the same GPUs share them evenly; and how
-    many other jobs those are. Where pods are not bound to GPUs (a replay), each may work on any.
+def concurrent_trials(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey], bool]) -> tuple[float, int]:
+    """Return how many of the job's live trials can run at a time, and the number of rival jobs.
+
+    Jobs that may use the same GPUs share them evenly. Where pods are not bound to GPUs (a replay), each trial may use
+    any GPU.
     """
     fitting = [gpu for gpu in snapshot.gpus if fits(job, gpu)]
-    mine = [gpu for gpu in fitting if any(map(live, gpu.trials))] or fitting
-    leased = all(gpu.reserved_for is not None for gpu in mine)
-    rivals = sum(_competes(job, other, leased=leased) for other in snapshot.jobs if other.key != job.key)
-    return len(mine) / job.gpus_per_trial / (1 + rivals), rivals
+    job_gpus = [gpu for gpu in fitting if any(map(live, gpu.trials))] or fitting
+    reserved = all(gpu.reserved_for is not None for gpu in job_gpus)
+    rivals = sum(_competes(job, other, reserved=reserved) for other in snapshot.jobs if other.key != job.key)
+    return len(job_gpus) / job.gpus_per_trial / (1 + rivals), rivals
 
 
-def _competes(job: JobView, other: JobView, *, leased: bool) -> bool:
+def _competes(job: JobView, other: JobView, *, reserved: bool) -> bool:
     if not other.accepted or other.suspended or other.finished or not other.gpus_per_trial:
         return False
-    if leased and other.key.namespace != job.key.namespace:
+    if reserved and other.key.namespace != job.key.namespace:
         return False
     return not job.products or not other.products or not set(job.products).isdisjoint(other.products)
 
 
-def _servable(view: TrialView, job: JobView, now: float) -> bool:
-    """Whether an order could let it work: its pod is at its gate or further and stays; or another's place could."""
+def _can_be_served(view: TrialView, job: JobView, now: float) -> bool:
+    """Return whether a run queue could serve it: its pod has reached its gate, or may get another's slot."""
     if view.suspend or view.terminating or view.stopped:
         return False
     if view.pod is None:
@@ -118,23 +138,27 @@ def _servable(view: TrialView, job: JobView, now: float) -> bool:
 
 
 class _Gpus:
-    """Which GPUs a trial can be given; their holders are looked up once for all that are late."""
+    """GPUs that a trial can be given; holders are collected once for all starved trials."""
 
-    def __init__(self, seen: Board, snapshot: Snapshot) -> None:
+    def __init__(self, curves: CurveTable, snapshot: Snapshot) -> None:
         self._gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
         held = {gpu.holder for gpu in snapshot.gpus if gpu.holder is not None}
-        mine = {key: seen.views[seen.rows[key]] for key in held & seen.rows.keys()}
-        others = held - mine.keys()
-        found = {trial.key: trial for trial in snapshot.trials if trial.key in others} if others else {}
-        self._holders: Mapping[TrialKey, TrialView | None] = {**mine, **found}
-        self._give_way = {job.key for job in snapshot.jobs if job.suspendable or job.checkpointable}
+        own = {key: curves.views[curves.rows[key]] for key in held & curves.rows.keys()}
+        others = held - own.keys()
+        of_others = {trial.key: trial for trial in snapshot.trials if trial.key in others} if others else {}
+        self._holders: Mapping[TrialKey, TrialView | None] = {**own, **of_others}
+        self._preemptible = {job.key for job in snapshot.jobs if job.suspendable or job.checkpointable}
 
-    def can_be_had(self, uuid: str, view: TrialView) -> bool:
-        """No lease's end, urgent pod, silent node, or holder that may or can not give way stands against it."""
+    def obtainable(self, uuid: str, view: TrialView) -> bool:
+        """Return whether nothing prevents the trial from getting this GPU.
+
+        An ended GPU reservation, an exclusive pod, a silent node, or a holder that may not or cannot be preempted
+        prevents it.
+        """
         gpu = self._gpus.get(uuid)
         if gpu is None or gpu.reservation_ended or gpu.exclusive_pod is not None or gpu.health != "Healthy":
             return False
         holder = None if gpu.holder is None else self._holders.get(gpu.holder)
         if holder is None or holder.key == view.key:
             return True
-        return holder.job in self._give_way and (view.pinned or not holder.pinned)
+        return holder.job in self._preemptible and (view.pinned or not holder.pinned)

@@ -17,12 +17,13 @@ from pydantic import ValidationError
 from podium_core.schema import error_messages as sentences
 from podium_core.schema.base import API_VERSION, ObjectMeta
 from podium_core.schema.job import HyperParamJob, JobSpec, JobStatus
-from podium_core.schema.job_rules import JOB_RULES, PARAMETER_RULES, SPEC_RULES, TEMPLATE_RULES
+from podium_core.schema.job_rules import JOB_RULES, PARAMETER_RULES, SPEC_RULES
 from podium_core.schema.rules import Refusal, judge
 from podium_core.schema.search_settings import setting_refusals
 from podium_core.schema.search_space import grid_points, space_refusals
 from podium_core.schema.template import PodTemplate
 from podium_core.schema.template_checks import placeholder_refusals, template_refusals
+from podium_core.schema.template_rules import TEMPLATE_RULES
 
 __all__ = ["Refusal", "check", "notes", "parse_job", "problems"]
 

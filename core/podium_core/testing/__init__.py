@@ -1,3 +1,1 @@
-"""Builders and contracts for tests, and for anyone who writes a policy. Imports nothing that the product does not
-have.
-"""
+"""Builders and contracts for tests, also for authors of policies and searchers outside this repository."""

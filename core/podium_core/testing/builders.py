@@ -1,4 +1,4 @@
-"""Snapshots in a line: every field has a sensible default, a test names only what it is about."""
+"""Builders of snapshots: every field has a default, so a test names only what it is about."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def trial_key(name: str) -> TrialKey:
 
 
 def make_curve(values: Iterable[float], start: float = 1.0) -> tuple[Point, ...]:
-    """One point a step, one step a second."""
+    """Return a curve with one point per step and one step per second."""
     return tuple(Point(start + i, value, start + i) for i, value in enumerate(values))
 
 
@@ -127,7 +127,7 @@ def make_trial(
     finished_at: float | None = None,
     parameters: Mapping[str, Scalar] = MappingProxyType({}),
 ) -> TrialView:
-    """`values` is a curve with one point a step. A trial with GPUs has a pod unless told otherwise."""
+    """Return a trial; `values` is a curve with one point per step. A trial with GPUs has a pod by default."""
     name = f"{job}-{number}"
     has_pod = f"{name}-{attempt}" if gpus else None
     return TrialView(

@@ -1,6 +1,6 @@
-"""What every placement policy must keep. A new policy is tested by adding its name to the registry.
+"""Contract of placement policies. A new policy is tested by adding its name to the registry.
 
-Plain functions that raise AssertionError: they need no test framework. Run by tests/contract/test_placement.py.
+Plain functions that raise AssertionError, so they need no test framework. tests/contract/test_placement.py runs them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Check = Callable[[PlacementPolicy, PlacementQuery, Nodes], None]
 
 
 def _node(name: str, *trials: int, age: float | None = 1.0, **changes: object) -> NodeView:
-    """A node whose GPUs have so many trials each."""
+    """Return a node with one GPU per entry of `trials`, each with that number of trials."""
     gpus = tuple(
         replace(
             GpuReading(f"{name}-{i}", "H100", 80 * GIB, count * 10 * GIB, health="Healthy", slots=4, trials=count),
@@ -75,15 +75,15 @@ def ignores_the_order_of_nodes(policy: PlacementPolicy, question: PlacementQuery
     assert tuple(reversed(turned)) == score_nodes(policy, question, nodes, NOW)
 
 
-def judges_a_node_alone(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
-    """A cost does not depend on other nodes or on where it is asked, so the extender may keep it."""
+def costs_depend_on_the_node_only(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
+    """Check that a cost depends on neither other nodes nor the time: the extender may cache it."""
     for node in nodes:
         found = policy.cost(question, node)
         assert found is None or math.isfinite(found)
         assert found == policy.cost(question, replace(node, reported_at=0.0))
 
 
-def takes_the_unknown_for_the_middle(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
+def scores_unknown_nodes_in_the_middle(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
     if not policy.uses_telemetry:
         return
     for node, score in zip(nodes, score_nodes(policy, question, nodes, NOW), strict=True):
@@ -114,8 +114,8 @@ CHECKS: tuple[Check, ...] = (
     scores_each_node_once,
     is_deterministic,
     ignores_the_order_of_nodes,
-    judges_a_node_alone,
-    takes_the_unknown_for_the_middle,
+    costs_depend_on_the_node_only,
+    scores_unknown_nodes_in_the_middle,
     has_one_favourite_where_it_says_so,
     reads_the_pod_only_if_it_says_so,
     reads_what_is_typical_only_if_it_says_so,

@@ -1,7 +1,6 @@
-"""What every ranking policy must keep. A new policy is tested by adding its name to the registry: the contract
-suite runs them all.
+"""Contract of ranking policies. A new policy is tested by adding its name to the registry.
 
-Plain functions that raise AssertionError: they need no test framework.
+Plain functions that raise AssertionError, so they need no test framework.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from podium_core.curves.curve_table import forgotten
+from podium_core.curves.curve_table import empty_cache
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies.base import Admission, Policy, Ranked
@@ -31,7 +30,7 @@ def _case(*curves: tuple[float, ...], maximize: bool = True) -> Case:
 
 
 def _search() -> Case:
-    """Twelve trials halfway: some have ended and are ranked no more, some were never opened, the rest are all over."""
+    """Return twelve trials halfway: some have ended and are not ranked, some never started, the rest have trained."""
     job = make_job(max_trials=14, max_steps=16.0)
     phases = [TrialPhase.SUSPENDED, TrialPhase.RUNNING, TrialPhase.SUCCEEDED, TrialPhase.FAILED, TrialPhase.GATED]
     trials = []
@@ -48,8 +47,10 @@ def _search() -> Case:
 
 
 def _race(value: Callable[[int, float], float], maximize: bool = True) -> Case:
-    """Eight trials of 24 steps, `value` of each after a part of its training. Four are complete and the others have
-    come a third of the way or further, so that every policy judges; trial 7, the best one, looks no better at first.
+    """Return eight trials of 24 steps; `value` gives each one's metric after a share of its training.
+
+    Four are complete and the others have trained a third of the way or further, so that every policy judges. Trial 7,
+    the best one, looks no better at first.
     """
     steps = 24
     job = make_job(maximize=maximize, max_trials=8, max_steps=float(steps))
@@ -64,19 +65,17 @@ def _race(value: Callable[[int, float], float], maximize: bool = True) -> Case:
 
 
 def _plateau(number: int, part: float) -> float:
-    """Flat, and nearly alike; trial 7 rises after half of its training."""
+    """Flat and nearly equal curves; trial 7 rises after half of its training."""
     return 0.30 + 0.01 * (number % 3) + (max(0.0, part - 0.5) if number == 7 else 0.0)
 
 
 def _warm_up(number: int, part: float) -> float:
-    """A loss that is worse until 0.4 of the training than at its start, and better then; the faster it gets worse, the
-    better it ends.
-    """
+    """A loss that rises before it falls below its start at 0.4; the faster it rises, the better it ends."""
     return 2.3 + (1.0 + 0.2 * number) * part * (0.4 - part)
 
 
 def _late_crosser(number: int, part: float) -> float:
-    """All rise at once and level off; trial 7 starts slowly and crosses them at about three quarters."""
+    """All curves rise at once and level off; trial 7 starts slowly and crosses them at about three quarters."""
     return part * part if number == 7 else (0.50 + 0.01 * number) * (1.0 - math.exp(-8.0 * part))
 
 
@@ -135,8 +134,8 @@ def changes_nothing(policy: Policy, case: Case) -> None:
     assert repr(case) == before
 
 
-def survives_a_restart(policy: Policy, case: Case) -> None:
-    """Who has seen other snapshots and each curve grow decides as a new process does, which has seen nothing."""
+def decides_the_same_after_a_restart(policy: Policy, case: Case) -> None:
+    """Check that a process which has seen other snapshots decides as a new process does."""
     job, trials, snapshot = case
     for other in CASES.values():
         _rank(policy, other)
@@ -144,12 +143,15 @@ def survives_a_restart(policy: Policy, case: Case) -> None:
         young = tuple(replace(t, curve=t.curve[:points]) for t in trials)
         _rank(policy, (job, young, replace(snapshot, trials=young)))
     seen = repr(_rank(policy, case))
-    with forgotten():
+    with empty_cache():
         assert seen == repr(_rank(replace_policy(policy), case))
 
 
-def ranks_a_part_alone(policy: Policy, case: Case) -> None:
-    """The trials of one GPU, ranked alone, stand as they do among all: a rank of the whole job serves every queue."""
+def ranks_a_part_in_the_same_order(policy: Policy, case: Case) -> None:
+    """Check that trials of one GPU, ranked alone, keep the order that they have among all trials.
+
+    So one ranking of the whole job serves every run queue.
+    """
     job, trials, snapshot = case
     part = trials[::2]
     whole = [r.trial for r in policy.rank(job, trials, snapshot)]
@@ -159,19 +161,19 @@ def ranks_a_part_alone(policy: Policy, case: Case) -> None:
 
 def ignores_other_jobs(policy: Policy, case: Case) -> None:
     job, trials, snapshot = case
-    stranger = make_trial(0, job="other", values=(1e6, 2e6, 3e6), gpus=["gpu-0"])
-    crowded = replace(snapshot, trials=(*snapshot.trials, stranger))
+    other_trial = make_trial(0, job="other", values=(1e6, 2e6, 3e6), gpus=["gpu-0"])
+    crowded = replace(snapshot, trials=(*snapshot.trials, other_trial))
     assert policy.rank(job, trials, crowded) == _rank(policy, case)
 
 
-def keeps_a_turn(policy: Policy, case: Case) -> None:
-    """Hand-overs never take more than a tenth of a turn."""
+def keeps_switches_rare(policy: Policy, case: Case) -> None:
+    """Check that switches never take more than a tenth of a time slice."""
     for costs in (Costs(0.0, 0.0), Costs(0.2, 0.2), Costs(30.0, 30.0)):
-        assert policy.turn(costs) >= 10.0 * (costs.suspend + costs.resume)
+        assert policy.time_slice(costs) >= 10.0 * (costs.suspend + costs.resume)
     assert policy.hysteresis >= 0.0
 
 
-def cuts_only_if_it_says_so(policy: Policy, case: Case) -> None:
+def gives_up_only_if_it_cuts(policy: Policy, case: Case) -> None:
     assert policy.cuts or all(ranked.admission is Admission.GO for ranked in _rank(policy, case))
 
 
@@ -181,16 +183,16 @@ CHECKS: tuple[Check, ...] = (
     is_deterministic,
     ignores_input_order,
     changes_nothing,
-    survives_a_restart,
-    ranks_a_part_alone,
+    decides_the_same_after_a_restart,
+    ranks_a_part_in_the_same_order,
     ignores_other_jobs,
-    keeps_a_turn,
-    cuts_only_if_it_says_so,
+    keeps_switches_rare,
+    gives_up_only_if_it_cuts,
 )
 
 
 def replace_policy(policy: Policy) -> Policy:
-    """A new policy with the same settings (policies are frozen dataclasses)."""
+    """Return a new policy with the same settings (policies are frozen dataclasses)."""
     copy: Policy = replace(policy)  # type: ignore[type-var]
     return copy
 

@@ -1,7 +1,7 @@
-"""A small world for property tests of the planner: pods appear, holders train, agents follow the order (late, if
-told so), and what is told to go saves and goes.
+"""Toy cluster for property tests of the planner.
 
-Not the simulator: no costs of hand-overs, fixed ticks. Times and chance come from the test.
+Pods appear, holders train, agents follow the run queues (late, if asked to), and requeued trials save a checkpoint and
+end. It is not the simulator: switches cost nothing and ticks are fixed. The test provides times and random choices.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Value = Callable[[int, int], float]  # trial number, step -> metric
 
 @dataclass(slots=True)
 class World:
-    """`value` is each trial's curve; one step takes `step_seconds` on its GPUs."""
+    """State of the toy cluster. `value` is each trial's curve; one step takes `step_seconds` on its GPUs."""
 
     jobs: dict[JobKey, JobView]
     gpus: dict[str, GpuView]
@@ -45,10 +45,10 @@ class World:
     levelling: RebalancingRules | None = None
     epochs: dict[str, int] = field(default_factory=dict)
     outcome: dict[JobKey, bool] = field(default_factory=dict)
-    finished: list[str] = field(default_factory=list)  # names, in the order in which they ended
+    finished: list[str] = field(default_factory=list)  # names in the order in which the trials ended
     broken: list[str] = field(default_factory=list)
     switches: int = 0
-    requeues: list[tuple[float, TrialKey, str]] = field(default_factory=list)  # when, who, why
+    requeues: list[tuple[float, TrialKey, str]] = field(default_factory=list)  # time, trial, reason
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -62,7 +62,7 @@ class World:
         )
 
     def decide(self) -> Plan:
-        """One cycle of the operator: plan, check what must always hold, apply."""
+        """Run one cycle of the operator: plan, check the invariants, apply the actions."""
         before = self.snapshot()
         made = plan(before)
         self.broken += violations(before, made)
@@ -71,11 +71,11 @@ class World:
         return made
 
     def tick(self, seconds: float) -> None:
-        """Place pods, hand GPUs over as ordered, let the holders train."""
+        """Place pods, switch GPUs as the run queues say, and let the holders train."""
         self.now += seconds
         for key, trial in sorted(self.trials.items()):
             if trial.terminating:
-                self.disrupt(key)  # it has saved
+                self.disrupt(key)  # it has saved a checkpoint
         for key in sorted(self.trials):
             self._place(key)
         self._hand_over()
@@ -87,7 +87,7 @@ class World:
                 self._become(replace(trial, phase=TrialPhase.SUSPENDED))
 
     def disrupt(self, key: TrialKey) -> None:
-        """The cluster takes the pod away: the trial goes on later from where it was."""
+        """Remove the trial's pod; the trial continues later from where it was."""
         trial = self.trials[key]
         if trial.pod is not None and trial.phase not in FINAL:
             gone = replace(trial, pod=None, node=None, gpus=(), terminating=False)
@@ -127,7 +127,7 @@ class World:
         self.trials[trial.key] = trial
 
     def _place(self, key: TrialKey) -> None:
-        """The scheduler: the least loaded GPUs of one node that has enough of them with a free share."""
+        """Act as the scheduler: the least loaded GPUs of one node with enough free slots."""
         trial = self.trials[key]
         need = self.jobs[trial.job].gpus_per_trial
         if trial.pod is None or trial.gpus or trial.phase in FINAL or need == 0:
@@ -146,7 +146,10 @@ class World:
         return sum(mine) / len(mine)
 
     def _hand_over(self) -> None:
-        """The agents: each trial that is first on all of its GPUs holds them, once who cannot be frozen has gone."""
+        """Act as the agents: a trial that is first on all of its GPUs holds them.
+
+        A holder that cannot be suspended keeps its GPU until it ends.
+        """
         kept = {uuid: gpu.holder for uuid, gpu in self.gpus.items() if self._stays(gpu)}
         for uuid, gpu in self.gpus.items():
             here = tuple(k for k, t in sorted(self.trials.items()) if uuid in t.gpus)

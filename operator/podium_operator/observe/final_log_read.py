@@ -15,7 +15,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
 from podium_core.curves import additional_metrics
 from podium_core.curves.growing_curve import Curve, Line, extend
-from podium_core.curves.line_readers import reader
+from podium_core.curves.line_readers import line_reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
@@ -64,7 +64,7 @@ class FinalLogReader:
                 text = await self._api.logs(pod.name, pod.namespace, config.container, limit_bytes=MAX_BYTES)
                 lines = [Line(pod.ended_at or 0.0, line) for line in text.splitlines()]
                 grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
-                curve = extend(Curve(), lines, reader(config), grid)
+                curve = extend(Curve(), lines, line_reader(config), grid)
                 if not curve.points:
                     break
                 await self._api.apply_status(TRIALS, _manifest(trial, curve), manager=MANAGER)
@@ -88,8 +88,8 @@ def _manifest(trial: HyperParamTrial, curve: Curve) -> dict[str, object]:
         "lastStep": curve.last_step,
         "lastValue": curve.last_value,
     }
-    if curve.observed:
-        metrics = additional_metrics.to_status(curve.observed)
+    if curve.additional_metrics:
+        metrics = additional_metrics.to_status(curve.additional_metrics)
         status["additionalMetrics"] = [one.model_dump(by_alias=True, exclude_none=True) for one in metrics]
     return {
         # resourceVersion identifies this exact object: the API server ignores a uid here

@@ -92,7 +92,7 @@ def trial_status(
         status["best"] = {"step": best.step, "value": best.value}
     if report.predicted is not None and phase not in FINAL:
         status["predicted"] = {
-            "value": report.predicted.middle,
+            "value": report.predicted.median,
             "low": report.predicted.low,
             "high": report.predicted.high,
         }

@@ -1,4 +1,7 @@
-"""Several policies on the same pools of one recording, fifo always among them. Called by `podium simulate`."""
+"""Comparison of several policies on the same samples of one trace, always including fifo.
+
+`podium simulate` calls it.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,27 @@ from dataclasses import dataclass
 from statistics import median
 
 from podium_core.policies.fifo import Fifo
-from podium_core.policies.policy_text import read
+from podium_core.policies.policy_text import parse_policy
 from podium_simulator.replay.engine import replay
 from podium_simulator.replay.metrics import Score, score
-from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.samples import Machine, Sample, draw_sample
 from podium_simulator.replay.statistics import METRICS, RunKey, geometric_mean, ratios
-from podium_simulator.traces.trace import Recording, RecordingError
+from podium_simulator.traces.trace import Trace, TraceError
 
 BASE = Fifo.name
-MOST_SLICES = 1_000_000  # of a pool; many evaluations may ask for more, ten times as many as they are at most
+MAX_SLICES = 1_000_000  # of a sample; a trace with many evaluations may have ten slices per evaluation
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
-    """`scores`: policy, as it was typed -> run -> what it was worth. Every policy had the same runs."""
+class ReplayComparison:
+    """Results of several policies on the same runs.
 
-    recording: Recording
+    `scores`: policy, as it was typed -> run -> its score.
+    """
+
+    trace: Trace
     machine: Machine
-    size: int  # trials of a pool
+    size: int  # trials of a sample
     scores: Mapping[str, Mapping[RunKey, Score]]
 
     @property
@@ -32,40 +38,47 @@ class Contest:
         return len(self.scores[BASE])
 
     def typical(self, policy: str, metric: str) -> float | None:
-        """The median over the runs that have this metric (see `compare.METRICS`); None where none has."""
+        """Return the median over the runs that have this metric (`statistics.METRICS`); None where none has."""
         found = [value for s in self.scores[policy].values() if (value := METRICS[metric](s)) is not None]
         return median(found) if found else None
 
     def against_fifo(self, policy: str, metric: str) -> tuple[float, float] | None:
-        """Time of fifo over time of the policy: geometric mean and worst run. Above 1 = faster than fifo."""
+        """Return fifo's time over the policy's time: geometric mean and worst run.
+
+        Above 1: faster than fifo.
+        """
         found = list(ratios(self.scores[policy], self.scores[BASE], metric).values())
         return (geometric_mean(found), min(found)) if found else None
 
 
-def contest(recording: Recording, policies: Sequence[str], machine: Machine, seeds: int, size: int) -> Contest:
-    """One replay a policy and seed; the switch rule is the planner's for all of them. `policies`: as a user types them
-    (`policies.written`); raises a PolicyError where one is none, a RecordingError where a replay would hardly end.
+def compare(trace: Trace, policies: Sequence[str], machine: Machine, seeds: int, size: int) -> ReplayComparison:
+    """Replay each policy and seed; all use the planner's switch rule.
+
+    `policies`: as a user types them. Raises a PolicyError where one is unknown, a TraceError where a replay would
+    hardly end.
     """
-    by_name = {name: read(name).create() for name in [BASE, *policies]}
+    by_name = {name: parse_policy(name).create() for name in [BASE, *policies]}
     scores: dict[str, dict[RunKey, Score]] = {name: {} for name in by_name}
     for seed in range(seeds):
-        pool = draw(recording, seed, size)
-        _check_slices(pool, machine)
-        histories = {name: replay(pool, policy, machine) for name, policy in by_name.items()}
+        sample = draw_sample(trace, seed, size)
+        _check_slices(sample, machine)
+        histories = {name: replay(sample, policy, machine) for name, policy in by_name.items()}
         makespan = max(histories[BASE].completed.values())
         for name, history in histories.items():
-            scores[name][recording.task, seed] = score(pool, history, makespan)
-    return Contest(recording, machine, min(size, len(recording.trials)), scores)
+            scores[name][trace.task, seed] = score(sample, history, makespan)
+    return ReplayComparison(trace, machine, min(size, len(trace.trials)), scores)
 
 
-def _check_slices(pool: Pool, machine: Machine) -> None:
-    """A GPU decides once a slice: a few evaluations next to each other make it tiny against the training of the rest,
-    below what a clock can tell apart in the end. Raises RecordingError.
+def _check_slices(sample: Sample, machine: Machine) -> None:
+    """Raise TraceError where the time slices are tiny compared with the training.
+
+    A GPU decides once per slice. A few evaluations close together make the slice shorter than the clock can resolve at
+    the end of the training.
     """
-    training, seconds = sum(trial.length for trial in pool.trials), machine.slice(pool)
-    most = max(MOST_SLICES, 10 * sum(len(trial.seconds) for trial in pool.trials))
+    training, seconds = sum(trial.length for trial in sample.trials), machine.slice(sample)
+    most = max(MAX_SLICES, 10 * sum(len(trial.seconds) for trial in sample.trials))
     if training <= most * seconds:
         return
     text = f"{training:g} seconds of training in slices of {seconds:g} s, a GPU's decisions, are more than {most}"
     cure = "leave evaluations out that are next to each other, or give longer --suspend and --resume"
-    raise RecordingError(f"{pool.task}: {text}; {cure} (a slice is ten times both at least)")
+    raise TraceError(f"{sample.task}: {text}; {cure} (a slice is ten times both at least)")

@@ -1,11 +1,13 @@
-"""One pool under one policy on one machine, on virtual time: the cluster's own policy objects and switch rule decide,
-recorded curves answer.
+"""Replay of one sample under one policy on one machine, on virtual time.
 
-A GPU decides when its trial reaches an evaluation or its end, or when a slice Q has passed; never about another GPU's
-trial. A suspension and a resumption occupy the GPU; a first start and the end of a trial are free. The policy sees a
-snapshot that holds each trial's values up to the evaluation that it has trained to. When the plan of a policy that cuts
-is over and the pool's best trial is not trained, the rest is trained best-so-far first ("revived"): a wrong cut costs
-its true price. Called by benchmarks/hpo/bench_hpo.py and by tests.
+The cluster's own policies and switch rule decide; recorded curves provide the values. A GPU decides when its trial
+reaches an evaluation or its end, or when a slice Q has passed, and never about another GPU's trial. A suspension and a
+resumption occupy the GPU; a first start and the end of a trial cost nothing. The policy sees a snapshot with each
+trial's values up to its last evaluation.
+
+A policy that gives trials up may end its plan before the sample's best trial is trained. The replay then trains the
+remaining trials, best-so-far first ("revived"), so a wrong early stop costs its full price. Used by the benchmarks and
+by tests.
 """
 
 from __future__ import annotations
@@ -20,196 +22,202 @@ from podium_core.planning.ranking import Standing
 from podium_core.planning.switching import CurrentHolder, judge_switch
 from podium_core.policies.base import Admission, Policy, Ranked
 from podium_core.policies.best_so_far import BestSoFar
-from podium_simulator.replay.history import History, Reached
-from podium_simulator.replay.samples import Machine, Pool
-from podium_simulator.replay.state import DEFAULT_RULES, JOB, Rules, SimGpu, SimTrial, World, new_world
+from podium_simulator.replay.history import Evaluation, History
+from podium_simulator.replay.samples import Machine, Sample
+from podium_simulator.replay.state import DEFAULT_RULES, JOB, ReplayState, Rules, SimGpu, SimTrial, new_state
 
-_INSTANT = 1e-6  # seconds: closer than this to an evaluation is at it
-
-
-def replay(pool: Pool, policy: Policy, machine: Machine, rules: Rules = DEFAULT_RULES) -> History:
-    """Deterministic to the bit; one decision an evaluation and one a slice."""
-    world = new_world(pool, policy, machine, rules)
-    _decide(world, world.gpus)
-    while True:
-        upcoming = min(gpu.next for gpu in world.gpus)
-        if math.isinf(upcoming):
-            if not _revive(world):
-                return _history(world)
-            _decide(world, world.gpus)
-            continue
-        world.now = upcoming
-        due = [gpu for gpu in world.gpus if gpu.next == upcoming]
-        for gpu in due:  # first all that is known now, then the decisions
-            _advance(world, gpu)
-        _decide(world, [*due, *(gpu for gpu in world.gpus if gpu.trial is None and gpu not in due)])
+_INSTANT = 1e-6  # seconds: closer than this to an evaluation counts as at it
 
 
-def _revive(world: World) -> bool:
-    """Nobody is at work and the policy lets nobody start: its plan is over. Goes on with the rest, unless the winner is
-    trained or nothing is left.
+def replay(sample: Sample, policy: Policy, machine: Machine, rules: Rules = DEFAULT_RULES) -> History:
+    """Return the history of the replay. Deterministic to the last bit.
+
+    One decision per evaluation and one per slice.
     """
-    if world.plan_seconds is None:
-        world.plan_seconds = math.fsum(end - start for start, end in world.busy)
-    left = [trial for trial in world.trials if not trial.over]
-    if not left or world.pool.winner in world.completed:
+    state = new_state(sample, policy, machine, rules)
+    _decide(state, state.gpus)
+    while True:
+        upcoming = min(gpu.next for gpu in state.gpus)
+        if math.isinf(upcoming):
+            if not _revive(state):
+                return _make_history(state)
+            _decide(state, state.gpus)
+            continue
+        state.now = upcoming
+        due = [gpu for gpu in state.gpus if gpu.next == upcoming]
+        for gpu in due:  # first record all that is known now, then decide
+            _advance(state, gpu)
+        _decide(state, [*due, *(gpu for gpu in state.gpus if gpu.trial is None and gpu not in due)])
+
+
+def _revive(state: ReplayState) -> bool:
+    """Continue with the remaining trials when the policy's plan is over.
+
+    The plan is over when no trial runs and the policy starts none. Returns False where the best trial is trained or
+    none remains.
+    """
+    if state.plan_seconds is None:
+        state.plan_seconds = math.fsum(end - start for start, end in state.busy)
+    left = [trial for trial in state.trials if not trial.ended]
+    if not left or state.sample.winner in state.completed:
         return False
     for trial in left:
         if trial.stopped:
-            world.again_seconds += trial.trained
-            trial.start_anew()
-    world.policy, world.live = BestSoFar(early=0), len(left)
+            state.repeated_seconds += trial.trained
+            trial.reset()
+    state.policy, state.live = BestSoFar(warmup=0), len(left)
     return True
 
 
-def _history(world: World) -> History:
+def _make_history(state: ReplayState) -> History:
     waits = {
-        t.number: t.longest_wait if t.over else max(t.longest_wait, world.now - t.idle_since)
-        for t in world.trials
+        t.number: t.longest_wait if t.ended else max(t.longest_wait, state.now - t.idle_since)
+        for t in state.trials
         if not t.stopped
     }
     return History(
-        reached=tuple(world.reached),
-        completed=world.completed,
+        reached=tuple(state.reached),
+        completed=state.completed,
         waits=waits,
-        busy=tuple(sorted(world.busy)),
-        switches=tuple(sorted(world.switches)),
-        again_seconds=world.again_seconds,
-        plan_seconds=world.plan_seconds or 0.0,
-        decisions=world.decisions,
+        busy=tuple(sorted(state.busy)),
+        switches=tuple(sorted(state.switches)),
+        repeated_seconds=state.repeated_seconds,
+        plan_seconds=state.plan_seconds or 0.0,
+        decisions=state.decisions,
     )
 
 
-def _advance(world: World, gpu: SimGpu) -> None:
-    """The trial of this GPU has trained until now: show the evaluation that it has reached, or its end."""
+def _advance(state: ReplayState, gpu: SimGpu) -> None:
+    """Train the GPU's trial up to now, and record the evaluation or the end that it reached."""
     trial = gpu.trial
     assert trial is not None
-    trial.trained += world.now - gpu.trains_from
-    gpu.trains_from = world.now
+    trial.trained += state.now - gpu.trains_from
+    gpu.trains_from = state.now
     curve = None
     due = trial.seconds[trial.evaluations]
     if trial.trained >= due - _INSTANT:
         value = trial.values[trial.evaluations]
-        trial.trained = due  # no rounding error adds up
+        trial.trained = due  # avoids accumulated rounding errors
         trial.evaluations += 1
-        curve = (*trial.view.curve, Point(due, value, world.now))
-        shown = -math.inf if diverged(value) else world.pool.sign * value
-        world.reached.append(Reached(world.now, trial.number, shown))
+        curve = (*trial.view.curve, Point(due, value, state.now))
+        comparable = -math.inf if diverged(value) else state.sample.sign * value
+        state.reached.append(Evaluation(state.now, trial.number, comparable))
     if trial.evaluations < len(trial.seconds):
-        trial.see(TrialPhase.RUNNING, curve)
+        trial.publish(TrialPhase.RUNNING, curve)
         return
-    trial.over = True
-    world.completed.setdefault(trial.number, world.now)
-    world.live -= 1
-    trial.see(TrialPhase.SUCCEEDED, curve)
-    _leave(world, gpu)
-    if world.rules.queue_per_gpu:
-        _migrate(world)
+    trial.ended = True
+    state.completed.setdefault(trial.number, state.now)
+    state.live -= 1
+    trial.publish(TrialPhase.SUCCEEDED, curve)
+    _vacate(state, gpu)
+    if state.rules.queue_per_gpu:
+        _migrate(state)
 
 
-def _migrate(world: World) -> None:
-    """One waiting trial moves from the longest queue to the shortest where they differ by more than one."""
-    lengths = [sum(t.queue == gpu.index and not t.over for t in world.trials) for gpu in world.gpus]
+def _migrate(state: ReplayState) -> None:
+    """Move one waiting trial from the longest queue to the shortest where they differ by more than one."""
+    lengths = [sum(t.queue == gpu.index and not t.ended for t in state.trials) for gpu in state.gpus]
     longest, shortest = lengths.index(max(lengths)), lengths.index(min(lengths))
     if lengths[longest] - lengths[shortest] > 1:
-        waiting = [t for t in world.trials if t.queue == longest and not t.over and not t.placed]
+        waiting = [t for t in state.trials if t.queue == longest and not t.ended and not t.placed]
         waiting[0].queue = shortest
 
 
-def _leave(world: World, gpu: SimGpu) -> None:
+def _vacate(state: ReplayState, gpu: SimGpu) -> None:
     trial = gpu.trial
     assert trial is not None
-    world.busy.append((gpu.since, world.now))
-    trial.placed, trial.idle_since = False, world.now
+    state.busy.append((gpu.since, state.now))
+    trial.placed, trial.idle_since = False, state.now
     gpu.trial, gpu.next = None, math.inf
 
 
-def _decide(world: World, gpus: Iterable[SimGpu]) -> None:
+def _decide(state: ReplayState, gpus: Iterable[SimGpu]) -> None:
     for gpu in gpus:
-        if not world.live:
+        if not state.live:
             return
         holder = gpu.trial
-        chosen = _choose(world, gpu)
-        world.decisions += 1
+        chosen = _choose(state, gpu)
+        state.decisions += 1
         if chosen is None or chosen is not holder:
-            _hand_over(world, gpu, chosen)
+            _switch(state, gpu, chosen)
         if gpu.trial is not None:
-            gpu.next = gpu.trains_from + _stretch(world, gpu, gpu.trial)
+            gpu.next = gpu.trains_from + _seconds_until_decision(state, gpu, gpu.trial)
 
 
-def _stretch(world: World, gpu: SimGpu, trial: SimTrial) -> float:
-    """Seconds of training until this GPU decides again."""
-    left = min(trial.seconds[trial.evaluations] - trial.trained, world.slice_seconds)
-    if world.rules.whole_turns:
-        turn = gpu.since + world.policy.turn(world.machine.costs) - gpu.trains_from
-        return min(left, turn) if turn > _INSTANT else left
+def _seconds_until_decision(state: ReplayState, gpu: SimGpu, trial: SimTrial) -> float:
+    """Return the seconds of training until this GPU decides again."""
+    left = min(trial.seconds[trial.evaluations] - trial.trained, state.slice_seconds)
+    if state.rules.whole_slices:
+        slice_left = gpu.since + state.policy.time_slice(state.machine.costs) - gpu.trains_from
+        return min(left, slice_left) if slice_left > _INSTANT else left
     return left
 
 
-def _hand_over(world: World, gpu: SimGpu, chosen: SimTrial | None) -> None:
-    holder, costs, pause = gpu.trial, world.machine.costs, 0.0
+def _switch(state: ReplayState, gpu: SimGpu, chosen: SimTrial | None) -> None:
+    holder, costs, pause = gpu.trial, state.machine.costs, 0.0
     if holder is not None:
-        _leave(world, gpu)
+        _vacate(state, gpu)
         if not holder.stopped:
             pause = costs.suspend
-            holder.see(TrialPhase.SUSPENDED)
+            holder.publish(TrialPhase.SUSPENDED)
     if chosen is not None and chosen.started:
         pause += costs.resume
-        if world.rules.minimum_turns:
+        if state.rules.measured_slices:
             chosen.switch = costs.suspend + costs.resume
-    start = max(world.now, gpu.trains_from)  # the suspension before may still be under way
+    start = max(state.now, gpu.trains_from)  # an earlier suspension may still be in progress
     gpu.trains_from = start + pause
     if pause:
-        world.switches.append((start, start + pause))
+        state.switches.append((start, start + pause))
     if chosen is None:
-        world.busy.append((start, start + pause))
+        state.busy.append((start, start + pause))
         return
     chosen.started = chosen.placed = True
-    chosen.longest_wait = max(chosen.longest_wait, world.now - chosen.idle_since)
-    chosen.see(TrialPhase.RUNNING)
+    chosen.longest_wait = max(chosen.longest_wait, state.now - chosen.idle_since)
+    chosen.publish(TrialPhase.RUNNING)
     gpu.trial, gpu.since = chosen, start
 
 
-def _choose(world: World, gpu: SimGpu) -> SimTrial | None:
-    """Whom this GPU trains next: the best by the policy's rank of its holder and those that wait, where the planner's
-    switch rule allows it.
+def _choose(state: ReplayState, gpu: SimGpu) -> SimTrial | None:
+    """Return the trial that this GPU trains next.
+
+    That is the best-ranked of its holder and the waiting trials, where the planner's switch rule allows it.
     """
-    holder, policy, costs = gpu.trial, world.policy, world.machine.costs
-    if holder is not None and world.rules.whole_turns and world.now - gpu.since < policy.turn(costs) - _INSTANT:
+    holder, policy, costs = gpu.trial, state.policy, state.machine.costs
+    if holder is not None and state.rules.whole_slices and state.now - gpu.since < policy.time_slice(costs) - _INSTANT:
         return holder
-    if not policy.cuts and world.live == sum([other.trial is not None for other in world.gpus]):
-        return holder  # nobody waits: no rank would change anything
+    if not policy.cuts and state.live == sum([other.trial is not None for other in state.gpus]):
+        return holder  # no trial waits, so no rank would change anything
     best: Ranked | None = None
     own: Ranked | None = None
-    for ranked in policy.rank(world.job, world.unfinished(), world.snapshot()):
-        trial, admission = world.by_key[ranked.trial], ranked.admission
+    for ranked in policy.rank(state.job, state.unfinished(), state.snapshot()):
+        trial, admission = state.by_key[ranked.trial], ranked.admission
         if admission is Admission.STOP and (trial is holder or not trial.placed):
-            _stop(world, trial)  # one on another GPU ends when that GPU decides
+            _stop(state, trial)  # a trial on another GPU ends when that GPU decides
         if trial is holder:
             own = ranked if admission is Admission.GO else None
             break
-        if best is None and admission is Admission.GO and _may_come(trial, gpu):
+        if best is None and admission is Admission.GO and _eligible(trial, gpu):
             best = ranked
             if holder is None:
                 break
     if own is None:
-        return None if best is None else world.by_key[best.trial]
+        return None if best is None else state.by_key[best.trial]
     if best is None or holder is None:
         return holder
-    chosen = world.by_key[best.trial]
-    if world.rules.bare_rank:
+    chosen = state.by_key[best.trial]
+    if state.rules.bare_rank:
         return chosen if (best.level, -best.score) < (own.level, -own.score) else holder
-    held = world.now - gpu.since if world.rules.minimum_turns else math.inf
-    incumbent = CurrentHolder(Standing(holder.view, world.job, policy, own), held)
-    rival = Standing(chosen.view, world.job, policy, best)
-    return chosen if judge_switch(rival, incumbent, costs, {JOB: len(world.gpus)}, lambda: 1.0).switch else holder
+    held = state.now - gpu.since if state.rules.measured_slices else math.inf
+    incumbent = CurrentHolder(Standing(holder.view, state.job, policy, own), held)
+    rival = Standing(chosen.view, state.job, policy, best)
+    return chosen if judge_switch(rival, incumbent, costs, {JOB: len(state.gpus)}, lambda: 1.0).switch else holder
 
 
-def _may_come(trial: SimTrial, gpu: SimGpu) -> bool:
+def _eligible(trial: SimTrial, gpu: SimGpu) -> bool:
     return not trial.placed and not trial.stopped and trial.queue in (None, gpu.index)
 
 
-def _stop(world: World, trial: SimTrial) -> None:
+def _stop(state: ReplayState, trial: SimTrial) -> None:
     trial.stopped = True
-    world.live -= 1
-    trial.see(TrialPhase.EARLY_STOPPED)
+    state.live -= 1
+    trial.publish(TrialPhase.EARLY_STOPPED)

@@ -1,4 +1,4 @@
-"""What happened in a replay: the facts that metrics are made of. Written by `replay`, read by `metrics`."""
+"""Facts of a replay, from which the metrics are computed. Written by `engine`, read by `metrics`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """A trial had trained to an evaluation at this time; `value`: larger is better, -inf where not finite."""
+class Evaluation:
+    """Evaluation that a trial reached at this time. `value`: larger is better, -inf where not finite."""
 
     time: float
     trial: int
@@ -18,15 +18,19 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Times are seconds since the start of the search; GPU seconds include the switches."""
+    """What happened in a replay.
 
-    reached: tuple[Reached, ...]  # by time
-    completed: Mapping[int, float]  # trial -> when it ended by itself
-    waits: Mapping[int, float]  # trial -> its longest wait for a GPU; those that a policy ended are not there
-    busy: tuple[tuple[float, float], ...]  # from, to: every stay of a trial on a GPU and every suspension
-    switches: tuple[tuple[float, float], ...]  # from, to: every suspension and resumption, each a part of a busy stay
-    again_seconds: float  # training of trials that the policy ended and that had to begin again
-    plan_seconds: float  # GPU seconds until the policy's own plan was over
+    Times are seconds since the start of the search; GPU-seconds include switches.
+    """
+
+    reached: tuple[Evaluation, ...]  # by time
+    completed: Mapping[int, float]  # trial -> time of its own end
+    waits: Mapping[int, float]  # trial -> its longest wait for a GPU; without trials that the policy ended
+    busy: tuple[tuple[float, float], ...]  # (start, end) of each period of a trial on a GPU and of each suspension
+    # (start, end) of each suspension and resumption; each is part of a busy period
+    switches: tuple[tuple[float, float], ...]
+    repeated_seconds: float  # training of trials that the policy ended and that had to start again
+    plan_seconds: float  # GPU-seconds until the policy's own plan was over
     decisions: int
 
     @property

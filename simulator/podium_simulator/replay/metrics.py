@@ -1,6 +1,4 @@
-"""What a replay was worth: times, regret, GPU seconds, waits. Definitions of ../shared/research/refsim.md section 1,
-repeated in docs/benchmarks/policies.md.
-"""
+"""Metrics of a replay: times, regret, GPU-seconds, waits. docs/benchmarks/policies.md has the definitions."""
 
 from __future__ import annotations
 
@@ -9,44 +7,46 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from podium_core.curves.non_finite import diverged
-from podium_simulator.replay.history import History, Reached
-from podium_simulator.replay.samples import Pool
+from podium_simulator.replay.history import Evaluation, History
+from podium_simulator.replay.samples import Sample
 from podium_simulator.traces.trace import RecordedTrial
 
-NEAR = 0.01  # of the gap from start to best
+NEAR = 0.01  # share of the gap from start to best
 
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """GPU seconds until (b) by what they were used for; together they are `Score.gpu`."""
+    """GPU-seconds until `time_to_best` by use; their sum is `Score.gpu_seconds_to_best`."""
 
-    best: float  # the training of the best trial
-    completed: float  # the training of those that had completed by then
-    begun: float  # the training of all others: those that the policy had ended are among them
-    again: float  # thrown away: the training of trials that the policy had ended and that had to begin again
+    best: float  # training of the best trial
+    completed: float  # training of the other trials that had completed by then
+    unfinished: float  # training of all other trials, including those that the policy had ended
+    repeated: float  # discarded training of trials that the policy had ended and that had to start again
     switches: float
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One run. Times in seconds; `c` is a mean of regret from 0 to 1; `wait` in units of H."""
+    """Score of one run. Times are in seconds."""
 
-    a: float | None  # until a trial reached the target; None: the pool has none that does
-    a1: float | None  # until a value within 1 % of the start-to-best gap of the best; None: the pool has no finite one
-    b: float  # until the trial with the best value has completed
-    c: float  # mean regret of the best value so far, over the time that fifo needs for all
-    gpu: float  # GPU seconds until b
-    plan: float  # GPU seconds of the policy's own plan
-    over: float  # share of GPU time that switches took
-    wait: float
+    time_to_target: float | None  # until a trial reached the target; None: no trial of the sample reaches it
+    # until a value within 1 % of the start-to-best gap of the best; None: the sample has no finite value
+    time_to_near_best: float | None
+    time_to_best: float  # until the trial with the best value has completed
+    mean_regret: float  # mean regret of the best value so far (0 to 1), over the time that fifo needs for all trials
+    gpu_seconds_to_best: float  # GPU-seconds until `time_to_best`
+    plan_gpu_seconds: float  # GPU-seconds of the policy's own plan
+    switch_share: float  # share of the GPU time that switches took
+    longest_wait: float  # in units of the horizon H
     uses: Uses
 
 
-def start_value(pool: Pool) -> float | None:
-    """Median of the trials' first finite values, larger is better: what an ordinary trial begins with. Trials without
-    one are left out; None where no trial has one.
+def start_value(sample: Sample) -> float | None:
+    """Return the median of the trials' first finite values (larger is better).
+
+    An ordinary trial starts there. Trials without a finite value are left out; None where no trial has one.
     """
-    firsts = sorted(pool.sign * first for t in pool.trials if (first := _first_finite(t)) is not None)
+    firsts = sorted(sample.sign * first for t in sample.trials if (first := _first_finite(t)) is not None)
     if not firsts:
         return None
     middle = len(firsts) // 2
@@ -60,81 +60,95 @@ def _first_finite(trial: RecordedTrial) -> float | None:
     return next((value for value in trial.values if not diverged(value)), None)
 
 
-def near_best(pool: Pool) -> float | None:
-    """The value that a1 waits for, larger is better; None where no trial has a finite value."""
-    best, start = pool.best_of(pool.trials[pool.winner]), start_value(pool)
+def near_best_value(sample: Sample) -> float | None:
+    """Return the value that `time_to_near_best` waits for (larger is better); None without finite values."""
+    best, start = sample.best_of(sample.trials[sample.winner]), start_value(sample)
     if start is None:
         return None
     gap = best - start
-    return best - NEAR * gap if math.isfinite(gap) else (1.0 - NEAR) * best + NEAR * start  # the gap alone overflows
+    return best - NEAR * gap if math.isfinite(gap) else (1.0 - NEAR) * best + NEAR * start  # only the gap overflows
 
 
-def goal_of(pool: Pool) -> float | None:
-    """The value that metric (a) waits for: the task's target, else near the best; None where no trial reaches it."""
-    if pool.target is None:
-        return near_best(pool)
-    goal = pool.sign * pool.target
-    return goal if pool.best_of(pool.trials[pool.winner]) >= goal else None
+def target_value(sample: Sample) -> float | None:
+    """Return the value that `time_to_target` waits for; None where no trial reaches it.
+
+    That is the task's target, or without one the value near the best.
+    """
+    if sample.target is None:
+        return near_best_value(sample)
+    goal = sample.sign * sample.target
+    return goal if sample.best_of(sample.trials[sample.winner]) >= goal else None
 
 
-def first_at(reached: Iterable[Reached], goal: float | None) -> float | None:
-    """When a finite value reached `goal`; None: never, or there is no goal."""
+def first_time_at(reached: Iterable[Evaluation], goal: float | None) -> float | None:
+    """Return the time of the first finite value that reached `goal`; None: never, or no goal."""
     if goal is None:
         return None
     return next((r.time for r in reached if math.isfinite(r.value) and r.value >= goal), None)
 
 
-def goals(pool: Pool) -> tuple[int, ...]:
-    """The trials that serve (a), a1 and (b) soonest: for the oracle."""
+def goal_trials(sample: Sample) -> tuple[int, ...]:
+    """Return the trials that reach the target, the value near the best and the best value soonest.
+
+    For the oracle.
+    """
 
     def soonest(goal: float) -> int:
-        return min(range(len(pool.trials)), key=lambda i: (_first_reach(pool, i, goal), i))
+        return min(range(len(sample.trials)), key=lambda i: (_first_reach(sample, i, goal), i))
 
-    wanted = (goal_of(pool), near_best(pool))
-    return (*(soonest(value) for value in wanted if value is not None), pool.winner)
+    wanted = (target_value(sample), near_best_value(sample))
+    return (*(soonest(value) for value in wanted if value is not None), sample.winner)
 
 
-def _first_reach(pool: Pool, number: int, goal: float) -> float:
-    trial = pool.trials[number]
-    reached = (s for s, v in zip(trial.seconds, trial.values, strict=True) if not diverged(v) and pool.sign * v >= goal)
+def _first_reach(sample: Sample, number: int, goal: float) -> float:
+    trial = sample.trials[number]
+    reached = (
+        s for s, v in zip(trial.seconds, trial.values, strict=True) if not diverged(v) and sample.sign * v >= goal
+    )
     return next(reached, math.inf)
 
 
-def score(pool: Pool, history: History, makespan: float) -> Score:
-    """`makespan`: when fifo has trained all of the pool."""
-    b = history.completed[pool.winner]
+def score(sample: Sample, history: History, makespan: float) -> Score:
+    """Return the score. `makespan`: time at which fifo has trained the whole sample."""
+    time_to_best = history.completed[sample.winner]
     return Score(
-        a=first_at(history.reached, goal_of(pool)),
-        a1=first_at(history.reached, near_best(pool)),
-        b=b,
-        c=regret(pool, history.reached, makespan),
-        gpu=history.gpu_seconds_until(b),
-        plan=history.plan_seconds,
-        over=history.switch_seconds / history.gpu_seconds,
-        wait=max(history.waits.values(), default=0.0) / pool.horizon,
-        uses=uses_until_best(pool, history),
+        time_to_target=first_time_at(history.reached, target_value(sample)),
+        time_to_near_best=first_time_at(history.reached, near_best_value(sample)),
+        time_to_best=time_to_best,
+        mean_regret=regret(sample, history.reached, makespan),
+        gpu_seconds_to_best=history.gpu_seconds_until(time_to_best),
+        plan_gpu_seconds=history.plan_seconds,
+        switch_share=history.switch_seconds / history.gpu_seconds,
+        longest_wait=max(history.waits.values(), default=0.0) / sample.horizon,
+        uses=uses_until_best(sample, history),
     )
 
 
-def uses_until_best(pool: Pool, history: History) -> Uses:
-    """Nothing begins again once the best trial has completed, so all of `again_seconds` was before."""
-    b = history.completed[pool.winner]
-    best, again = pool.trials[pool.winner].length, history.again_seconds
-    switches = history.switch_seconds_until(b)
-    done = [number for number, time in history.completed.items() if time <= b and number != pool.winner]
-    completed = math.fsum(pool.trials[number].length for number in done)
-    rest = history.gpu_seconds_until(b) - best - completed - again - switches  # may be below 0 by rounding
-    return Uses(best=best, completed=completed, begun=max(0.0, rest), again=again, switches=switches)
+def uses_until_best(sample: Sample, history: History) -> Uses:
+    """Return the GPU-seconds until the best trial completed, by use.
 
-
-def regret(pool: Pool, reached: Sequence[Reached], makespan: float) -> float:
-    """Mean over [0, makespan] of (best - best so far) / (best - start), at most 1, which it is before any finite value.
-    `reached` is sorted by time.
+    No trial starts again after that, so all of `repeated_seconds` was before.
     """
-    best, start = pool.best_of(pool.trials[pool.winner]), start_value(pool)
+    time_to_best = history.completed[sample.winner]
+    best, repeated = sample.trials[sample.winner].length, history.repeated_seconds
+    switches = history.switch_seconds_until(time_to_best)
+    done = [number for number, time in history.completed.items() if time <= time_to_best and number != sample.winner]
+    completed = math.fsum(sample.trials[number].length for number in done)
+    rest = (
+        history.gpu_seconds_until(time_to_best) - best - completed - repeated - switches
+    )  # may be below 0 by rounding
+    return Uses(best=best, completed=completed, unfinished=max(0.0, rest), repeated=repeated, switches=switches)
+
+
+def regret(sample: Sample, reached: Sequence[Evaluation], makespan: float) -> float:
+    """Return the mean over [0, makespan] of (best - best so far) / (best - start), at most 1.
+
+    It is 1 before any finite value. `reached` is sorted by time.
+    """
+    best, start = sample.best_of(sample.trials[sample.winner]), start_value(sample)
     if start is None:
         return 1.0
-    part = 1.0 if math.isfinite(best - start) else 0.5  # a difference that overflows is taken of the halves
+    part = 1.0 if math.isfinite(best - start) else 0.5  # use halves where the difference overflows
     gap = part * best - part * start
     area, now, worst = 0.0, 0.0, 1.0
     for r in reached:

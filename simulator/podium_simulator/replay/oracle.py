@@ -1,4 +1,4 @@
-"""The oracle: knows every curve to its end, so that a table shows how much is left to gain. For replays only."""
+"""Oracle policy: knows every curve to its end, which shows how much a policy can gain. For replays only."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import board
+from podium_core.curves.curve_table import curves_of_job
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium_core.policies.base import Ranking, shortest_turn
-from podium_simulator.replay.metrics import goals
-from podium_simulator.replay.samples import Pool
+from podium_core.policies.base import Ranking, limit_switch_share
+from podium_simulator.replay.metrics import goal_trials
+from podium_simulator.replay.samples import Sample
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """`places[i]`: the place in which trial number i is trained."""
+    """Oracle policy. `positions[i]`: position at which trial number i is trained."""
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
     name: ClassVar[str] = "oracle"
     needs_max_steps: ClassVar[bool] = False
@@ -28,18 +28,24 @@ class Oracle:
     hysteresis: ClassVar[float] = 0.0
 
     @staticmethod
-    def of(pool: Pool) -> Oracle:
-        """First the trials that reach the target, the best and near the best soonest, then by final value."""
-        order = [*goals(pool), *sorted(range(len(pool.trials)), key=lambda i: -pool.best_of(pool.trials[i]))]
-        places: dict[int, int] = {}
-        for trial in order:
-            places.setdefault(trial, len(places))
-        return Oracle(tuple(places[i] for i in range(len(pool.trials))))
+    def of(sample: Sample) -> Oracle:
+        """Return the oracle of a sample.
 
-    def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 0.0)
+        First the trials that reach the target, the best value and its neighbourhood soonest, then by final value.
+        """
+        order = [
+            *goal_trials(sample),
+            *sorted(range(len(sample.trials)), key=lambda i: -sample.best_of(sample.trials[i])),
+        ]
+        positions: dict[int, int] = {}
+        for trial in order:
+            positions.setdefault(trial, len(positions))
+        return Oracle(tuple(positions[i] for i in range(len(sample.trials))))
+
+    def time_slice(self, costs: Costs) -> float:
+        return limit_switch_share(costs, 0.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        seen = board(job, trials, snapshot)
-        levels: NDArray[np.intp] = np.array([self.places[number] for number in seen.numbers], dtype=np.intp)
+        seen = curves_of_job(job, trials, snapshot)
+        levels: NDArray[np.intp] = np.array([self.positions[number] for number in seen.numbers], dtype=np.intp)
         return Ranking(seen, np.zeros(len(seen)), levels, lambda row: ("OracleOrder", "the future is known here."))

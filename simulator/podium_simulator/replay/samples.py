@@ -1,7 +1,6 @@
-"""A pool: what one search would have tried, drawn from a recording, and the machine that it is replayed on.
+"""Sample of a trace: the trials of one search, and the machine that replays them.
 
-Drawn by the benchmark and the tests; the same pool in the same order for every policy, so that runs are compared in
-pairs.
+Every policy gets the same sample in the same order, so runs can be compared in pairs.
 """
 
 from __future__ import annotations
@@ -15,12 +14,15 @@ import numpy as np
 
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.snapshot import Costs
-from podium_simulator.traces.trace import RecordedTrial, Recording
+from podium_simulator.traces.trace import RecordedTrial, Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """`trials` in the order of their creation. Values are as recorded; `sign` makes larger better."""
+class Sample:
+    """Trials of one search.
+
+    `trials` are in the order of their creation. Values are as recorded; `sign` makes larger better.
+    """
 
     task: str
     family: str
@@ -35,7 +37,7 @@ class Pool:
 
     @property
     def horizon(self) -> float:
-        """H: seconds of the longest trial, the declared budget of all."""
+        """H: seconds of the longest trial, the declared budget of all trials."""
         return max(trial.length for trial in self.trials)
 
     @property
@@ -45,12 +47,12 @@ class Pool:
         return median(gaps) if gaps else self.horizon
 
     def best_of(self, trial: RecordedTrial) -> float:
-        """The best value of a trial, larger is better; -inf where none is finite."""
+        """Return the best value of a trial (larger is better); -inf where none is finite."""
         return max((self.sign * v for v in trial.values if not diverged(v)), default=-np.inf)
 
     @property
     def winner(self) -> int:
-        """The number of the trial with the best value of all; the first among equals."""
+        """Number of the trial with the best value; the first among equals."""
         bests = [self.best_of(trial) for trial in self.trials]
         return bests.index(max(bests))
 
@@ -60,21 +62,22 @@ SHORT_SWITCH = Costs(4.0, 4.0)
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """GPUs that hold one trial each, and the seconds that a suspension and a resumption keep one busy."""
+    """GPUs that run one trial each, and the seconds of a suspension and a resumption."""
 
     gpus: int = 4
     costs: Costs = SHORT_SWITCH
 
-    def slice(self, pool: Pool) -> float:
-        """Q: the longest time between two decisions of a GPU."""
-        return max(pool.gap, 10.0 * (self.costs.suspend + self.costs.resume))
+    def slice(self, sample: Sample) -> float:
+        """Return Q: the longest time between two decisions of a GPU."""
+        return max(sample.gap, 10.0 * (self.costs.suspend + self.costs.resume))
 
 
-def draw(recording: Recording, seed: int, size: int = 64) -> Pool:
-    """A random sample without replacement in random order. The seed's stream differs between tasks: else every task of
-    one source would be given the same trial numbers in the same order.
+def draw_sample(trace: Trace, seed: int, size: int = 64) -> Sample:
+    """Return a random sample without replacement, in random order.
+
+    Each task has its own random stream; otherwise all tasks of one source would get the same trial numbers.
     """
-    random = np.random.default_rng([seed, zlib.crc32(recording.task.encode())])
-    order = random.permutation(len(recording.trials))[: min(size, len(recording.trials))]
-    trials = tuple(recording.trials[i] for i in order)
-    return Pool(recording.task, recording.family, seed, recording.maximize, recording.target, trials)
+    random = np.random.default_rng([seed, zlib.crc32(trace.task.encode())])
+    order = random.permutation(len(trace.trials))[: min(size, len(trace.trials))]
+    trials = tuple(trace.trials[i] for i in order)
+    return Sample(trace.task, trace.family, seed, trace.maximize, trace.target, trials)

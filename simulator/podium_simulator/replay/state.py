@@ -1,4 +1,4 @@
-"""The true state of a replay: what each trial has trained, who is on which GPU. Used by `replay` alone."""
+"""True state of a replay: what each trial has trained, and which GPU runs it. Used by `engine`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from types import MappingProxyType
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
 from podium_core.policies.base import Policy
-from podium_simulator.replay.history import Reached
-from podium_simulator.replay.samples import Machine, Pool
+from podium_simulator.replay.history import Evaluation
+from podium_simulator.replay.samples import Machine, Sample
 
 JOB = JobKey("replay", "pool")
 _NEVER = math.inf
@@ -20,27 +20,27 @@ _NEVER = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a policy's definition says of the machine, not of the rank.
+    """Rules of the machine that a policy's definition asks for.
 
-    `queue_per_gpu`: each trial belongs to a GPU's queue (Hermes: to the least loaded; when two queues differ by more
-    than one, the first that waits migrates). `whole_turns`: a trial keeps its GPU for the policy's turn, whatever it
-    reports. `bare_rank`: any better rank takes the GPU, where the planner asks for a gain above cost and hysteresis.
-    `minimum_turns`: rivals wait until the holder has had the planner's minimum turn, which is longer for who has been
-    suspended before; refsim's definition has none.
+    `queue_per_gpu`: each trial belongs to a GPU's queue (Hermes: the least loaded; when two queues differ by more than
+    one trial, the first waiting one migrates). `whole_slices`: a trial keeps its GPU for the policy's time slice,
+    whatever it reports. `bare_rank`: any better rank preempts; the planner asks for a gain above cost and hysteresis.
+    `measured_slices`: rivals wait until the holder has had the planner's smallest time slice, which is longer for a
+    trial that was suspended before; the reference simulator has none.
     """
 
     queue_per_gpu: bool = False
-    whole_turns: bool = False
+    whole_slices: bool = False
     bare_rank: bool = False
-    minimum_turns: bool = False
+    measured_slices: bool = False
 
 
 DEFAULT_RULES = Rules()
 
 
 @dataclass(slots=True)
-class Shown:
-    """What a policy may know, by number; kept up to date, since gathering it at each decision took as long as fifo."""
+class Known:
+    """What a policy may know, by trial number. Kept up to date: collecting it at each decision was slow."""
 
     views: list[TrialView]
     unfinished: list[bool]
@@ -48,33 +48,33 @@ class Shown:
 
 @dataclass(slots=True)
 class SimTrial:
-    """One trial's true state; `view` is what a policy may know of it."""
+    """True state of one trial; `view` is what a policy may know of it."""
 
     number: int
     seconds: tuple[float, ...]
     values: tuple[float, ...]
-    shown: Shown
+    known: Known
     queue: int | None = None  # the only GPU that may train it
     trained: float = 0.0
     evaluations: int = 0
     placed: bool = False
     started: bool = False
-    over: bool = False
+    ended: bool = False
     stopped: bool = False
     idle_since: float = 0.0
     longest_wait: float = 0.0
-    switch: float | None = None  # what its suspension and resumption took, once it has had both and somebody asks
+    switch: float | None = None  # seconds of its suspension and resumption, once it had both and the rules ask for it
 
     @property
     def view(self) -> TrialView:
-        return self.shown.views[self.number]
+        return self.known.views[self.number]
 
-    def see(self, phase: TrialPhase, curve: tuple[Point, ...] | None = None) -> None:
-        """Built by hand: `dataclasses.replace` would take most of a replay's time."""
+    def publish(self, phase: TrialPhase, curve: tuple[Point, ...] | None = None) -> None:
+        """Publish the trial's state. Built by hand: `dataclasses.replace` would dominate the run time."""
         old = self.view
         points = old.curve if curve is None else curve
-        self.shown.unfinished[self.number] = phase not in FINAL
-        self.shown.views[self.number] = TrialView(
+        self.known.unfinished[self.number] = phase not in FINAL
+        self.known.views[self.number] = TrialView(
             old.key,
             old.job,
             old.number,
@@ -88,29 +88,29 @@ class SimTrial:
             parameters=old.parameters,
         )
 
-    def start_anew(self) -> None:
-        """Nothing of a stopped trial was kept."""
+    def reset(self) -> None:
+        """Reset the trial: nothing of a stopped trial was kept."""
         self.trained, self.evaluations, self.started, self.stopped = 0.0, 0, False, False
-        self.see(TrialPhase.GATED, ())
+        self.publish(TrialPhase.GATED, ())
 
 
 @dataclass(slots=True)
 class SimGpu:
     index: int
     trial: SimTrial | None = None
-    since: float = 0.0  # when its trial got it
-    trains_from: float = 0.0  # when the present stretch of training began; of an idle GPU when it is free
-    next: float = _NEVER  # when it decides
+    since: float = 0.0  # time at which its trial got it
+    trains_from: float = 0.0  # start of the present period of training; for an idle GPU the time at which it is free
+    next: float = _NEVER  # time of its next decision
 
 
 @dataclass(slots=True)
-class World:
-    pool: Pool
+class ReplayState:
+    sample: Sample
     machine: Machine
     policy: Policy
     job: JobView
     trials: list[SimTrial]
-    shown: Shown
+    known: Known
     gpus: list[SimGpu]
     gpu_views: tuple[GpuView, ...]
     by_key: Mapping[TrialKey, SimTrial]
@@ -119,43 +119,43 @@ class World:
     live: int
     now: float = 0.0
     decisions: int = 0
-    again_seconds: float = 0.0
+    repeated_seconds: float = 0.0
     plan_seconds: float | None = None
-    reached: list[Reached] = field(default_factory=list)
+    reached: list[Evaluation] = field(default_factory=list)
     completed: dict[int, float] = field(default_factory=dict)
     busy: list[tuple[float, float]] = field(default_factory=list)
     switches: list[tuple[float, float]] = field(default_factory=list)
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.now, (self.job,), tuple(self.shown.views), self.gpu_views, self.machine.costs)
+        return Snapshot(self.now, (self.job,), tuple(self.known.views), self.gpu_views, self.machine.costs)
 
     def unfinished(self) -> list[TrialView]:
-        return list(compress(self.shown.views, self.shown.unfinished))
+        return list(compress(self.known.views, self.known.unfinished))
 
 
-def new_world(pool: Pool, policy: Policy, machine: Machine, rules: Rules) -> World:
-    shown = Shown([_view(number, pool) for number in range(len(pool.trials))], [True] * len(pool.trials))
-    trials = [SimTrial(number, one.seconds, one.values, shown) for number, one in enumerate(pool.trials)]
+def new_state(sample: Sample, policy: Policy, machine: Machine, rules: Rules) -> ReplayState:
+    known = Known([_view(number, sample) for number in range(len(sample.trials))], [True] * len(sample.trials))
+    trials = [SimTrial(number, one.seconds, one.values, known) for number, one in enumerate(sample.trials)]
     if rules.queue_per_gpu:
         for trial in trials:
             trial.queue = trial.number % machine.gpus  # to the least loaded, in order
-    return World(
-        pool=pool,
+    return ReplayState(
+        sample=sample,
         machine=machine,
         policy=policy,
-        job=_job(pool, policy),
+        job=_job(sample, policy),
         trials=trials,
-        shown=shown,
+        known=known,
         gpus=[SimGpu(index) for index in range(machine.gpus)],
         gpu_views=tuple(GpuView("replay", f"gpu-{i}", "Healthy", len(trials)) for i in range(machine.gpus)),
         by_key={trial.view.key: trial for trial in trials},
-        slice_seconds=machine.slice(pool),
+        slice_seconds=machine.slice(sample),
         rules=rules,
         live=len(trials),
     )
 
 
-def _view(number: int, pool: Pool) -> TrialView:
+def _view(number: int, sample: Sample) -> TrialView:
     name = f"pool-{number}"
     return TrialView(
         TrialKey(JOB.namespace, name, name),
@@ -164,23 +164,23 @@ def _view(number: int, pool: Pool) -> TrialView:
         0.0,
         TrialPhase.GATED,
         pod=f"{name}-0",
-        parameters=tuple(pool.trials[number].hparams.items()),
+        parameters=tuple(sample.trials[number].hparams.items()),
     )
 
 
-def _job(pool: Pool, policy: Policy) -> JobView:
-    """The step of a curve is the second of training: all that a policy knows of lengths is the pool's longest."""
+def _job(sample: Sample, policy: Policy) -> JobView:
+    """A curve's step is the second of training. A policy knows of lengths only the sample's longest."""
     return JobView(
         key=JOB,
-        uid=f"{pool.task}-{pool.seed}",
+        uid=f"{sample.task}-{sample.seed}",
         created=0.0,
         policy=policy.name,
         settings=MappingProxyType({}),
-        maximize=pool.maximize,
+        maximize=sample.maximize,
         target=None,
-        max_trials=len(pool.trials),
-        parallel=len(pool.trials),
-        max_steps=pool.horizon,
+        max_trials=len(sample.trials),
+        parallel=len(sample.trials),
+        max_steps=sample.horizon,
         max_failed=0,
         retries=0,
         gpus_per_trial=1,

@@ -1,5 +1,6 @@
-"""Many runs to a few figures: ratios to a base in pairs, geometric means, the worst run, bootstrap intervals. Called by
-the benchmark.
+"""Statistics of many runs: paired ratios to a baseline, means, worst run, bootstrap intervals.
+
+The benchmarks call it.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from podium_simulator.replay.metrics import Score
 
 RunKey = tuple[str, int]  # task, seed
 METRICS: Mapping[str, Callable[[Score], float | None]] = {
-    "a": lambda s: s.a,
-    "a1": lambda s: s.a1,
-    "b": lambda s: s.b,
-    "c": lambda s: s.c,
-    "gpu": lambda s: s.gpu,
+    "time_to_target": lambda s: s.time_to_target,
+    "time_to_near_best": lambda s: s.time_to_near_best,
+    "time_to_best": lambda s: s.time_to_best,
+    "mean_regret": lambda s: s.mean_regret,
+    "gpu_seconds_to_best": lambda s: s.gpu_seconds_to_best,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Base time over the policy's time: above 1 = faster than the base. `low`, `high`: 95 % bootstrap interval of the
-    geometric mean over runs.
+    """Baseline time over the policy's time: above 1 = faster than the baseline.
+
+    `low`, `high`: 95 % bootstrap interval of the geometric mean over runs.
     """
 
     mean: float
@@ -36,19 +38,19 @@ class Ratio:
     runs: int
 
 
-def ratios(ours: Mapping[RunKey, Score], base: Mapping[RunKey, Score], metric: str) -> dict[RunKey, float]:
-    """One ratio a run that both have and where the metric exists."""
+def ratios(policy_scores: Mapping[RunKey, Score], base: Mapping[RunKey, Score], metric: str) -> dict[RunKey, float]:
+    """Return one ratio for each run that both have and where the metric exists."""
     value = METRICS[metric]
-    found = {}
-    for key, score in ours.items():
-        mine, theirs = value(score), value(base[key])
-        if mine is not None and theirs is not None:
-            found[key] = theirs / mine
-    return found
+    result = {}
+    for key, score in policy_scores.items():
+        own, base_value = value(score), value(base[key])
+        if own is not None and base_value is not None:
+            result[key] = base_value / own
+    return result
 
 
 def summary(values: Iterable[float], random: np.random.Generator, draws: int = 1000) -> Ratio | None:
-    """None for no runs."""
+    """Return the summary; None without runs."""
     logs = np.log(np.fromiter(values, dtype=np.float64))
     if not len(logs):
         return None
@@ -66,11 +68,11 @@ def summary(values: Iterable[float], random: np.random.Generator, draws: int = 1
 
 
 def by_task(values: Mapping[RunKey, float]) -> dict[str, float]:
-    """Geometric mean of each task."""
+    """Return the geometric mean of each task."""
     tasks: dict[str, list[float]] = {}
     for (task, _), value in values.items():
         tasks.setdefault(task, []).append(value)
-    return {task: geometric_mean(found) for task, found in tasks.items()}
+    return {task: geometric_mean(result) for task, result in tasks.items()}
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -1,3 +1,5 @@
-"""The whole system on virtual time: the operator's own planner with simulated nodes, agents, statuses, arrivals and
-accidents. Pure; used by `podium simulate`, `podium plan` and the benchmarks.
+"""Simulation of the whole system on virtual time. Pure.
+
+The operator's own planner runs with simulated nodes, agents, statuses, arrivals and faults. Used by `podium simulate`,
+`podium plan` and the benchmarks.
 """

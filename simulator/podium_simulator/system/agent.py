@@ -1,105 +1,109 @@
-"""What a node's agent does next: the rules of `podium_agent.schedule.local_scheduler` on the truth of one simulated
-node. Pure.
+"""Next steps of the agent of a simulated node. Pure.
 
-Kept apart from the real agent, which core may not import; what they share is stated there: a trial holds all of its
-GPUs or none, claims go in one global order, the next is let in only when the one before is off.
+The rules are those of `podium_agent.schedule.local_scheduler`.
+
+It is separate from the real agent, which the simulator may not import. The shared rules: a trial holds all of its GPUs
+or none; claims are made in one global order; the next trial starts only when the one before has left the GPU.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
-from podium_simulator.system.state import Gpu, Node, State, Trial, Way
+from podium_simulator.system.state import Gpu, Node, PodStage, SimMigration, Trial
 
 
 class Step(Enum):
-    GRANT = auto()
+    START = auto()
     SUSPEND = auto()
     RESUME = auto()
-    SAVE = auto()  # it was told to go and can
-    LEAVE = auto()  # it was asked to be carried away, and holds nothing of its GPU any more
-    STAY = auto()  # it is not to be, after all
-    RESTORE = auto()  # it came as an image
+    CHECKPOINT = auto()  # it was asked to end and can checkpoint
+    MAKE_IMAGE = auto()  # it was asked to migrate away, and uses no GPU any more
+    CANCEL_IMAGE = auto()  # the migration was cancelled
+    RESTORE = auto()  # its pod starts from a checkpoint image
 
 
-def decide(node: Node) -> list[tuple[Trial, Step]]:
-    """O(trials on the node * places)."""
+def next_steps(node: Node) -> list[tuple[Trial, Step]]:
+    """Return the next step of each trial on the node. O(trials on the node * run queue length)."""
     if not node.up:
         return []
-    if node.silent:  # whoever works saves by itself, when the kubelet tells it to go
-        return [(t, Step.SAVE) for t in node.trials if t.told and t.state is State.RUNNING]
-    working = _to_work(node)
-    found: list[tuple[Trial, Step]] = []
+    if node.silent:  # a running trial checkpoints by itself when the kubelet asks it to end
+        return [(t, Step.CHECKPOINT) for t in node.trials if t.asked_to_end and t.state is PodStage.RUNNING]
+    working = _trials_to_run(node)
+    steps: list[tuple[Trial, Step]] = []
     for trial in node.trials:
         chosen = trial in working
-        if trial.state in (State.LOADING, State.RUNNING):
-            if trial.told and trial.state is State.RUNNING:
-                found.append((trial, Step.SAVE))
+        if trial.state in (PodStage.LOADING, PodStage.RUNNING):
+            if trial.asked_to_end and trial.state is PodStage.RUNNING:
+                steps.append((trial, Step.CHECKPOINT))
             elif not chosen and trial.freezes:
-                found.append((trial, Step.SUSPEND))
-        elif chosen and trial.state in (State.GATED, State.SUSPENDED) and _free(trial, node):
-            if trial.state is State.SUSPENDED:
-                found.append((trial, Step.RESUME))
+                steps.append((trial, Step.SUSPEND))
+        elif chosen and trial.state in (PodStage.GATED, PodStage.SUSPENDED) and _free(trial, node):
+            if trial.state is PodStage.SUSPENDED:
+                steps.append((trial, Step.RESUME))
             else:
-                found.append((trial, Step.RESTORE if trial.arrives else Step.GRANT))
-        elif trial.way is not None:
-            found += _on_its_way(trial, trial.way)
-    return found
+                steps.append((trial, Step.RESTORE if trial.starts_from_image else Step.START))
+        elif trial.migration is not None:
+            steps += _migration_step(trial, trial.migration)
+    return steps
 
 
-def _on_its_way(trial: Trial, way: Way) -> list[tuple[Trial, Step]]:
-    """To another node, if it was asked to go there: it is never chosen then."""
-    if trial.asked and trial.state is State.SUSPENDED and not way.pushed:
-        return [(trial, Step.LEAVE)]
-    if not trial.asked and trial.state is State.LEAVING:
-        return [(trial, Step.STAY)]
+def _migration_step(trial: Trial, migration: SimMigration) -> list[tuple[Trial, Step]]:
+    """Return the step of a trial that was asked to migrate; such a trial is never chosen to run."""
+    if trial.asked_to_migrate and trial.state is PodStage.SUSPENDED and not migration.pushed:
+        return [(trial, Step.MAKE_IMAGE)]
+    if not trial.asked_to_migrate and trial.state is PodStage.MAKING_IMAGE:
+        return [(trial, Step.CANCEL_IMAGE)]
     return []
 
 
-def unsettled(node: Node) -> frozenset[str]:
-    """The GPUs on which an order is still being carried out."""
-    working = _to_work(node)
-    moving = [t for t in node.trials if t.state in (State.SUSPENDING, State.RESUMING)]
+def gpus_in_transition(node: Node) -> frozenset[str]:
+    """Return the GPUs on which a run queue is not in effect yet."""
+    working = _trials_to_run(node)
+    moving = [t for t in node.trials if t.state in (PodStage.SUSPENDING, PodStage.RESUMING)]
     next_ones = [t for t in node.trials if t in working and not t.occupies]
     return frozenset([gpu.uuid for trial in (*moving, *next_ones) for gpu in trial.gpus])
 
 
-def _to_work(node: Node) -> set[Trial]:
-    """Greedy claims in the global order: who shall work on all of its GPUs."""
-    places = [(place, trial.key, trial) for trial in node.trials if (place := _place(trial)) is not None]
+def _trials_to_run(node: Node) -> set[Trial]:
+    """Return the trials that shall run on all of their GPUs: greedy claims in the global order."""
+    places = [(place, trial.key, trial) for trial in node.trials if (place := _worst_position(trial)) is not None]
     claimed: set[Gpu] = set()
-    found: set[Trial] = set()
-    for _, _, trial in sorted(places):  # no two have one key
+    chosen: set[Trial] = set()
+    for _, _, trial in sorted(places):  # no two trials have the same key
         if claimed.isdisjoint(trial.gpus):
             claimed.update(trial.gpus)
-            found.add(trial)
-    return found
+            chosen.add(trial)
+    return chosen
 
 
-def _place(trial: Trial) -> int | None:
-    """Its worst place in the orders of its GPUs, -1 for one that must end; None: it may not work now."""
-    if trial.state in (State.CREATING, State.ENDED) or trial.asked:
+def _worst_position(trial: Trial) -> int | None:
+    """Return the trial's worst position in the run queues of its GPUs; None: it may not run now.
+
+    -1 for a trial that must end.
+    """
+    if trial.state in (PodStage.CREATING, PodStage.ENDED) or trial.asked_to_migrate:
         return None
-    if trial.told:
+    if trial.asked_to_end:
         return -1
     worst = -1
     for gpu in trial.gpus:
-        place = _in_order(trial, gpu)
+        place = _position(trial, gpu)
         if place is None:
             return None
         worst = max(worst, place)
     return worst
 
 
-def _in_order(trial: Trial, gpu: Gpu) -> int | None:
-    if gpu.order is None:
-        return 0 if trial.occupies else None  # what works on a GPU without orders goes on
+def _position(trial: Trial, gpu: Gpu) -> int | None:
+    if gpu.run_queue is None:
+        return 0 if trial.occupies else None  # a trial on a GPU without a run queue continues
     try:
-        return gpu.order.index(trial.key)
+        return gpu.run_queue.index(trial.key)
     except ValueError:
         return None
 
 
 def _free(trial: Trial, node: Node) -> bool:
-    """Nobody else works on its GPUs, or is on the way off them."""
+    """Return whether no other trial uses its GPUs or is leaving them."""
     return not any(o is not trial and o.occupies and not set(trial.gpus).isdisjoint(o.gpus) for o in node.trials)

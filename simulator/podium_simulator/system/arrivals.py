@@ -1,9 +1,8 @@
-"""Several searches of several users that arrive one after the other and share a cluster, under every policy. Called by
-`podium simulate --system --jobs N`.
+"""Several searches of several users that arrive one after another and share a cluster.
 
-All jobs of a run have the same policy; each has a pool of its own, the same for every policy. What company costs a job
-is its slowdown: seconds from its arrival to its end over those that the same search takes alone on the whole cluster,
-under the same policy (the slowdown of parallel job scheduling).
+`podium simulate --system --jobs N` calls it. All jobs of a run have the same policy. Each has its own sample, the same
+for every policy. The cost of sharing is a job's slowdown: seconds from its arrival to its end, over those that the same
+search takes alone on the whole cluster under the same policy (the slowdown of parallel job scheduling).
 """
 
 from __future__ import annotations
@@ -12,22 +11,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from podium_core.domain.snapshot import JobKey
-from podium_core.policies.policy_text import read
-from podium_simulator.replay.samples import Pool, draw
-from podium_simulator.system.comparison import BASE, Place, Searched, alone, patience, searched, there
+from podium_core.policies.policy_text import parse_policy
+from podium_simulator.replay.samples import Sample, draw_sample
+from podium_simulator.system.comparison import (
+    BASE,
+    ClusterSpec,
+    SearchResult,
+    scenario_of,
+    search_result,
+    simulate_alone,
+    time_limit,
+)
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.fairness import UserShare, jain, shares
+from podium_simulator.system.fairness import UserShare, jain_index, user_shares
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Scenario, SimJob
-from podium_simulator.system.searches import search
-from podium_simulator.traces.trace import Recording
+from podium_simulator.system.searches import search_job
+from podium_simulator.traces.trace import Trace
 
-STRIDE = 10_000  # between the seeds of two pools of one round: more than rounds, so that no pool is drawn twice
+# between the seeds of two samples of one run: more than the number of runs, so no sample is drawn twice
+SEED_STRIDE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """`jobs` of `users` in turn, each `every` seconds after the one before; the first at 0."""
+    """`jobs` jobs of `users` users in turn, each `every` seconds after the one before; the first at 0."""
 
     jobs: int
     every: float = 0.0
@@ -37,35 +45,40 @@ class Arrivals:
         return number * self.every
 
     def key(self, task: str, number: int) -> JobKey:
-        """Of the job with this number from 0; names sort as numbers do."""
+        """Return the key of job `number`, counted from 0; names sort as numbers do."""
         users, jobs = len(str(self.users)), len(str(self.jobs))
         return JobKey(f"user-{number % self.users + 1:0{users}}", f"{task}-{number + 1:0{jobs}}")
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivedJob:
-    """`alone`: seconds that its search takes where no other job is, under the same policy."""
+    """Result of one job.
 
-    search: Searched
-    alone: float
+    `alone_seconds`: seconds that its search takes on the same cluster without other jobs.
+    """
+
+    result: SearchResult
+    alone_seconds: float
 
     @property
     def key(self) -> JobKey:
-        return self.search.outcome.only.job
+        return self.result.outcome.only.job
 
     @property
     def arrived(self) -> float:
-        return self.search.outcome.only.arrived
+        return self.result.outcome.only.arrived
 
     @property
     def slowdown(self) -> float:
-        return self.search.score.end / self.alone
+        return self.result.score.end / self.alone_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """All jobs once under one policy. `jobs` by arrival, `users` by name; `end`: of the last job, from the first one's
-    arrival; `fairness`: Jain's index of the users' `of_equal`, None: users never competed.
+class ArrivalsRun:
+    """All jobs once under one policy.
+
+    `jobs` by arrival, `users` by name. `end`: end of the last job, from the first arrival. `fairness`: Jain's index of
+    the users' `of_equal`; None: users never competed.
     """
 
     policy: str
@@ -76,79 +89,90 @@ class Round:
 
     @property
     def fairness(self) -> float | None:
-        return jain([user.of_equal for user in self.users if user.of_equal is not None])
+        return jain_index([user.of_equal for user in self.users if user.of_equal is not None])
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivalsContest:
-    """`runs`: policy -> one round a seed, the same pools for all."""
+class ArrivalsComparison:
+    """Results of all policies. `runs`: policy -> one run per seed, the same samples for all."""
 
-    recording: Recording
-    place: Place
+    trace: Trace
+    cluster: ClusterSpec
     arrivals: Arrivals
     size: int  # trials of a job
-    runs: dict[str, tuple[Round, ...]]
+    runs: dict[str, tuple[ArrivalsRun, ...]]
 
 
-def contest(
-    recording: Recording,
+def compare(
+    trace: Trace,
     policies: Sequence[str],
-    place: Place,
+    cluster: ClusterSpec,
     seeds: int,
     size: int,
     arrivals: Arrivals,
     memory: int | None = None,
-) -> ArrivalsContest:
-    """One simulation of all jobs a policy and seed, one of each job alone. `policies`, `memory`: as in `contest`."""
+) -> ArrivalsComparison:
+    """Simulate all jobs once per policy and seed, and each job alone.
+
+    `policies`, `memory`: as in `comparison.compare`.
+    """
     names = list(dict.fromkeys([BASE, *policies]))
-    runs: dict[str, list[Round]] = {name: [] for name in names}
+    runs: dict[str, list[ArrivalsRun]] = {name: [] for name in names}
     for seed in range(seeds):
-        drawn = pools(recording, seed, size, arrivals)
+        drawn = draw_samples(trace, seed, size, arrivals)
         makespans: dict[JobKey, float] = {}
         for name in names:  # fifo goes first
-            outcome = simulate(scenario(drawn, name, place, arrivals, seed, memory))
+            outcome = simulate(scenario(drawn, name, cluster, arrivals, seed, memory))
             if name == BASE:
                 makespans = {end.job: end.ended - end.arrived for end in outcome.jobs}
-            runs[name].append(_round(name, seed, drawn, outcome, makespans, place, arrivals, memory))
-    size = min(size, len(recording.trials))
-    return ArrivalsContest(recording, place, arrivals, size, {name: tuple(found) for name, found in runs.items()})
+            runs[name].append(_round(name, seed, drawn, outcome, makespans, cluster, arrivals, memory))
+    size = min(size, len(trace.trials))
+    return ArrivalsComparison(trace, cluster, arrivals, size, {name: tuple(results) for name, results in runs.items()})
 
 
-def pools(recording: Recording, seed: int, size: int, arrivals: Arrivals) -> tuple[Pool, ...]:
-    """One a job, each of another seed; the first is that of the search without other jobs, and more jobs or rounds
-    change none of the others.
+def draw_samples(trace: Trace, seed: int, size: int, arrivals: Arrivals) -> tuple[Sample, ...]:
+    """Return one sample per job, each with its own seed.
+
+    The first one is that of the search without other jobs. More jobs or runs change no other sample.
     """
-    return tuple(draw(recording, seed + number * STRIDE, size) for number in range(arrivals.jobs))
+    return tuple(draw_sample(trace, seed + number * SEED_STRIDE, size) for number in range(arrivals.jobs))
 
 
 def scenario(
-    pools: Sequence[Pool], policy: str, place: Place, arrivals: Arrivals, seed: int, memory: int | None = None
+    draw_samples: Sequence[Sample],
+    policy: str,
+    cluster: ClusterSpec,
+    arrivals: Arrivals,
+    seed: int,
+    memory: int | None = None,
 ) -> Scenario:
-    jobs = tuple(_job(pool, number, policy, place, arrivals, memory) for number, pool in enumerate(pools))
-    longest = arrivals.at(len(pools)) + sum(patience(pool, place) for pool in pools)
-    return there(place, jobs, seed, longest)
+    jobs = tuple(_job(sample, number, policy, cluster, arrivals, memory) for number, sample in enumerate(draw_samples))
+    longest = arrivals.at(len(draw_samples)) + sum(time_limit(sample, cluster) for sample in draw_samples)
+    return scenario_of(cluster, jobs, seed, longest)
 
 
-def _job(pool: Pool, number: int, policy: str, place: Place, arrivals: Arrivals, memory: int | None) -> SimJob:
-    name, settings = read(policy)
-    job = search(pool, name, place.method, settings, created=arrivals.at(number), memory=memory)
-    return replace(job, view=replace(job.view, key=arrivals.key(pool.task, number)))
+def _job(
+    sample: Sample, number: int, policy: str, cluster: ClusterSpec, arrivals: Arrivals, memory: int | None
+) -> SimJob:
+    name, settings = parse_policy(policy)
+    job = search_job(sample, name, cluster.method, settings, created=arrivals.at(number), memory=memory)
+    return replace(job, view=replace(job.view, key=arrivals.key(sample.task, number)))
 
 
 def _round(
     policy: str,
     seed: int,
-    pools: Sequence[Pool],
+    draw_samples: Sequence[Sample],
     outcome: Outcome,
     makespans: Mapping[JobKey, float],
-    place: Place,
+    cluster: ClusterSpec,
     arrivals: Arrivals,
     memory: int | None,
-) -> Round:
-    """`makespans`: seconds that each job takes in fifo's round."""
-    apart, jobs = outcome.apart(), []
-    for number, pool in enumerate(pools):
-        key = arrivals.key(pool.task, number)
-        own = searched(policy, pool, apart[key], makespans[key])
-        jobs.append(ArrivedJob(own, alone(pool, policy, place, memory).makespan))
-    return Round(policy, seed, tuple(jobs), shares(outcome), outcome.makespan)
+) -> ArrivalsRun:
+    """Return the result of one run. `makespans`: seconds that each job takes in fifo's run."""
+    by_job, jobs = outcome.by_job(), []
+    for number, sample in enumerate(draw_samples):
+        key = arrivals.key(sample.task, number)
+        own = search_result(policy, sample, by_job[key], makespans[key])
+        jobs.append(ArrivedJob(own, simulate_alone(sample, policy, cluster, memory).makespan))
+    return ArrivalsRun(policy, seed, tuple(jobs), user_shares(outcome), outcome.makespan)

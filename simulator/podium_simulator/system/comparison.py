@@ -1,8 +1,7 @@
-"""Every policy on the same searches in the simulated system, fifo always among them. Called by `podium simulate`.
+"""Comparison of policies on the same searches in the simulated system, always including fifo.
 
-Unlike the replay (`podium_simulator.replay.comparison`) nothing is revived: what a policy ended stays ended, so the
-time to the
-best may be never, and the best value that was found is a result of its own.
+`podium simulate` calls it. Unlike the replay (`podium_simulator.replay.comparison`), it revives nothing: a trial that a
+policy ended stays ended. So the best value may never be reached, and the best value so far is a result of its own.
 """
 
 from __future__ import annotations
@@ -14,23 +13,23 @@ from dataclasses import dataclass, field
 from podium_core.curves.best_value import better
 from podium_core.curves.non_finite import diverged
 from podium_core.policies.fifo import Fifo
-from podium_core.policies.policy_text import read
-from podium_simulator.replay.history import Reached
-from podium_simulator.replay.metrics import first_at, goal_of, near_best, regret
-from podium_simulator.replay.samples import Pool, draw
+from podium_core.policies.policy_text import parse_policy
+from podium_simulator.replay.history import Evaluation
+from podium_simulator.replay.metrics import first_time_at, near_best_value, regret, target_value
+from podium_simulator.replay.samples import Sample, draw_sample
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import TRAINING, Outcome
 from podium_simulator.system.scenario import Drain, Faults, Method, NodeSpec, Scenario, SimJob, Timing
-from podium_simulator.system.searches import search
-from podium_simulator.traces.trace import Recording
+from podium_simulator.system.searches import search_job
+from podium_simulator.traces.trace import Trace
 
 BASE = Fifo.name
-PATIENCE = 20.0
+TIME_LIMIT_FACTOR = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the searches run."""
+class ClusterSpec:
+    """Cluster on which the searches run."""
 
     nodes: tuple[NodeSpec, ...]
     method: Method = field(default_factory=Method)
@@ -45,114 +44,123 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SearchScore:
-    """Seconds from the job's arrival; None: never. `regret`: mean of the best-so-far regret (0 to 1) over the time that
-    fifo needs; `overhead`: share of the GPU time in which nothing was trained or what was trained was lost.
+    """Score of one search. Times are seconds from the job's arrival; None: never.
+
+    `regret`: mean regret of the best value so far (0 to 1) over the time that fifo needs. `overhead`: share of the GPU
+    time without training, or with training that was lost.
     """
 
     best: float | None  # as recorded; None: no finite value
-    near_best: float | None  # until a value within 1 % of the start-to-best gap of the pool's best
+    near_best: float | None  # until a value within 1 % of the start-to-best gap of the sample's best
     target: float | None
     end: float
     regret: float
     gpu_seconds: float
     overhead: float
     suspensions: int
-    saves: int  # each followed by a new pod
-    carries: int  # to another node, alive
+    checkpoints: int  # each followed by a new pod
+    migrations: int  # live migrations to another node
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
-    """One policy on one pool."""
+class SearchResult:
+    """Result of one policy on one sample."""
 
     policy: str
     seed: int
     outcome: Outcome
     score: SearchScore
-    stairs: tuple[tuple[float, float], ...]  # when the best so far became better, and how good it then was
+    improvements: tuple[tuple[float, float], ...]  # (time, value) of each improvement of the best value so far
 
 
 @dataclass(frozen=True, slots=True)
-class SystemContest:
-    """`runs`: policy, as it was typed -> one run a pool, the same pools for all."""
+class SystemComparison:
+    """Results of all policies. `runs`: policy, as it was typed -> one result per sample."""
 
-    recording: Recording
-    place: Place
-    pools: tuple[Pool, ...]
-    runs: dict[str, tuple[Searched, ...]]
+    trace: Trace
+    cluster: ClusterSpec
+    samples: tuple[Sample, ...]
+    runs: dict[str, tuple[SearchResult, ...]]
 
 
-def contest(
-    recording: Recording, policies: Sequence[str], place: Place, seeds: int, size: int, memory: int | None = None
-) -> SystemContest:
-    """One simulation a policy and seed. `policies`: as a user types them (`policies.written`); a PolicyError where
-    one is none. `memory`: bytes that a trial declares on its GPU.
+def compare(
+    trace: Trace, policies: Sequence[str], cluster: ClusterSpec, seeds: int, size: int, memory: int | None = None
+) -> SystemComparison:
+    """Simulate each policy and seed.
+
+    `policies`: as a user types them; raises a PolicyError where one is unknown. `memory`: bytes that a trial declares
+    on its GPU.
     """
-    pools = tuple(draw(recording, seed, size) for seed in range(seeds))
+    samples = tuple(draw_sample(trace, seed, size) for seed in range(seeds))
     names = list(dict.fromkeys([BASE, *policies]))
-    outcomes = {name: [alone(pool, name, place, memory) for pool in pools] for name in names}
+    outcomes = {name: [simulate_alone(sample, name, cluster, memory) for sample in samples] for name in names}
     runs = {
         name: tuple(
-            searched(name, pool, mine, base.makespan)
-            for pool, mine, base in zip(pools, outcomes[name], outcomes[BASE], strict=True)
+            search_result(name, sample, mine, base.makespan)
+            for sample, mine, base in zip(samples, outcomes[name], outcomes[BASE], strict=True)
         )
         for name in names
     }
-    return SystemContest(recording, place, pools, runs)
+    return SystemComparison(trace, cluster, samples, runs)
 
 
-def alone(pool: Pool, policy: str, place: Place, memory: int | None) -> Outcome:
-    """One search that has all of the cluster."""
-    name, settings = read(policy)
-    job = search(pool, name, place.method, settings, memory=memory)
-    return simulate(there(place, (job,), pool.seed, patience(pool, place)))
+def simulate_alone(sample: Sample, policy: str, cluster: ClusterSpec, memory: int | None) -> Outcome:
+    """Simulate one search that has the whole cluster."""
+    name, settings = parse_policy(policy)
+    job = search_job(sample, name, cluster.method, settings, memory=memory)
+    return simulate(scenario_of(cluster, (job,), sample.seed, time_limit(sample, cluster)))
 
 
-def there(place: Place, jobs: tuple[SimJob, ...], seed: int, longest: float) -> Scenario:
-    return Scenario(place.nodes, jobs, place.timing, place.faults, seed, longest, drains=place.drains)
+def scenario_of(cluster: ClusterSpec, jobs: tuple[SimJob, ...], seed: int, longest: float) -> Scenario:
+    return Scenario(cluster.nodes, jobs, cluster.timing, cluster.faults, seed, longest, drains=cluster.drains)
 
 
-def patience(pool: Pool, place: Place) -> float:
-    """Virtual seconds after which a search is given up: so many times what one GPU would take for all of it, and a
-    repair of its node, and the last drain that ends. Where nodes die sooner than trials end, it would never end.
+def time_limit(sample: Sample, cluster: ClusterSpec) -> float:
+    """Return the virtual seconds after which a search is abandoned.
+
+    A multiple of what one GPU would take for all of it, plus a repair of its node and the last drain that ends. Where
+    nodes fail sooner than trials end, it would never end.
     """
-    timing = place.timing
+    timing = cluster.timing
     start = timing.place + timing.gate + timing.load + timing.ended
-    drained = max((drain.until for drain in place.drains if drain.until < math.inf), default=0.0)
-    return PATIENCE * (sum(trial.length + start for trial in pool.trials) + place.faults.repair) + drained
+    drained = max((drain.until for drain in cluster.drains if drain.until < math.inf), default=0.0)
+    return TIME_LIMIT_FACTOR * (sum(trial.length + start for trial in sample.trials) + cluster.faults.repair) + drained
 
 
-def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Searched:
-    """What one search was worth, in seconds from its arrival; `outcome`: of it alone (of several: `Outcome.apart`),
-    `makespan`: seconds that fifo takes for the same pool.
+def search_result(policy: str, sample: Sample, outcome: Outcome, makespan: float) -> SearchResult:
+    """Return the result of one search, in seconds from its arrival.
+
+    `outcome`: of this search only (of several: `Outcome.by_job`). `makespan`: seconds that fifo takes for the same
+    sample.
     """
     end = outcome.only
-    stairs = best_so_far(outcome, pool.maximize)
-    reached = tuple(Reached(time, 0, pool.sign * value) for time, value in stairs)
+    improvements = best_so_far(outcome, sample.maximize)
+    reached = tuple(Evaluation(time, 0, sample.sign * value) for time, value in improvements)
     everything = outcome.gpu_seconds()
     lost = sum(trial.lost_seconds * trial.gpus for trial in outcome.trials)
     score = SearchScore(
-        best=stairs[-1][1] if stairs else None,
-        near_best=first_at(reached, near_best(pool)),
-        target=first_at(reached, goal_of(pool)),
+        best=improvements[-1][1] if improvements else None,
+        near_best=first_time_at(reached, near_best_value(sample)),
+        target=first_time_at(reached, target_value(sample)),
         end=end.ended - end.arrived,
-        regret=regret(pool, reached, makespan),
+        regret=regret(sample, reached, makespan),
         gpu_seconds=everything,
         overhead=(everything - outcome.gpu_seconds(TRAINING) + lost) / everything if everything else 0.0,
         suspensions=sum(trial.suspensions for trial in outcome.trials),
-        saves=sum(trial.saves for trial in outcome.trials),
-        carries=sum(trial.carries for trial in outcome.trials),
+        checkpoints=sum(trial.checkpoints for trial in outcome.trials),
+        migrations=sum(trial.migrations for trial in outcome.trials),
     )
-    return Searched(policy, pool.seed, outcome, score, stairs)
+    return SearchResult(policy, sample.seed, outcome, score, improvements)
 
 
 def best_so_far(outcome: Outcome, maximize: bool) -> tuple[tuple[float, float], ...]:
-    """Seconds from the job's arrival and values, as recorded, at which the best so far became better. Of one job: an
-    outcome of several is refused, their values are not to be mixed.
+    """Return seconds from the job's arrival and recorded values at which the best value so far improved.
+
+    Raises ValueError for an outcome of several jobs: their values must not be mixed.
     """
-    found: list[tuple[float, float]] = []
+    improvements: list[tuple[float, float]] = []
     arrived = outcome.only.arrived
     for seen in outcome.values:
-        if not diverged(seen.value) and (not found or better(seen.value, found[-1][1], maximize)):
-            found.append((seen.time - arrived, seen.value))
-    return tuple(found)
+        if not diverged(seen.value) and (not improvements or better(seen.value, improvements[-1][1], maximize)):
+            improvements.append((seen.time - arrived, seen.value))
+    return tuple(improvements)

@@ -1,37 +1,42 @@
-"""`simulate`: a scenario from its first arrival to its last job's end. Deterministic to the bit: all chance comes from
-the scenario's seed, equal times are settled by the order in which things were scheduled.
+"""Engine of the simulated system: from a scenario's first arrival to its last job's end.
+
+Deterministic to the last bit: all randomness comes from the scenario's seed, and events at equal times happen in the
+order in which they were scheduled.
 """
 
 from __future__ import annotations
 
 from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import GpuView
-from podium_simulator.system.event_queue import Queue
-from podium_simulator.system.faults import Chance
-from podium_simulator.system.nodes import Nodes
+from podium_simulator.system.event_queue import EventQueue
+from podium_simulator.system.faults import RandomFaults
+from podium_simulator.system.nodes import NodeEvents
 from podium_simulator.system.operator import Operator
 from podium_simulator.system.outcome import JobEnd, Outcome, TrialEnd
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import NodeSpec, Scenario, SimulationError
 from podium_simulator.system.state import Gpu, Job, Node, Trial
-from podium_simulator.system.status_writer import Writer
+from podium_simulator.system.status_writer import StatusWriter
 from podium_simulator.system.telemetry import Telemetry
 
 
 def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
-    """Raises SimulationError where jobs do not end. `checked`: every plan is held against `planning.invariants`."""
-    carries = any(job.method.carries for job in scenario.jobs)
-    queue, nodes = Queue(), [_node(spec, carries=carries) for spec in scenario.nodes]
-    operator = Operator(queue, scenario.timing, nodes, scenario.levelling, checked)
+    """Return the outcome of a scenario.
+
+    Raises SimulationError where jobs do not end. `checked`: check every plan against `planning.invariants`.
+    """
+    migrates = any(job.method.migrates for job in scenario.jobs)
+    queue, nodes = EventQueue(), [_node(spec, migrates=migrates) for spec in scenario.nodes]
+    operator = Operator(queue, scenario.timing, nodes, scenario.rebalancing, checked)
     reports = Reports(queue, scenario.timing, operator.changed, operator.progress)
-    writer = Writer(queue, scenario.timing, operator.progress)
-    chance, telemetry = Chance(scenario.faults, scenario.seed), Telemetry(queue, scenario.timing.telemetry, nodes)
+    writer = StatusWriter(queue, scenario.timing, operator.progress)
+    chance, telemetry = RandomFaults(scenario.faults, scenario.seed), Telemetry(queue, scenario.timing.telemetry, nodes)
     pods = Pods(queue, scenario.timing, nodes, chance, reports, writer, telemetry)
-    Nodes(queue, scenario.timing, nodes, chance, pods, reports, writer, telemetry, scenario.drains)
+    NodeEvents(queue, scenario.timing, nodes, chance, pods, reports, writer, telemetry, scenario.drains)
     operator.connect(pods, reports, writer)
     for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):
-        queue.at(job.view.created, operator.arrive, job)
+        queue.at(job.view.created, operator.add_job, job)
     while operator.ended < len(scenario.jobs):
         if not queue.step() or queue.now > scenario.longest:
             raise SimulationError(_unfinished(operator, queue.now, scenario))
@@ -48,12 +53,12 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     )
 
 
-def _node(spec: NodeSpec, *, carries: bool) -> Node:
-    node, shares = Node(spec), spec.shares
+def _node(spec: NodeSpec, *, migrates: bool) -> Node:
+    node, slots = Node(spec), spec.slots
     for index in range(spec.gpus):
         uuid = f"{spec.name}-gpu{index}"
         view = GpuView(
-            spec.name, uuid, "Healthy", shares, free_slots=shares, memory_total=spec.memory, supports_migration=carries
+            spec.name, uuid, "Healthy", slots, free_slots=slots, memory_total=spec.memory, supports_migration=migrates
         )
         node.gpus.append(Gpu(uuid, node, view))
     return node
@@ -85,7 +90,7 @@ def _trial_end(trial: Trial) -> TrialEnd:
         gpu_seconds=trial.gpu_seconds,
         lost_seconds=trial.lost_seconds,
         suspensions=trial.suspensions,
-        saves=trial.saves,
+        checkpoints=trial.checkpoints,
         attempts=trial.attempt + 1 if trial.pod_since or trial.first_held is not None else 0,
-        carries=trial.carries,
+        migrations=trial.migrations,
     )

@@ -1,6 +1,6 @@
-"""How jobs that ran side by side shared the GPUs: GPU time by user, against an equal share, and Jain's index of it.
+"""Fairness of jobs that shared GPUs: GPU time by user, and Jain's index. Pure.
 
-A user is a namespace. Pure; called by `arrivals`, definitions repeated in docs/reference/simulation-tables.md.
+A user is a namespace. `arrivals` calls it; docs/reference/simulation-tables.md repeats the definitions.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from podium_simulator.system.outcome import JobEnd, Outcome
 
 @dataclass(frozen=True, slots=True)
 class UserShare:
-    """`share`: of the GPU time of all users. `of_equal`: GPU time that the user held while others had unfinished jobs,
-    too, over an equal share of the cluster for that time (1 = just that); None: nobody else ever had.
+    """GPU time of one user.
+
+    `share`: share of the GPU time of all users. `of_equal`: GPU time that the user held while other users had
+    unfinished jobs, over an equal share of the cluster for that time (1 = exactly that); None: no other user ever had.
     """
 
     user: str
@@ -25,14 +27,17 @@ class UserShare:
     of_equal: float | None
 
 
-def jain(values: Sequence[float]) -> float | None:
-    """(sum x)^2 / (n * sum x^2): 1 = all the same, 1/n = one has everything. None: of nobody, or all have nothing."""
+def jain_index(values: Sequence[float]) -> float | None:
+    """Return (sum x)^2 / (n * sum x^2): 1 = all equal, 1/n = one has everything.
+
+    None for no values, or where all are 0.
+    """
     squares = math.fsum(x * x for x in values)
     return math.fsum(values) ** 2 / (len(values) * squares) if squares else None
 
 
-def shares(outcome: Outcome) -> tuple[UserShare, ...]:
-    """One a user, by name. O((spans + jobs) * log jobs + users * jobs)."""
+def user_shares(outcome: Outcome) -> tuple[UserShare, ...]:
+    """Return the share of each user, by name. O((spans + jobs) * log jobs + users * jobs)."""
     users = sorted({end.job.namespace for end in outcome.jobs})
     held, contested = dict.fromkeys(users, 0.0), dict.fromkeys(users, 0.0)
     rivalry = _Rivalry(outcome.jobs, len(outcome.gpus))
@@ -52,13 +57,13 @@ def shares(outcome: Outcome) -> tuple[UserShare, ...]:
 
 
 class _Rivalry:
-    """When jobs of two users or more were unfinished at once, and the GPU seconds that an equal share then was."""
+    """Periods in which jobs of at least two users were unfinished, and the GPU-seconds of an equal share there."""
 
     def __init__(self, jobs: Sequence[JobEnd], gpus: int) -> None:
         self._times = sorted({time for end in jobs for time in (end.arrived, end.ended)})
         self._contested = [0.0]  # seconds until each of these times
         self._due: dict[str, float] = {}
-        there: dict[str, int] = {}
+        scenario_of: dict[str, int] = {}
         changes = sorted(
             [(e.arrived, 1, e.job.namespace) for e in jobs] + [(e.ended, -1, e.job.namespace) for e in jobs]
         )
@@ -66,16 +71,16 @@ class _Rivalry:
         for time, after in zip(self._times, self._times[1:], strict=False):
             while at < len(changes) and changes[at][0] <= time:
                 _, change, user = changes[at]
-                there[user] = there.get(user, 0) + change
+                scenario_of[user] = scenario_of.get(user, 0) + change
                 at += 1
-            rivals = [user for user, unfinished in there.items() if unfinished]
+            rivals = [user for user, unfinished in scenario_of.items() if unfinished]
             lasts = after - time if len(rivals) > 1 else 0.0
             self._contested.append(self._contested[-1] + lasts)
             for user in rivals:
                 self._due[user] = self._due.get(user, 0.0) + lasts * gpus / len(rivals)
 
     def until(self, time: float) -> float:
-        """Contested seconds before this time."""
+        """Return the contested seconds before this time."""
         place = bisect_right(self._times, time) - 1
         if place < 0:
             return 0.0
@@ -85,5 +90,5 @@ class _Rivalry:
         return self._contested[place] + rest
 
     def equal_share(self, user: str) -> float:
-        """GPU seconds: the cluster divided by the users that were there at each contested moment."""
+        """Return the user's equal share: the cluster divided by the users present at each contested moment."""
         return self._due.get(user, 0.0)

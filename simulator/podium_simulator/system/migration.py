@@ -1,9 +1,8 @@
-"""Live trials on their way from one simulated node to another (`container-checkpoint`): the operator's part of it, by
-the very table of the cluster (`domain.carrying`). Called by `operator`, once a cycle before it plans.
+"""Live migration of trials between simulated nodes (`container-checkpoint`): the operator's part.
 
-The counterpart of `podium_operator.act.migration`. What the nodes do (suspend it, make its image, restore it) is in
-`agent`
-and `pods`. A difference: the old pod is gone in the moment in which the new one is made.
+It follows the cluster's own state table (`domain.migration`). `operator` calls it once per cycle before it plans. The
+counterpart is `podium_operator.act.migration`. The nodes' part (suspend, make the image, restore) is in `agent` and
+`pods`. One difference: the old pod ends in the moment in which the new one is created.
 """
 
 from __future__ import annotations
@@ -29,105 +28,113 @@ from podium_core.domain.migration import (
 from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import REBALANCING
 from podium_core.domain.snapshot import TrialKey
-from podium_simulator.system.event_queue import Queue
+from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.scenario import Timing
-from podium_simulator.system.state import Node, Trial, Way
+from podium_simulator.system.state import Node, SimMigration, Trial
 
 HOLDS_GPU = ("GPUAttached", "It is not suspended by cuda-checkpoint: its memory is on the GPU.")
 
 
-class Carrying:
-    def __init__(self, queue: Queue, timing: Timing, nodes: Mapping[str, Node]) -> None:
+class Migrations:
+    def __init__(self, queue: EventQueue, timing: Timing, nodes: Mapping[str, Node]) -> None:
         self._queue = queue
         self._timing = timing
         self._nodes = nodes
-        self._on_way: dict[TrialKey, Trial] = {}  # or fallen back a moment ago
+        self._active: dict[TrialKey, Trial] = {}  # in progress, or failed a moment ago
         self._pods: Pods
 
     def connect(self, pods: Pods) -> None:
         self._pods = pods
 
     def __bool__(self) -> bool:
-        return bool(self._on_way)
+        return bool(self._active)
 
-    def ask(self, trial: Trial, carry: Migrate) -> None:
-        """Its node's agent is told, and it gets no turn from then on."""
+    def start(self, trial: Trial, action: Migrate) -> None:
+        """Start a migration: its agent is asked, and the trial gets no time slice from then on."""
         if trial.node is None:
-            return  # it was lost in this very moment
-        trial.way = Way(trial.node.spec.name, carry.target, carry.reason, trial.attempt + 1, self._queue.now)
-        self._on_way[trial.key] = trial
-        trial.see(trial.view.phase)
-        self._queue.after(self._timing.order, self._pods.asked, trial, trial.way)
+            return  # the pod was lost in this moment
+        trial.migration = SimMigration(
+            trial.node.spec.name, action.target, action.reason, trial.attempt + 1, self._queue.now
+        )
+        self._active[trial.key] = trial
+        trial.publish(trial.view.phase)
+        self._queue.after(self._timing.order, self._pods.request_migration, trial, trial.migration)
 
-    def look(self, crowded_out: Collection[TrialKey]) -> bool:
-        """Each one takes the step that the table lets it; whether one did. `crowded_out`: whose promised shares are
-        others' by now.
+    def advance(self, crowded_out: Collection[TrialKey]) -> bool:
+        """Advance each migration by the step that the state table allows; return whether one advanced.
+
+        `crowded_out`: trials whose promised slots other pods have taken.
         """
         steps = False
-        for key, trial in list(self._on_way.items()):
-            way = trial.way
-            assert way is not None
-            if way.phase in IN_PROGRESS:
-                moved = next_step(way.phase, self._facts(trial, way, room=key not in crowded_out))
+        for key, trial in list(self._active.items()):
+            migration = trial.migration
+            assert migration is not None
+            if migration.phase in IN_PROGRESS:
+                moved = next_step(migration.phase, self._facts(trial, migration, slots_free=key not in crowded_out))
                 if moved is not None:
                     steps = True
-                    way.phase, way.code, way.since = moved.phase, moved.code, self._queue.now
-                    if way.phase is MigrationPhase.FAILED:
-                        self._pods.fell_back(trial, way)
-            if way.phase not in IN_PROGRESS and self._done(trial, way):
-                trial.way = None
-                del self._on_way[key]
-            trial.see(trial.view.phase)
+                    migration.phase, migration.code, migration.since = moved.phase, moved.code, self._queue.now
+                    if migration.phase is MigrationPhase.FAILED:
+                        self._pods.migration_failed(trial, migration)
+            if migration.phase not in IN_PROGRESS and self._done(trial, migration):
+                trial.migration = None
+                del self._active[key]
+            trial.publish(trial.view.phase)
         return steps
 
-    def waits(self, trial: Trial) -> bool:
-        """Whether no pod is made of its image for now: where that is to go on, no trials are taken."""
-        return trial.in_image and trial.way is not None and self._nodes[trial.way.target].draining
+    def holds_back_pod(self, trial: Trial) -> bool:
+        """Return whether no pod is created from its image for now, because the target node drains."""
+        return trial.in_image and trial.migration is not None and self._nodes[trial.migration.target].draining
 
     def wake_at(self) -> float:
-        """When time alone makes a difference."""
-        return min([self._due(trial.way) for trial in self._on_way.values() if trial.way is not None], default=math.inf)
+        """Return the next time at which time alone makes a difference."""
+        return min(
+            [self._due(trial.migration) for trial in self._active.values() if trial.migration is not None],
+            default=math.inf,
+        )
 
-    def _facts(self, trial: Trial, way: Way, *, room: bool) -> MigrationFacts:
-        old, new = trial.attempt < way.attempt, trial.attempt == way.attempt
-        there = trial.state is not None and not trial.leaving
-        target = self._nodes[way.target]
+    def _facts(self, trial: Trial, migration: SimMigration, *, slots_free: bool) -> MigrationFacts:
+        old, new = trial.attempt < migration.attempt, trial.attempt == migration.attempt
+        present = trial.state is not None and not trial.leaving
+        target = self._nodes[migration.target]
         return MigrationFacts(
-            age=self._queue.now - way.since,
+            age=self._queue.now - migration.since,
             trial_ended=trial.view.phase in FINAL,
-            draining=way.reason == REBALANCING or self._nodes[way.node].draining,
-            old_pod=old and there,
-            refusal=None if trial.job.spec.method.carries else HOLDS_GPU,
-            image_pushed=way.pushed and not self._nodes[way.node].silent,
+            draining=migration.reason == REBALANCING or self._nodes[migration.node].draining,
+            old_pod=old and present,
+            refusal=None if trial.job.spec.method.migrates else HOLDS_GPU,
+            image_pushed=migration.pushed and not self._nodes[migration.node].silent,
             new_pod=NewPodFacts(
                 created=new,
-                live=new and there,
-                value_printed=new and len(trial.written.curve) > way.known,
+                live=new and present,
+                value_printed=new and len(trial.written_status.curve) > migration.known_values,
                 bound=new and trial.node is not None,
             ),
             target=TargetFacts(
-                accepts=not target.draining, waiting_for_drain=way.code == TARGET_DRAINING, slots_free=room
+                accepts=not target.draining,
+                waiting_for_drain=migration.code == TARGET_DRAINING,
+                slots_free=slots_free,
             ),
         )
 
-    def _done(self, trial: Trial, way: Way) -> bool:
-        """Whether it may be carried anew. One that fell back is not at once, as long as it is to leave."""
-        if way.phase is MigrationPhase.RESTORED or trial.attempt >= way.attempt or trial.state is None:
+    def _done(self, trial: Trial, migration: SimMigration) -> bool:
+        """Return whether the trial may migrate again. A failed migration waits while its node still drains."""
+        if migration.phase is MigrationPhase.RESTORED or trial.attempt >= migration.attempt or trial.state is None:
             return True
-        drains = self._nodes[way.node].draining
-        rested = self._queue.now >= self._due(way)
-        if way.reason == REBALANCING:
+        drains = self._nodes[migration.node].draining
+        rested = self._queue.now >= self._due(migration)
+        if migration.reason == REBALANCING:
             return drains or rested
-        return not drains or (way.code in RETRIABLE_CODES and rested)
+        return not drains or (migration.code in RETRIABLE_CODES and rested)
 
-    def _due(self, way: Way) -> float:
-        if way.phase is MigrationPhase.REQUESTED:
-            return way.since + REQUEST_TIMEOUT_SECONDS
-        if way.phase is MigrationPhase.IMAGE_PUSHED and way.code == TARGET_DRAINING:
-            return way.since + TARGET_DRAINING_SECONDS
-        if way.phase is not MigrationPhase.FAILED:
+    def _due(self, migration: SimMigration) -> float:
+        if migration.phase is MigrationPhase.REQUESTED:
+            return migration.since + REQUEST_TIMEOUT_SECONDS
+        if migration.phase is MigrationPhase.IMAGE_PUSHED and migration.code == TARGET_DRAINING:
+            return migration.since + TARGET_DRAINING_SECONDS
+        if migration.phase is not MigrationPhase.FAILED:
             return math.inf
-        if way.reason == REBALANCING:
-            return way.since + REBALANCING_RETRY_SECONDS
-        return way.since + RETRY_SECONDS if way.code in RETRIABLE_CODES else math.inf
+        if migration.reason == REBALANCING:
+            return migration.since + REBALANCING_RETRY_SECONDS
+        return migration.since + RETRY_SECONDS if migration.code in RETRIABLE_CODES else math.inf

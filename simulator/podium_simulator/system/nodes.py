@@ -1,9 +1,9 @@
-"""What befalls whole nodes: they die and come back, they drain, their agents fall silent. Set going by the engine; what
-becomes of the trials there is done by `pods`.
+"""Events of whole nodes: they fail and come back, they drain, their agents fall silent.
 
-A silent agent (it hangs, or cannot be reached): what works there works on, and nobody is let in, suspended or brought
-back; no order reaches it and it writes nothing. Pods that are put there wait at their gates. What the operator sees of
-pods by itself (one begins, ends, is lost) it sees as ever.
+The engine starts them; `pods` handles the trials on the nodes. While an agent is silent (it hangs, or cannot be
+reached), running trials continue, but none is started, suspended or resumed there. No run queue reaches the agent, and
+it writes nothing. Pods that are placed there wait at their gates. What the operator sees of pods itself (started,
+ended, lost) it sees as usual.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Sequence
 
 from podium_core.domain.observe import AGENT_STALE_SECONDS
 from podium_core.placement.fit import STALE_AFTER
-from podium_simulator.system.event_queue import Queue
-from podium_simulator.system.faults import Chance
+from podium_simulator.system.event_queue import EventQueue
+from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import Drain, Timing
-from podium_simulator.system.state import Node, State
-from podium_simulator.system.status_writer import Writer
+from podium_simulator.system.state import Node, PodStage
+from podium_simulator.system.status_writer import StatusWriter
 from podium_simulator.system.telemetry import Telemetry
 
 
-class Nodes:
+class NodeEvents:
     def __init__(
         self,
-        queue: Queue,
+        queue: EventQueue,
         timing: Timing,
         nodes: Sequence[Node],
-        chance: Chance,
+        chance: RandomFaults,
         pods: Pods,
         reports: Reports,
-        writer: Writer,
+        writer: StatusWriter,
         telemetry: Telemetry,
         drains: Sequence[Drain],
     ) -> None:
@@ -44,82 +44,85 @@ class Nodes:
         self._telemetry = telemetry
         self._drains = drains
         for node in nodes:
-            queue.after(chance.node_lives(), self._down, node)
+            queue.after(chance.node_lifetime(), self._fail, node)
         for node in nodes:
-            queue.after(chance.agent_speaks(), self._falls_silent, node)
+            queue.after(chance.seconds_until_silence(), self._fall_silent, node)
         by_name = {node.spec.name: node for node in nodes}
         for drain in drains:
             queue.at(drain.at, self._drain, by_name[drain.node])
             queue.at(drain.until, self._drain, by_name[drain.node])
 
-    def _down(self, node: Node) -> None:
-        """All that runs there stops; nobody knows before its pods are given up."""
-        self._telemetry.changes(node)
+    def _fail(self, node: Node) -> None:
+        """Stop everything on the node; this is not known before its pods are evicted."""
+        self._telemetry.record_change(node)
         node.up = False
-        self._hear(node)
+        self._end_silence(node)
         for trial in list(node.trials):
-            self._pods.stop_dead(trial)
-        self._queue.after(self._timing.evict, self._given_up, node)
-        self._queue.after(self._chance.node_is_away(self._timing.evict), self._back_up, node)
+            self._pods.stop_with_node(trial)
+        self._queue.after(self._timing.evict, self._evict, node)
+        self._queue.after(self._chance.node_downtime(self._timing.evict), self._recover, node)
 
-    def _given_up(self, node: Node) -> None:
+    def _evict(self, node: Node) -> None:
         for trial in list(node.trials):
             self._pods.lost(trial, trial.attempt)
-        self._reports.node(node)
+        self._reports.node_changed(node)
 
-    def _back_up(self, node: Node) -> None:
+    def _recover(self, node: Node) -> None:
         node.up = True
-        self._read_orders(node)
-        self._writer.back(node)
-        self._reports.node(node)
-        self._queue.after(self._chance.node_lives(), self._down, node)
+        self._read_run_queues(node)
+        self._writer.catch_up(node)
+        self._reports.node_changed(node)
+        self._queue.after(self._chance.node_lifetime(), self._fail, node)
         self._pods.retry()
 
-    def _read_orders(self, node: Node) -> None:
-        """Its agent begins anew, with what is written."""
+    def _read_run_queues(self, node: Node) -> None:
+        """Start a new agent, which reads the latest run queues."""
         for gpu in node.gpus:
-            gpu.order, gpu.known = gpu.view.run_queue, gpu.ordered
+            gpu.run_queue, gpu.agent_epoch = gpu.view.run_queue, gpu.newest_epoch
 
-    def _falls_silent(self, node: Node) -> None:
+    def _fall_silent(self, node: Node) -> None:
         if node.up:  # else it is silent already
-            self._telemetry.silent(node)
+            self._telemetry.falls_silent(node)
             node.silent = True
-            node.act += 1
+            node.version += 1
             self._queue.after(AGENT_STALE_SECONDS, self._unheard, node, guard=node)
             self._queue.after(STALE_AFTER, self._stale, node, guard=node)
-        self._queue.after(self._chance.agent_is_silent(), self._speaks, node)
+        self._queue.after(self._chance.silence_duration(), self._be_heard, node)
 
     def _unheard(self, node: Node) -> None:
         node.unheard = True
-        self._reports.node(node)
+        self._reports.node_changed(node)
 
     def _stale(self, node: Node) -> None:
         node.stale = True
 
-    def _speaks(self, node: Node) -> None:
+    def _be_heard(self, node: Node) -> None:
         if node.silent:
-            self._hear(node)
-            self._read_orders(node)
+            self._end_silence(node)
+            self._read_run_queues(node)
             for trial in list(node.trials):
-                self._reports.state(trial)
-                if trial.state is State.ENDED:
-                    self._pods.end_is_read(trial)
-            self._writer.back(node)
-            self._reports.node(node)
-            self._pods.act(node)
-        self._queue.after(self._chance.agent_speaks(), self._falls_silent, node)
+                self._reports.state_changed(trial)
+                if trial.state is PodStage.ENDED:
+                    self._pods.end_reported(trial)
+            self._writer.catch_up(node)
+            self._reports.node_changed(node)
+            self._pods.run_agent(node)
+        self._queue.after(self._chance.seconds_until_silence(), self._fall_silent, node)
 
-    def _hear(self, node: Node) -> None:
-        """Its silence, if there was one, is over: with the node's end as well, for another agent begins with it."""
+    def _end_silence(self, node: Node) -> None:
+        """End the agent's silence, if there was one.
+
+        A node's failure ends it too: a new agent starts with the node.
+        """
         if node.silent:
             node.silent = node.unheard = node.stale = False
-            node.act += 1
-            self._telemetry.speaks(node)
+            node.version += 1
+            self._telemetry.heard_again(node)
 
     def _drain(self, node: Node) -> None:
-        """One of its drains begins or ends: it takes no trials while any goes on."""
+        """Start or end a drain: the node accepts no trials while any of its drains lasts."""
         now = self._queue.now
         node.draining = any(d.at <= now < d.until for d in self._drains if d.node == node.spec.name)
-        self._reports.drains(node)
+        self._reports.drain_changed(node)
         if not node.draining:
             self._pods.retry()

@@ -1,7 +1,6 @@
-"""The operator of a simulated system: the real `plan` on what the API says, and its actions carried out.
+"""Operator of a simulated system: the real `plan` on what the API holds, and its actions executed.
 
-The counterpart of `podium_operator.reconciler`, with its debounce, its lag and its measured costs. Called by the
-engine.
+The counterpart of `podium_operator.reconciler`, with its debounce, its lag and its measured costs. The engine calls it.
 """
 
 from __future__ import annotations
@@ -32,88 +31,94 @@ from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
 from podium_core.planning.promised_slots import promises
 from podium_core.planning.ranking import policy_of
-from podium_simulator.system.event_queue import Queue
-from podium_simulator.system.migration import Carrying
+from podium_simulator.system.event_queue import EventQueue
+from podium_simulator.system.migration import Migrations
 from podium_simulator.system.outcome import Decision
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import SimJob, Timing
 from podium_simulator.system.state import Gpu, Job, Node, Trial
-from podium_simulator.system.status_writer import Writer
+from podium_simulator.system.status_writer import StatusWriter
 from podium_simulator.traces.trace import RecordedTrial
 
 SHORTEST_SLEEP = 0.05
 
 
 class Operator:
-    """`checked`: whether every plan is held against the rules of sound plans, for tests; their sentences are in
-    `broken`.
+    """Simulated operator.
+
+    `checked`: check every plan against the invariants, for tests; violations are in `broken`.
     """
 
-    act = 0  # of the next cycle
+    version = 0  # version of the next cycle
 
     def __init__(
-        self, queue: Queue, timing: Timing, nodes: Sequence[Node], levelling: RebalancingRules | None, checked: bool
+        self,
+        queue: EventQueue,
+        timing: Timing,
+        nodes: Sequence[Node],
+        rebalancing: RebalancingRules | None,
+        checked: bool,
     ) -> None:
         self._queue = queue
         self._timing = timing
         self._nodes = {node.spec.name: node for node in nodes}
         self._gpus: dict[str, Gpu] = {gpu.uuid: gpu for node in nodes for gpu in node.gpus}
-        self._levelling = levelling
+        self._rebalancing = rebalancing
         self._checked = checked
         self._epochs: dict[str, int] = {}
         self._due: float | None = None
-        self._carrying = Carrying(queue, timing, self._nodes)
+        self._migrations = Migrations(queue, timing, self._nodes)
         self._pods: Pods
         self._reports: Reports
-        self._writer: Writer
-        self._cost, self._known = Costs(), (0, 0)  # and of how much it is the mean
+        self._writer: StatusWriter
+        self._cost, self._known = Costs(), (0, 0)  # and the counts of measurements behind it
         self.jobs: dict[JobKey, Job] = {}
         self.trials: dict[TrialKey, Trial] = {}
-        self._by_key: list[Trial] = []  # the same: a plan sorts them, which costs little where they are sorted
+        self._by_key: list[Trial] = []  # the same, sorted: the planner's sort is then cheap
         self.decisions: list[Decision] = []
         self.broken: list[str] = []
         self.plans = 0
-        self.ended = 0  # jobs
+        self.ended = 0  # number of ended jobs
 
-    def connect(self, pods: Pods, reports: Reports, writer: Writer) -> None:
+    def connect(self, pods: Pods, reports: Reports, writer: StatusWriter) -> None:
         self._pods, self._reports, self._writer = pods, reports, writer
-        self._carrying.connect(pods)
+        self._migrations.connect(pods)
 
-    def arrive(self, job: SimJob) -> None:
+    def add_job(self, job: SimJob) -> None:
         self.jobs[job.key] = Job(job, job.view, policy_of(job.view))
         self.changed()
 
     def changed(self) -> None:
-        """Something that it watches did: a cycle follows, one for a burst of changes."""
+        """Schedule a cycle for a watched change; a burst of changes shares one."""
         self._wake(self._queue.now + self._timing.debounce)
 
     def progress(self, trials: Collection[Trial]) -> None:
-        """They got on, and make no room by it: a cycle follows, but other news may come first (`Timing.progress`)."""
+        """Schedule a cycle for trials that progressed; other news may come first (`Timing.progress`)."""
         waits = min([self._may_wait(job, trials) for job in {trial.job for trial in trials}], default=0.0)
         self._wake(self._queue.now + max(self._timing.debounce, waits))
 
     def _may_wait(self, mine: Job, trials: Iterable[Trial]) -> float:
-        """Seconds that news of a job's progress may: none where it may end something or lead to a move."""
+        """Return the seconds that news of a job's progress may wait: 0 where it may end or move something."""
         job, policy = mine.view, mine.policy
-        if not job.suspendable or job.budget_gpu_seconds is not None or self._levelling is not None:
+        if not job.suspendable or job.budget_gpu_seconds is not None or self._rebalancing is not None:
             return 0.0
         if policy.cuts or (job.target is not None and any(_at_target(t, job.target) for t in trials if t.job is mine)):
             return 0.0
-        return self._timing.progress * policy.turn(self._costs())
+        return self._timing.progress * policy.time_slice(self._costs())
 
     def _wake(self, at: float) -> None:
         if self._due is None or at < self._due:
             self._due = at
-            self.act += 1
-            self._queue.at(at, self._cycle, guard=self)
+            self.version += 1
+            self._queue.at(at, self._reconcile, guard=self)
 
-    def _cycle(self) -> None:
+    def _reconcile(self) -> None:
         self._due = None
         self.plans += 1
         snapshot = self._snapshot()
-        if self._carrying:
-            if self._carrying.look(promises(snapshot).broken):
+        if self._migrations:
+            if self._migrations.advance(promises(snapshot).broken):
                 self.changed()  # it sees its own writes
             snapshot = self._snapshot()
         decided = plan(snapshot)
@@ -121,17 +126,17 @@ class Operator:
             self.broken += violations(snapshot, decided)
         actions = [action for action in decided.actions if not self._held_back(action)]
         for action in actions:
-            self._carry_out(action)
+            self._execute(action)
         if any(not isinstance(action, WriteRunQueues) for action in actions):
             self.changed()  # it sees its own writes
-        wake = min(self._queue.now + self._timing.cycle, self._carrying.wake_at())
+        wake = min(self._queue.now + self._timing.cycle, self._migrations.wake_at())
         if decided.wake_at is not None:
             wake = min(wake, decided.wake_at)
         if wake < float("inf"):
             self._wake(max(wake, self._queue.now + SHORTEST_SLEEP))
 
     def _held_back(self, action: Action) -> bool:
-        return isinstance(action, CreatePod) and self._carrying.waits(self.trials[action.trial])
+        return isinstance(action, CreatePod) and self._migrations.holds_back_pod(self.trials[action.trial])
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(
@@ -141,11 +146,11 @@ class Operator:
             gpus=tuple([gpu.view for gpu in self._gpus.values()]),
             costs=self._costs(),
             epochs=MappingProxyType(dict(self._epochs)),
-            rebalancing=self._levelling,
+            rebalancing=self._rebalancing,
         )
 
     def _costs(self) -> Costs:
-        """Means of what is known to have been measured, the defaults until something is."""
+        """Return the means of what was measured; the defaults until something is."""
         facts = (self._writer.measured, len(self._pods.requeues))
         if facts != self._known:
             self._known, self._cost = facts, self._mean_costs()
@@ -154,40 +159,40 @@ class Operator:
     def _mean_costs(self) -> Costs:
         requeues = self._pods.requeues
         requeue = sum(requeues) / len(requeues) if requeues else None
-        return mean_costs([trial.written.ways for trial in self.trials.values()], requeue)
+        return mean_costs([trial.written_status.totals for trial in self.trials.values()], requeue)
 
-    def _carry_out(self, action: object) -> None:
+    def _execute(self, action: object) -> None:
         match action:
             case CreateTrial(job, number):
                 self._create_trial(self.jobs[job], number)
             case CreatePod(key, attempt):
                 trial = self.trials[key]
                 self._pods.create(trial, attempt)
-                if trial.arrives:
-                    self._reports.carried(trial)
+                if trial.starts_from_image:
+                    self._reports.migrated(trial)
                 else:
-                    self._reports.pod(trial, TrialPhase.PENDING)
+                    self._reports.pod_changed(trial, TrialPhase.PENDING)
             case Requeue(key):
                 trial = self.trials[key]
-                self._pods.leave(trial)
-                self._reports.pod(trial, trial.view.phase)
+                self._pods.request_end(trial)
+                self._reports.pod_changed(trial, trial.view.phase)
             case Migrate(key):
-                self._carrying.ask(self.trials[key], action)
+                self._migrations.start(self.trials[key], action)
             case DeletePod(key):
                 trial = self.trials[key]
                 self._pods.delete(trial)
-                self._reports.pod(trial, trial.view.phase)
+                self._reports.pod_changed(trial, trial.view.phase)
             case EndTrial(key, phase):
                 trial = self.trials[key]
                 trial.ended = self._queue.now
-                self._reports.pod(trial, phase)
+                self._reports.pod_changed(trial, phase)
             case EndJob(key, succeeded, reason):
                 ended = self.jobs[key]
                 ended.view = replace(ended.view, finished=True)
                 ended.ended, ended.succeeded, ended.reason = self._queue.now, succeeded, reason
                 self.ended += 1
             case WriteRunQueues():
-                self._order(action)
+                self._write_run_queues(action)
 
     def _create_trial(self, job: Job, number: int) -> None:
         namespace, name = job.view.key.namespace, f"{job.view.key.name}-{number}"
@@ -198,35 +203,37 @@ class Operator:
         self.trials[key] = Trial(key, job, number, curve, steps_of(curve), view)
         insort(self._by_key, self.trials[key], key=attrgetter("key"))
 
-    def _order(self, order: WriteRunQueues) -> None:
-        self._epochs[order.node] = order.epoch
-        told: dict[str, tuple[TrialKey, ...]] = {}
-        for uuid, places in order.gpus:
+    def _write_run_queues(self, action: WriteRunQueues) -> None:
+        self._epochs[action.node] = action.epoch
+        run_queues: dict[str, tuple[TrialKey, ...]] = {}
+        for uuid, places in action.gpus:
             keys, gpu = tuple([place.trial for place in places]), self._gpus[uuid]
             if keys and keys[0] != next(iter(gpu.view.run_queue), None):
                 first = places[0]
                 number = self.trials[first.trial].number
                 self.decisions.append(Decision(self._queue.now, uuid, first.trial, number, first.reason))
             gpu.view = replace(gpu.view, run_queue=keys, in_effect=False, no_preemption=False)
-            gpu.ordered, gpu.ousts = order.epoch, uuid in order.preempting
-            told[uuid] = keys
-        self._queue.after(self._timing.order, self._arrived, self._nodes[order.node], order.epoch, told)
+            gpu.newest_epoch, gpu.preempts = action.epoch, uuid in action.preempting
+            run_queues[uuid] = keys
+        self._queue.after(
+            self._timing.order, self._run_queue_arrived, self._nodes[action.node], action.epoch, run_queues
+        )
 
-    def _arrived(self, node: Node, epoch: int, told: dict[str, tuple[TrialKey, ...]]) -> None:
+    def _run_queue_arrived(self, node: Node, epoch: int, run_queues: dict[str, tuple[TrialKey, ...]]) -> None:
         if not node.up or node.silent:
             return  # it reads what is written when it is back
         for gpu in node.gpus:
-            gpu.order, gpu.known = told[gpu.uuid], epoch
-        self._pods.act(node)
+            gpu.run_queue, gpu.agent_epoch = run_queues[gpu.uuid], epoch
+        self._pods.run_agent(node)
 
 
 def steps_of(curve: RecordedTrial) -> tuple[float, ...]:
-    """The recorded steps; a curve without them counts seconds of training."""
+    """Return the recorded steps; a curve without steps counts seconds of training."""
     return curve.steps or curve.seconds
 
 
 def _at_target(trial: Trial, target: float) -> bool:
-    """Whether its job may end by what it has shown."""
+    """Return whether the trial's values reach the target, so that its job may end."""
     maximize = trial.job.view.maximize
     best = best_point(trial.view.curve, maximize)
     return best is not None and reached(best.value, target, maximize)

@@ -1,4 +1,4 @@
-"""What happened in a simulated system: written by the engine, read by reports, `podium plan` and comparisons."""
+"""Outcome of a simulated system. The engine writes it; reports, `podium plan` and comparisons read it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A trial had a GPU from `start` to `end`; `use`: training, or what kept the GPU busy instead (starting,
-    loading, suspending, resuming, saving).
+    """Period in which a trial held a GPU.
+
+    `use`: training, or what kept the GPU busy instead (starting, loading, suspending, resuming, saving).
     """
 
     gpu: str
@@ -35,7 +36,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A trial had trained to an evaluation at this time. `value` as recorded."""
+    """Evaluation that a trial reached at this time. `value` is as recorded."""
 
     time: float
     job: JobKey
@@ -46,7 +47,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The operator made a trial the first of a GPU's order."""
+    """Decision of the operator that made a trial the first in a GPU's run queue."""
 
     time: float
     gpu: str
@@ -57,7 +58,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
-    """`started`: when it first had a GPU; None: never. `lost_seconds`: of training, on its `gpus` at once."""
+    """Result of one trial.
+
+    `started`: when it first held a GPU; None: never. `lost_seconds`: lost training, on its `gpus` at once.
+    """
 
     trial: TrialKey
     job: JobKey
@@ -70,9 +74,9 @@ class TrialEnd:
     gpu_seconds: float
     lost_seconds: float
     suspensions: int
-    saves: int  # to go on in a new pod
+    checkpoints: int  # each followed by a new pod
     attempts: int
-    carries: int = 0  # to another node, alive
+    migrations: int = 0  # live migrations to another node
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,10 @@ class JobEnd:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Times are virtual seconds. `events`: all that happened, `plans`: cycles of the operator among them; `broken`:
-    rules of sound plans that were violated (`planning.invariants`), where the caller asked for the check.
+    """Outcome of a scenario. Times are virtual seconds.
+
+    `events`: number of all events; `plans`: number of the operator's cycles. `broken`: violations of
+    `planning.invariants`, where the caller asked for the check.
     """
 
     jobs: tuple[JobEnd, ...]
@@ -106,13 +112,14 @@ class Outcome:
 
     @property
     def only(self) -> JobEnd:
-        """Its one job; ValueError where there are several: what is said of one must not mix them (see `apart`)."""
+        """The only job. Raises ValueError where there are several; see `by_job`."""
         (job,) = self.jobs
         return job
 
-    def apart(self) -> Mapping[JobKey, Outcome]:
-        """What happened of each job by itself, in the order of `jobs`; GPUs, events, plans and `broken` are those of
-        all. Times stay those of the whole. O(spans + values).
+    def by_job(self) -> Mapping[JobKey, Outcome]:
+        """Return the outcome of each job, in the order of `jobs`. O(spans + values).
+
+        GPUs, events, plans and `broken` are those of all jobs. Times are those of the whole simulation.
         """
         job_of = {trial.trial: trial.job for trial in self.trials}
         trials, values = _by(self.trials, lambda trial: trial.job), _by(self.values, lambda value: value.job)
@@ -130,15 +137,15 @@ class Outcome:
         }
 
     def gpu_seconds(self, use: str | None = None, trials: Iterable[TrialKey] | None = None) -> float:
-        """Of one use (all by default), of some trials (all by default)."""
+        """Return the GPU-seconds of one use and of some trials (default: all)."""
         mine = None if trials is None else set(trials)
         return math.fsum(
             s.seconds for s in self.spans if (use is None or s.use == use) and (mine is None or s.trial in mine)
         )
 
 
-def _by(found: Sequence[_T], job: Callable[[_T], JobKey]) -> defaultdict[JobKey, list[_T]]:
+def _by(items: Sequence[_T], job: Callable[[_T], JobKey]) -> defaultdict[JobKey, list[_T]]:
     groups: defaultdict[JobKey, list[_T]] = defaultdict(list)
-    for one in found:
+    for one in items:
         groups[job(one)].append(one)
     return groups

@@ -1,6 +1,6 @@
-"""The life of every trial's pod on its node: placed, at the gate, at work, suspended, saved, ended, lost.
+"""Life of every trial's pod on its node: placement, gate, training, suspension, checkpoint, end, loss.
 
-The engine's hands: the operator's part tells it what to create, delete and follow; `agent.decide` says who works.
+The simulated operator says what to create and delete; `agent.next_steps` says which trials run.
 """
 
 from __future__ import annotations
@@ -11,31 +11,34 @@ from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.observe import FINAL_REPORT_SECONDS, retry_delay
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
-from podium_simulator.system.agent import Step, decide, unsettled
-from podium_simulator.system.event_queue import Queue
-from podium_simulator.system.faults import Chance
+from podium_simulator.system.agent import Step, gpus_in_transition, next_steps
+from podium_simulator.system.event_queue import EventQueue
+from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.outcome import Span, Value
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import Timing
 from podium_simulator.system.scheduler import place
-from podium_simulator.system.state import OCCUPIES, USES, Node, State, Trial, Way
-from podium_simulator.system.status_writer import Writer
+from podium_simulator.system.state import OCCUPIES, USES, Node, PodStage, SimMigration, Trial
+from podium_simulator.system.status_writer import StatusWriter
 from podium_simulator.system.telemetry import Telemetry
 
-_CAN_CRASH = frozenset({State.STARTING, State.LOADING, State.RUNNING, State.SAVING})
+_CAN_CRASH = frozenset({PodStage.STARTING, PodStage.LOADING, PodStage.RUNNING, PodStage.CHECKPOINTING})
 
 
 class Pods:
-    """`spans` and `values` are what happened; `requeues`: seconds of each, as measured."""
+    """All pods.
+
+    `spans` and `values` are what happened. `requeues`: measured seconds of each requeue.
+    """
 
     def __init__(
         self,
-        queue: Queue,
+        queue: EventQueue,
         timing: Timing,
         nodes: Sequence[Node],
-        chance: Chance,
+        chance: RandomFaults,
         reports: Reports,
-        writer: Writer,
+        writer: StatusWriter,
         telemetry: Telemetry,
     ) -> None:
         self._queue = queue
@@ -50,89 +53,97 @@ class Pods:
         self.values: list[Value] = []
         self.requeues: list[float] = []
 
-    # what the operator asks for
+    # Requests of the operator.
 
     def create(self, trial: Trial, attempt: int) -> None:
-        way = trial.way
-        if way is not None and trial.in_image:
-            way.known = len(trial.points)
-            if trial.state is not None:  # its old pod goes
+        migration = trial.migration
+        if migration is not None and trial.in_image:
+            migration.known_values = len(trial.points)
+            if trial.state is not None:  # its old pod ends
                 self.delete(trial)
         trial.attempt, trial.pod_since, trial.stuck = attempt, self._queue.now, False
-        self._enter(trial, State.PLACING)
-        self._queue.after(self._timing.place, self._place, trial, guard=trial)
-        self._queue.after(self._chance.pod_lives(), self.lost, trial, attempt)
+        self._enter(trial, PodStage.PLACING)
+        self._queue.after(self._timing.place, self._worst_position, trial, guard=trial)
+        self._queue.after(self._chance.pod_lifetime(), self.lost, trial, attempt)
 
     def delete(self, trial: Trial) -> None:
-        """Without a chance to save: the trial ends."""
+        """Delete the pod without a checkpoint: the trial ends."""
         node = trial.node
         self._release(trial)
         self._writer.close(trial, node)
 
-    def leave(self, trial: Trial) -> None:
-        """Its pod is told to go: it may save first, if it has begun."""
+    def request_end(self, trial: Trial) -> None:
+        """Ask the pod to end: the trial may checkpoint first, if it has started."""
         trial.leaving = True
-        self._queue.after(self._timing.order, self._told, trial, trial.attempt)
+        self._queue.after(self._timing.order, self._end_requested, trial, trial.attempt)
 
-    def asked(self, trial: Trial, way: Way) -> None:
-        """Its agent is asked to make an image of it."""
-        if trial.way is way and way.phase is MigrationPhase.REQUESTED and trial.node is not None:
-            trial.asked = trial.attempt < way.attempt
-            self._act_on(trial)
+    def request_migration(self, trial: Trial, migration: SimMigration) -> None:
+        """Tell the trial's agent to make an image of it."""
+        if trial.migration is migration and migration.phase is MigrationPhase.REQUESTED and trial.node is not None:
+            trial.asked_to_migrate = trial.attempt < migration.attempt
+            self._run_agent_of(trial)
 
-    def fell_back(self, trial: Trial, way: Way) -> None:
-        """It is not carried. Where it was, nothing is lost; what only an image had is, if no pod goes on from it."""
-        trial.asked = False
-        if way.pushed and trial.state is None and trial.attempt < way.attempt:
-            self._throw_back(trial)
-        self._act_on(trial)
+    def migration_failed(self, trial: Trial, migration: SimMigration) -> None:
+        """Handle a failed migration. A trial that still has its pod loses nothing.
 
-    def act(self, node: Node) -> None:
-        """One look of the node's agent."""
-        for trial, step in decide(node):
+        State that only an image holds is lost, unless a pod continues from it.
+        """
+        trial.asked_to_migrate = False
+        if migration.pushed and trial.state is None and trial.attempt < migration.attempt:
+            self._discard_unsaved(trial)
+        self._run_agent_of(trial)
+
+    def run_agent(self, node: Node) -> None:
+        """Execute one pass of the node's agent."""
+        for trial, step in next_steps(node):
             method = trial.job.spec.method
-            if step is Step.GRANT:
+            if step is Step.START:
                 fact, usual = trial.job.spec.fact(trial.number), self._timing
-                self._queue.after(usual.begun if fact.begun is None else fact.begun, self._begun, trial, trial.attempt)
-                self._then(trial, State.STARTING, self._until_found(trial), self._load)
-                self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
+                self._queue.after(
+                    usual.record_start if fact.record_start is None else fact.record_start,
+                    self._agent_saw_start,
+                    trial,
+                    trial.attempt,
+                )
+                self._then(trial, PodStage.STARTING, self._seconds_until_found(trial), self._load)
+                self._queue.after(self._chance.process_lifetime(), self._crash, trial, trial.attempt)
             elif step is Step.RESTORE:
-                self._queue.after(self._timing.begun, self._begun, trial, trial.attempt)
-                self._timed(trial, State.RESTORING, method.carry / 2.0, self._restored)
-                self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
-            elif step is Step.LEAVE:
-                self._timed(trial, State.LEAVING, method.carry / 2.0, self._pushed)
-            elif step is Step.STAY:
-                self._enter(trial, State.SUSPENDED)
-                self._queue.after(0.0, self.act, node)  # it may be its turn
+                self._queue.after(self._timing.record_start, self._agent_saw_start, trial, trial.attempt)
+                self._timed(trial, PodStage.RESTORING, method.migration_seconds / 2.0, self._restored)
+                self._queue.after(self._chance.process_lifetime(), self._crash, trial, trial.attempt)
+            elif step is Step.MAKE_IMAGE:
+                self._timed(trial, PodStage.MAKING_IMAGE, method.migration_seconds / 2.0, self._pushed)
+            elif step is Step.CANCEL_IMAGE:
+                self._enter(trial, PodStage.SUSPENDED)
+                self._queue.after(0.0, self.run_agent, node)  # it may be its time slice
             elif step is Step.SUSPEND:
-                self._timed(trial, State.SUSPENDING, method.suspend, self._suspended)
+                self._timed(trial, PodStage.SUSPENDING, method.suspend, self._suspended)
             elif step is Step.RESUME:
-                self._timed(trial, State.RESUMING, method.resume, self._resumed)
+                self._timed(trial, PodStage.RESUMING, method.resume, self._resumed)
             else:
-                self._then(trial, State.SAVING, self._timing.save, self._saved)
-        self._settle(node)
+                self._then(trial, PodStage.CHECKPOINTING, self._timing.save, self._saved)
+        self._record_reached(node)
 
-    def _settle(self, node: Node) -> None:
-        """The agent notes which GPUs have come to its newest order."""
-        if not node.up or node.silent or all(gpu.reached == gpu.known for gpu in node.gpus):
+    def _record_reached(self, node: Node) -> None:
+        """Record the GPUs on which the agent has reached the newest run queue."""
+        if not node.up or node.silent or all(gpu.effective_epoch == gpu.agent_epoch for gpu in node.gpus):
             return
-        moving = unsettled(node)
+        moving = gpus_in_transition(node)
         for gpu in node.gpus:
-            if gpu.uuid not in moving and gpu.reached != gpu.known:
-                gpu.reached = gpu.known
-                self._reports.settled(node)
+            if gpu.uuid not in moving and gpu.effective_epoch != gpu.agent_epoch:
+                gpu.effective_epoch = gpu.agent_epoch
+                self._reports.run_queue_reached(node)
 
-    # from one state to the next
+    # Transitions between states.
 
-    def _enter(self, trial: Trial, state: State | None) -> None:
+    def _enter(self, trial: Trial, state: PodStage | None) -> None:
         now = self._queue.now
         if trial.node is not None and self._telemetry.lags:
-            self._telemetry.changes(trial.node)
-        if trial.state is State.RUNNING:
+            self._telemetry.record_change(trial.node)
+        if trial.state is PodStage.RUNNING:
             trial.trained += now - trial.trains_from
-        elif trial.state is State.LOADING:
-            trial.loads -= now - trial.since
+        elif trial.state is PodStage.LOADING:
+            trial.load_left -= now - trial.since
         use = None if trial.state is None else USES.get(trial.state)
         if use is not None and now > trial.since:
             for gpu in trial.gpus:
@@ -145,25 +156,27 @@ class Pods:
             trial.gpu_seconds = trial.charged(now)
             trial.held_since = None
         before, trial.state, trial.since = trial.state, state, now
-        trial.act += 1
+        trial.version += 1
         if state is not None:
-            self._reports.state(trial)
-            if before is State.LOADING and state is State.RUNNING:
-                return  # to its agent it has worked before
-            # its record grows when a hold opens, and when a suspension or a resumption is done
-            self._writer.wake(trial, news=state in (State.SUSPENDED, State.RESUMING) or before is State.RESUMING)
+            self._reports.state_changed(trial)
+            if before is PodStage.LOADING and state is PodStage.RUNNING:
+                return  # the agent has seen it running before
+            # The trial's record grows when an allocation starts and when a suspension or a resumption is complete.
+            self._writer.wake(
+                trial, news=state in (PodStage.SUSPENDED, PodStage.RESUMING) or before is PodStage.RESUMING
+            )
 
-    def _then(self, trial: Trial, state: State, seconds: float, call: Callable[[Trial], None]) -> None:
+    def _then(self, trial: Trial, state: PodStage, seconds: float, call: Callable[[Trial], None]) -> None:
         self._enter(trial, state)
         self._queue.after(seconds, call, trial, guard=trial)
 
-    def _timed(self, trial: Trial, state: State, seconds: float, call: Callable[[Trial, float], None]) -> None:
-        """`call` is told what it took: nobody knows that before."""
-        takes = self._chance.takes(seconds, trial.job.spec.method)
+    def _timed(self, trial: Trial, state: PodStage, seconds: float, call: Callable[[Trial, float], None]) -> None:
+        """Enter a state; `call` receives the duration, which is not known before."""
+        jittered = self._chance.jittered(seconds, trial.job.spec.method)
         self._enter(trial, state)
-        self._queue.after(takes, call, trial, takes, guard=trial)
+        self._queue.after(jittered, call, trial, jittered, guard=trial)
 
-    def _place(self, trial: Trial) -> None:
+    def _worst_position(self, trial: Trial) -> None:
         if not self._placed(trial):
             self._unplaced.append(trial)
             self._queue.after(self._timing.stuck, self._stuck, trial, guard=trial)
@@ -173,215 +186,219 @@ class Pods:
         gpus = place(trial, self._nodes)
         if not gpus:
             return False
-        self._telemetry.changes(gpus[0].node)
+        self._telemetry.record_change(gpus[0].node)
         trial.node, trial.gpus, trial.stuck = gpus[0].node, gpus, False
         trial.node.trials.append(trial)
         known = trial.job.spec.fact(trial.number).gate
         gate = self._timing.gate if known is None else max(0.0, trial.pod_since + known - self._queue.now)
-        self._then(trial, State.CREATING, gate, self._at_gate)
+        self._then(trial, PodStage.CREATING, gate, self._at_gate)
         return True
 
     def retry(self) -> None:
-        """A share became free, or a node takes trials again: pods without a node are tried again, the oldest first."""
+        """Retry pods without a node, the oldest first, when a slot is free or a node accepts trials again."""
         waiting, self._unplaced = self._unplaced, []
         for trial in waiting:
-            if trial.state is State.PLACING and not self._placed(trial):
+            if trial.state is PodStage.PLACING and not self._placed(trial):
                 self._unplaced.append(trial)
 
     def _stuck(self, trial: Trial) -> None:
         trial.stuck = True
-        self._reports.state(trial)
+        self._reports.state_changed(trial)
 
     def _at_gate(self, trial: Trial) -> None:
-        self._enter(trial, State.GATED)
-        self._act_on(trial)
+        self._enter(trial, PodStage.GATED)
+        self._run_agent_of(trial)
 
-    def _until_found(self, trial: Trial) -> float:
-        """Seconds until it can be suspended; those from there to its first step are to be loaded."""
+    def _seconds_until_found(self, trial: Trial) -> float:
+        """Return the seconds until the trial can be suspended; the rest until its first step is `load_left`."""
         fact, usual = trial.job.spec.fact(trial.number), self._timing
         load = usual.load if fact.load is None else fact.load
-        found = min(load, usual.found if fact.found is None else fact.found)
-        trial.loads = load - found
-        return found
+        until_found = min(load, usual.processes_found if fact.processes_found is None else fact.processes_found)
+        trial.load_left = load - until_found
+        return until_found
 
-    def _begun(self, trial: Trial, attempt: int) -> None:
-        if trial.attempt == attempt and trial.state not in (None, State.ENDED):
-            self._writer.begin(trial)
+    def _agent_saw_start(self, trial: Trial, attempt: int) -> None:
+        if trial.attempt == attempt and trial.state not in (None, PodStage.ENDED):
+            self._writer.start(trial)
 
     def _load(self, trial: Trial) -> None:
-        if trial.loads <= 0.0:
+        if trial.load_left <= 0.0:
             self._begin(trial)
             return
-        self._then(trial, State.LOADING, trial.loads, self._begin)
-        self._act_on(trial)  # its turn may have passed meanwhile
+        self._then(trial, PodStage.LOADING, trial.load_left, self._begin)
+        self._run_agent_of(trial)  # its time slice may have passed meanwhile
 
     def _begin(self, trial: Trial) -> None:
-        trial.loads = 0.0
-        if trial.attempt and trial.saved is not None:
+        trial.load_left = 0.0
+        if trial.attempt and trial.checkpoint_seconds is not None:
             self.requeues.append(self._timing.save + self._timing.gate + self._timing.load)
         self._train(trial)
 
     def _train(self, trial: Trial) -> None:
-        self._enter(trial, State.RUNNING)
-        self._go_on(trial)
-        self._act_on(trial)  # its turn may have passed meanwhile
+        self._enter(trial, PodStage.RUNNING)
+        self._schedule_evaluation(trial)
+        self._run_agent_of(trial)  # its time slice may have passed meanwhile
 
-    def _go_on(self, trial: Trial) -> None:
+    def _schedule_evaluation(self, trial: Trial) -> None:
         trial.trains_from = self._queue.now
         left = trial.curve.seconds[trial.evaluations] - trial.trained
         self._queue.after(left, self._evaluate, trial, guard=trial)
 
     def _evaluate(self, trial: Trial) -> None:
         now, place = self._queue.now, trial.evaluations
-        trial.trained = trial.curve.seconds[place]  # no rounding error adds up
+        trial.trained = trial.curve.seconds[place]  # avoids accumulated rounding errors
         trial.trains_from = now
         trial.evaluations += 1
-        if place == len(trial.points):  # else it does it again: the agent leaves out steps that it has read before
+        # otherwise the trial repeats the step: the agent ignores steps that it has read before
+        if place == len(trial.points):
             step, value = trial.steps[place], trial.curve.values[place]
             trial.points.append(Point(step, value, now))
             self.values.append(Value(now, trial.job.view.key, trial.key, step, value))
-            self._writer.line(trial)
+            self._writer.note_value(trial)
         if trial.evaluations < len(trial.curve.seconds):
-            self._go_on(trial)
+            self._schedule_evaluation(trial)
             return
         trial.ended = now
         known = trial.job.spec.fact(trial.number).ended
         seen = self._timing.ended if known is None else known
         if trial.node is not None and trial.node.silent:
             seen += FINAL_REPORT_SECONDS
-        self._then(trial, State.ENDED, seen, self._succeeded)
-        self._writer.end(trial)
-        self._act_on(trial)  # the GPU goes to the next without a round trip
+        self._then(trial, PodStage.ENDED, seen, self._succeeded)
+        self._writer.process_ended(trial)
+        self._run_agent_of(trial)  # the next trial gets the GPU without a round trip
 
-    def end_is_read(self, trial: Trial) -> None:
-        """By the node's agent, which was silent: nobody waits for it any more."""
-        self._then(trial, State.ENDED, self._timing.log, self._succeeded)
+    def end_reported(self, trial: Trial) -> None:
+        """Handle the end after the silent agent has read it: no further wait is needed."""
+        self._then(trial, PodStage.ENDED, self._timing.log, self._succeeded)
 
     def _succeeded(self, trial: Trial) -> None:
-        self._over(trial, TrialPhase.SUCCEEDED)
+        self._end_pod(trial, TrialPhase.SUCCEEDED)
 
     def _suspended(self, trial: Trial, took: float) -> None:
         trial.suspensions += 1
-        trial.out += took
+        trial.suspend_seconds += took
         trial.recent.append((took, None))
-        self._enter(trial, State.SUSPENDED)
-        self._act_on(trial)
+        self._enter(trial, PodStage.SUSPENDED)
+        self._run_agent_of(trial)
 
     def _pushed(self, trial: Trial, _: float) -> None:
-        self._enter(trial, State.SUSPENDED)
-        if trial.asked and trial.way is not None and trial.node is not None:
-            trial.way.pushed = True
-            self._reports.node(trial.node)
+        self._enter(trial, PodStage.SUSPENDED)
+        if trial.asked_to_migrate and trial.migration is not None and trial.node is not None:
+            trial.migration.pushed = True
+            self._reports.node_changed(trial.node)
 
     def _restored(self, trial: Trial, _: float) -> None:
-        trial.carries += 1
-        self._timed(trial, State.RESUMING, trial.job.spec.method.resume, self._resumed)
+        trial.migrations += 1
+        self._timed(trial, PodStage.RESUMING, trial.job.spec.method.resume, self._resumed)
 
     def _resumed(self, trial: Trial, took: float) -> None:
         trial.resumptions += 1
-        trial.back += took
+        trial.resume_seconds += took
         trial.recent[-1] = (trial.recent[-1][0], took)
-        if trial.loads > 0.0:
+        if trial.load_left > 0.0:
             self._load(trial)
         else:
             self._train(trial)
 
-    def _told(self, trial: Trial, attempt: int) -> None:
-        if trial.attempt != attempt or trial.state in (None, State.ENDED) or not trial.leaving:
+    def _end_requested(self, trial: Trial, attempt: int) -> None:
+        if trial.attempt != attempt or trial.state in (None, PodStage.ENDED) or not trial.leaving:
             return
-        if trial.state in (State.PLACING, State.CREATING, State.GATED):
-            self._gone(trial)  # nothing of this attempt has run, or its node is down
+        if trial.state in (PodStage.PLACING, PodStage.CREATING, PodStage.GATED):
+            self._pod_lost(trial)  # nothing of this attempt has run, or its node is down
             return
-        trial.told = True
-        self._act_on(trial)
+        trial.asked_to_end = True
+        self._run_agent_of(trial)
 
     def _saved(self, trial: Trial) -> None:
-        trial.saved = trial.trained
-        trial.saves += 1
-        self._over(trial, TrialPhase.REQUEUED)
+        trial.checkpoint_seconds = trial.trained
+        trial.checkpoints += 1
+        self._end_pod(trial, TrialPhase.REQUEUED)
 
-    # how a pod ends
+    # Ends of a pod.
 
-    def _over(self, trial: Trial, phase: TrialPhase, *, back: bool = False) -> None:
-        """`back`: by accident, so that it begins at its last save."""
+    def _end_pod(self, trial: Trial, phase: TrialPhase, *, fault: bool = False) -> None:
+        """End the pod. `fault`: by a fault, so the trial restarts from its last checkpoint."""
         node = trial.node
         self._release(trial)
-        if back and not trial.in_image:
-            self._throw_back(trial)
+        if fault and not trial.in_image:
+            self._discard_unsaved(trial)
         self._writer.close(trial, node)
-        self._reports.pod(trial, phase)
+        self._reports.pod_changed(trial, phase)
 
     def lost(self, trial: Trial, attempt: int) -> None:
-        """The cluster's fault: another pod goes on from the last save."""
-        if trial.attempt == attempt and trial.state not in (None, State.ENDED):
-            self._pause(trial)
-            self._gone(trial)
+        """Lose a pod by the cluster's fault: another pod continues from the last checkpoint."""
+        if trial.attempt == attempt and trial.state not in (None, PodStage.ENDED):
+            self._delay_retry(trial)
+            self._pod_lost(trial)
 
-    def _gone(self, trial: Trial) -> None:
-        self._over(trial, TrialPhase.REQUEUED, back=True)
+    def _pod_lost(self, trial: Trial) -> None:
+        self._end_pod(trial, TrialPhase.REQUEUED, fault=True)
 
-    def _pause(self, trial: Trial) -> None:
-        """As the operator does (`observed`): the first loss costs no time, each further one without a step more."""
-        known = trial.written.curve
-        step, before = known[-1].step if known else None, trial.disrupted
+    def _delay_retry(self, trial: Trial) -> None:
+        """Delay a retry as the operator does (`domain.observe`).
+
+        The first loss causes no delay; each further one without progress in between does.
+        """
+        known = trial.written_status.curve
+        step, before = known[-1].step if known else None, trial.disruption
         if before is None or (step is not None and (before[1] is None or step > before[1])):
-            trial.disrupted = (1, step)
+            trial.disruption = (1, step)
             return
         trial.retry_at = self._queue.now + retry_delay(before[0])
-        trial.disrupted = (before[0] + 1, step)
+        trial.disruption = (before[0] + 1, step)
 
     def _crash(self, trial: Trial, attempt: int) -> None:
-        """The process' own fault, where it could run at all: counted, and tried again after a pause."""
+        """Fail the process by its own fault: counted, and retried after a delay."""
         if trial.attempt != attempt or trial.state not in _CAN_CRASH:
             return
         trial.failures += 1
         if trial.failures > trial.job.view.retries:
             trial.ended = self._queue.now
-            self._over(trial, TrialPhase.FAILED, back=True)
+            self._end_pod(trial, TrialPhase.FAILED, fault=True)
             return
         trial.retry_at = self._queue.now + retry_delay(trial.failures)
-        self._over(trial, TrialPhase.REQUEUED, back=True)
+        self._end_pod(trial, TrialPhase.REQUEUED, fault=True)
 
-    def _throw_back(self, trial: Trial) -> None:
-        """What was trained since the last save is lost. Values that were reported stay, as in the trial's status."""
+    def _discard_unsaved(self, trial: Trial) -> None:
+        """Discard the training since the last checkpoint. Reported values remain, as in the trial's status."""
         done = trial.evaluations
-        kept = trial.saved or 0.0
+        kept_seconds = trial.checkpoint_seconds or 0.0
         if trial.job.spec.checkpoints and done:
-            kept = max(kept, trial.curve.seconds[done - 1])
-            trial.saved = kept
-        trial.lost_seconds += trial.trained - kept
-        trial.trained = kept
-        while trial.evaluations and trial.curve.seconds[trial.evaluations - 1] > kept:
+            kept_seconds = max(kept_seconds, trial.curve.seconds[done - 1])
+            trial.checkpoint_seconds = kept_seconds
+        trial.lost_seconds += trial.trained - kept_seconds
+        trial.trained = kept_seconds
+        while trial.evaluations and trial.curve.seconds[trial.evaluations - 1] > kept_seconds:
             trial.evaluations -= 1
-        del trial.points[max(trial.evaluations, len(trial.written.curve)) :]
+        del trial.points[max(trial.evaluations, len(trial.written_status.curve)) :]
 
     def _release(self, trial: Trial) -> None:
         node = trial.node
         self._enter(trial, None)
         trial.node, trial.gpus = None, ()
-        trial.leaving = trial.told = trial.asked = trial.stuck = False
+        trial.leaving = trial.asked_to_end = trial.asked_to_migrate = trial.stuck = False
         if node is not None:
             node.trials.remove(trial)
-            self._reports.node(node)
-            self.act(node)
+            self._reports.node_changed(node)
+            self.run_agent(node)
         self.retry()
 
-    def _act_on(self, trial: Trial) -> None:
+    def _run_agent_of(self, trial: Trial) -> None:
         if trial.node is not None:
-            self.act(trial.node)
+            self.run_agent(trial.node)
 
-    def stop_dead(self, trial: Trial) -> None:
-        """Its node has died: nobody knows yet."""
-        if trial.state is State.ENDED:
-            self._succeeded(trial)  # its last words are out
+    def stop_with_node(self, trial: Trial) -> None:
+        """Stop the trial of a failed node; this is not known yet."""
+        if trial.state is PodStage.ENDED:
+            self._succeeded(trial)  # its final values were read
             return
         now = self._queue.now
-        if trial.state is State.RUNNING:
+        if trial.state is PodStage.RUNNING:
             trial.trained += now - trial.trains_from
         use = None if trial.state is None else USES.get(trial.state)
         if use is not None:
             for gpu in trial.gpus:
                 self.spans.append(Span(gpu.uuid, trial.key, trial.number, trial.since, now, use))
         trial.gpu_seconds, trial.held_since = trial.charged(now), None
-        trial.since, trial.state = now, State.CREATING  # so that nothing more is counted of it
-        trial.act += 1
+        trial.since, trial.state = now, PodStage.CREATING  # so that no further time is counted
+        trial.version += 1

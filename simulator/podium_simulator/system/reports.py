@@ -1,7 +1,7 @@
-"""What reaches the API at once: changes of a trial's state, by its node's agent, and what the operator sees of its pod.
+"""Changes that reach the API at once: states from agents, and what the operator sees of pods.
 
-Between the nodes, which know the truth, and the operator, which plans on `view`s. Called by both. A trial's own record
-(curve, GPU seconds, costs) is `writer`'s.
+It stands between the nodes, which know the truth, and the operator, which plans on `view`s. Both call it. A trial's own
+record (curve, GPU-seconds, costs) is written by `status_writer`.
 """
 
 from __future__ import annotations
@@ -11,67 +11,85 @@ from dataclasses import replace
 
 from podium_core.domain.phase import TrialPhase, check
 from podium_core.domain.snapshot import GpuView
-from podium_simulator.system.event_queue import Queue
+from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.scenario import Timing
-from podium_simulator.system.state import PHASES, Gpu, Node, State, Trial
-from podium_simulator.system.telemetry import kept
+from podium_simulator.system.state import PHASES, Gpu, Node, PodStage, Trial
+from podium_simulator.system.telemetry import reserved_bytes
 
 _ON_THE_WAY = frozenset(
-    {State.STARTING, State.LOADING, State.RUNNING, State.SUSPENDING, State.SUSPENDED, State.RESTORING, State.RESUMING}
-)  # of a hand-over that was ordered: nobody gains or loses a share by it
+    {
+        PodStage.STARTING,
+        PodStage.LOADING,
+        PodStage.RUNNING,
+        PodStage.SUSPENDING,
+        PodStage.SUSPENDED,
+        PodStage.RESTORING,
+        PodStage.RESUMING,
+    }
+)  # part of a switch that was ordered: no slot is gained or lost
 _BY_ITSELF = frozenset(
-    {State.CREATING, State.GATED, State.STARTING, State.RESTORING}
-)  # the operator sees it of the pod
+    {PodStage.CREATING, PodStage.GATED, PodStage.STARTING, PodStage.RESTORING}
+)  # the operator sees these itself
 
 
 class Reports:
-    """After a write that the operator sees one is called: `heard`, or `progress` of these trials where that is all."""
+    """Writer of states.
+
+    After a write that the operator sees it calls `changed`, or `progress` for these trials where that is all.
+    """
 
     def __init__(
-        self, queue: Queue, timing: Timing, heard: Callable[[], None], progress: Callable[[Collection[Trial]], None]
+        self,
+        queue: EventQueue,
+        timing: Timing,
+        changed: Callable[[], None],
+        progress: Callable[[Collection[Trial]], None],
     ) -> None:
         self._queue = queue
         self._timing = timing
-        self._heard = heard
+        self._changed = changed
         self._progress = progress
         self._states: dict[Trial, None] = {}  # in the order of the changes
         self._nodes: dict[str, Node] = {}
         self._due = False
-        self._more = False  # than progress
+        self._more = False  # more than progress
 
-    def state(self, trial: Trial) -> None:
-        """It changed: to be written at once."""
+    def state_changed(self, trial: Trial) -> None:
+        """Report a trial's changed state at once."""
         self._states[trial] = None
         self._more |= trial.state not in _ON_THE_WAY
         if trial.node is not None:
             self._nodes[trial.node.spec.name] = trial.node
         self._soon()
 
-    def node(self, node: Node) -> None:
-        """It has other trials, or is away or back."""
+    def node_changed(self, node: Node) -> None:
+        """Report a node that has other trials, or is away or back."""
         self._more = True
-        self.settled(node)
+        self.run_queue_reached(node)
 
-    def settled(self, node: Node) -> None:
-        """Its agent has carried out an order."""
+    def run_queue_reached(self, node: Node) -> None:
+        """Report that the node's agent has reached a run queue."""
         self._nodes[node.spec.name] = node
         self._soon()
 
-    def drains(self, node: Node) -> None:
-        """It does, or does no more: written by a person, so that the operator sees it at once."""
+    def drain_changed(self, node: Node) -> None:
+        """Report the start or end of a drain: a person writes it, so the operator sees it at once."""
         for gpu in node.gpus:
             gpu.view = replace(gpu.view, draining=node.draining)
-        self._heard()
+        self._changed()
 
-    def pod(self, trial: Trial, phase: TrialPhase) -> None:
-        """What the operator sees of the pod itself, or has written itself: at once."""
+    def pod_changed(self, trial: Trial, phase: TrialPhase) -> None:
+        """Report what the operator sees of the pod, or has written itself, at once."""
         self._see(trial, phase)
-        self._heard()
+        self._changed()
 
-    def carried(self, trial: Trial) -> None:
-        """It has a new pod, and its life begins anew: no phase of the old one came before."""
-        trial.see(TrialPhase.PENDING)
-        self._heard()
+    def migrated(self, trial: Trial) -> None:
+        """Report the new pod of a migrated trial.
+
+        Its phases start again, without a transition from the old pod's.
+        """
+        trial.publish(TrialPhase.PENDING)
+        self._changed()
 
     def _soon(self) -> None:
         if not self._due:
@@ -84,31 +102,31 @@ class Reports:
         self._states, self._nodes, self._more = {}, {}, False
         for trial in states:
             state, node = trial.state, trial.node
-            # else nobody is left to tell
+            # otherwise no agent is left to report it
             if state is not None and (node is None or (node.up and (not node.silent or state in _BY_ITSELF))):
                 self._see(trial, PHASES[state])
         for node in nodes.values():
             for gpu in node.gpus:
                 gpu.view = _old_view(gpu, node) if node.silent else _gpu_view(gpu, node)
         if more:
-            self._heard()
+            self._changed()
         else:
             self._progress({*states, *[trial for node in nodes.values() for trial in node.trials]})
 
     def _see(self, trial: Trial, phase: TrialPhase) -> None:
         if phase is not trial.view.phase:
             check(trial.view.phase, phase)
-        trial.see(phase)
+        trial.publish(phase)
 
 
 def _old_view(gpu: Gpu, node: Node) -> GpuView:
-    """What its agent said last: it can start nothing."""
+    """Return the agent's last report: it can start nothing."""
     return replace(gpu.view, health="Unknown" if node.unheard else gpu.view.health)
 
 
 def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
     old = gpu.view
-    here = [trial for trial in gpu.trials if trial.state is not State.ENDED]
+    here = [trial for trial in gpu.trials if trial.state is not PodStage.ENDED]
     at_work = [t for t in here if t.held_since is not None]
     holder = min(at_work, key=lambda t: (t.held_since, t.key), default=None)
     return GpuView(
@@ -120,11 +138,11 @@ def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
         holder_since=None if holder is None else holder.held_since,
         trials=tuple([trial.key for trial in here]),
         run_queue=old.run_queue,
-        in_effect=gpu.reached == gpu.ordered,
-        no_preemption=gpu.known == gpu.ordered and not gpu.ousts,
+        in_effect=gpu.effective_epoch == gpu.newest_epoch,
+        no_preemption=gpu.agent_epoch == gpu.newest_epoch and not gpu.preempts,
         free_slots=max(0, old.slots - len(here)),
         memory_total=old.memory_total,
         draining=old.draining,
         supports_migration=old.supports_migration,
-        memory_reserved=kept(here),
+        memory_reserved=reserved_bytes(here),
     )

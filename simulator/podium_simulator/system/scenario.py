@@ -1,6 +1,6 @@
-"""What is simulated, as values: nodes, jobs with their recorded curves, what each act takes, how often things break.
+"""Scenario of a simulation: nodes, jobs with their recorded curves, durations, fault rates.
 
-Made by `podium simulate`, `podium plan`, the benchmarks and the tests; read by the engine.
+`podium simulate`, `podium plan`, the benchmarks and the tests build it; the engine reads it.
 """
 
 from __future__ import annotations
@@ -14,33 +14,36 @@ from podium_simulator.traces.trace import RecordedTrial
 
 
 class SimulationError(ValueError):
-    """A scenario that cannot be run, or that does not end; the message names what and the cure."""
+    """A scenario that cannot be run, or that does not end; the message names the problem and the cure."""
 
     code = "InvalidScenario"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """`shares` of each of `gpus` GPUs, as the agent's device plugin offers them; `memory` of one GPU in bytes, 0 = not
-    known.
+    """One node.
+
+    `slots` of each of its `gpus` GPUs, as the agent's device plugin offers them; `memory` of one GPU in bytes, 0 =
+    unknown.
     """
 
     name: str
     gpus: int
-    shares: int = 4
+    slots: int = 4
     memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a trial leaves its GPU. Seconds of one act; `jitter`: each act takes up to this share more or less.
+    """How a trial releases its GPU, with the seconds of each action.
 
-    `keeps_memory`: the suspended trial's memory stays on the GPU (freeze), so all that share one must fit together.
-    `basis`: what the seconds go by where nobody gave them, for people. `stays`: it is suspended where it is; else it
-    saves (`suspend`), its pod ends, and it goes on in a new one (`resume`: until its first step there, for people).
-    `saves`: one that stays saves when its pod is told to go, too, for any node: its job has both methods. `carries`:
-    nodes carry a suspended trial to one another alive, where its job lets them (`JobView.carries`); it then stands
-    still for `carry` seconds, half of them until its image is pushed, half until it is restored.
+    `jitter`: each action takes up to this share more or less. `keeps_memory`: a suspended trial's memory stays on the
+    GPU (freeze), so all trials that share one must fit together. `basis`: what the default seconds are based on, for
+    people. `suspends`: the trial is suspended in place; otherwise it checkpoints (`suspend`), its pod ends, and it
+    continues in a new one (`resume`: until its first step there, for people). `checkpoints`: a suspended trial also
+    checkpoints when its pod is asked to end: its job has both methods. `migrates`: nodes migrate suspended trials live,
+    where the job allows it (`JobView.migratable`). A migration takes `migration_seconds`: half until the image is
+    pushed, half until it is restored.
     """
 
     name: str = "freeze"
@@ -49,35 +52,37 @@ class Method:
     jitter: float = 0.0
     keeps_memory: bool = True
     basis: str = ""
-    stays: bool = True
-    saves: bool = False
-    carries: bool = False
-    carry: float = 0.0
+    suspends: bool = True
+    checkpoints: bool = False
+    migrates: bool = False
+    migration_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What a run that a simulation is held against says of one trial's pod: its node, seconds from its creation until
-    its gate asked, from its open gate until its agent began its record (`begun`), had found its processes (`found`) and
-    it did its first step (`load`), and from its process' end until the pod said so. Empty or None: the scheduler's and
-    `Timing`'s.
+    """Measured facts of one trial's pod in a run that a simulation is compared with.
+
+    Its node; seconds from its creation until its gate asked; from its open gate until its agent began its record
+    (`record_start`), had found its processes (`processes_found`) and it did its first step (`load`); from its process'
+    end until the pod reported it. Empty or None: the values of the scheduler and of `Timing`.
     """
 
     node: str = ""
     gate: float | None = None
-    begun: float | None = None
-    found: float | None = None
+    record_start: float | None = None
+    processes_found: float | None = None
     load: float | None = None
     ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SimJob:
-    """`view`: as the planner sees it (`created` = when it arrives); trial number n trains along `curves[n]`, round and
-    round. Steps are those of the curves, where none were recorded seconds of training.
+    """One job.
 
-    `checkpoints`: an accident throws a trial back to its last evaluation, else to its start. `facts`: of each trial's
-    pod by number; empty where nothing is known.
+    `view`: as the planner sees it (`created` = its arrival). Trial number n trains along `curves[n]`, modulo their
+    number. Steps are those of the curves, or seconds of training where none were recorded. `checkpoints`: a fault
+    resets a trial to its last evaluation, otherwise to its start. `facts`: facts of each trial's pod by number; empty
+    where nothing is known.
     """
 
     view: JobView
@@ -96,38 +101,44 @@ class SimJob:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. Defaults: those of operator and agent (their settings), and of the digits example on the cluster of
-    `make demo` for what pods take.
+    """Durations in seconds.
+
+    Defaults: the settings of operator and agent, and the digits example on the cluster of `make demo` for the durations
+    of pods.
     """
 
     place: float = 0.3  # from a pod's creation until it is bound to a node
     gate: float = 1.2  # from there until its gate asks: image, containers
-    begun: float = 0.8  # from the open gate until the kubelet has said so: its agent begins its record
-    found: float = 0.9  # from the open gate until the agent has found its processes, which it can suspend from then on
+    record_start: float = 0.8  # from the open gate until the kubelet reports it: its agent then begins its record
+    processes_found: float = (
+        0.9  # from the open gate until the agent has found its processes, which it can suspend from then on
+    )
     load: float = 1.0  # from the open gate to the first step, on the GPU
-    save: float = 1.0  # of a trial that is told to go
-    ended: float = 1.0  # from a process' end until its pod says so: the GPU is free before, its share is not
-    report: float = 2.0  # between two writes of a trial's status: what the planner knows of its curve is so old
-    log: float = 0.5  # between two looks of an agent at a trial's log
-    turn_report: float = math.inf  # GPU seconds of a trial at work, too (agent: 5); by default only with other news
+    save: float = 1.0  # checkpoint of a trial that is asked to end
+    ended: float = 1.0  # from a process' end until its pod reports it: the GPU is free before, its slot is not
+    report: float = 2.0  # between two writes of a trial's status: the planner's curve is up to this old
+    log: float = 0.5  # between two reads of a trial's log by its agent
+    holder_report: float = math.inf  # writes of a holder's GPU-seconds (agent: 5); by default only with other news
     notice: float = 0.05  # until a change of state is in the API
-    debounce: float = 0.05  # changes that come within this time share a cycle of the operator
-    order: float = 0.05  # until an order is with the agent
-    # turns of its policy that news of a trial's progress waits for other news, where the policy gives nobody up: a plan
-    # for each value and for each step of a hand-over would be most of a simulation (operator: 0)
+    debounce: float = 0.05  # changes within this time share a cycle of the operator
+    order: float = 0.05  # until a run queue reaches the agent
+    # Number of the policy's time slices that news of a trial's progress waits for other news, where the policy gives no
+    # trial up. A plan for each value and for each step of a switch would dominate a simulation (operator: 0).
     progress: float = 1.0
     cycle: float = math.inf  # a cycle runs at least this often (operator: 2); by default only when something changed
-    # between two reports of an agent: placement sees how much each GPU works and holds as of the last one; 0: as of now
+    # Between two reports of an agent: placement sees the load and memory of GPUs as of the last one; 0: as of now.
     telemetry: float = 0.0
-    evict: float = 60.0  # from a node's end until its pods are given up
-    stuck: float = 60.0  # a pod without a node for so long is not counted on
+    evict: float = 60.0  # from a node's failure until its pods are evicted
+    stuck: float = 60.0  # a pod without a node for this long is not counted on
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Mean seconds between accidents (exponential), infinity = never. `node`: each node; `repair`: mean until it is
-    back; `pod`: each pod is lost by the cluster's fault; `crash`: each pod's process ends in an error of its own;
-    `silence`: each agent falls silent, `silent`: mean until it speaks again.
+    """Mean seconds between faults (exponential), infinity = never.
+
+    `node`: each node; `repair`: mean until it is back. `pod`: each pod is lost by the cluster's fault. `crash`: each
+    pod's process ends in an error of its own. `silence`: each agent falls silent; `silent`: mean until it is heard
+    again.
     """
 
     node: float = math.inf
@@ -140,7 +151,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Seconds from the beginning, from which on and until when a node takes no trials."""
+    """Period in which a node accepts no trials, in seconds from the beginning."""
 
     node: str
     at: float
@@ -158,34 +169,41 @@ class Scenario:
     timing: Timing = field(default_factory=Timing)
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
-    longest: float = 1e9  # virtual seconds after which a run that has not ended is given up
-    levelling: RebalancingRules | None = None  # as the operator's configuration has it
+    longest: float = 1e9  # virtual seconds after which a run that has not ended is abandoned
+    rebalancing: RebalancingRules | None = None  # as the operator's configuration has them
     drains: tuple[Drain, ...] = ()
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]
         keys = [job.key for job in self.jobs]
-        if not names or len(set(names)) < len(names) or any(n.gpus < 1 or n.shares < 1 for n in self.nodes):
-            raise SimulationError(f"nodes: {names}; give one at least, names differ, each has a GPU and a share")
+        if not names or len(set(names)) < len(names) or any(n.gpus < 1 or n.slots < 1 for n in self.nodes):
+            raise SimulationError(
+                f"nodes: {names}; give at least one, with different names, each with a GPU and a slot"
+            )
         if not keys or len(set(keys)) < len(keys):
-            raise SimulationError(f"jobs: {len(keys)} with {len(set(keys))} names; give one at least, names differ")
+            raise SimulationError(
+                f"jobs: {len(keys)} with {len(set(keys))} names; give at least one, with different names"
+            )
         for job in self.jobs:
             if not job.curves:
                 raise SimulationError(f"job {job.key.name}: no curves; its trials would have nothing to train")
             most = max(node.gpus for node in self.nodes)
             if not 1 <= job.view.gpus_per_trial <= most:
-                text = f"{job.view.gpus_per_trial} GPUs a trial; a node has {most} at most, and 1 is the least here"
+                text = (
+                    f"{job.view.gpus_per_trial} GPUs a trial; a node has at most {most}, and at least 1 is needed here"
+                )
                 raise SimulationError(f"job {job.key.name}: {text}")
         for drain in self.drains:
             if drain.node not in names:
                 text = f"drains: node {drain.node!r} is none of the nodes ({', '.join(names)}); name one of these"
                 raise SimulationError(text)
             if not 0.0 <= drain.at < drain.until or math.isinf(drain.at):
-                text = f"drains: node {drain.node} drains from {drain.at:g} s until {drain.until:g} s, which is no time"
+                period = f"from {drain.at:g} s until {drain.until:g} s"
+                text = f"drains: node {drain.node} drains {period}, which is not a period"
                 raise SimulationError(f"{text}; give a beginning from 0 s on, and an end after it or none")
         if not 0.0 <= self.timing.telemetry < math.inf:
-            text = f"timing.telemetry: {self.timing.telemetry:g} s are no time between two reports"
+            text = f"timing.telemetry: {self.timing.telemetry:g} s is not a time between two reports"
             raise SimulationError(f"{text}; give 0 (placement sees GPUs as they are) or more")
         if not (self.faults.silence > 0.0 and 0.0 <= self.faults.silent < math.inf):
             text = f"faults.silence, faults.silent: each {self.faults.silence:g} s for {self.faults.silent:g} s"
-            raise SimulationError(f"{text} is no time; give more than 0, and 0 or more")
+            raise SimulationError(f"{text} is not possible; give more than 0, and 0 or more")

@@ -1,6 +1,6 @@
-"""Where a pod goes: the extender's own filter and cost on the simulated nodes. Pure; called by the engine.
+"""Scheduling of pods: the extender's own filter and cost on the simulated nodes. Pure.
 
-The device plugin's part, which GPUs of the node, is the least loaded that fit.
+The device plugin's part, the choice of GPUs on the node, is the least loaded GPUs that fit.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from podium_core.placement.fit import STALE_AFTER, refuse, usable
 from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_simulator.system.state import Gpu, Job, Node, Trial
-from podium_simulator.system.telemetry import kept, work
+from podium_simulator.system.telemetry import load_percent, reserved_bytes
 
 
 def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
-    """The GPUs whose shares its pod gets, all of one node; empty where there is no room. A node of which nothing recent
-    is known is taken where no other one has room: it scores in the middle, and the best one that is known above that.
-    O(GPUs log GPUs) of the nodes that have trials, and of one of those without any that are alike: of these there may
-    be thousands.
+    """Return the GPUs whose slots the pod gets, all on one node; empty where nothing fits.
+
+    A node without a recent report is used only where no other node fits, as its score is in the middle and the best
+    known node's is above. O(GPUs log GPUs) of the nodes that have trials, and of one of each kind of nodes without any:
+    there may be thousands of these.
     """
     need, known = _need(trial.job), trial.job.spec.fact(trial.number).node
-    if trial.way is not None and trial.arrives:  # by its required affinity
-        known = trial.way.target
+    if trial.migration is not None and trial.starts_from_image:  # by its required affinity
+        known = trial.migration.target
     empty: dict[tuple[int, int, int], float | None] = {}
     best: tuple[float, str, Node] | None = None
     for node in nodes:
         if not node.up or node.draining or (known and known != node.spec.name):
             continue
-        if node.trials or node.gpus[0].shown is not None:
+        if node.trials or node.gpus[0].reported is not None:
             cost = _cost(need, node)
         else:
-            kind = node.spec.gpus, node.spec.shares, node.spec.memory
+            kind = node.spec.gpus, node.spec.slots, node.spec.memory
             if kind not in empty:
                 empty[kind] = _cost(need, node)
             cost = empty[kind]
@@ -48,7 +49,7 @@ def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
 
 
 def _cost(need: PodNeed, node: Node) -> float | None:
-    """None: there is no room; infinity: there may be, and nothing recent is known of it."""
+    """Return the cost; None: nothing fits; infinity: something may fit, but there is no recent report."""
     view = _view(node)
     if refuse(need, view, 0.0) is not None or len(_open(need, view)) < need.gpus:
         return None
@@ -56,33 +57,33 @@ def _cost(need: PodNeed, node: Node) -> float | None:
 
 
 def _open(need: PodNeed, view: NodeView) -> list[GpuReading]:
-    """Shares are the kubelet's own count, and always known."""
+    """Return the usable GPUs with a free slot; slots are the kubelet's own count and always known."""
     fresh = not view.stale(0.0, STALE_AFTER)
     return [gpu for gpu in usable(need, view, fresh) if gpu.trials < gpu.slots]
 
 
 def _need(job: Job) -> PodNeed:
-    """Simulated GPUs have no product: whoever asks for one gets it."""
+    """Return the pod's needs. Simulated GPUs have no product: a request for one is always met."""
     view = job.view
     return PodNeed(view.gpus_per_trial, view.memory, memory_stays=job.spec.method.keeps_memory)
 
 
 def _view(node: Node) -> NodeView:
-    """As of time 0, so that what is known of the node is either of now or long past."""
+    """Return the node as of time 0: its last report is either current or long past."""
     at = -math.inf if node.stale else 0.0
     return NodeView(node.spec.name, tuple(_reading(gpu, node) for gpu in node.gpus), reported_at=at)
 
 
 def _reading(gpu: Gpu, node: Node) -> GpuReading:
-    here, shown = gpu.trials, gpu.shown
-    reserved = kept(here)
+    here, reported = gpu.trials, gpu.reported
+    reserved = reserved_bytes(here)
     return GpuReading(
         uuid=gpu.uuid,
         memory_total=node.spec.memory,
         memory_reserved=reserved,
-        memory_used=reserved if shown is None else shown.memory,
-        sm_utilization=work(here) if shown is None else shown.work,
+        memory_used=reserved if reported is None else reported.memory,
+        sm_utilization=load_percent(here) if reported is None else reported.load,
         health="Healthy",
-        slots=node.spec.shares,
+        slots=node.spec.slots,
         trials=len(here),
     )

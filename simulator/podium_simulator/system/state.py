@@ -1,6 +1,6 @@
-"""The true state of a simulated system: what each trial has trained, where it is, what its node's agent knows.
+"""True state of a simulated system: trials, pods, nodes and what the agents know.
 
-Changed by the engine alone. What the planner may know is `Trial.view` and `Gpu.view`, which lag behind.
+Only the engine changes it. What the planner may know is `Trial.view` and `Gpu.view`, which lag behind.
 """
 
 from __future__ import annotations
@@ -21,55 +21,55 @@ from podium_simulator.system.scenario import NodeSpec, SimJob
 from podium_simulator.traces.trace import RecordedTrial
 
 
-class State(Enum):
-    """Of a trial's pod, as its node knows it."""
+class PodStage(Enum):
+    """State of a trial's pod, as its node knows it."""
 
     PLACING = auto()  # no node yet
     CREATING = auto()
     GATED = auto()
     STARTING = auto()  # its gate is open
-    LOADING = auto()  # its agent has found its processes: from here on it can be suspended
+    LOADING = auto()  # its agent has found its processes: it can be suspended from here on
     RUNNING = auto()
-    SAVING = auto()
+    CHECKPOINTING = auto()
     SUSPENDING = auto()
     SUSPENDED = auto()
-    LEAVING = auto()  # suspended, and made into an image from which it goes on on another node
-    RESTORING = auto()  # there: its gate is open
+    MAKING_IMAGE = auto()  # suspended, and written to an image from which it continues on another node
+    RESTORING = auto()  # on the other node: its gate is open
     RESUMING = auto()
-    ENDED = auto()  # its process has; its pod does not say so yet
+    ENDED = auto()  # its process has ended; its pod does not report it yet
 
 
 OCCUPIES = frozenset(
     {
-        *(State.STARTING, State.LOADING, State.RUNNING, State.SAVING),
-        *(State.SUSPENDING, State.RESTORING, State.RESUMING),
+        *(PodStage.STARTING, PodStage.LOADING, PodStage.RUNNING, PodStage.CHECKPOINTING),
+        *(PodStage.SUSPENDING, PodStage.RESTORING, PodStage.RESUMING),
     }
 )
-PHASES: Mapping[State, TrialPhase] = {
-    State.PLACING: TrialPhase.PENDING,
-    State.CREATING: TrialPhase.PENDING,
-    State.GATED: TrialPhase.GATED,
-    State.STARTING: TrialPhase.RUNNING,
-    State.LOADING: TrialPhase.RUNNING,
-    State.RUNNING: TrialPhase.RUNNING,
-    State.SAVING: TrialPhase.RUNNING,
-    State.SUSPENDING: TrialPhase.SUSPENDING,
-    State.SUSPENDED: TrialPhase.SUSPENDED,
-    State.LEAVING: TrialPhase.SUSPENDED,
-    State.RESTORING: TrialPhase.RUNNING,
-    State.RESUMING: TrialPhase.RESUMING,
-    State.ENDED: TrialPhase.RUNNING,
+PHASES: Mapping[PodStage, TrialPhase] = {
+    PodStage.PLACING: TrialPhase.PENDING,
+    PodStage.CREATING: TrialPhase.PENDING,
+    PodStage.GATED: TrialPhase.GATED,
+    PodStage.STARTING: TrialPhase.RUNNING,
+    PodStage.LOADING: TrialPhase.RUNNING,
+    PodStage.RUNNING: TrialPhase.RUNNING,
+    PodStage.CHECKPOINTING: TrialPhase.RUNNING,
+    PodStage.SUSPENDING: TrialPhase.SUSPENDING,
+    PodStage.SUSPENDED: TrialPhase.SUSPENDED,
+    PodStage.MAKING_IMAGE: TrialPhase.SUSPENDED,
+    PodStage.RESTORING: TrialPhase.RUNNING,
+    PodStage.RESUMING: TrialPhase.RESUMING,
+    PodStage.ENDED: TrialPhase.RUNNING,
 }
 
-# how a GPU is used meanwhile, for people
-USES: Mapping[State, str] = {
-    State.STARTING: "starting",
-    State.LOADING: "loading",
-    State.RUNNING: TRAINING,
-    State.SAVING: "saving",
-    State.SUSPENDING: "suspending",
-    State.RESTORING: "restoring",
-    State.RESUMING: "resuming",
+# Use of the GPU in each state, for people.
+USES: Mapping[PodStage, str] = {
+    PodStage.STARTING: "starting",
+    PodStage.LOADING: "loading",
+    PodStage.RUNNING: TRAINING,
+    PodStage.CHECKPOINTING: "saving",
+    PodStage.SUSPENDING: "suspending",
+    PodStage.RESTORING: "restoring",
+    PodStage.RESUMING: "resuming",
 }
 
 
@@ -84,71 +84,79 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """How much a GPU works (percent) and holds (bytes)."""
+class GpuUse:
+    """Load (percent) and memory (bytes) of a GPU."""
 
-    work: float = 0.0
+    load: float = 0.0
     memory: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Gpu:
-    """Epochs of orders: `ordered` is the newest, `known` the one that the agent follows, `reached` the one that it has
-    carried out; `ousts`: the newest takes it from a trial that worked there. `shown`: its use as of the agent's last
-    report; None: as it is. `changed`: when that was another last.
+    """One GPU.
+
+    Epochs of run queues: `newest_epoch` is the newest, `agent_epoch` the one that the agent follows, `effective_epoch`
+    the one in effect. `preempts`: the newest run queue preempts the holder. `reported`: its use as of the agent's last
+    report; None: its present use. `changed`: time of the last change of its use.
     """
 
     uuid: str
     node: Node
     view: GpuView
-    order: tuple[TrialKey, ...] | None = None  # as the agent knows it; None: the operator has not spoken of it
-    ordered: int = 0
-    known: int = 0
-    reached: int = 0
-    ousts: bool = False
-    shown: Use | None = None
+    run_queue: tuple[TrialKey, ...] | None = None  # as the agent knows it; None: the operator has not written one
+    newest_epoch: int = 0
+    agent_epoch: int = 0
+    effective_epoch: int = 0
+    preempts: bool = False
+    reported: GpuUse | None = None
     changed: float = 0.0
 
     @property
     def trials(self) -> list[Trial]:
-        """With a share of it. O(trials on the node)."""
+        """Trials with a slot on it. O(trials on the node)."""
         return [trial for trial in self.node.trials if self in trial.gpus]
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """`act` counts what became of its agent: `silent`, it does nothing; `unheard`, for so long that the operator does
-    not believe it, and `stale`, nor does placement. `draining`: it takes no trials.
+    """One node.
+
+    `version` counts changes of its agent. `silent`: the agent does nothing. `unheard`: for so long that the operator
+    does not trust it; `stale`: neither does placement. `draining`: it accepts no trials.
     """
 
     spec: NodeSpec
-    act: int = 0
+    version: int = 0
     up: bool = True
     silent: bool = False
     unheard: bool = False
     stale: bool = False
     draining: bool = False
     gpus: list[Gpu] = field(default_factory=list)
-    trials: list[Trial] = field(default_factory=list)  # with a share of a GPU here
+    trials: list[Trial] = field(default_factory=list)  # with a slot of a GPU here
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What the API has of a trial's own record, as its agent wrote it at `at`. `ways`: what all its suspensions took;
-    `switch`: what the newest took out and in again in the mean, None: not known.
+class WrittenStatus:
+    """A trial's record in the API, as its agent wrote it at `at`.
+
+    `totals`: what all its suspensions took. `switch_seconds`: mean of the newest suspensions and resumptions; None:
+    unknown.
     """
 
     at: float = -math.inf
     curve: tuple[Point, ...] = ()
     gpu_seconds: float = 0.0
-    ways: SwitchTotals = field(default_factory=SwitchTotals)
-    switch: float | None = None
+    totals: SwitchTotals = field(default_factory=SwitchTotals)
+    switch_seconds: float | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Way:
-    """Of a live trial from `node` to `target`; `attempt`: of its pod there; `since`: when the phase began; `known`:
-    values that it had shown when that was made; `pushed`: its image is in the registry, with all that it did.
+class SimMigration:
+    """Live migration from `node` to `target`.
+
+    `attempt`: attempt of its pod there. `since`: start of the phase. `known_values`: number of values reported when
+    that pod was created. `pushed`: its image is in the registry, with all of its training.
     """
 
     node: str
@@ -158,7 +166,7 @@ class Way:
     since: float
     phase: MigrationPhase = MigrationPhase.REQUESTED
     code: str = ""
-    known: int = 0
+    known_values: int = 0
     pushed: bool = False
 
 
@@ -170,40 +178,41 @@ class Trial:
     curve: RecordedTrial
     steps: Sequence[float]  # of each evaluation
     view: TrialView
-    state: State | None = None  # None: it has no pod
-    act: int = 0  # counts changes of state: what was scheduled for an older one is void
+    state: PodStage | None = None  # None: it has no pod
+    version: int = 0  # counts changes of state: events of older states are void
     node: Node | None = None
     gpus: tuple[Gpu, ...] = ()
     attempt: int = 0
-    since: float = 0.0  # when the state began
+    since: float = 0.0  # start of the state
     pod_since: float = 0.0
     held_since: float | None = None
-    loads: float = 0.0  # seconds until its first step
-    trained: float = 0.0  # seconds, until `trains_from`
+    load_left: float = 0.0  # seconds until its first step
+    trained: float = 0.0  # seconds until `trains_from`
     trains_from: float = 0.0
     evaluations: int = 0
     points: list[Point] = field(default_factory=list)
-    written: Written = field(default_factory=Written)
-    saved: float | None = None  # seconds of training that a later pod finds
+    written_status: WrittenStatus = field(default_factory=WrittenStatus)
+    checkpoint_seconds: float | None = None  # seconds of training that a later pod finds in the checkpoint
     leaving: bool = False
-    told: bool = False  # its node knows that it is to go
-    asked: bool = False  # its node knows that it is to be carried to another one: it gets no turn
-    way: Way | None = None
+    asked_to_end: bool = False  # its node knows that it is asked to end
+    asked_to_migrate: bool = False  # its node knows that it is asked to migrate: it gets no time slice
+    migration: SimMigration | None = None
     stuck: bool = False
     failures: int = 0
-    disrupted: tuple[int, float | None] | None = None  # losses in a row without a step, and the step known at the last
+    # consecutive losses without a step, and the step known at the last one
+    disruption: tuple[int, float | None] | None = None
     retry_at: float = 0.0
     gpu_seconds: float = 0.0
-    lost_seconds: float = 0.0  # of training, done again
+    lost_seconds: float = 0.0  # of training that is repeated
     first_held: float | None = None
     ended: float | None = None
-    suspensions: int = 0  # that are done
+    suspensions: int = 0  # completed
     resumptions: int = 0
-    saves: int = 0  # for the sake of another trial or of its node, each followed by a new pod
-    carries: int = 0  # to another node, alive
-    out: float = 0.0  # seconds that they took
-    back: float = 0.0
-    # seconds out and, once it was resumed, in again: as many as the agent keeps in the trial's status
+    checkpoints: int = 0  # for another trial or for its node; each is followed by a new pod
+    migrations: int = 0  # live migrations to another node
+    suspend_seconds: float = 0.0  # seconds that they took
+    resume_seconds: float = 0.0
+    # Seconds of suspension and, once it was resumed, of resumption: as many as the agent keeps in the trial's status.
     recent: deque[tuple[float, float | None]] = field(default_factory=lambda: deque(maxlen=32))
 
     @property
@@ -215,41 +224,47 @@ class Trial:
         return self.job.view.suspendable
 
     @property
-    def switch(self) -> float | None:
-        """Seconds that a suspension and resumption of it took so far, as the operator reads them; None: not known."""
+    def switch_seconds(self) -> float | None:
+        """Mean seconds of its suspension and resumption so far, as the operator reads them; None: unknown."""
         return mean_switch(self.recent)
 
     @property
-    def arrives(self) -> bool:
-        """Its pod goes on from an image, and has not shown yet that it does."""
-        way = self.way
-        return way is not None and way.phase in IN_PROGRESS and self.attempt >= way.attempt
+    def starts_from_image(self) -> bool:
+        """Whether its pod starts from an image and has not reported progress yet."""
+        migration = self.migration
+        return migration is not None and migration.phase in IN_PROGRESS and self.attempt >= migration.attempt
 
     @property
     def in_image(self) -> bool:
-        """All that it did is in an image that its next pod goes on from."""
-        way = self.way
-        return way is not None and way.phase in NOT_RESUMABLE and way.pushed and self.attempt < way.attempt
+        """Whether all of its training is in an image from which its next pod continues."""
+        migration = self.migration
+        return (
+            migration is not None
+            and migration.phase in NOT_RESUMABLE
+            and migration.pushed
+            and self.attempt < migration.attempt
+        )
 
     def charged(self, now: float) -> float:
-        """GPU seconds until now."""
+        """Return the GPU-seconds until now."""
         held = 0.0 if self.held_since is None else (now - self.held_since) * len(self.gpus)
         return self.gpu_seconds + held
 
-    def record(self, now: float) -> Written:
-        """What its agent would write now."""
-        points = self.written.curve if len(self.written.curve) == len(self.points) else tuple(self.points)
-        ways = SwitchTotals(self.suspensions, self.out, self.resumptions, self.back)
-        return Written(now, points, self.charged(now), ways, self.switch)
+    def record(self, now: float) -> WrittenStatus:
+        """Return what its agent would write now."""
+        points = self.written_status.curve if len(self.written_status.curve) == len(self.points) else tuple(self.points)
+        totals = SwitchTotals(self.suspensions, self.suspend_seconds, self.resumptions, self.resume_seconds)
+        return WrittenStatus(now, points, self.charged(now), totals, self.switch_seconds)
 
-    def see(self, phase: TrialPhase) -> None:
-        """What the API says of it from now on. Built by hand: `dataclasses.replace` would take most of a run's time."""
+    def publish(self, phase: TrialPhase) -> None:
+        """Publish the trial's state. Built by hand: `dataclasses.replace` would dominate the run time."""
         old = self.view
         has_pod = self.state is not None
         saved = None
-        if self.saved is not None:
+        if self.checkpoint_seconds is not None:
             saved = max(
-                (s for s, t in zip(self.steps, self.curve.seconds, strict=True) if t <= self.saved), default=0.0
+                (s for s, t in zip(self.steps, self.curve.seconds, strict=True) if t <= self.checkpoint_seconds),
+                default=0.0,
             )
         self.view = TrialView(
             key=old.key,
@@ -257,34 +272,34 @@ class Trial:
             number=old.number,
             created=old.created,
             phase=phase,
-            curve=self.written.curve,
+            curve=self.written_status.curve,
             attempt=self.attempt,
             failures=self.failures,
             pod=f"{self.key.name}-{self.attempt}" if has_pod else None,
             node=self.node.spec.name if has_pod and self.node is not None else None,
             gpus=tuple([gpu.uuid for gpu in self.gpus]) if has_pod else (),
-            gpu_seconds=self.written.gpu_seconds,
+            gpu_seconds=self.written_status.gpu_seconds,
             retry_at=self.retry_at,
             stuck=self.stuck,
             waits_for_capacity=self.stuck,
             terminating=self.leaving,
             pod_since=self.pod_since,
             checkpoint_step=saved,
-            switch_seconds=self.written.switch,
+            switch_seconds=self.written_status.switch_seconds,
             finished_at=self.ended,
             parameters=old.parameters,
         )
-        if self.way is not None:
-            self.view = self._on_its_way(self.view, self.way)
+        if self.migration is not None:
+            self.view = self._on_its_way(self.view, self.migration)
 
-    def _on_its_way(self, view: TrialView, way: Way) -> TrialView:
-        new = self.attempt >= way.attempt
-        carrying = None if view.pod is None or (new and way.phase is MigrationPhase.RESTORED) else way.phase
+    def _on_its_way(self, view: TrialView, migration: SimMigration) -> TrialView:
+        new = self.attempt >= migration.attempt
+        carrying = None if view.pod is None or (new and migration.phase is MigrationPhase.RESTORED) else migration.phase
         return replace(
             view,
             suspend=carrying in NOT_RESUMABLE and not new,
             migration=carrying,
             migrated=carrying is not None and new,
-            migration_target=None if carrying is None else way.target,
-            destination=way.target if way.phase in IN_PROGRESS else None,
+            migration_target=None if carrying is None else migration.target,
+            destination=migration.target if migration.phase in IN_PROGRESS else None,
         )

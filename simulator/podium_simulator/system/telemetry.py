@@ -1,8 +1,8 @@
-"""What placement may know of how much each GPU works and holds: as of the last report of its node's agent. Called by
-`pods`, which changes it and places by it, and by `nodes` where an agent falls silent.
+"""What placement knows of each GPU's load and memory: as of the last report of its node's agent.
 
-An agent reports at whole `Timing.telemetry` seconds. Nobody looks in between, so no report is an event: what a GPU did
-at the last one is noted when it changes. Trials and shares are always as they are, for the extender watches pods.
+`pods` changes it and places by it; `nodes` calls it where an agent falls silent. An agent reports at whole multiples of
+`Timing.telemetry` seconds. Nothing reads it in between, so a report is not an event: the use at the last report is
+recorded when it changes. Trials and slots are always current, because the extender watches pods.
 """
 
 from __future__ import annotations
@@ -10,44 +10,44 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from podium_simulator.system.event_queue import Queue
-from podium_simulator.system.state import Node, Trial, Use
+from podium_simulator.system.event_queue import EventQueue
+from podium_simulator.system.state import GpuUse, Node, Trial
 
 
 class Telemetry:
-    def __init__(self, queue: Queue, period: float, nodes: Sequence[Node]) -> None:
+    def __init__(self, queue: EventQueue, period: float, nodes: Sequence[Node]) -> None:
         self._queue = queue
         self._period = period
         self._nodes = nodes
         self.lags = period > 0.0
         if self.lags:
             for gpu in (gpu for node in nodes for gpu in node.gpus):
-                gpu.shown = Use()
+                gpu.reported = GpuUse()
 
-    def changes(self, node: Node) -> None:
-        """To be called before a trial comes, goes, or begins or ceases to work there; need not be unless it `lags`."""
+    def record_change(self, node: Node) -> None:
+        """Record the use before a trial is placed, removed, starts or stops there; needed only if it `lags`."""
         if self.lags:
             self._report(node)
             for gpu in node.gpus:
                 gpu.changed = self._queue.now
 
     def refresh(self) -> None:
-        """To be called before somebody is placed: `Gpu.shown` is as of the last report then."""
+        """Bring `Gpu.reported` up to date before a pod is placed."""
         if self.lags:
             for node in self._nodes:
                 self._report(node)
 
-    def silent(self, node: Node) -> None:
-        """To be called before its agent is: what it said last stays."""
+    def falls_silent(self, node: Node) -> None:
+        """Keep the last report before the node's agent falls silent."""
         self._report(node)
         if not self.lags:
             for gpu in node.gpus:
-                gpu.shown = use(gpu.trials)
+                gpu.reported = gpu_use(gpu.trials)
 
-    def speaks(self, node: Node) -> None:
-        """To be called when it is heard again, and reports at once."""
+    def heard_again(self, node: Node) -> None:
+        """Report at once when the agent is heard again."""
         for gpu in node.gpus:
-            gpu.shown = use(gpu.trials) if self.lags else None
+            gpu.reported = gpu_use(gpu.trials) if self.lags else None
             gpu.changed = self._queue.now
 
     def _report(self, node: Node) -> None:
@@ -56,19 +56,19 @@ class Telemetry:
         last = math.floor(self._queue.now / self._period) * self._period
         for gpu in node.gpus:
             if gpu.changed <= last:
-                gpu.shown = use(gpu.trials)
+                gpu.reported = gpu_use(gpu.trials)
 
 
-def use(here: Sequence[Trial]) -> Use:
-    """Of a GPU with these trials, now."""
-    return Use(work(here), kept(here))
+def gpu_use(here: Sequence[Trial]) -> GpuUse:
+    """Return the use of a GPU with these trials now."""
+    return GpuUse(load_percent(here), reserved_bytes(here))
 
 
-def work(here: Sequence[Trial]) -> float:
-    """Percent."""
+def load_percent(here: Sequence[Trial]) -> float:
+    """Return the load in percent."""
     return 100.0 if any(trial.occupies for trial in here) else 0.0
 
 
-def kept(here: Sequence[Trial]) -> int:
-    """Bytes, by the ledger: what stays on the GPU whoever works."""
+def reserved_bytes(here: Sequence[Trial]) -> int:
+    """Return the bytes that stay on the GPU whichever trial runs, by the memory ledger."""
     return sum([trial.job.view.memory or 0 for trial in here if trial.job.spec.method.keeps_memory])

@@ -11,7 +11,7 @@ from benchmarks.hpo import calibration
 from benchmarks.hpo.questions import questions
 
 from podium_core.curves.final_value import LEVELS, TABLE
-from podium_simulator.traces.trace import bundled
+from podium_simulator.traces.trace import bundled_trace
 
 NORMAL = NormalDist()
 
@@ -37,7 +37,7 @@ def test_crps_of_a_point_is_the_absolute_error_and_scales_with_the_unit() -> Non
 
 
 def test_an_answer_is_within_the_values_of_completed_trials() -> None:
-    asked = questions(bundled(), shares=(0.25,))
+    asked = questions(bundled_trace(), shares=(0.25,))
     assert {a.share for a in asked} == {0.25}
     early = [a for a in asked if a.ceiling > 0 and np.max(a.reached) > 0]
     assert early
@@ -51,7 +51,7 @@ def test_an_answer_is_within_the_values_of_completed_trials() -> None:
 
 def test_the_report_has_every_task_its_range_and_the_example() -> None:
     outcome: dict[str, dict[str, dict[str, object]]] = {}
-    tasks = [replace(bundled(), task=name, family=name) for name in ("one", "two", "three")]
+    tasks = [replace(bundled_trace(), task=name, family=name) for name in ("one", "two", "three")]
     report = calibration.calibration_report(tasks, outcome)
     for name in ("one", "two", "three", "digits_example", "mean of the tasks (range)"):
         assert sum(line.startswith(f"| {name} |") for line in report.splitlines()) == 1
@@ -68,7 +68,7 @@ def test_the_report_has_every_task_its_range_and_the_example() -> None:
 
 def test_without_recordings_the_example_is_measured_with_the_shipped_table() -> None:
     outcome: dict[str, dict[str, dict[str, object]]] = {}
-    report = calibration.calibration_report([bundled()], outcome)
+    report = calibration.calibration_report([bundled_trace()], outcome)
     assert "| digits_example |" in report
     assert "mean" not in "".join(line for line in report.splitlines() if line.startswith("| mean"))
     assert set(outcome["calibration"]["none"]) == {"digits_example"}

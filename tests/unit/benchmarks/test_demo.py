@@ -9,7 +9,7 @@ FINALS = {"0": 0.5, "1": 0.9, "2": 0.9}
 
 
 def search(best: float | None) -> Search:
-    """Return a search whose best trial (1) completes after so many seconds; None: it was stopped early."""
+    """Return a search whose best trial (1) completes after this many seconds; None: it was stopped early."""
     completed = {"0": 10.0} | ({} if best is None else {"1": best})
     return Search(completed, FINALS, 4, 90.0)
 

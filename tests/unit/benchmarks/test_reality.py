@@ -14,16 +14,16 @@ from benchmarks.simulator import comparison, noise, pod_times, starts
 
 from podium_cli.samples import search_at
 from podium_core.schema.trial import HyperParamTrial
-from podium_simulator.replay.samples import draw
+from podium_simulator.replay.samples import draw_sample
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.scenario import Method, PodFacts, Scenario
-from podium_simulator.system.searches import even_nodes, search
-from podium_simulator.traces.trace import bundled
+from podium_simulator.system.searches import even_nodes, search_job
+from podium_simulator.traces.trace import bundled_trace
 
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return Scenario(even_nodes(2, 2, 4), (search(draw(bundled(), 0, 8), "hermes", Method()),))
+    return Scenario(even_nodes(2, 2, 4), (search_job(draw_sample(bundled_trace(), 0, 8), "hermes", Method()),))
 
 
 Compare = Callable[[dict[tuple[int, int], float], dict[int, Any]], comparison.Comparison]

@@ -15,7 +15,7 @@ from podium_cli import main
 from podium_cli.samples import search_at
 from podium_core.policies.registry import NAMES, create
 from podium_devcluster.shell import CommandError
-from podium_simulator.traces.trace import RecordedTrial, lines
+from podium_simulator.traces.trace import RecordedTrial, trace_lines
 
 BEGIN = datetime.fromisoformat("2026-01-15T09:30:00+00:00").timestamp()
 STOPPED, SHOWN, AT = 7, 7, 42  # the number of a trial, how many values it reports, when it is stopped
@@ -176,7 +176,7 @@ def test_the_forecast_is_that_of_podium_plan(tmp_path: Path, capsys: pytest.Capt
     assert made.end.real == pytest.approx(_seconds(status["finishedAt"]) + 0.5 - BEGIN), "the middle of its second"
     assert made.suspensions.real == status["suspensions"]
     assert made.gpu_seconds.real == pytest.approx(sum(status["gpuSeconds"].values()))
-    (tmp_path / "last.jsonl").write_text("\n".join(lines(found.run.exported)))
+    (tmp_path / "last.jsonl").write_text("\n".join(trace_lines(found.run.exported)))
     assert main.run(["plan", str(tmp_path / "job.json"), str(tmp_path / "last.jsonl"), *options]) == 0
     ends = [search["own"]["endSeconds"] for search in json.loads(capsys.readouterr().out)["searches"]]
     by_export = forecast.forecasted(found.scenario.jobs[0].view, 2, 2, found.run, found.run)

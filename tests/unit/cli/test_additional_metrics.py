@@ -19,8 +19,8 @@ from podium_cli.report import page
 from podium_cli.report.model import build
 from podium_cli.views import summary
 from podium_cli.views.watch import view
-from podium_core.curves.additional_metrics import Extreme, Observed
-from podium_simulator.traces.trace import RecordingError, lines, load, parse
+from podium_core.curves.additional_metrics import Extreme, MetricSummary
+from podium_simulator.traces.trace import TraceError, load, parse, trace_lines
 
 Snapshot = Callable[..., JobSnapshot]
 LOSS = {"metric": "loss", "step": 24, "latest": 0.125, "min": 0.11, "minStep": 22, "max": 2.5, "maxStep": 1}
@@ -61,10 +61,10 @@ def test_each_metric_has_a_column_before_those_with_spaces(beside: Callable[...,
 def test_watch_shows_them_on_request(metrics: bool, more: list[str], beside: Callable[..., JobSnapshot]) -> None:
     out = StringIO()
     Console(file=out, width=200).print(view(beside(["loss", EVIL], LOSS), metrics=metrics))
-    lines = out.getvalue().splitlines()
-    heads = next(line for line in lines if line.split()[:2] == ["TRIAL", "PHASE"]).split()
+    trace_lines = out.getvalue().splitlines()
+    heads = next(line for line in trace_lines if line.split()[:2] == ["TRIAL", "PHASE"]).split()
     assert heads[7:] == [*more, "WHY"]
-    best = next(line.split() for line in lines if line.strip().startswith("digits-9 "))
+    best = next(line.split() for line in trace_lines if line.strip().startswith("digits-9 "))
     assert ("0.125" in best) is metrics
 
 
@@ -100,17 +100,21 @@ def test_exported_curves_keep_them_and_files_without_them_are_read(
 ) -> None:
     found = recording_of(beside(["loss"], LOSS | {"latest": "inf"}))
     path = tmp_path / "digits.jsonl"
-    path.write_text("".join(f"{line}\n" for line in lines(found)))
+    path.write_text("".join(f"{line}\n" for line in trace_lines(found)))
     back = load(path)
     assert back == found
-    expected = Observed("loss", 24.0, float("inf"), Extreme(22.0, 0.11), Extreme(1.0, 2.5))
-    assert {trial.name: trial.observed for trial in back.trials if trial.observed} == {"digits-9": (expected,)}
-    older = [{key: value for key, value in json.loads(line).items() if key != "observations"} for line in lines(found)]
-    assert [trial.observed for trial in parse(map(json.dumps, older), "x.jsonl").trials] == [()] * 12
+    expected = MetricSummary("loss", 24.0, float("inf"), Extreme(22.0, 0.11), Extreme(1.0, 2.5))
+    assert {trial.name: trial.additional_metrics for trial in back.trials if trial.additional_metrics} == {
+        "digits-9": (expected,)
+    }
+    older = [
+        {key: value for key, value in json.loads(line).items() if key != "observations"} for line in trace_lines(found)
+    ]
+    assert [trial.additional_metrics for trial in parse(map(json.dumps, older), "x.jsonl").trials] == [()] * 12
 
 
 @pytest.mark.parametrize("wrong", [7, [7], [{"metric": "loss"}], [LOSS | {"latest": "high"}]])
 def test_invalid_metrics_are_refused_with_their_line(beside: Callable[..., JobSnapshot], wrong: Any) -> None:
-    head, first, *_ = lines(recording_of(beside(["loss"], LOSS)))
-    with pytest.raises(RecordingError, match=r"x\.jsonl, line 2: .* as in a trial's status"):
+    head, first, *_ = trace_lines(recording_of(beside(["loss"], LOSS)))
+    with pytest.raises(TraceError, match=r"x\.jsonl, line 2: .* as in a trial's status"):
         parse([head, json.dumps(json.loads(first) | {"observations": wrong})], "x.jsonl")

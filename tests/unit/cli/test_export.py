@@ -13,7 +13,7 @@ from podium_cli.commands.export import recording_of
 from podium_cli.exit_codes import Exit
 from podium_cli.objects import snapshot_of
 from podium_cli.samples import BEGIN, search_at
-from podium_simulator.traces.sources import Reading, read_all
+from podium_simulator.traces.sources import ReadOptions, read_all
 from podium_simulator.traces.trace import load
 
 ENDED = search_at(600.0)
@@ -124,7 +124,7 @@ def test_a_name_that_simulate_would_not_read_as_lines(
 def test_a_name_that_simulate_reads_as_lines(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     assert main.run(["export", "--sample", "-o", str(path)]) is Exit.OK
-    assert len(read_all([path], Reading())[0].trials) == 12
+    assert len(read_all([path], ReadOptions())[0].trials) == 12
 
 
 def test_singular_and_plural(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,7 +168,7 @@ METHODS = [
         "cuda-checkpoint",
         "- a suspension takes 2.15 s, a resumption 0.88 s (cuda-checkpoint, on every node: 4.3 GB at 2 GB/s out and",
     ),
-    ("app-checkpoint", "- a trial that gives its GPU away saves (1 s) and goes on in another pod"),
+    ("app-checkpoint", "- a trial releases its GPU with a checkpoint (1 s) and continues in another pod"),
 ]
 
 
@@ -205,7 +205,7 @@ def test_given_times_take_precedence_over_measured_ones(tmp_path: Path, capsys: 
     ends = []
     for options, expected in (
         ([], "a suspension takes 34.36 s, a resumption 14.02 s (cuda-checkpoint, on every node: 68.7 GB at 2 GB/s out"),
-        ([], "4.9 GB/s in, 0.39 s at least, as measured on one H100; --suspend, --resume say otherwise)\n"),
+        ([], "4.9 GB/s in, 0.39 s at least, as measured on one H100; override with --suspend, --resume)\n"),
         (["--suspend", "3"], "takes 3 s, a resumption 14.02 s (cuda-checkpoint, on every node: 68.7 GB at 4.9 GB/s in"),
         (["--suspend", "3", "--resume", "0"], "takes 3 s, a resumption 0 s (cuda-checkpoint, on every node)\n"),
     ):
@@ -221,13 +221,13 @@ ALIVE = "methods: [cuda-checkpoint, container-checkpoint]"
 DRAIN = ["--drain", "node-1@200"]
 # a trial declares 4Gi: 2 s + 4 * 35 s
 MIGRATIONS = [
-    (ALIVE, [], "- no trial is carried to another node alive, as no node drains (--drain says which do, and when)", 0),
-    (ALIVE, DRAIN, "- a trial that is carried to another node alive stands still for 142 s, as measured", 1),
+    (ALIVE, [], "- no trial migrates live to another node, as no node drains (--drain names nodes and times)", 0),
+    (ALIVE, DRAIN, "- a live migration to another node takes 142 s, as measured", 1),
     ("methods: [cuda-checkpoint]", DRAIN, "- node-1 takes no trials from 200 s on\n", 0),
     (
         "methods: [freeze, cuda-checkpoint, container-checkpoint]",
         DRAIN,
-        "- no trial is carried to another node alive: freeze leaves its memory on the GPU",
+        "- no trial migrates live to another node: freeze leaves its memory on the GPU",
         0,
     ),
 ]

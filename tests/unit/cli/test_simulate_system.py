@@ -12,8 +12,8 @@ import pytest
 from podium_cli import main
 from podium_cli.exit_codes import Exit
 from podium_cli.report.simulation import quality_levels
-from podium_simulator.replay.samples import draw
-from podium_simulator.traces.trace import bundled
+from podium_simulator.replay.samples import draw_sample
+from podium_simulator.traces.trace import bundled_trace
 
 SHORT = ["--trials", "6", "--seeds", "2", "--gpus", "2", "--nodes", "2", "--suspend", "1", "--resume", "1"]
 
@@ -54,12 +54,15 @@ def test_memory_for_one_trial_per_gpu_costs_time(capsys: pytest.CaptureFixture[s
     assert found["40Gi"]["envelope"]["suspensions"] == 0 < found["80Gi"]["envelope"]["suspensions"]
 
 
-MOVED = "(cuda-checkpoint: 17.2 GB at 2 GB/s out and 4.9 GB/s in, 0.39 s at least, as measured on one H100; --suspend,"
+MOVED = (
+    "(cuda-checkpoint: 17.2 GB at 2 GB/s out and 4.9 GB/s in, 0.39 s at least, as measured on one H100; "
+    "override with --suspend,"
+)
 SWITCHES = [
     (["--method", "freeze"], "suspend 4 s, resume 4 s, 1 search"),
     (
         ["--method", "cuda-checkpoint", "--memory", "16Gi"],
-        f"suspend 8.59 s, resume 3.51 s {MOVED} --resume say otherwise)",
+        f"suspend 8.59 s, resume 3.51 s {MOVED} --resume)",
     ),
     (
         ["--method", "cuda-checkpoint", "--suspend", "1", "--resume", "2"],
@@ -67,7 +70,7 @@ SWITCHES = [
     ),
     (
         ["--method", "app-checkpoint", "--load", "3"],
-        "suspend 1 s, resume 4.5 s (app-checkpoint: a save, then a new pod up to",
+        "suspend 1 s, resume 4.5 s (app-checkpoint: a checkpoint, then a new pod up to",
     ),
 ]
 
@@ -193,7 +196,7 @@ def test_settings_change_the_search_and_its_name(tmp_path: Path, capsys: pytest.
 
 
 def test_quality_levels_follow_the_final_values() -> None:
-    pool = draw(bundled(), 0, 12)
+    pool = draw_sample(bundled_trace(), 0, 12)
     found = quality_levels(pool)
     assert found[pool.winner] == 0
     assert sorted(found) == sorted([0, *(1 + place * 5 // 11 for place in range(11))])

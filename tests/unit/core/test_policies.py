@@ -1,4 +1,4 @@
-"""What is particular to each policy; what is common is in tests/contract."""
+"""What is specific to each policy; tests/contract has what is common."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from podium_core.domain.snapshot import Costs, Scalar
-from podium_core.policies.envelope import odds
+from podium_core.policies.envelope import rounded
 from podium_core.policies.hermes import Hermes
 from podium_core.policies.registry import (
     NAMES,
@@ -44,13 +44,13 @@ SLOW, FAST, BEST = [0.1, 0.2, 0.3], [0.1, 0.5, 0.7], [0.75, 0.8, 0.9]
 TABLE = [
     ("best first", "hermes", [SLOW, FAST, BEST], {}, True, None, [2, 1, 0]),
     ("literal rule", "hermes", [SLOW, FAST, BEST], {"start": "own"}, True, None, [1, 0, 2]),
-    ("early looks first", "hermes", [BEST, SLOW, [0.9], []], {}, True, None, [2, 3, 0, 1]),
-    ("no early looks", "hermes", [[0.1], [0.5, 0.6], BEST], {"warmup": 0}, True, None, [2, 1, 0]),
+    ("warm-up first", "hermes", [BEST, SLOW, [0.9], []], {}, True, None, [2, 3, 0, 1]),
+    ("no warm-up", "hermes", [[0.1], [0.5, 0.6], BEST], {"warmup": 0}, True, None, [2, 1, 0]),
     ("minimise", "hermes", [[2.0, 1.9, 1.8], [2.0, 1.0, 0.5]], {}, False, None, [1, 0]),
     ("diverged last", "hermes", [[0.9, 0.9, math.nan], SLOW, []], {}, True, None, [2, 1, 0]),
     ("recovered", "hermes", [[math.nan, 0.2, 0.9], SLOW], {}, True, None, [0, 1]),
     ("ties by number", "hermes", [FAST, FAST, FAST], {}, True, None, [0, 1, 2]),
-    ("all far behind who is lost", "envelope", [[1e6, math.nan], [0.1, 0.1], []], {}, True, None, [1, 2, 0]),
+    ("all far behind a diverged trial", "envelope", [[1e6, math.nan], [0.1, 0.1], []], {}, True, None, [1, 2, 0]),
     ("in order", "fifo", [SLOW, BEST, FAST], {}, True, None, [0, 1, 2]),
     ("least served", "round_robin", [BEST, SLOW, FAST], {}, True, [30.0, 10.0, 20.0], [1, 2, 0]),
 ]
@@ -74,15 +74,15 @@ def test_rank(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("max_steps", [5e-324, 1e-310, 1e-9])
-def test_no_length_of_a_trial_ends_every_plan(name: str, max_steps: float) -> None:
-    """An older CRD took them all."""
+def test_no_trial_length_breaks_a_plan(name: str, max_steps: float) -> None:
+    """An older CRD accepted all of these lengths."""
     job = make_job(policy=name, max_steps=max_steps)
     trials = [make_trial(0, values=[0.1, 0.2, 0.3], gpu_seconds=1.0), make_trial(1)]
     with np.errstate(all="ignore"):  # no number that is meant to be right: the plan is made
         assert len(create(name, {}).rank(job, trials, make_snapshot(jobs=[job], trials=trials))) == 2
 
 
-def test_a_finished_trial_still_says_what_is_possible() -> None:
+def test_a_finished_trial_still_defines_the_range() -> None:
     job = make_job()
     done, running = make_trial(0, values=[0.0, 0.5, 1.0]), make_trial(1, values=[0.0, 0.1, 0.2])
     snapshot = make_snapshot(jobs=[job], trials=[done, running])
@@ -95,50 +95,65 @@ BAD = [
         "fifo",
         {"warmup": 3},
         UnknownSettingError,
-        "policy.settings.warmup: policy fifo has no such setting; it knows: none",
+        "policy.settings.warmup: policy fifo has no such setting; its settings: none",
     ),
     (
         "envelope",
         {"minTimeSlice": 5},
         UnknownSettingError,
-        "it knows: hysteresis, minShare, warmup; for this one set policy.name to hermes",
+        "its settings: hysteresis, minShare, warmup; for this one set policy.name to hermes",
     ),
-    ("hermes", {"erly": 3}, UnknownSettingError, "it knows: hysteresis, minTimeSlice, start, warmup"),
+    ("hermes", {"erly": 3}, UnknownSettingError, "its settings: hysteresis, minTimeSlice, start, warmup"),
     ("hermes", {"warmup": 2.5}, InvalidSettingError, "policy.settings.warmup: 2.5 is not a whole number"),
     ("hermes", {"warmup": True}, InvalidSettingError, "policy.settings.warmup: True is not a whole number"),
-    ("hermes", {"warmup": -1}, InvalidSettingError, "policy.settings.warmup: -1 points cannot be asked for"),
+    ("hermes", {"warmup": -1}, InvalidSettingError, "policy.settings.warmup: -1 is not a number of points"),
     ("hermes", {"minTimeSlice": math.nan}, InvalidSettingError, "policy.settings.minTimeSlice: nan is not a number"),
-    ("hermes", {"minTimeSlice": -2}, InvalidSettingError, "policy.settings.minTimeSlice: -2 seconds is no time"),
-    ("hermes", {"hysteresis": 1.5}, InvalidSettingError, "policy.settings.hysteresis: 1.5 is no share"),
+    ("hermes", {"minTimeSlice": -2}, InvalidSettingError, "policy.settings.minTimeSlice: -2 seconds is not a duration"),
+    ("hermes", {"hysteresis": 1.5}, InvalidSettingError, "policy.settings.hysteresis: 1.5 is not a share"),
     ("hermes", {"start": "mine"}, InvalidSettingError, "policy.settings.start: 'mine' is not one of: own, pool"),
     ("round_robin", {"quantum": "10"}, InvalidSettingError, "policy.settings.quantum: '10' is not a number"),
-    ("round_robin", {"quantum": 0}, InvalidSettingError, "policy.settings.quantum: 0 seconds is no turn"),
-    ("asha", {"eta": 1}, InvalidSettingError, "policy.settings.eta: 1 keeps everybody; give a number above 1"),
-    ("asha", {"rungs": 17}, InvalidSettingError, "policy.settings.rungs: 17 rungs cannot be; give 1 to 16"),
+    ("round_robin", {"quantum": 0}, InvalidSettingError, "policy.settings.quantum: 0 seconds is not a time slice"),
+    ("asha", {"eta": 1}, InvalidSettingError, "policy.settings.eta: 1 promotes every trial; give a number above 1"),
+    (
+        "asha",
+        {"rungs": 17},
+        InvalidSettingError,
+        "policy.settings.rungs: 17 is not a possible number of rungs; give 1 to 16",
+    ),
     ("asha", {"onCut": "kill"}, InvalidSettingError, "policy.settings.onCut: 'kill' is not one of: suspend, stop"),
-    ("best_so_far", {"warmup": -1}, InvalidSettingError, "policy.settings.warmup: -1 points cannot be asked for"),
-    ("envelope", {"minShare": 0.6}, InvalidSettingError, "policy.settings.minShare: 0.6 is no share"),
-    ("envelope", {"warmup": 2}, InvalidSettingError, "policy.settings.warmup: 2 is no share of a trial; give 0 to 1"),
-    ("envelope", {"hysteresis": -1}, InvalidSettingError, "policy.settings.hysteresis: -1 is no ratio less 1"),
+    ("best_so_far", {"warmup": -1}, InvalidSettingError, "policy.settings.warmup: -1 is not a number of points"),
+    ("envelope", {"minShare": 0.6}, InvalidSettingError, "policy.settings.minShare: 0.6 is not a share"),
+    (
+        "envelope",
+        {"warmup": 2},
+        InvalidSettingError,
+        "policy.settings.warmup: 2 is not a share of a trial; give 0 to 1",
+    ),
+    ("envelope", {"hysteresis": -1}, InvalidSettingError, "policy.settings.hysteresis: -1 is not a ratio less 1"),
     ("hyperband", {"mode": "both"}, InvalidSettingError, "policy.settings.mode: 'both' is not one of: sync, async"),
-    ("hyperband", {"eta": 0.5}, InvalidSettingError, "policy.settings.eta: 0.5 keeps everybody"),
+    ("hyperband", {"eta": 0.5}, InvalidSettingError, "policy.settings.eta: 0.5 promotes every trial"),
     (
         "hyperband",
         {"eta": 1e20, "rungs": 16},
         InvalidSettingError,
-        "policy.settings.eta: 1e+20 promotes nobody; give 1000",
+        "policy.settings.eta: 1e+20 promotes no trial; give 1000",
     ),
-    ("median_stop", {"grace": 1.5}, InvalidSettingError, "policy.settings.grace: 1.5 is no share of a trial"),
+    ("median_stop", {"grace": 1.5}, InvalidSettingError, "policy.settings.grace: 1.5 is not a share of a trial"),
     ("median_stop", {"peers": 0}, InvalidSettingError, "policy.settings.peers: 0 trials have no median"),
-    ("pop", {"warmup": 2}, InvalidSettingError, "policy.settings.warmup: 2 points make no curve; give 3 or more"),
-    ("pop", {"poor": 1}, InvalidSettingError, "policy.settings.poor: 1 is no probability below 1"),
-    ("pop", {"rounds": 0}, InvalidSettingError, "policy.settings.rounds: 0 is no number of turns"),
+    (
+        "pop",
+        {"warmup": 2},
+        InvalidSettingError,
+        "policy.settings.warmup: 2 points are too few for a curve; give 3 or more",
+    ),
+    ("pop", {"poor": 1}, InvalidSettingError, "policy.settings.poor: 1 is not a probability below 1"),
+    ("pop", {"rounds": 0}, InvalidSettingError, "policy.settings.rounds: 0 is not a number of time slices"),
     ("slaq", {"window": 3}, InvalidSettingError, "policy.settings.window: 3 points are too few for a fit"),
 ]
 
 
 @pytest.mark.parametrize(("name", "settings", "error", "message"), BAD, ids=lambda value: str(value)[:30])
-def test_a_bad_setting_is_named_with_its_cure(
+def test_an_invalid_setting_is_reported_with_its_cure(
     name: str, settings: dict[str, Scalar], error: type[PolicyError], message: str
 ) -> None:
     with pytest.raises(error) as caught:
@@ -151,14 +166,14 @@ def test_the_table_of_policies() -> None:
     assert get_args(Policy.model_fields["name"].annotation) == NAMES  # what a job may ask for
     assert [create(name, {}).name for name in NAMES] == list(NAMES)
     assert tuple(name for name in NAMES if not create(name, {}).needs_max_steps) == POLICIES_WITHOUT_MAX_STEPS
-    assert create("hermes", {"minTimeSlice": 1}).turn(Costs(0.01, 0.01)) == 1.0
-    assert create("round_robin", {"quantum": 5}).turn(Costs(1.0, 1.0)) == 20.0
+    assert create("hermes", {"minTimeSlice": 1}).time_slice(Costs(0.01, 0.01)) == 1.0
+    assert create("round_robin", {"quantum": 5}).time_slice(Costs(1.0, 1.0)) == 20.0
 
 
 @pytest.mark.parametrize(
     ("chance", "said"),
     [(1.0, "0.9 or more"), (0.34, "0.2 or more"), (0.2, "0.2 or more"), (0.0101, "0.01 or more"), (3e-7, "below 0.01")],
 )
-def test_a_probability_is_said_in_few_words(chance: float, said: str) -> None:
-    """Each further word is a write of a trial's status when it changes."""
-    assert odds(chance) == said
+def test_a_probability_has_few_texts(chance: float, said: str) -> None:
+    """Each change of the text is a write of a trial's status."""
+    assert rounded(chance) == said

@@ -48,7 +48,7 @@ def test_the_prediction_is_at_least_the_best_value_and_narrows(maximize: bool) -
     for shown in (3, 6, 12):
         trial = make_trial(0, values=values[:shown], phase=P.RUNNING, gpus=["gpu-0"])
         found = predictions(job, make_snapshot(jobs=[job], trials=[trial]))[trial.key]
-        assert found.low <= found.middle <= found.high
+        assert found.low <= found.median <= found.high
         assert sign * (found.low if maximize else found.high) >= sign * values[shown - 1] - 1e-9
         widths.append(found.high - found.low)
     assert widths == sorted(widths, reverse=True)

@@ -1,6 +1,4 @@
-"""Who was ever promotable: what is kept from cycle to cycle is what is computed from the beginning, and what the words
-of the rule say.
-"""
+"""The kept replay of promotions equals its computation from the beginning, and the words of the rule."""
 
 from __future__ import annotations
 
@@ -12,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import board, forgotten
+from podium_core.curves.curve_table import curves_of_job, empty_cache
 from podium_core.domain.snapshot import Point
 from podium_core.policies.promotable import ever_promotable
-from podium_core.policies.rungs import Climb, climb
+from podium_core.policies.rungs import RungArrivals, rung_arrivals
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 STEPS = (1.0, 2.0, 4.0)
@@ -29,17 +27,17 @@ class Rule:
     brackets: bool
 
 
-def ever(look: Look, rule: Rule) -> tuple[NDArray[np.bool_], Climb, NDArray[np.intp]]:
+def ever(look: Look, rule: Rule) -> tuple[NDArray[np.bool_], RungArrivals, NDArray[np.intp]]:
     trials = [make_trial(number, curve=curve) for number, curve in look.items()]
     job = make_job(maximize=False, max_trials=9)
-    seen = board(job, trials, make_snapshot(jobs=[job], trials=trials))
+    seen = curves_of_job(job, trials, make_snapshot(jobs=[job], trials=trials))
     bracket = np.array(seen.numbers, dtype=np.intp) // (3 if rule.brackets else 99)
-    found = climb(seen, STEPS, suspendable=True)
+    found = rung_arrivals(seen, STEPS, suspendable=True)
     return ever_promotable(seen, found, STEPS, rule.eta, rule.least, bracket).copy(), found, bracket
 
 
-def by_the_words(found: Climb, bracket: NDArray[np.intp], rule: Rule) -> NDArray[np.bool_]:
-    """Every moment at which somebody came, and all that had come by then, sorted anew."""
+def by_the_words(found: RungArrivals, bracket: NDArray[np.intp], rule: Rule) -> NDArray[np.bool_]:
+    """Check every moment of an arrival with all arrivals so far, sorted again."""
     told = np.arange(len(STEPS)) < bracket[:, None]
     for k in range(len(STEPS)):
         for first in range(k + 1):
@@ -63,21 +61,21 @@ rules = st.builds(Rule, st.sampled_from([1.5, 2.0, 3.0, 4.0]), st.integers(0, 1)
 
 
 @given(looks, rules)
-def test_whatever_was_seen_before_the_answer_is_the_rules(seen: list[Look], rule: Rule) -> None:
-    """Trials come and go, curves grow, lose points and begin anew, and values arrive in no order of time."""
-    with forgotten():
+def test_the_result_is_that_of_the_rule_whatever_was_seen_before(seen: list[Look], rule: Rule) -> None:
+    """Trials come and go, curves grow, lose points and restart, and values arrive in any order of time."""
+    with empty_cache():
         for look in seen:
             kept, found, bracket = ever(look, rule)
             np.testing.assert_array_equal(kept, by_the_words(found, bracket, rule))
-            with forgotten():
+            with empty_cache():
                 np.testing.assert_array_equal(kept, ever(look, rule)[0])
 
 
 @given(st.dictionaries(st.integers(0, 8), curves, min_size=4, max_size=9), rules, st.data())
-def test_a_search_that_is_seen_as_it_grows(whole: Look, rule: Rule, data: st.DataObject) -> None:
-    """As searches do: trials are added with the next number, curves get longer."""
+def test_a_growing_search(whole: Look, rule: Rule, data: st.DataObject) -> None:
+    """As searches do: trials are added with the next number, and curves get longer."""
     shown = dict.fromkeys(whole, 0)
-    with forgotten():
+    with empty_cache():
         for _ in range(8):
             number = data.draw(st.sampled_from(sorted(whole)))
             shown[number] = min(len(whole[number]), shown[number] + data.draw(st.integers(1, 3)))
@@ -93,7 +91,7 @@ def test_a_promotion_sticks_and_a_displaced_one_that_came_too_late_has_none() ->
     rule = Rule(2.0, 0, brackets=False)
     came = [0.2, 0.3, 0.1, 0.05, 0.25]
     look = {n: (Point(1.0, value, float(n)),) for n, value in enumerate(came)}
-    with forgotten():
+    with empty_cache():
         assert ever(look, rule)[0][:, 0].tolist() == [True, False, True, True, False]
         # 0.2 is found to have come last: with 0.1, 0.3 was in no best half, and 0.2 itself comes after two better ones
         late = {**look, 0: (replace(look[0][0], time=9.0),)}

@@ -11,16 +11,16 @@ from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 
 from podium_core.domain.snapshot import Costs, Snapshot
 from podium_core.domain.switch_costs import SwitchTotals, mean_costs, mean_switch
-from podium_core.policies.min_time_slice import OVERHEAD, shortest_run
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, smallest_time_slice
 
 HELD = 100.0  # seconds, of `holding`
 
 
 @given(st.floats(0.0, 1e6), st.floats(0.0, 1e4), st.integers(1, 50))
 def test_switches_take_at_most_their_fraction_and_the_minimum_holds(switch: float, floor: float, turns: int) -> None:
-    run = shortest_run(switch, floor)
-    assert run >= floor == shortest_run(None, floor)
-    assert turns * switch <= OVERHEAD * turns * run * (1 + 1e-9)
+    run = smallest_time_slice(switch, floor)
+    assert run >= floor == smallest_time_slice(None, floor)
+    assert turns * switch <= MAX_SWITCH_SHARE * turns * run * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def scene(switch: float | None) -> Snapshot:
     )
 
 
-@pytest.mark.parametrize("switch", [None, 0.004, 2.0, HELD * OVERHEAD])
+@pytest.mark.parametrize("switch", [None, 0.004, 2.0, HELD * MAX_SWITCH_SHARE])
 def test_a_holder_is_preempted_after_its_minimum_time_slice(switch: float | None) -> None:
     assert orders(sound(scene(switch))) == {"gpu-0": ["job-1", "job-0"]}
 
 
 def test_expensive_switches_extend_the_time_slice_and_the_planner_wakes_at_its_end() -> None:
-    snapshot = scene(2 * HELD * OVERHEAD)
+    snapshot = scene(2 * HELD * MAX_SWITCH_SHARE)
     made = sound(snapshot)
     assert orders(made) == {}
     assert why(made, "job-1") == "MinTimeSlice"
@@ -70,7 +70,7 @@ def test_expensive_switches_extend_the_time_slice_and_the_planner_wakes_at_its_e
 
 
 def test_the_same_holds_between_jobs() -> None:
-    snapshot = scene(2 * HELD * OVERHEAD)
+    snapshot = scene(2 * HELD * MAX_SWITCH_SHARE)
     first, second = snapshot.trials
     other = replace(snapshot.jobs[0], key=first.job._replace(name="other"), uid="other")
     rival = replace(second, job=other.key)

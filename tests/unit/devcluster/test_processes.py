@@ -62,7 +62,7 @@ def test_a_program_is_started_identified_killed_and_started_again(tmp_path: Path
         assert processes.alive("thing")
     finally:
         processes.kill("thing")
-    processes.kill("thing")  # a second time is no error
+    processes.kill("thing")  # a second call is not an error
 
 
 def test_an_unknown_component_lists_the_known_ones(tmp_path: Path) -> None:

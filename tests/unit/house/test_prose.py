@@ -10,7 +10,19 @@ from prose_rules import Finding, is_imperative, marker_words, summaries
 ROOT = Path(__file__).parents[3]
 # folders whose text is checked for marker words; their Python also for the summaries of its docstrings
 FOLDERS = (
-    *("operator", "extender", "agent", "cli", "cluster", "optimisers", "realtime", "devcluster", "tools", "examples"),
+    *(
+        "operator",
+        "extender",
+        "agent",
+        "cli",
+        "cluster",
+        "optimisers",
+        "realtime",
+        "devcluster",
+        "tools",
+        "examples",
+        "sdk",
+    ),
 )
 TEXTS = ("charts", "crds", "docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 SUFFIXES = {".py", ".md", ".c", ".h", ".sh", ".yaml", ".tpl", ".txt"}

@@ -24,7 +24,7 @@ from podium_agent.schedule.state_table import derive
 from podium_cluster.client import ApiError
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.curves.growing_curve import Line, extend
-from podium_core.curves.line_readers import Seen
+from podium_core.curves.line_readers import ParsedLine
 from podium_core.curves.thinning import Grid
 from podium_core.schema.gpunode import GPUNode, TrialOnGpu, TrialState
 from podium_core.schema.trial import HyperParamTrial
@@ -276,8 +276,8 @@ def _runs(record: Record) -> bool:
     return record.state not in (None, TrialState.GATED, TrialState.SUSPENDED)
 
 
-def _reading(text: str) -> list[Seen]:
-    return [Seen(float(text), float(text) / 10.0)]
+def _reading(text: str) -> list[ParsedLine]:
+    return [ParsedLine(float(text), float(text) / 10.0)]
 
 
 def _mark(step: int) -> CompletionMarker:

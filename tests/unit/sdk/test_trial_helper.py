@@ -14,7 +14,7 @@ import pytest
 from trial_process import SOURCE, end, names, run, whole, write
 
 from podium import trial
-from podium_core.curves.line_readers import Seen, reader
+from podium_core.curves.line_readers import ParsedLine, line_reader
 from podium_core.schema.job import Direction
 from podium_core.schema.metrics_config import MetricsConfig
 
@@ -92,13 +92,13 @@ class Scalar:
 
 def test_reported_values_are_read_exactly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PODIUM_STEP_KEY", "epoch")
-    read = reader(MetricsConfig(metric="acc", direction=Direction.MAXIMIZE, step_key="epoch", container="main"))
+    read = line_reader(MetricsConfig(metric="acc", direction=Direction.MAXIMIZE, step_key="epoch", container="main"))
     for step, value in enumerate([0.1 + 0.2, Scalar(), math.inf, -math.inf, 1]):
         trial.report(step=step, acc=value, note="fine")
     trial.report(step=5, acc=math.nan)
     trial.report(step=6, loss=1.0)
     *lines, nan, other = [read(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines == [[Seen(step, value)] for step, value in enumerate([0.1 + 0.2, 0.25, math.inf, -math.inf, 1])]
+    assert lines == [[ParsedLine(step, value)] for step, value in enumerate([0.1 + 0.2, 0.25, math.inf, -math.inf, 1])]
     assert nan[0].value is not None
     assert math.isnan(nan[0].value)
     assert other == []
@@ -134,8 +134,8 @@ def test_a_checkpoint_is_loaded_and_only_the_newest_are_kept(monkeypatch: pytest
     assert whole(trial.load()) == (3, "3")
     trial.save(3, write("3 again"))  # the marker names step-3 until the new one is whole
     assert whole(trial.load()) == (3, "3 again")
-    trial.save(1, write("anew"))  # who began anew saves step 1 after step 3
-    assert whole(trial.load()) == (1, "anew")
+    trial.save(1, write("restarted"))  # a trial that started from scratch saves step 1 after step 3
+    assert whole(trial.load()) == (1, "restarted")
     assert names(folder) == ["mine.txt", "podium-checkpoint.json", "step-1", "step-3-2"]
 
 
@@ -174,7 +174,7 @@ def test_a_marked_checkpoint_is_not_removed(folder: Path, marked: str) -> None:
         (folder / f"step-{step}" / "model.ckpt").write_text(str(step))
     assert trial.mark(2, folder / marked) == trial.load() == (2, folder / marked)
     assert (folder / "step-2" / "model.ckpt").read_text() == "2"
-    assert (folder / "step-1").exists() == (marked == "."), "what is older goes, where it can be told"
+    assert (folder / "step-1").exists() == (marked == "."), "older checkpoints are removed if they can be recognised"
 
 
 @pytest.mark.parametrize("where", ["/tmp", "../elsewhere", "missing"])

@@ -83,12 +83,12 @@ pool.terminate()  # SIGTERM to the workers, which have inherited our handler
 pool.join()
 assert not trial.stopping()
 trial._state.listening = False
-signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
+signal.signal(signal.SIGTERM, lambda *_: print("received", flush=True))
 trial.stopping()
 os.kill(os.getpid(), signal.SIGTERM)
 assert trial.stopping()
 """
-    assert end(run(code, PODIUM_PYTHON=mounted)) == "told\n"
+    assert end(run(code, PODIUM_PYTHON=mounted)) == "received\n"
 
 
 def test_without_a_call_sigterm_ends_a_script_as_usual(mounted: str, folder: Path) -> None:
@@ -130,7 +130,7 @@ print(step)
 def test_sigterm_between_the_two_calls_does_not_lose_the_step(
     folder: Path, mounted: str, between: str, ends_at: int
 ) -> None:
-    """Told no by should_save(), then yes by stopping(), a script would end without a save; one further step is none."""
+    """A script that hears "no" from should_save() and then "yes" from stopping() would end without a checkpoint."""
     code = SIGTERM_BETWEEN.replace("{between}", between)
     assert end(run(code, PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))) == f"{ends_at}\n"
     assert trial.load() == (ends_at, folder / f"step-{ends_at}")

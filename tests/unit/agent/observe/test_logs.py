@@ -13,7 +13,7 @@ import pytest
 from podium_agent.observe.logs.cri import Assembler, LogLine
 from podium_agent.observe.logs.tail import Position, Tail
 from podium_core.curves.growing_curve import Curve, extend
-from podium_core.curves.line_readers import Other, Seen, reader
+from podium_core.curves.line_readers import AdditionalValue, ParsedLine, line_reader
 from podium_core.curves.non_finite import diverged
 from podium_core.curves.thinning import Grid
 from podium_core.schema.metrics_config import MetricsConfig
@@ -63,59 +63,67 @@ LINES = [
 
 @pytest.mark.parametrize(("form", "line", "expected"), LINES)
 def test_the_values_of_a_line(form: str, line: str, expected: list[tuple[float | None, float | None]]) -> None:
-    assert repr(reader(reading(form))(line)) == repr(
-        [Seen(None if s is None else float(s), None if v is None else float(v)) for s, v in expected]
+    assert repr(line_reader(reading(form))(line)) == repr(
+        [ParsedLine(None if s is None else float(s), None if v is None else float(v)) for s, v in expected]
     )
 
 
 OTHERS = [
-    ("json", '{"epoch": 3, "acc": 0.5, "loss": 2, "x": 1}', [Seen(3, 0.5, (Other("loss", 3, 2),))]),
+    ("json", '{"epoch": 3, "acc": 0.5, "loss": 2, "x": 1}', [ParsedLine(3, 0.5, (AdditionalValue("loss", 3, 2),))]),
     (
         "json",
         '{"epoch": 3, "eval": {"f1": 0.25}, "loss": 2}',
-        [Seen(None, None, (Other("loss", 3, 2), Other("eval.f1", 3, 0.25)))],
+        [ParsedLine(None, None, (AdditionalValue("loss", 3, 2), AdditionalValue("eval.f1", 3, 0.25)))],
     ),
-    ("json", '{"loss": NaN}', [Seen(None, None, (Other("loss", None, NAN),))]),
-    ("json", '{"epoch": 3, "acc": 0.5, "loss": null}', [Seen(3, 0.5)]),
+    ("json", '{"loss": NaN}', [ParsedLine(None, None, (AdditionalValue("loss", None, NAN),))]),
+    ("json", '{"epoch": 3, "acc": 0.5, "loss": null}', [ParsedLine(3, 0.5)]),
     ("json", '{"loss": "low", "eval.f1": true}', []),
-    ("json", '{"loss": 1}\r{"loss": 2}', [Seen(None, None, (Other("loss", None, n),)) for n in (1, 2)]),
-    ("text", "epoch=3 loss=0.5", [Seen(3, None, (Other("loss", 3, 0.5),))]),
+    ("json", '{"loss": 1}\r{"loss": 2}', [ParsedLine(None, None, (AdditionalValue("loss", None, n),)) for n in (1, 2)]),
+    ("text", "epoch=3 loss=0.5", [ParsedLine(3, None, (AdditionalValue("loss", 3, 0.5),))]),
     (
         "text",
         "Epoch 3/10: acc: 5e-1, loss=inf eval.f1=1",
-        [Seen(3, 0.5, (Other("loss", 3, math.inf), Other("eval.f1", 3, 1)))],
+        [ParsedLine(3, 0.5, (AdditionalValue("loss", 3, math.inf), AdditionalValue("eval.f1", 3, 1)))],
     ),
-    ("text", "loss=2 then loss=1", [Seen(None, None, (Other("loss", None, 1),))]),
+    ("text", "loss=2 then loss=1", [ParsedLine(None, None, (AdditionalValue("loss", None, 1),))]),
     ("text", "gloss=2 loss_2=1 loss=high", []),
-    ("huggingface", "{'loss': 1.5, 'epoch': 0.25}", [Seen(None, None, (Other("loss", 0.25, 1.5),))]),
-    ("huggingface", "9%{'eval.f1': nan, 'acc': 1, 'epoch': 2}", [Seen(2, 1, (Other("eval.f1", 2, NAN),))]),
+    ("huggingface", "{'loss': 1.5, 'epoch': 0.25}", [ParsedLine(None, None, (AdditionalValue("loss", 0.25, 1.5),))]),
+    (
+        "huggingface",
+        "9%{'eval.f1': nan, 'acc': 1, 'epoch': 2}",
+        [ParsedLine(2, 1, (AdditionalValue("eval.f1", 2, NAN),))],
+    ),
 ]
 
 
 @pytest.mark.parametrize(("form", "line", "expected"), OTHERS)
-def test_the_additional_metrics_of_a_line(form: str, line: str, expected: list[Seen]) -> None:
-    found = reader(reading(form, additional=["loss", "eval.f1"]))(line)
+def test_the_additional_metrics_of_a_line(form: str, line: str, expected: list[ParsedLine]) -> None:
+    found = line_reader(reading(form, additional=["loss", "eval.f1"]))(line)
     assert repr(found) == repr([floats(one) for one in expected])
 
 
-def floats(seen: Seen) -> Seen:
+def floats(seen: ParsedLine) -> ParsedLine:
     """As a reader gives them: no whole numbers."""
-    others = tuple(Other(o.metric, None if o.step is None else float(o.step), float(o.value)) for o in seen.others)
-    return Seen(
+    others = tuple(
+        AdditionalValue(o.metric, None if o.step is None else float(o.step), float(o.value)) for o in seen.additional
+    )
+    return ParsedLine(
         None if seen.step is None else float(seen.step), None if seen.value is None else float(seen.value), others
     )
 
 
 def test_a_filter_without_its_groups_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="no group value"):
-        reader(reading("text", filter=r"(?P<name>\w+) is .*"))
+        line_reader(reading("text", filter=r"(?P<name>\w+) is .*"))
 
 
 def test_a_filter_of_the_user() -> None:
-    read = reader(reading("text", filter=r"(?P<name>\w+) is (?P<value>[\d.]+)"))
-    assert read("epoch is 2 and acc is 0.75") == [Seen(2.0, 0.75)]
-    both = reader(reading("text", filter=r"(?P<name>\w+) is (?P<value>[\d.]+)", additional=["loss"]))
-    assert both("epoch is 2, loss is 3 and acc is 0.75") == [Seen(2.0, 0.75, (Other("loss", 2.0, 3.0),))]
+    read = line_reader(reading("text", filter=r"(?P<name>\w+) is (?P<value>[\d.]+)"))
+    assert read("epoch is 2 and acc is 0.75") == [ParsedLine(2.0, 0.75)]
+    both = line_reader(reading("text", filter=r"(?P<name>\w+) is (?P<value>[\d.]+)", additional=["loss"]))
+    assert both("epoch is 2, loss is 3 and acc is 0.75") == [
+        ParsedLine(2.0, 0.75, (AdditionalValue("loss", 2.0, 3.0),))
+    ]
 
 
 def test_pieces_are_put_together_per_stream_and_a_restart_begins_before_them() -> None:
@@ -188,7 +196,7 @@ def test_no_line_is_lost_or_read_twice_whenever_the_agent_dies(
     tmp_path: Path, dies_after: int | str | None, follow: Callable[..., Tail]
 ) -> None:
     """The saved pair is (curve, position), as in one patch; what was read after it is forgotten with the agent."""
-    read = reader(reading())
+    read = line_reader(reading())
     saved = (Curve(), Position())
     tail = follow(tmp_path, saved[1])
     curve = saved[0]
@@ -263,7 +271,7 @@ def test_a_container_that_never_started_is_skipped(tmp_path: Path, follow: Calla
 
 def test_non_finite_values_are_passed_on_and_counted() -> None:
     lines = [LogLine(float(n), "stdout", f'{{"epoch": {n}, "acc": {v}}}', n, n) for n, v in ((1, "0.5"), (2, "NaN"))]
-    curve = extend(Curve(), lines, reader(reading()), GRID)
+    curve = extend(Curve(), lines, line_reader(reading()), GRID)
     assert [diverged(point.value) for point in curve.points] == [False, True]
     assert curve.diverged == 1
 
@@ -278,7 +286,7 @@ def test_non_finite_values_are_passed_on_and_counted() -> None:
 )
 def test_steps_that_are_missing_announced_or_repeated(texts: list[str], steps: list[float]) -> None:
     lines = [LogLine(0.0, "stdout", text, 0, 0) for text in texts]
-    assert [point.step for point in extend(Curve(), lines, reader(reading("text")), GRID).points] == steps
+    assert [point.step for point in extend(Curve(), lines, line_reader(reading("text")), GRID).points] == steps
 
 
 @pytest.mark.parametrize(
@@ -295,11 +303,11 @@ def test_announced_steps_repeated_by_a_later_attempt_are_not_new(
     def printed(numbers: range) -> list[LogLine]:
         return [LogLine(0.0, "stdout", t.format(n=n, v=n / 10), 0, 0) for n in numbers for t in texts]
 
-    before = extend(Curve(), printed(range(1, 4)), reader(reading("text")), GRID)
-    anew = replace(before, at=begins_at, first=True, announced=None)
-    curve = extend(anew, printed(again), reader(reading("text")), GRID)
+    before = extend(Curve(), printed(range(1, 4)), line_reader(reading("text")), GRID)
+    anew = replace(before, current_step=begins_at, awaiting_first_value=True, step_pending=None)
+    curve = extend(anew, printed(again), line_reader(reading("text")), GRID)
     assert [(point.step, point.value) for point in curve.points] == [(n, n / 10) for n in steps]
-    assert (curve.repeated, curve.back) == (repeated, back)
+    assert (curve.repeated, curve.repeated_steps) == (repeated, back)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +321,9 @@ def test_a_value_without_a_step_is_one_step_after_the_last_of_its_attempt(
     saved: float, steps: list[float], repeated: int
 ) -> None:
     lines = [LogLine(0.0, "stdout", "acc=0.1", 0, 0)] * 3
-    before = extend(Curve(), lines, reader(reading("text")), GRID)
-    curve = extend(replace(before, at=saved, first=True), lines, reader(reading("text")), GRID)
+    before = extend(Curve(), lines, line_reader(reading("text")), GRID)
+    curve = extend(
+        replace(before, current_step=saved, awaiting_first_value=True), lines, line_reader(reading("text")), GRID
+    )
     assert [point.step for point in curve.points] == steps
     assert curve.repeated == repeated

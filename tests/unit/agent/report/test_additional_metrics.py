@@ -18,9 +18,9 @@ from podium_agent.observe.logs.tail import Batch, Position
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import curve_from, position_from, to_status
 from podium_agent.report.usage_ledger import UsageLedger
-from podium_core.curves.additional_metrics import Extreme, Observed, from_status
+from podium_core.curves.additional_metrics import Extreme, MetricSummary, from_status
 from podium_core.curves.growing_curve import Curve, extend
-from podium_core.curves.line_readers import Reader, reader
+from podium_core.curves.line_readers import Reader, line_reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.trial import TrialStatus
@@ -32,15 +32,15 @@ NAN = math.nan
 
 def reads(form: str, additional: Sequence[str] = NAMES) -> Reader:
     about = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "container": "train"}
-    return reader(MetricsConfig.model_validate(about | {"format": form, "additional": additional}))
+    return line_reader(MetricsConfig.model_validate(about | {"format": form, "additional": additional}))
 
 
 def lines_of(texts: Sequence[str]) -> list[LogLine]:
     return [LogLine(float(n), "stdout", text, n, n + 1) for n, text in enumerate(texts)]
 
 
-def observed(form: str, *texts: str) -> dict[str, Observed]:
-    return {one.metric: one for one in extend(Curve(), lines_of(texts), reads(form), GRID).observed}
+def observed(form: str, *texts: str) -> dict[str, MetricSummary]:
+    return {one.metric: one for one in extend(Curve(), lines_of(texts), reads(form), GRID).additional_metrics}
 
 
 numbers = st.one_of(st.floats(-5, 5), st.integers(-2, 2).map(float), st.sampled_from([NAN, math.inf, -math.inf]))
@@ -67,10 +67,10 @@ def test_the_objectives_curve_is_the_same_whatever_else_is_read(log: tuple[str, 
     alone = extend(Curve(), lines_of(texts), reads(form, ()), GRID)
     beside = extend(Curve(), lines_of(texts), reads(form), GRID)
     assert (beside.points, beside.last_step, beside.last_value) == (alone.points, alone.last_step, alone.last_value)
-    assert (beside.announced, beside.at, beside.repeated, beside.diverged, beside.lines) == (
-        (alone.announced, alone.at, alone.repeated, alone.diverged, alone.lines)
+    assert (beside.step_pending, beside.current_step, beside.repeated, beside.diverged, beside.lines) == (
+        (alone.step_pending, alone.current_step, alone.repeated, alone.diverged, alone.lines)
     )
-    assert alone.observed == ()
+    assert alone.additional_metrics == ()
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), numbers), min_size=1, max_size=20), FORMS)
@@ -103,7 +103,9 @@ def test_an_agent_that_dies_anywhere_changes_nothing(log: tuple[str, list[str]],
         written = json.dumps(to_status(trial_record, UsageLedger(), "train", 0.0), allow_nan=False)
         status = TrialStatus.model_validate(json.loads(written))
     whole = extend(Curve(), lines, reads(form), GRID)
-    assert repr(sorted(from_status(status.additional_metrics), key=repr)) == repr(sorted(whole.observed, key=repr))
+    assert repr(sorted(from_status(status.additional_metrics), key=repr)) == repr(
+        sorted(whole.additional_metrics, key=repr)
+    )
     assert [point.step for point in status.curve.points] == [point.step for point in whole.points]
 
 
@@ -132,9 +134,9 @@ def test_steps_repeated_after_a_requeue_do_not_count_again() -> None:
 def test_announced_steps_repeated_after_a_requeue_do_not_count_again() -> None:
     texts = ["epoch=1", "loss=3", "acc=0.5", "epoch=2", "acc=0.6", "loss=2"]
     before = extend(Curve(), lines_of(texts), reads("text"), GRID)
-    anew = replace(before, first=True, announced=None)
+    anew = replace(before, awaiting_first_value=True, step_pending=None)
     again = extend(anew, lines_of(("epoch=1", "loss=9", "acc=0.5", "loss=8")), reads("text"), GRID)
-    assert again.observed == before.observed
+    assert again.additional_metrics == before.additional_metrics
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from podium_cluster.client import Api
 
 
 def test_no_status_is_written_before_the_first_observation(tmp_path: Path) -> None:
-    """The agent before this one has written where the trials are: with the kubelet away nobody else knows. What the
-    driver has not said yet is no word that there are no GPUs.
+    """The status of the previous agent stays: while the kubelet is away, only it says where the trials are.
+
+    A driver that has not answered yet does not mean that the node has no GPUs.
     """
     written: list[dict[str, Any]] = []
 

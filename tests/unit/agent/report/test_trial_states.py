@@ -32,7 +32,7 @@ from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.curves.growing_curve import Curve, Line, extend
-from podium_core.curves.line_readers import Seen
+from podium_core.curves.line_readers import ParsedLine
 from podium_core.curves.thinning import Grid
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import TrialState
@@ -185,12 +185,14 @@ def test_the_status_of_a_trial_survives_an_agent() -> None:
     ledger = saw_marker(follow(ledger, R, ("A",), "n", 120.0), CompletionMarker(3.0, "step-3"), "n", 1, 121.0)
     loss = AttemptLostWork(1, 100.0, step=5.0, resumed_from=2.0, steps=3.0, gpu_seconds=4.5)
     ledger = replace(ledger, lost_work=LostWorkTotals(1, 3.0, 4.5, accounted_gpu_seconds=5.0, recent=(loss,)))
-    trial_record.load(ledger, Curve(last_step=3.0, last_value=0.5, lines=7, at=2.0), Position("0.log", "f", 42))
+    trial_record.load(
+        ledger, Curve(last_step=3.0, last_value=0.5, lines=7, current_step=2.0), Position("0.log", "f", 42)
+    )
     status = TrialStatus.model_validate(to_status(trial_record, ledger, "train", 125.0))
     assert ledger_from(status) == ledger
     position = position_from(status, "p1", "train")
     assert position == Position("0.log", "f", 42)
-    assert curve_from(status, position, None) == Curve(last_step=3.0, last_value=0.5, lines=7, at=2.0)
+    assert curve_from(status, position, None) == Curve(last_step=3.0, last_value=0.5, lines=7, current_step=2.0)
     assert position_from(status, "p2", "train") == Position(), "another pod: from the beginning"
     assert status.gpu_seconds == 15.0
 
@@ -218,7 +220,7 @@ def attempts(status: TrialStatus, attempt: int, begins: int, ends: int) -> Trial
     curve = extend(
         curve_from(status, Position(), float(begins)),
         lines,
-        lambda text: [Seen(float(text), 0.5)],
+        lambda text: [ParsedLine(float(text), 0.5)],
         Grid(maximize=True),
     )
     trial_record = TrialRecord(parse(pod_payload()), "n")

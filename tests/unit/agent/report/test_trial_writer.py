@@ -17,7 +17,7 @@ from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.lost_work import CompletionMarker, GateReport
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.usage_ledger import SuspensionCost
-from podium_core.curves.line_readers import Seen
+from podium_core.curves.line_readers import ParsedLine
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.metrics_config import MetricsConfig
 
@@ -47,7 +47,7 @@ def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServ
 def test_an_unexpected_line_stops_only_this_writer(
     write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def read(_: str) -> list[Seen]:
+    def read(_: str) -> list[ParsedLine]:
         raise ZeroDivisionError
 
     monkeypatch.setattr(podium_agent.report.trial_writer, "reader", lambda _: read)

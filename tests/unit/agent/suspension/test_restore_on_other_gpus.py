@@ -128,7 +128,7 @@ def test_a_failed_restore_on_the_own_gpu_is_recorded(trial: Trial) -> None:
 
 @pytest.mark.parametrize("gpu_map", ["home", "away"])
 def test_a_running_process_is_suspended_with_the_others(trial: Trial, gpu_map: str) -> None:
-    """Suspended is who holds nothing: a process that was let go on before another was refused is none of the rest."""
+    """A process that was resumed before another one was refused is suspended again with the others."""
     home, away = trial.two_gpus()
     assert trial.suspend().ok
     let_the_first_go_on(trial)
@@ -146,8 +146,9 @@ def test_a_running_process_is_suspended_with_the_others(trial: Trial, gpu_map: s
 def test_memory_allocated_since_the_suspension_is_noted_before_a_restore(
     containers: str, request: pytest.FixtureRequest
 ) -> None:
-    """A restore without the memory is the end of a process: the note of how much that takes may not be an old one. Of
-    those beside it that are still off nobody but the note knows.
+    """A restore without enough memory ends a process, so the note of its memory must be current.
+
+    Only the note knows the memory of the processes that are still suspended.
     """
     trial: Trial = request.getfixturevalue(containers)
     assert trial.suspend().ok

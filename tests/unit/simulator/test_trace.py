@@ -1,4 +1,4 @@
-"""What a line of a recording may hold besides plain numbers, and the no where it may not."""
+"""Values that a line of a trace may hold besides plain numbers, and errors for those that it may not."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import pytest
 
 from podium_core.policies.registry import NAMES, create
 from podium_simulator.replay.engine import replay
-from podium_simulator.replay.samples import Machine, draw
-from podium_simulator.traces.trace import Recording, RecordingError, lines, parse
+from podium_simulator.replay.samples import Machine, draw_sample
+from podium_simulator.traces.trace import Trace, TraceError, parse, trace_lines
 
 HEADER = {"task": "t", "metric": "m", "goal": "maximize", "target": None}
 TRIAL = {"trial": "a", "hparams": {}, "seconds": [1, 2], "value": [0.1, 0.2]}
 LONG = 10**400  # a whole number that no float can be
 
 
-def read(*trials: dict[str, Any], header: dict[str, Any] = HEADER) -> Recording:
+def read(*trials: dict[str, Any], header: dict[str, Any] = HEADER) -> Trace:
     return parse([json.dumps(line) for line in (header, *trials)], "x.jsonl")
 
 
-def test_what_is_no_scalar_counts_as_its_json_text() -> None:
+def test_a_value_that_is_not_a_scalar_counts_as_its_json_text() -> None:
     given = {"layers": [64, 64], "head": {"b": 1, "a": None}, "seed": LONG, "lr": 0.1, "act": "relu", "skip": None}
     found = read(TRIAL | {"hparams": given})
-    told = {"layers": "[64, 64]", "head": '{"a": null, "b": 1}', "seed": str(LONG), "lr": 0.1, "act": "relu"}
-    assert dict(found.trials[0].hparams) == told | {"skip": None}
-    assert parse(lines(found), "x.jsonl") == found
+    message = {"layers": "[64, 64]", "head": '{"a": null, "b": 1}', "seed": str(LONG), "lr": 0.1, "act": "relu"}
+    assert dict(found.trials[0].hparams) == message | {"skip": None}
+    assert parse(trace_lines(found), "x.jsonl") == found
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_policy_takes_such_parameters(name: str) -> None:
+def test_every_policy_accepts_such_parameters(name: str) -> None:
     layers: list[Any] = [[64], [64, 64], {"deep": True}, LONG]
     found = read(*(TRIAL | {"trial": str(i), "hparams": {"layers": one}} for i, one in enumerate(layers)))
-    assert replay(draw(found, 0), create(name, {}), Machine(1)).completed
+    assert replay(draw_sample(found, 0), create(name, {}), Machine(1)).completed
 
 
-NOS = [
+ERRORS = [
     ({"seconds": "12"}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
     ({"value": "12"}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
     ({"value": {"1": 1, "2": 2}}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
@@ -50,34 +50,34 @@ NOS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "told"), NOS, ids=[str(list(row[0])) + str(i) for i, row in enumerate(NOS)])
-def test_what_is_no_array_of_numbers(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(RecordingError) as caught:
+@pytest.mark.parametrize(("given", "message"), ERRORS, ids=[str(list(row[0])) + str(i) for i, row in enumerate(ERRORS)])
+def test_values_that_are_not_arrays_of_numbers(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(TraceError) as caught:
         read(TRIAL | given)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
-def test_what_is_left_out_is_read_back_and_an_older_file_left_out_nothing() -> None:
+def test_the_number_of_trials_left_out_is_read_back_and_defaults_to_none() -> None:
     found = read(TRIAL, TRIAL | {"trial": "again"}, header=HEADER | {"left_out": 18})
     assert found.left_out == found.distinct().left_out == 18
-    assert parse(lines(found), "x.jsonl") == found
+    assert parse(trace_lines(found), "x.jsonl") == found
     whole = read(TRIAL)
     assert whole.left_out == 0
-    assert "left_out" not in next(lines(whole))
+    assert "left_out" not in next(trace_lines(whole))
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.0, "1", True, None, 10**9 + 1, LONG], ids=lambda wrong: str(wrong)[:12])
-def test_a_left_out_that_is_no_number_of_trials(wrong: object) -> None:
-    with pytest.raises(RecordingError, match=r"x.jsonl: left_out is .*; give how many trials of the search are not in"):
+def test_an_invalid_number_of_trials_left_out(wrong: object) -> None:
+    with pytest.raises(TraceError, match=r"x.jsonl: left_out is .*; give how many trials of the search are not in"):
         read(TRIAL, header=HEADER | {"left_out": wrong})
 
 
 @pytest.mark.parametrize("target", [LONG, float("inf"), float("nan")], ids=["long", "inf", "nan"])
 def test_a_target_that_is_not_finite(target: float) -> None:
-    with pytest.raises(RecordingError, match=r"x.jsonl: target is .*; give a number"):
+    with pytest.raises(TraceError, match=r"x.jsonl: target is .*; give a number"):
         read(TRIAL, header=HEADER | {"target": target})
 
 
-def test_a_line_of_brackets_without_end() -> None:
-    with pytest.raises(RecordingError, match=r"x.jsonl, line 1: no JSON"):
+def test_a_line_of_nested_brackets() -> None:
+    with pytest.raises(TraceError, match=r"x.jsonl, line 1: not JSON"):
         parse(["[" * 100_000, "{}"], "x.jsonl")

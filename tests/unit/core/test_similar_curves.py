@@ -1,4 +1,4 @@
-"""What completed trials tell of those that look like them: two families of curves, of which the later one ends best."""
+"""Predictions from similar curves: two families of curves, of which the slower one ends best."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.curves.aligned_curves import equal_training
-from podium_core.curves.curve_table import Board
-from podium_core.curves.similar_curves import LEAST, MOST, Answers, alike, columns
+from podium_core.curves.aligned_curves import align
+from podium_core.curves.curve_table import CurveTable
+from podium_core.curves.similar_curves import (
+    MAX_COMPLETED,
+    MIN_COMPLETED,
+    Predictions,
+    predict_by_similar_curves,
+    rank_columns,
+)
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import TrialView
 from podium_core.policies.envelope import Envelope
@@ -32,18 +38,18 @@ def begun(number: int, curve: list[float], steps: int = 8) -> TrialView:
 
 
 class Search:
-    """One job's board and what stands on it, kept from cycle to cycle."""
+    """One job's curve table and what is computed from it, kept from cycle to cycle."""
 
     def __init__(self, maximize: bool = True) -> None:
-        self.job, self.board = make_job(max_steps=float(STEPS), maximize=maximize), Board(maximize)
+        self.job, self.table = make_job(max_steps=float(STEPS), maximize=maximize), CurveTable(maximize)
 
-    def ask(self, trials: list[TrialView]) -> Answers | None:
-        self.board.update(self.job, trials, make_snapshot(jobs=[self.job], trials=trials))
-        table = equal_training(self.board, float(STEPS))
-        return alike(self.board, table, ~self.board.done)
+    def ask(self, trials: list[TrialView]) -> Predictions | None:
+        self.table.update(self.job, trials, make_snapshot(jobs=[self.job], trials=trials))
+        table = align(self.table, float(STEPS))
+        return predict_by_similar_curves(self.table, table, ~self.table.done)
 
 
-def ask(trials: list[TrialView]) -> Answers | None:
+def ask(trials: list[TrialView]) -> Predictions | None:
     return Search().ask(trials)
 
 
@@ -51,31 +57,31 @@ def families(each: int) -> list[TrialView]:
     return [completed(i, LATE if i % 2 else PROMISING) for i in range(2 * each)]
 
 
-def test_who_looks_like_the_late_ones_is_expected_to_end_as_they_did() -> None:
+def test_a_curve_like_those_that_rose_late_is_expected_to_end_as_they_did() -> None:
     found = ask([*families(4), begun(8, PROMISING), begun(9, LATE)])
     assert found is not None
-    assert found.told.tolist() == [False] * 8 + [True] * 2
+    assert found.predicted.tolist() == [False] * 8 + [True] * 2
     assert found.chance[9] > 3.0 * found.chance[8]  # although it stands at half the value
     assert found.skill > 0.2
 
 
-def test_the_policy_goes_by_it_where_early_order_was_not_the_final_order() -> None:
+def test_the_policy_uses_similar_curves_where_early_order_was_not_the_final_order() -> None:
     trials = [*families(4), begun(8, PROMISING), begun(9, LATE)]
     job = make_job(policy="envelope", max_steps=float(STEPS))
     ranked = Envelope().rank(job, trials[8:], make_snapshot(jobs=[job], trials=trials))
     assert [entry.trial.name for entry in ranked] == ["job-9", "job-8"]
 
 
-def test_who_is_like_nobody_may_become_anything() -> None:
-    """It is above the normal score of the best of n, (n - 1/2) / n, with a probability of 1 / 2n: the prior."""
+def test_a_curve_unlike_all_others_gets_the_prior() -> None:
+    """Its probability is that of exceeding the normal score of the best of n, (n - 1/2) / n: 1 / 2n."""
     stranger = [0.9, 0.1, *([0.9] * 6)]
     found = ask([*families(4), begun(8, PROMISING), make_trial(9, values=stranger, phase=TrialPhase.SUSPENDED)])
     assert found is not None
     assert found.chance[9] == pytest.approx(0.5 / 8, rel=0.05)
 
 
-def test_where_curves_tell_nothing_there_is_no_skill() -> None:
-    """All alike until the end, which is another for each."""
+def test_curves_without_information_have_no_skill() -> None:
+    """All curves are equal until the end, which differs for each."""
     last = [float(value) for value in np.random.default_rng(0).permutation(12)]
     trials = [completed(i, [*LATE[:-1], last[i]]) for i in range(12)]
     found = ask([*trials, begun(12, LATE), begun(13, LATE)])
@@ -83,20 +89,20 @@ def test_where_curves_tell_nothing_there_is_no_skill() -> None:
     assert found.skill < 0.1
 
 
-@pytest.mark.parametrize(("count", "answers"), [(LEAST - 1, False), (LEAST, True)])
+@pytest.mark.parametrize(("count", "answers"), [(MIN_COMPLETED - 1, False), (MIN_COMPLETED, True)])
 def test_a_few_completed_trials_are_too_few(count: int, answers: bool) -> None:
     trials = [*(completed(i, LATE if i % 2 else PROMISING) for i in range(count)), begun(count, LATE)]
     assert (ask(trials) is not None) is answers
 
 
-def test_many_completed_trials_are_not_all_asked() -> None:
-    trials = [*families(MOST), begun(2 * MOST, PROMISING), begun(2 * MOST + 1, LATE)]
+def test_the_number_of_completed_trials_that_are_used_is_limited() -> None:
+    trials = [*families(MAX_COMPLETED), begun(2 * MAX_COMPLETED, PROMISING), begun(2 * MAX_COMPLETED + 1, LATE)]
     found = ask(trials)
     assert found is not None
     assert found.chance[-1] > found.chance[-2]
 
 
-def test_the_largest_values_are_compared_as_others_are() -> None:
+def test_the_largest_values_are_compared_as_all_others() -> None:
     values = [-1.7e308, -1.6e308, 1.6e308, 1.65e308, 1.7e308]
     ended = [make_trial(i, values=[v] * STEPS, phase=TrialPhase.SUCCEEDED) for i, v in enumerate(values)]
     live = [make_trial(5 + i, values=[v] * 8, phase=TrialPhase.SUSPENDED) for i, v in enumerate([-1.7e308, 1.7e308])]
@@ -106,19 +112,19 @@ def test_the_largest_values_are_compared_as_others_are() -> None:
 
 
 @given(
-    st.lists(st.floats(-1e6, 1e6), min_size=LEAST, max_size=12, unique=True),
+    st.lists(st.floats(-1e6, 1e6), min_size=MIN_COMPLETED, max_size=12, unique=True),
     st.lists(st.floats(-3e6, 3e6), min_size=1, max_size=8),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_place_is_interpolated_between_the_completed_ones(ended: list[float], asked: list[float]) -> None:
+def test_a_rank_is_interpolated_between_the_completed_trials(ended: list[float], asked: list[float]) -> None:
     others = np.array([*ended, -np.inf])
-    nothing, column = columns(np.stack([np.full(len(others), np.nan), others], axis=1))
+    nothing, column = rank_columns(np.stack([np.full(len(others), np.nan), others], axis=1))
     assert nothing is None
     assert column is not None
-    expected = np.interp(asked, column.values, column.places)
-    np.testing.assert_allclose([column.place(value) for value in asked], expected, atol=1e-9)
-    assert [column.place(value) for value in ended] == column.own[:-1].tolist()
-    assert column.place(float("nan")) == column.place(-np.inf) == column.own[-1] == column.places[0]
+    expected = np.interp(asked, column.values, column.ranks)
+    np.testing.assert_allclose([column.rank(value) for value in asked], expected, atol=1e-9)
+    assert [column.rank(value) for value in ended] == column.own[:-1].tolist()
+    assert column.rank(float("nan")) == column.rank(-np.inf) == column.own[-1] == column.ranks[0]
 
 
 @given(
@@ -130,8 +136,8 @@ def test_a_place_is_interpolated_between_the_completed_ones(ended: list[float], 
     st.booleans(),
 )
 @settings(max_examples=30, deadline=None)
-def test_a_memory_that_was_kept_equals_a_new_one(history: list[tuple[list[float], bool, int]], maximize: bool) -> None:
-    """Trials grow, one after the other completes: no bit depends on when or with whom a row was computed."""
+def test_a_kept_cache_equals_a_new_one(history: list[tuple[list[float], bool, int]], maximize: bool) -> None:
+    """Trials grow and complete one by one: no bit depends on when, or with which others, a row was computed."""
     kept = Search(maximize)
     for cycle in range(4):
         trials = [
@@ -142,16 +148,16 @@ def test_a_memory_that_was_kept_equals_a_new_one(history: list[tuple[list[float]
         one, new = kept.ask(trials), Search(maximize).ask(trials)
         assert (one is None) == (new is None)
         if one is not None and new is not None:
-            np.testing.assert_array_equal(one.told, new.told)
+            np.testing.assert_array_equal(one.predicted, new.predicted)
             np.testing.assert_array_equal(one.chance, new.chance)
             assert one.skill == new.skill
-            assert np.all((one.chance[one.told] > 0.0) & (one.chance[one.told] <= 1.0 + 1e-6))
+            assert np.all((one.chance[one.predicted] > 0.0) & (one.chance[one.predicted] <= 1.0 + 1e-6))
 
 
-def test_a_memory_of_rows_that_moved_equals_a_new_one() -> None:
-    """A completed trial is deleted and another one completes in its row, with a curve as long: other facts."""
+def test_a_cache_with_reordered_rows_equals_a_new_one() -> None:
+    """A completed trial is deleted and another one completes in its row, with an equally long curve."""
     search, live = Search(), [begun(9, LATE), begun(10, PROMISING)]
-    before = [completed(number, LATE if number % 2 else PROMISING) for number in range(LEAST)]
+    before = [completed(number, LATE if number % 2 else PROMISING) for number in range(MIN_COMPLETED)]
     still = begun(4, [0.9 - 0.01 * k for k in range(STEPS)], STEPS)
     assert search.ask([*before, still, *live]) is not None
     assert search.ask([*before[1:], still, *live]) is None, "too few are left"

@@ -1,4 +1,4 @@
-"""Envelope's floor: whose turn is overdue, on which GPUs, and that no live trial waits beyond the stated bound."""
+"""Starvation guard of `envelope`: which trial is served, on which GPUs, and the bound of every wait."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podium_core.curves.curve_table import board
+from podium_core.curves.curve_table import curves_of_job
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
 from podium_core.planning.planner import plan
-from podium_core.policies.min_time_slice import JOB_TURN, OVERHEAD
-from podium_core.policies.starvation_guard import between_values, overdue, places
+from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, MIN_JOB_TIME_SLICE
+from podium_core.policies.starvation_guard import concurrent_trials, seconds_between_values, starved_rows
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
@@ -35,7 +35,7 @@ def curve(start: float, slope: float, gap: float = GAP) -> RecordedTrial:
 
 
 def search(name: str, trials: int, **more: Any) -> SimJob:
-    """Two good trials, the others hopeless and known to be so soon."""
+    """Two good trials; the others are hopeless and soon known to be."""
     curves = (curve(0.5, 0.01), curve(0.501, 0.01), *[curve(0.1 + 0.001 * n, 0.0001) for n in range(trials - 2)])
     settings = {"minShare": MIN_SHARE, "warmup": 0.01}
     view = make_job(
@@ -45,7 +45,7 @@ def search(name: str, trials: int, **more: Any) -> SimJob:
 
 
 def longest_gaps(outcome: Outcome) -> dict[TrialKey, float]:
-    """Of each trial, between two of its values, and from its first one's beginning."""
+    """Return each trial's longest time between two values, the time before the first included."""
     last = {trial.trial: 0.0 for trial in outcome.trials}
     gaps = dict(last)
     for value in outcome.values:
@@ -66,16 +66,16 @@ SEARCHES = [
 @pytest.mark.parametrize(
     ("jobs", "trials", "width", "at_a_time"), [row[1:] for row in SEARCHES], ids=[row[0] for row in SEARCHES]
 )
-def test_nobody_waits_longer_than_the_bound(jobs: int, trials: int, width: int, at_a_time: int) -> None:
+def test_no_trial_waits_longer_than_the_bound(jobs: int, trials: int, width: int, at_a_time: int) -> None:
     of = tuple(search(f"job-{n}", trials, gpus_per_trial=width) for n in range(jobs))
     outcome = simulate(Scenario((NodeSpec("a", 4),), of, Timing(progress=0.0, cycle=2.0)), checked=True)
     assert outcome.broken == ()
     waiting = trials - at_a_time
-    start = Timing().place + Timing().gate + Timing().load
-    least = JOB_TURN if jobs > 1 else 0.0
+    start = Timing().rank + Timing().gate + Timing().load
+    least = MIN_JOB_TIME_SLICE if jobs > 1 else 0.0
     # costs before any was measured
     overdue_after = waiting * (max(GAP, least) + 0.4 + Timing().report) / (MIN_SHARE * at_a_time)
-    turns = waiting * (JOB_TURN if jobs > 1 else 4.0)
+    turns = waiting * (MIN_JOB_TIME_SLICE if jobs > 1 else 4.0)
     gaps = longest_gaps(outcome)
     assert max(gaps.values()) <= overdue_after * (1 + MIN_SHARE * at_a_time) + turns + start
 
@@ -96,7 +96,7 @@ SPEEDS = [
 
 
 def led(slow: float, first: float, points: int = 600) -> tuple[RecordedTrial, ...]:
-    """A leader, and five losers so much slower, or faster."""
+    """One leader, and five losers that are much slower or faster."""
     steps = tuple(float(n) for n in range(1, points + 1))
     behind = tuple(n - 1.0 + first for n in steps)
     good = RecordedTrial("t", {}, tuple(FAST * n for n in steps), tuple(0.01 * n for n in steps), steps)
@@ -107,10 +107,10 @@ def led(slow: float, first: float, points: int = 600) -> tuple[RecordedTrial, ..
 @pytest.mark.parametrize(
     ("share", "slow", "first", "pause", "jobs"), [row[1:] for row in SPEEDS], ids=[row[0] for row in SPEEDS]
 )
-def test_it_takes_its_share_at_most_whatever_the_speeds(
+def test_the_guard_takes_at_most_its_share_whatever_the_speeds(
     share: float, slow: float, first: float, pause: float, jobs: int
 ) -> None:
-    """From when all losers of a job have shown two values, until a leader's end, which is its job's."""
+    """From the second value of all losers of a job until its leader's end."""
     settings = {"minShare": share, "warmup": 0.001}
     of = {"policy": "envelope", "max_trials": 6, "parallel": None, "max_steps": 600.0, "target": 5.9999}
     views = [make_job(f"job-{n}", settings=settings, **of) for n in range(jobs)]
@@ -118,10 +118,10 @@ def test_it_takes_its_share_at_most_whatever_the_speeds(
     scenario = Scenario((NodeSpec("a", 1, 6 * jobs),), searches, Timing(progress=0.0, cycle=5.0))
     outcome = simulate(scenario, checked=True)
     assert outcome.broken == ()
-    turn = max(JOB_TURN if jobs > 1 else 2.0, 2.0 * pause / OVERHEAD)
+    turn = max(MIN_JOB_TIME_SLICE if jobs > 1 else 2.0, 2.0 * pause / MAX_SWITCH_SHARE)
     once = max(slow, turn) + KNOWN_LATE + max(0.4, 2.0 * pause)
     end = min(job.ended for job in outcome.jobs)
-    for part in outcome.apart().values():
+    for part in outcome.by_job().values():
         times = [[v.time for v in part.values if v.trial == one.trial and v.time <= end] for one in part.trials]
         losers = [times[place] for place, one in enumerate(part.trials) if one.number]
         looked = max(shown[1] for shown in losers)
@@ -135,7 +135,7 @@ def test_it_takes_its_share_at_most_whatever_the_speeds(
 
 
 def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
-    """Four trials on one GPU; the first works, the last has waited longest, the one before it almost as long."""
+    """Four trials on one GPU; the first holds it, the last has waited longest, the one before it almost as long."""
     heard = (NOW - 1.0, NOW - 9e3, NOW - 9.5e3, NOW - 1e4)
     trials = []
     for number in range(4):
@@ -151,8 +151,8 @@ def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
 
 def rows_due(job: JobView, trials: list[TrialView], gpus: list[GpuView]) -> tuple[int, ...]:
     snapshot = make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0, REQUEUE))
-    seen = board(job, trials, snapshot)
-    return overdue(seen, np.ones(len(trials), dtype=bool), job, snapshot, MIN_SHARE, 2.0)
+    seen = curves_of_job(job, trials, snapshot)
+    return starved_rows(seen, np.ones(len(trials), dtype=bool), job, snapshot, MIN_SHARE, 2.0)
 
 
 def row_due(job: JobView, trials: list[TrialView], gpus: list[GpuView]) -> int | None:
@@ -174,7 +174,9 @@ OVERDUE_AFTER = [
 @pytest.mark.parametrize(
     ("seconds", "after"), [row[1:] for row in OVERDUE_AFTER], ids=[row[0] for row in OVERDUE_AFTER]
 )
-def test_overdue_after_what_serving_the_slowest_takes(seconds: tuple[float, ...], after: float) -> None:
+def test_a_trial_starves_after_the_time_that_serving_the_slowest_takes(
+    seconds: tuple[float, ...], after: float
+) -> None:
     job, trials, gpus = scene()
     for waited, row in ((after - 0.01, None), (after + 0.01, 3)):
         heard = (NOW, NOW, NOW, NOW - waited)
@@ -185,10 +187,10 @@ def test_overdue_after_what_serving_the_slowest_takes(seconds: tuple[float, ...]
         assert row_due(job, shown, gpus) == row
 
 
-def test_a_turn_may_be_longer_than_it_takes_until_a_value() -> None:
-    """One trial keeps a GPU for 40 s, whatever it shows; the others have shown one a second."""
+def test_a_time_slice_may_be_longer_than_an_evaluation() -> None:
+    """One trial keeps a GPU for 40 s whatever it reports; the others report one value per second."""
     job, trials, gpus = scene()
-    trials[2] = replace(trials[2], switch_seconds=40.0 * OVERHEAD)
+    trials[2] = replace(trials[2], switch_seconds=40.0 * MAX_SWITCH_SHARE)
     for waited, row in ((419.99, None), (420.01, 3)):
         heard = (NOW, NOW, NOW, NOW - waited)
         shown = [
@@ -223,7 +225,7 @@ PACES: list[
 
 @pytest.mark.parametrize(("one", "other", "each"), [row[1:] for row in PACES], ids=[row[0] for row in PACES])
 @pytest.mark.parametrize("width", [1, 2])
-def test_how_long_each_takes_from_value_to_value(
+def test_seconds_between_values(
     one: tuple[float, tuple[Point, ...]],
     other: tuple[float, tuple[Point, ...]],
     each: tuple[float, float] | None,
@@ -231,24 +233,24 @@ def test_how_long_each_takes_from_value_to_value(
 ) -> None:
     trials = [make_trial(n, gpu_seconds=width * spent, curve=shown) for n, (spent, shown) in enumerate((one, other))]
     job = make_job(policy="envelope", gpus_per_trial=width)
-    seen = board(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
-    found = between_values(seen, np.ones(2, dtype=bool), width)
+    seen = curves_of_job(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
+    found = seconds_between_values(seen, np.ones(2, dtype=bool), width)
     assert (None if found is None else found.tolist()) == (None if each is None else pytest.approx(each))
 
 
-def test_who_has_ended_says_nothing_of_those_that_have_not_begun() -> None:
+def test_ended_trials_do_not_count_for_unstarted_ones() -> None:
     shown = [(20.0, points(1, 2)), (2e4, points(1, 2)), (0.0, ())]
     trials = [make_trial(n, gpu_seconds=spent, curve=curve) for n, (spent, curve) in enumerate(shown)]
     job = make_job(policy="envelope")
-    seen = board(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
-    found = between_values(seen, np.array([True, False, True]), 1)
+    seen = curves_of_job(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
+    found = seconds_between_values(seen, np.array([True, False, True]), 1)
     assert found is not None
     assert found[2] == 10.0
 
 
 UNSERVABLE = [
     ("suspended by its owner", {"suspend": True}),
-    ("told to go", {"terminating": True}),
+    ("asked to end", {"terminating": True}),
     ("to be stopped", {"stopped": True}),
     ("without a pod", {"pod": None}),
     ("whose pod is not there yet", {"phase": TrialPhase.PENDING, "gpus": ()}),
@@ -256,17 +258,17 @@ UNSERVABLE = [
 
 
 @pytest.mark.parametrize("of_last", [row[1] for row in UNSERVABLE], ids=[row[0] for row in UNSERVABLE])
-def test_who_cannot_be_served_keeps_nobody_waiting(of_last: dict[str, Any]) -> None:
+def test_a_trial_that_cannot_be_served_blocks_no_other(of_last: dict[str, Any]) -> None:
     assert row_due(*scene()) == 3
     assert row_due(*scene(**of_last)) == 2
 
 
 @pytest.mark.parametrize("share", [0.0, MIN_SHARE], ids=["no floor", "floor"])
-def test_nobody_waits_longer_for_a_place_than_the_bound(share: float) -> None:
-    """Ten trials give three places on one GPU to each other: nine have none at the most, seven of them no pod."""
+def test_no_trial_waits_longer_for_a_slot_than_the_bound(share: float) -> None:
+    """Ten trials release three slots on one GPU to each other: at most nine have none, seven have no pod."""
     one = search("job", 10, checkpointable=True, checkpoint_scope="anywhere")
     view = replace(one.view, settings={**one.view.settings, "minShare": share})
-    there = replace(one, view=view, method=Method(suspend=0.0, resume=0.0, saves=True))
+    there = replace(one, view=view, method=Method(suspend=0.0, resume=0.0, checkpoints=True))
     outcome = simulate(Scenario((NodeSpec("a", 1, 3),), (there,), Timing(progress=0.0, cycle=2.0)), checked=True)
     assert outcome.broken == ()
     overdue_after = (2 * GAP + 7 * (GAP + REQUEUE)) / MIN_SHARE
@@ -274,7 +276,7 @@ def test_nobody_waits_longer_for_a_place_than_the_bound(share: float) -> None:
     assert (longest <= overdue_after * (1.0 + MIN_SHARE) + 9 * 2.0) == (share > 0.0)
 
 
-def test_who_has_no_place_is_given_one_beside_the_one_that_is_served() -> None:
+def test_a_trial_without_a_slot_gets_one_besides_the_trial_that_is_served() -> None:
     """Where trials give places to each other. A requeue of it counts as turn: three trials wait, one of them for that,
     so it is overdue after (1 + 1 + 1 + 20) s / 0.1 instead of 30 s.
     """
@@ -294,7 +296,7 @@ def test_who_has_no_place_is_given_one_beside_the_one_that_is_served() -> None:
 
 
 @pytest.mark.parametrize("of_gpu", [{"reserved_for": ""}, {"exclusive_pod": "urgent"}], ids=["lost", "exclusive"])
-def test_nor_does_one_whose_gpu_is_not_to_be_had(of_gpu: dict[str, Any]) -> None:
+def test_a_trial_whose_gpu_is_unavailable_blocks_no_other(of_gpu: dict[str, Any]) -> None:
     job, trials, (gpu,) = scene(gpus=("gpu-1",))
     there = replace(gpu, uuid="gpu-1", holder=None, trials=(trials[3].key,), run_queue=())
     assert row_due(job, trials, [gpu, there]) == 3
@@ -308,18 +310,20 @@ BEHIND = [
 
 
 @pytest.mark.parametrize(("of_holder", "of_job"), [row[1:] for row in BEHIND], ids=[row[0] for row in BEHIND])
-def test_nor_does_one_behind_a_holder_that_does_not_give_way(of_holder: dict[str, Any], of_job: dict[str, Any]) -> None:
+def test_a_trial_behind_a_holder_that_cannot_be_preempted_blocks_no_other(
+    of_holder: dict[str, Any], of_job: dict[str, Any]
+) -> None:
     job, trials, (gpu,) = scene(gpus=("gpu-1",))
     other = replace(make_job("other"), **of_job)
     holder = replace(make_trial(0, job="other", gpus=["gpu-1"], phase=TrialPhase.RUNNING), **of_holder)
     there = replace(gpu, uuid="gpu-1", holder=holder.key, trials=(holder.key, trials[3].key), run_queue=())
     snapshot = make_snapshot(now=NOW, jobs=[job, other], trials=[*trials, holder], gpus=[gpu, there])
-    seen = board(job, trials, snapshot)
-    assert overdue(seen, np.ones(4, dtype=bool), job, snapshot, MIN_SHARE, 2.0) == (2,)
+    seen = curves_of_job(job, trials, snapshot)
+    assert starved_rows(seen, np.ones(4, dtype=bool), job, snapshot, MIN_SHARE, 2.0) == (2,)
 
 
-def test_before_any_value_nobody_is_overdue() -> None:
-    """How long an evaluation takes is not known: a first one may take minutes."""
+def test_before_any_value_no_trial_starves() -> None:
+    """The duration of an evaluation is unknown: a first one may take minutes."""
     job, trials, gpus = scene()
     assert row_due(job, [replace(trial, curve=()) for trial in trials], gpus) is None
     slow = SimJob(search("job", 8).view, tuple(curve(0.5, 0.01, gap=300.0) for _ in range(8)), Method())
@@ -328,7 +332,7 @@ def test_before_any_value_nobody_is_overdue() -> None:
     assert {span.number for span in outcome.spans if span.start < first - 1.0} == {0, 1}
 
 
-def test_a_plan_serves_it() -> None:
+def test_a_plan_serves_the_starved_trial() -> None:
     job, trials, gpus = scene(suspend=True)
     decided = plan(make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0)))
     reasons = {place.trial: place.reason for place in decided.ranks}
@@ -358,14 +362,17 @@ COUNTS: list[tuple[str, dict[str, Any], list[dict[str, Any]], list[GpuView], flo
 @pytest.mark.parametrize(
     ("mine", "others", "gpus", "count"), [row[1:] for row in COUNTS], ids=[row[0] for row in COUNTS]
 )
-def test_how_many_can_work_at_a_time(
+def test_the_number_of_concurrent_trials(
     mine: dict[str, Any], others: list[dict[str, Any]], gpus: list[GpuView], count: float
 ) -> None:
     job = make_job("mine", **mine)
     jobs = [job, *[make_job(f"other-{n}", **other) for n, other in enumerate(others)]]
     snapshot = make_snapshot(jobs=jobs, gpus=gpus)
-    assert places(job, snapshot, lambda _: True)[0] == count
+    assert concurrent_trials(job, snapshot, lambda _: True)[0] == count
     there = make_trial(0).key
     on_the_first = [replace(gpu, trials=(there,)) if gpu.uuid == "gpu-0" else gpu for gpu in gpus]
     fitting = len([gpu for gpu in gpus if fits(job, gpu)])
-    assert places(job, replace(snapshot, gpus=tuple(on_the_first)), lambda key: key == there)[0] == count / fitting
+    assert (
+        concurrent_trials(job, replace(snapshot, gpus=tuple(on_the_first)), lambda key: key == there)[0]
+        == count / fitting
+    )

@@ -1,4 +1,4 @@
-"""The board and what stands on it are memories of results only: kept over many cycles they equal what is made anew."""
+"""Curve tables are caches only: after many cycles they equal new tables."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.curves.aligned_curves import PER_DOUBLING, EqualTraining, gains, running_best
-from podium_core.curves.curve_table import Board, board
+from podium_core.curves.aligned_curves import PER_DOUBLING, AlignedCurves, gains, running_best
+from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.curves.non_finite import diverged
-from podium_core.curves.power_law import forecast
+from podium_core.curves.power_law import predict
 from podium_core.curves.running_means import RunningMeans
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point, Snapshot, TrialView
@@ -29,7 +29,7 @@ from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make
 VALUES = st.one_of(st.floats(-1, 1), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))
 PHASES = st.sampled_from([TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.SUCCEEDED, TrialPhase.FAILED])
 ARRAYS = (
-    "given",
+    "ranked_rows",
     "points",
     "first",
     "best",
@@ -37,7 +37,7 @@ ARRAYS = (
     "last",
     "step",
     "seconds",
-    "heard",
+    "last_report",
     "done",
     "complete",
     "running",
@@ -46,7 +46,7 @@ ARRAYS = (
 
 @st.composite
 def cycles(draw: st.DrawFn) -> list[list[tuple[int, list[float], TrialPhase, float]]]:
-    """Trials by cycle: curves grow, are thinned, start anew; trials come, end and go."""
+    """Trials by cycle: curves grow, are thinned or restart; trials are added, end and disappear."""
     curves: dict[int, list[float]] = {}
     found = []
     for _ in range(draw(st.integers(1, 5))):
@@ -62,37 +62,37 @@ def cycles(draw: st.DrawFn) -> list[list[tuple[int, list[float], TrialPhase, flo
 
 @given(cycles(), st.booleans(), st.integers(1, 3))
 @settings(max_examples=80, deadline=None)
-def test_a_board_that_was_kept_equals_a_new_one(
+def test_a_kept_table_equals_a_new_one(
     history: list[list[tuple[int, list[float], TrialPhase, float]]], maximize: bool, every: int
 ) -> None:
     job = make_job(maximize=maximize, max_steps=8.0)
-    kept = Board(maximize)
+    kept = CurveTable(maximize)
     for cycle in history:
         trials = tuple(make_trial(n, values=c, phase=p, gpu_seconds=s) for n, c, p, s in cycle)
         snapshot, asked = make_snapshot(jobs=[job], trials=trials), trials[::every]
-        new = Board(maximize)
+        new = CurveTable(maximize)
         for one in (kept, new):
             one.update(job, asked, snapshot)
         assert kept.keys == new.keys
         for name in ARRAYS:
             np.testing.assert_array_equal(getattr(kept, name), getattr(new, name), err_msg=name)
-        table = kept.keep("table", partial(EqualTraining, len(kept), 8.0))
-        fresh = EqualTraining(len(new), 8.0)
+        table = kept.cached("table", partial(AlignedCurves, len(kept), 8.0))
+        fresh = AlignedCurves(len(new), 8.0)
         for one, of in ((table, kept), (fresh, new)):
             one.refresh(of)
-        for name in ("best", "gain", "rung"):
+        for name in ("best", "gain", "column"):
             np.testing.assert_array_equal(getattr(table, name), getattr(fresh, name), err_msg=name)
-        for column in set(fresh.rung.tolist()) - {-1}:
-            assert table.lead_gain[column] == fresh.lead_gain[column]
-            assert table.ratio[column] == fresh.ratio[column]
+        for column in set(fresh.column.tolist()) - {-1}:
+            assert table.leader_gain[column] == fresh.leader_gain[column]
+            assert table.gain_ratio[column] == fresh.gain_ratio[column]
 
 
 @given(cycles(), st.booleans(), st.uuids())
 @settings(max_examples=60, deadline=None)
-def test_a_rank_by_a_board_that_was_kept_is_that_by_a_new_one(
+def test_a_ranking_by_a_kept_table_is_that_by_a_new_one(
     history: list[list[tuple[int, list[float], TrialPhase, float]]], maximize: bool, uid: object
 ) -> None:
-    """Also where a cycle changes no curve, or none that reaches a rung: what was kept of the last one still holds."""
+    """Also where a cycle changes no curve, or none that reaches a column: the last results still hold."""
     job = make_job(policy="envelope", max_steps=16.0, maximize=maximize)
     for cycle, said in enumerate([said for said in history for _ in range(2)]):
         trials = [make_trial(n, values=c, phase=phase, gpu_seconds=s + cycle) for n, c, phase, s in said]
@@ -101,15 +101,15 @@ def test_a_rank_by_a_board_that_was_kept_is_that_by_a_new_one(
         assert Envelope().rank(kept, trials, snapshot) == Envelope().rank(new, trials, snapshot)
 
 
-def test_however_many_jobs_there_are_their_boards_are_kept() -> None:
+def test_the_tables_of_all_jobs_are_kept() -> None:
     jobs = [make_job(f"search-{number}") for number in range(100)]
     snapshot = make_snapshot(jobs=jobs)
-    first = [board(job, (), snapshot) for job in jobs]
-    assert all(board(job, (), snapshot) is kept for job, kept in zip(jobs, first, strict=True))
+    first = [curves_of_job(job, (), snapshot) for job in jobs]
+    assert all(curves_of_job(job, (), snapshot) is kept for job, kept in zip(jobs, first, strict=True))
 
 
 class Walked(tuple[TrialView, ...]):
-    """Trials that count how often somebody goes through all of them."""
+    """Trials that count how often a caller iterates over all of them."""
 
     walks: ClassVar[int] = 0
 
@@ -120,15 +120,15 @@ class Walked(tuple[TrialView, ...]):
 
 LOOKS: dict[str, Callable[[Snapshot], object]] = {
     "plan": plan,
-    "boards": lambda snapshot: [board(job, (), snapshot) for job in snapshot.jobs],
+    "boards": lambda snapshot: [curves_of_job(job, (), snapshot) for job in snapshot.jobs],
     "times left": lambda snapshot: [estimate(job, snapshot) for job in snapshot.jobs],
     "of finished jobs": lambda snapshot: [estimate(replace(job, finished=True), snapshot) for job in snapshot.jobs],
 }
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-def test_whoever_looks_at_one_job_goes_through_its_own_trials_alone(look: Callable[[Snapshot], object]) -> None:
-    """Forty trials of few jobs or of many: the jobs times all trials would be most of a cycle."""
+def test_the_table_of_one_job_iterates_over_its_own_trials_only(look: Callable[[Snapshot], object]) -> None:
+    """Forty trials of few or many jobs: jobs times all trials would dominate a cycle."""
     found = []
     for jobs in (2, 20):
         names = [f"search-{number}" for number in range(jobs)]
@@ -145,33 +145,33 @@ def test_whoever_looks_at_one_job_goes_through_its_own_trials_alone(look: Callab
     assert found[0] == found[1]
 
 
-def test_a_thinned_curve_that_ends_where_it_did_has_gained_otherwise() -> None:
-    """Its last value stays, the one a doubling before it is gone: the scales of its rung are others."""
-    job, kept = make_job(max_steps=8.0), Board(True)
+def test_thinning_can_change_a_gain_without_changing_the_last_value() -> None:
+    """The last value stays, the one a doubling before it is dropped: the scales of its column differ."""
+    job, kept = make_job(max_steps=8.0), CurveTable(True)
     whole = tuple(Point(step, value, step) for step, value in ((4.0, 0.1), (6.0, 0.8), (8.0, 0.9)))
-    table = EqualTraining(0, 8.0)
+    table = AlignedCurves(0, 8.0)
     for points in (whole, whole[1:]):
         trials = [replace(make_trial(0), curve=points)]
         kept.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-        table = kept.keep("table", partial(EqualTraining, 1, 8.0))
+        table = kept.cached("table", partial(AlignedCurves, 1, 8.0))
         table.refresh(kept)
-    fresh = EqualTraining(1, 8.0)
+    fresh = AlignedCurves(1, 8.0)
     fresh.refresh(kept)
-    assert table.lead_gain[-1] == fresh.lead_gain[-1]
-    assert table.ratio[-1] == fresh.ratio[-1]
+    assert table.leader_gain[-1] == fresh.leader_gain[-1]
+    assert table.gain_ratio[-1] == fresh.gain_ratio[-1]
 
 
 @given(cycles(), st.booleans(), st.integers(1, 3))
 @settings(max_examples=80, deadline=None)
-def test_medians_of_running_means_that_were_kept_are_those_of_their_definition(
+def test_kept_medians_of_running_means_equal_their_definition(
     history: list[list[tuple[int, list[float], TrialPhase, float]]], maximize: bool, peers: int
 ) -> None:
-    job, kept = make_job(maximize=maximize), Board(maximize)
+    job, kept = make_job(maximize=maximize), CurveTable(maximize)
     for cycle in history:
         trials = tuple(make_trial(n, values=c, phase=p, gpu_seconds=s) for n, c, p, s in cycle)
         kept.update(job, trials, make_snapshot(jobs=[job], trials=trials))
         judged = np.flatnonzero(kept.step > 0.0)
-        means = kept.keep("means", partial(RunningMeans, len(kept)))
+        means = kept.cached("means", partial(RunningMeans, len(kept)))
         found = means.medians(kept, judged, peers)
         for row, values in enumerate(found.tolist()):
             there = int(kept.step[row])  # steps are 1, 2, 3, ...
@@ -185,7 +185,7 @@ def test_medians_of_running_means_that_were_kept_are_those_of_their_definition(
             assert values == expected or math.isclose(values, expected, rel_tol=1e-9, abs_tol=1e-12)
 
 
-def test_a_derived_array_is_computed_for_changed_curves_alone() -> None:
+def test_rows_are_computed_again_for_changed_curves_only() -> None:
     job = make_job()
     seen: list[int] = []
 
@@ -193,14 +193,14 @@ def test_a_derived_array_is_computed_for_changed_curves_alone() -> None:
         seen.append(len(curve))
         return float(len(curve))
 
-    board = Board(True)
+    curves = CurveTable(True)
     trials = [make_trial(i, values=[0.1] * (i + 1)) for i in range(3)]
     for _ in range(2):
-        board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-        assert board.derive("count", 1, count)[:, 0].tolist() == [1.0, 2.0, 3.0]
+        curves.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+        assert curves.per_curve("count", 1, count)[:, 0].tolist() == [1.0, 2.0, 3.0]
     trials[1] = replace(trials[1], curve=(*trials[1].curve, Point(9.0, 0.5, 9.0)))
-    board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
-    assert board.derive("count", 1, count)[:, 0].tolist() == [1.0, 3.0, 3.0]
+    curves.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+    assert curves.per_curve("count", 1, count)[:, 0].tolist() == [1.0, 3.0, 3.0]
     assert seen == [1, 2, 3, 3]
 
 
@@ -217,7 +217,7 @@ RUNNING = [
         [None, 0.3, 0.4, None],
     ),
     ("worse values are not seen", curve(0.5, 0.1, 0.6), [1.0, 2.0, 3.0], [0.5, 0.5, 0.6]),
-    ("not finite is no value", curve(math.nan, 0.2), [1.0, 2.0], [-math.inf, 0.2]),
+    ("a value that is not finite does not count", curve(math.nan, 0.2), [1.0, 2.0], [-math.inf, 0.2]),
     ("nothing", [], [1.0], [None]),
 ]
 
@@ -228,7 +228,7 @@ def test_running_best(points: list[Point], grid: list[float], expected: list[flo
     np.testing.assert_allclose(running_best(points, 1.0, np.array(grid)), wanted)
 
 
-def test_gain_is_that_of_the_last_doubling_and_scaled_up_where_less_is_known() -> None:
+def test_a_gain_is_that_of_the_last_doubling_and_scaled_up_where_less_is_known() -> None:
     steady = np.arange(20.0)  # one more a rung
     found = gains(steady)
     assert found[0] == 0.0
@@ -236,10 +236,10 @@ def test_gain_is_that_of_the_last_doubling_and_scaled_up_where_less_is_known() -
 
 
 @pytest.mark.parametrize("exponent", [0.2, 0.5, 1.0])
-def test_a_power_law_is_carried_on_exactly(exponent: float) -> None:
+def test_a_power_law_is_extrapolated_exactly(exponent: float) -> None:
     points = [Point(float(t), 0.9 - 0.5 * t**-exponent, float(t)) for t in range(1, 21)]
-    found = forecast(points, 1.0, 100.0)
+    found = predict(points, 1.0, 100.0)
     assert found is not None
     best = found.finals[np.argmax(found.weights)]
     assert best == pytest.approx(0.9 - 0.5 * 100.0**-exponent, abs=1e-6)
-    assert forecast(points[:2], 1.0, 100.0) is None
+    assert predict(points[:2], 1.0, 100.0) is None

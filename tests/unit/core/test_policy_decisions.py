@@ -1,4 +1,4 @@
-"""What is particular to the policies of the field and to the envelope: whom they prefer, whom they cut, and why."""
+"""Decisions of the published policies and of the envelope: which trials they prefer, which they give up, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.running_means import medians_without
+from podium_core.curves.running_means import leave_one_out_medians
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Point, Scalar, Snapshot, TrialView
 from podium_core.planning.prediction import predictions
@@ -48,7 +48,7 @@ def scene(
 def ranked(
     name: str, curves: list[list[float]], settings: dict[str, Scalar] | None = None, **more: object
 ) -> dict[int, Ranked]:
-    """By number, best first."""
+    """Return the trials' numbers, best first."""
     job, trials, snapshot = scene(curves, **more)  # type: ignore[arg-type]
     numbers = {t.key: t.number for t in trials}
     return {numbers[r.trial]: r for r in create(name, settings or {}).rank(job, trials, snapshot)}
@@ -57,7 +57,7 @@ def ranked(
 A, B, C, D = [0.1, 0.2, 0.3, 0.4], [0.4, 0.5, 0.6, 0.7], [0.3, 0.4, 0.5, 0.6], [0.2, 0.3, 0.4, 0.5]
 CUTS = [
     # rungs of 16 steps at eta 4: 1 and 4
-    ("asha: one in four goes on", "asha", {"rungs": 2}, [A, B, C, D], {1: GO, 2: WAIT, 3: WAIT, 0: WAIT}),
+    ("asha: one in four continues", "asha", {"rungs": 2}, [A, B, C, D], {1: GO, 2: WAIT, 3: WAIT, 0: WAIT}),
     ("asha: three are too few", "asha", {"rungs": 2}, [A, B, C, []], {3: GO, 1: WAIT, 2: WAIT, 0: WAIT}),
     ("asha: the best, where no other can come", "asha", {"rungs": 2}, [A, B, C], {1: GO, 2: WAIT, 0: WAIT}),
     ("asha: on its way", "asha", {"rungs": 1}, [A[:2], B, C, D], {0: GO, 1: WAIT, 2: WAIT, 3: WAIT}),
@@ -76,14 +76,20 @@ CUTS = [
         {0: GO, 4: GO, 2: WAIT, 3: WAIT, 1: WAIT},
     ),
     (
-        "asha: who diverged is not promoted",
+        "asha: a diverged trial is not promoted",
         "asha",
         {"eta": 2, "rungs": 2},
         [[math.nan] * 4, [math.nan] * 4],
         {0: WAIT, 1: WAIT},
     ),
-    ("asha: stop ends who comes after a better one", "asha", {"rungs": 2, "onCut": "stop"}, [B, A], {0: GO, 1: STOP}),
-    ("asha: stop asks nobody again", "asha", {"rungs": 2, "onCut": "stop"}, [A, B], {0: GO, 1: GO}),
+    (
+        "asha: stop ends a trial that arrives after a better one",
+        "asha",
+        {"rungs": 2, "onCut": "stop"},
+        [B, A],
+        {0: GO, 1: STOP},
+    ),
+    ("asha: stop judges no trial again", "asha", {"rungs": 2, "onCut": "stop"}, [A, B], {0: GO, 1: GO}),
     ("median: three peers are too few", "median_stop", {}, [A, B, C, D], {0: GO, 1: GO, 2: GO, 3: GO}),
     ("median: the worse ones", "median_stop", {"peers": 3}, [A, B, C, D], {1: GO, 2: GO, 3: GO, 0: STOP}),
     (
@@ -104,14 +110,14 @@ def test_cuts(
     assert {number: r.admission for number, r in ranked(name, curves, settings).items()} == expected
 
 
-def test_hyperband_deals_brackets_in_the_papers_proportion() -> None:
-    """81 = 3^4 trials' worth of the paper: eta^s / (s + 1) for s = 3, 2, 1, 0 at eta 3: 6.75, 3, 1.5, 1."""
+def test_hyperband_sizes_brackets_in_the_papers_proportion() -> None:
+    """81 = 3^4 trials of the paper: eta^s / (s + 1) for s = 3, 2, 1, 0 at eta 3: 6.75, 3, 1.5, 1."""
     assert Hyperband(eta=3.0, rungs=3).brackets(49) == (27, 12, 6, 4)
     assert sum(Hyperband().brackets(64)) == 64
 
 
-def test_hyperband_waits_for_its_bracket_or_not() -> None:
-    """Eight trials, eta 2, one rung at step 8: brackets of 4 and 4; one of the first has not come to the rung."""
+def test_hyperband_waits_for_its_bracket_in_sync_mode_only() -> None:
+    """Eight trials, eta 2, one rung at step 8: brackets of 4 and 4; one trial of the first has not reached the rung."""
     long, short = [0.1 * k for k in range(1, 9)], [0.5]
     curves = [long, long, long, short, [], [], [], []]
     settings: dict[str, Scalar] = {"eta": 2, "rungs": 1}
@@ -131,11 +137,11 @@ def test_hyperband_waits_for_its_bracket_or_not() -> None:
 UP, ON = [0.1 * k for k in range(1, 9)], [0.5]
 BRACKETS = [
     ("sync, suspend: a bracket that is not whole waits", "sync", "suspend", [UP, UP, UP, ON], [WAIT, WAIT, WAIT, GO]),
-    ("sync, stop: and nobody of it ends", "sync", "stop", [UP, UP, UP, ON], [WAIT, WAIT, WAIT, GO]),
-    ("sync, suspend: half of it goes on", "sync", "suspend", [UP, UP, UP, UP], [GO, GO, WAIT, WAIT]),
+    ("sync, stop: and no trial of it ends", "sync", "stop", [UP, UP, UP, ON], [WAIT, WAIT, WAIT, GO]),
+    ("sync, suspend: half of it continues", "sync", "suspend", [UP, UP, UP, UP], [GO, GO, WAIT, WAIT]),
     ("sync, stop: the others end", "sync", "stop", [UP, UP, UP, UP], [GO, GO, STOP, STOP]),
-    ("async, suspend: one alone is no half", "async", "suspend", [UP, ON, ON, ON], [WAIT, GO, GO, GO]),
-    ("async, stop: the best of those that came goes on", "async", "stop", [UP, ON, ON, ON], [GO, GO, GO, GO]),
+    ("async, suspend: a single trial is not half", "async", "suspend", [UP, ON, ON, ON], [WAIT, GO, GO, GO]),
+    ("async, stop: the best of the arrivals continues", "async", "stop", [UP, ON, ON, ON], [GO, GO, GO, GO]),
     ("async, suspend: half of those that came", "async", "suspend", [UP, UP, UP, ON], [GO, WAIT, WAIT, GO]),
     ("async, stop: the others end on arrival", "async", "stop", [UP, UP, UP, ON], [GO, STOP, STOP, GO]),
 ]
@@ -147,7 +153,9 @@ def test_hyperband_in_each_mode_and_with_each_cut(
 ) -> None:
     settings: dict[str, Scalar] = {"eta": 2, "rungs": 1, "mode": mode, "onCut": cut}
     found = ranked("hyperband", [*curves, UP, UP, ON, []], settings)
-    assert [found[n].admission for n in range(8)] == [*expected, GO, GO, GO, GO], "nobody of the last bracket is cut"
+    assert [found[n].admission for n in range(8)] == [*expected, GO, GO, GO, GO], (
+        "no trial of the last bracket is given up"
+    )
 
 
 def test_pop_ends_the_hopeless_and_gives_gpus_to_the_promising() -> None:
@@ -168,8 +176,10 @@ PLACES: list[tuple[str, int, dict[str, Any], list[JobView]]] = [
 
 
 @pytest.mark.parametrize(("gpus", "of_job", "others"), [row[1:] for row in PLACES], ids=[row[0] for row in PLACES])
-def test_pop_gives_no_more_places_than_the_job_has(gpus: int, of_job: dict[str, Any], others: list[JobView]) -> None:
-    """Eight trials alike and two places: two are promising, or more would have a GPU of their own than there are."""
+def test_pop_calls_no_more_trials_promising_than_can_run(
+    gpus: int, of_job: dict[str, Any], others: list[JobView]
+) -> None:
+    """Eight equal trials of which two can run: two are promising."""
     curves = [
         [0.8 * (1 - math.exp(-0.3 * i)) + 0.004 * ((i * 7 + k * 3) % 5 - 2) for i in range(1, 11)] for k in range(8)
     ]
@@ -183,12 +193,12 @@ def test_pop_gives_no_more_places_than_the_job_has(gpus: int, of_job: dict[str, 
 
 @given(st.lists(st.sampled_from([-math.inf, 0.1, 0.2, 0.3, 0.5, 1.7e308, -1.7e308]), min_size=2, max_size=9))
 def test_medians_without_one(values: list[float]) -> None:
-    found = medians_without(np.array(values), np.arange(len(values)))
+    found = leave_one_out_medians(np.array(values), np.arange(len(values)))
     assert found.tolist() == [halves_median(values[:i] + values[i + 1 :]) for i in range(len(values))]
 
 
 def halves_median(values: list[float]) -> float:
-    """That of the standard library of the halves, doubled: the sum of two huge values overflows."""
+    """Return the standard library's median of the halves, doubled: the sum of two huge values overflows."""
     return 2 * median(value / 2 for value in values)
 
 
@@ -197,7 +207,7 @@ def test_the_normal_distribution_is_that_of_the_standard_library() -> None:
     np.testing.assert_allclose(normal_cdf(z), [NormalDist().cdf(x) for x in z], atol=1e-7)
 
 
-def test_slaq_prefers_who_still_falls() -> None:
+def test_slaq_prefers_a_loss_that_still_falls() -> None:
     falling = [1.0 / k for k in range(1, 9)]
     settled = [1.0, 0.2, 0.11, 0.1, 0.1, 0.1, 0.1, 0.1]
     assert list(ranked("slaq", [settled, falling], maximize=False)) == [1, 0]
@@ -206,7 +216,7 @@ def test_slaq_prefers_who_still_falls() -> None:
     assert predicted_drop(trials[0].curve, -1.0, 12) == pytest.approx((1 / 8 - 1 / 9) / 0.5, rel=0.15)
 
 
-def test_best_so_far_looks_at_everyone_first() -> None:
+def test_best_so_far_warms_up_every_trial_first() -> None:
     assert list(ranked("best_so_far", [A, B, [], C])) == [2, 1, 3, 0]
 
 
@@ -214,15 +224,15 @@ def test_best_so_far_looks_at_everyone_first() -> None:
 
 
 def test_envelope_compares_at_equal_training() -> None:
-    """Trial 1 has less now, at a quarter of the training, than trial 0; at that step trial 0 had far less."""
+    """Trial 1 has less than trial 0 now, at a quarter of its training; at that step trial 0 had far less."""
     old = [0.10, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 0.17, 0.18, 0.19, 0.20, 0.21]
     young = [0.15, 0.17, 0.19]
     assert list(ranked("best_so_far", [old, young])) == [0, 1]
     assert next(iter(ranked("envelope", [old, young, [0.02, 0.02, 0.02]], steps=64.0))) == 1
 
 
-def test_envelope_judges_nobody_while_everything_moves() -> None:
-    """The same deficits: beside gains that dwarf them all trials are nearly alike, on flat curves one is left."""
+def test_envelope_judges_no_trial_while_all_still_gain() -> None:
+    """Equal deficits: beside gains that dwarf them all trials are nearly equal; on flat curves one remains."""
     moving = [[k + d for k in range(8)] for d in (0.0, 0.1, 0.2)]
     flat = [[0.5 + 0.001 * k + d for k in range(8)] for d in (0.0, 0.1, 0.2)]
     spread = {
@@ -236,11 +246,11 @@ def test_envelope_judges_nobody_while_everything_moves() -> None:
     assert spread["flat"] > 1.0
 
 
-def test_envelope_puts_off_who_diverged() -> None:
+def test_envelope_puts_off_diverged_trials() -> None:
     assert list(ranked("envelope", [[0.9, 0.9, math.nan], A, B]))[-1] == 0
 
 
-def test_envelope_serves_who_waited_too_long_one_at_a_time() -> None:
+def test_envelope_serves_starved_trials_one_at_a_time() -> None:
     curves = [B, A, C, D]
     assert [r.reason for r in ranked("envelope", curves).values()].count("LongestWait") == 0
     found = ranked("envelope", curves, now=1e6)
@@ -250,8 +260,8 @@ def test_envelope_serves_who_waited_too_long_one_at_a_time() -> None:
     assert [r.reason for r in without.values()].count("LongestWait") == 0
 
 
-def test_envelope_charges_what_it_costs_to_begin_again() -> None:
-    """Freezing costs a second here, a requeue three; of sixteen steps, a second each, twelve are left."""
+def test_envelope_charges_the_cost_of_a_switch() -> None:
+    """Freezing costs one second here, a requeue three; twelve of sixteen one-second steps remain."""
     job, trials, snapshot = scene([A, B, C, D])
     snapshot = replace(snapshot, costs=Costs(0.5, 0.5, 3.0))
 
@@ -262,8 +272,8 @@ def test_envelope_charges_what_it_costs_to_begin_again() -> None:
     assert score(True) - score(False) == pytest.approx(math.log((12 + 3) / (12 + 1)))
 
 
-def test_envelope_says_the_same_a_moment_later() -> None:
-    """A sentence is a trial's status: one that moved with every second would be a write of each status every cycle."""
+def test_envelope_messages_do_not_change_with_every_cycle() -> None:
+    """A message is a trial's status: one that changed every second would cause a write in every cycle."""
     job, trials, snapshot = scene([B, A, C, []])
     trials[0] = replace(trials[0], phase=TrialPhase.RUNNING)
     later = [replace(trials[0], gpu_seconds=4.1), *trials[1:]]
@@ -275,8 +285,8 @@ def test_envelope_says_the_same_a_moment_later() -> None:
 
 
 @pytest.mark.parametrize("seconds", [30.0, 120.0, 360.0])
-def test_a_slow_trial_is_no_further_for_that(seconds: float) -> None:
-    """Nor one that has done its steps again: what it took is not what it has trained."""
+def test_a_slow_trial_is_not_counted_as_further_trained(seconds: float) -> None:
+    """Neither is one that has repeated steps: its GPU-seconds are not training."""
     curves = [[(0.60 + 0.04 * i) * (1 - 2 ** (-step / 8)) for step in range(1, 31)] for i in range(9)]
     job, trials, snapshot = scene(curves, steps=100.0)
     trials[1] = replace(trials[1], gpu_seconds=seconds)
@@ -286,15 +296,15 @@ def test_a_slow_trial_is_no_further_for_that(seconds: float) -> None:
     assert all("has trained 30 % or more" in one.message for one in ranking)
 
 
-def test_a_look_is_as_long_as_two_values_are_apart_however_many_are_kept_of_a_curve() -> None:
+def test_a_warm_up_lasts_for_the_spacing_of_values_however_many_points_are_kept() -> None:
     kept = tuple(Point(float(step), 0.5, float(step)) for step in (*range(1, 20), *range(20, 5001, 40)))
     job, trials, snapshot = scene([[0.1], [0.1] * 20, [0.1], [0.1]], steps=1e4)
     trials[2:] = [replace(trial, curve=kept, gpu_seconds=5e3) for trial in trials[2:]]
-    found = Envelope(look=0.0).rank(job, trials, replace(snapshot, trials=tuple(trials)))
+    found = Envelope(warmup=0.0).rank(job, trials, replace(snapshot, trials=tuple(trials)))
     assert {one.trial.name for one in found if one.reason == "WarmUp"} == {"job-0"}
 
 
-def test_a_new_trial_is_worth_more_the_more_winners_there_were() -> None:
+def test_a_new_trial_is_worth_more_after_more_good_trials() -> None:
     few, many = np.array([0.97, 0.01, 0.01, 0.01]), np.array([0.25] * 4)
     assert option_value(many, 0.1) == pytest.approx(0.25)
     # one in four was worth it: 0.97 for four looks and one rest
@@ -303,19 +313,19 @@ def test_a_new_trial_is_worth_more_the_more_winners_there_were() -> None:
 
 
 @pytest.mark.parametrize("maximize", [True, False])
-def test_a_forecast_holds_what_is_known_and_says_more_with_less_left(maximize: bool) -> None:
+def test_a_prediction_contains_known_values_and_narrows_with_training(maximize: bool) -> None:
     sign = 1.0 if maximize else -1.0
     values = [sign * (0.9 - 0.6 * t**-0.7) for t in range(1, 13)]
     job, trials, snapshot = scene([values[:4], values, [sign * 0.1]], maximize=maximize)
     found = predictions(job, snapshot)
     early, late = found[trials[0].key], found[trials[1].key]
     for one, seen in ((early, values[3]), (late, values[-1])):
-        assert one.low <= one.middle <= one.high
+        assert one.low <= one.median <= one.high
         assert sign * (one.low if maximize else one.high) >= sign * seen - 1e-9  # what was reached is not lost
     assert late.high - late.low < early.high - early.low
 
 
-def test_doubt_is_whole_after_a_look_and_goes_with_the_width_of_what_is_to_come() -> None:
+def test_the_undecided_share_falls_from_one_with_the_width_of_the_prediction() -> None:
     shares = np.array([0.01, 0.03, 0.25, 0.5, 0.75, 1.0])
     doubt = undecided(shares, 0.03)
     assert doubt.tolist() == sorted(doubt.tolist(), reverse=True)

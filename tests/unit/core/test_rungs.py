@@ -1,4 +1,4 @@
-"""Halving where values come faster than anybody looks, and where there are too few trials for a promotion."""
+"""Halving where values arrive faster than the planner runs, and where too few trials exist for a promotion."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.curve_table import forgotten
+from podium_core.curves.curve_table import empty_cache
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Point, Scalar, TrialView
 from podium_core.policies.base import Admission, Policy
 from podium_core.policies.registry import create
-from podium_core.policies.rungs import UNSEEN, top
+from podium_core.policies.rungs import UNSEEN_SECONDS, top_fraction
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 STEP = 0.25  # seconds
@@ -45,14 +45,15 @@ FEW: list[tuple[str, Settings]] = [
 
 
 def train(policy: Policy, trials: list[TrialView], steps: int, a_look: int, now: float) -> Iterator[TrialView]:
-    """What the next look sees: who goes, the best ranks first, has trained since; who is stopped is over. A plan does
-    not depend on what was seen before.
+    """Return the next snapshot: the best-ranked trials that may continue have trained since; stopped trials have ended.
+
+    A plan does not depend on earlier snapshots.
     """
     job = make_job(policy=policy.name, max_trials=len(trials), max_steps=float(steps))
     snapshot = make_snapshot(now=now, jobs=[job], trials=trials)
     live = [t for t in trials if t.phase not in FINAL]
     ranked = policy.rank(job, live, snapshot)
-    with forgotten():
+    with empty_cache():
         assert ranked == policy.rank(job, live, snapshot)
     said = {r.trial: r.admission for r in ranked}
     works = [r.trial for r in ranked if r.admission is Admission.GO][:GPUS]
@@ -71,7 +72,7 @@ def train(policy: Policy, trials: list[TrialView], steps: int, a_look: int, now:
 
 
 def searched(policy: Policy, count: int, steps: int, a_look: int) -> list[TrialView]:
-    """Until nothing changes any more."""
+    """Run until nothing changes any more."""
     trials, now = [make_trial(i) for i in range(count)], 0.0
     while (after := list(train(policy, trials, steps, a_look, now))) != trials:
         trials, now = after, now + STEP * a_look
@@ -79,10 +80,8 @@ def searched(policy: Policy, count: int, steps: int, a_look: int) -> list[TrialV
 
 
 @pytest.mark.parametrize(("name", "settings", "most"), FAST, ids=str)
-def test_values_that_come_faster_than_anybody_looks_let_nobody_past_a_rung(
-    name: str, settings: Settings, most: float
-) -> None:
-    """Rungs at 16, 64 and 256 of 1024 steps, 20 steps a look: whoever is seen on a rung is beyond it already."""
+def test_values_that_arrive_faster_than_plans_promote_no_trial(name: str, settings: Settings, most: float) -> None:
+    """Rungs at 16, 64 and 256 of 1024 steps, 20 steps per plan: a trial seen on a rung is already past it."""
     trials = searched(create(name, settings), 64, 1024, a_look=20)
     assert all(trial.curve for trial in trials), "each has had its look"
     assert sum(len(trial.curve) >= 64 for trial in trials) <= most * len(trials)
@@ -91,14 +90,14 @@ def test_values_that_come_faster_than_anybody_looks_let_nobody_past_a_rung(
 
 @pytest.mark.parametrize(("name", "settings"), FEW, ids=str)
 @pytest.mark.parametrize(("count", "a_look"), [(1, 1), (2, 1), (8, 1), (8, 20)])
-def test_a_search_of_few_trials_ends_with_a_whole_one(name: str, settings: Settings, count: int, a_look: int) -> None:
+def test_a_search_of_few_trials_ends_with_a_whole_trial(name: str, settings: Settings, count: int, a_look: int) -> None:
     trials = searched(create(name, settings), count, 162, a_look)
     assert [trial.phase for trial in trials].count(TrialPhase.SUCCEEDED) == 1
 
 
 @pytest.mark.parametrize(("name", "settings"), [("asha", {}), ("asha", {"onCut": "stop"}), ("hyperband", {})], ids=str)
-@pytest.mark.parametrize(("seconds", "expected"), [(UNSEEN - 1.0, False), (UNSEEN + 1.0, True)])
-def test_who_has_trained_on_for_long_was_let_whatever_is_left_of_its_curve(
+@pytest.mark.parametrize(("seconds", "expected"), [(UNSEEN_SECONDS - 1.0, False), (UNSEEN_SECONDS + 1.0, True)])
+def test_a_trial_that_trained_on_for_long_was_promoted_whatever_points_remain(
     name: str, settings: Settings, seconds: float, expected: bool
 ) -> None:
     """One rung at step 4 of 16. The value with which trial 0 was promoted there was thinned away; it has got worse. Or
@@ -141,8 +140,8 @@ def test_thinning_takes_no_promotion_back(name: str, settings: Settings, steps: 
 
 
 @pytest.mark.parametrize(("name", "settings"), [row for row in STOPS if "onCut" in row[1]], ids=str)
-def test_who_goes_on_is_decided_as_it_comes_to_a_rung(name: str, settings: Settings) -> None:
-    """Ray Tune's rule. Each that comes is better than all before: nobody is asked again before its next value."""
+def test_with_stop_promotion_is_decided_on_arrival(name: str, settings: Settings) -> None:
+    """Ray Tune's rule. Each arrival is better than all before: no trial is judged again before its next value."""
     job, policy = make_job(policy=name, max_trials=8, max_steps=16.0), create(name, {"eta": 4, "rungs": 1, **settings})
     trials: list[TrialView] = []
     for number in range(6):
@@ -152,8 +151,8 @@ def test_who_goes_on_is_decided_as_it_comes_to_a_rung(name: str, settings: Setti
         assert all(r.admission is Admission.GO for r in ranked)
 
 
-def test_where_the_best_of_each_bracket_failed_another_one_ends_whole() -> None:
-    """Brackets of 5, 2 and 1, whose best came to their first rung and failed after it."""
+def test_where_the_best_of_each_bracket_failed_another_trial_completes() -> None:
+    """Brackets of 5, 2 and 1, whose best trials reached their first rung and failed after it."""
 
     def came(number: int, *steps: float) -> tuple[Point, ...]:
         return tuple(Point(step, 1.0 - number / 10.0, 10.0 + number + step) for step in steps)
@@ -166,7 +165,7 @@ def test_where_the_best_of_each_bracket_failed_another_one_ends_whole() -> None:
     assert [r.trial for r in ranked if r.admission is Admission.GO] == [trials[6].key], "the best of the highest rung"
 
 
-def test_who_cannot_be_suspended_trains_on_though_nobody_let_it() -> None:
+def test_a_trial_that_cannot_be_suspended_trains_on_without_promotion() -> None:
     points = tuple(Point(step, 0.5, 40.0 * step) for step in (4.0, 5.0, 6.0))
     trials = [make_trial(0, curve=points, gpu_seconds=9.0), *(make_trial(i) for i in range(1, 16))]
     for freezes, reason in ((True, "AdvancingToRung"), (False, "RungIncomplete")):
@@ -182,4 +181,6 @@ def test_the_best_part_of_a_rung(values: list[float], eta: float) -> None:
     finite = sorted((-values[row], row) for row in came if values[row] > -math.inf)
     for least in (0, 1):
         count = max(least, math.floor(len(came) / eta))
-        assert np.flatnonzero(top(np.array(values), eta, least)).tolist() == sorted(r for _, r in finite[:count])
+        assert np.flatnonzero(top_fraction(np.array(values), eta, least)).tolist() == sorted(
+            r for _, r in finite[:count]
+        )

@@ -1,5 +1,6 @@
-"""News of progress waits for other news in the simulated system: a turn at most, and not where a value may end
-something (`Timing.progress`).
+"""News of progress waits for other news in the simulated system (`Timing.progress`).
+
+It waits at most one time slice, and not where a value may end something.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CUTTERS = [name for name in NAMES if create(name, {}).cuts]
 
 
 def search(policy: str, timing: Timing, trials: int = 6, gap: float = 7.0, **more: Any) -> Scenario:
-    """Trials of 40 values on two GPUs; 1 s + 1 s a hand-over: a turn of 20 s, once that is known."""
+    """Trials of 40 values on two GPUs; 1 s + 1 s per switch: a time slice of 20 s, once that is known."""
     curves = tuple(
         RecordedTrial(f"t{n}", {}, tuple(gap * (i + 1) for i in range(40)), tuple(n * i / 40.0 for i in range(40)))
         for n in range(trials)
@@ -46,8 +47,8 @@ def planned(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> tuple[Outcom
     return simulate(scenario, checked=True), seen
 
 
-def test_a_value_waits_for_other_news_and_a_turn_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One trial at work, nothing else happens: a plan a turn instead of one a value, and all values in the end."""
+def test_a_value_waits_for_other_news_and_at_most_one_time_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One running trial, no other events: one plan per time slice, not one per value, and all values in the end."""
     _, each = planned(monkeypatch, search("fifo", EXACT, trials=1, gap=2.5))
     outcome, seen = planned(monkeypatch, search("fifo", Timing(), trials=1, gap=2.5))
     assert outcome.broken == ()
@@ -55,7 +56,7 @@ def test_a_value_waits_for_other_news_and_a_turn_at_most(monkeypatch: pytest.Mon
     assert sorted(known) == known
     assert known[-1] == 40
     steps = [after - before for before, after in pairwise(known)]
-    assert create("fifo", {}).turn(Costs()) == 4.0
+    assert create("fifo", {}).time_slice(Costs()) == 4.0
     assert max(steps) == 2, "the one that begins the wait, and what comes in 4 s"
     assert len(seen) < 0.7 * len(each)
 
@@ -71,7 +72,7 @@ def test_a_search_is_much_the_same(monkeypatch: pytest.MonkeyPatch, policy: str)
 
 
 @pytest.mark.parametrize("policy", CUTTERS)
-def test_who_gives_trials_up_is_told_of_each_value_at_once(policy: str) -> None:
+def test_a_policy_that_gives_trials_up_sees_each_value_at_once(policy: str) -> None:
     assert simulate(search(policy, Timing())) == simulate(search(policy, EXACT))
 
 
@@ -82,12 +83,12 @@ AT_ONCE = [
 
 
 @pytest.mark.parametrize("more", [row[1] for row in AT_ONCE], ids=[row[0] for row in AT_ONCE])
-def test_nor_does_it_wait_with(more: dict[str, Any]) -> None:
+def test_progress_does_not_wait_with(more: dict[str, Any]) -> None:
     assert simulate(search("envelope", Timing(), **more)) == simulate(search("envelope", EXACT, **more))
 
 
 def test_a_target_is_known_at_once() -> None:
-    """Of one trial, with nothing else to wait for."""
+    """One trial, with no other events to wait for."""
     ends = [simulate(search("fifo", timing, trials=2, target=0.5)).makespan for timing in (Timing(), EXACT)]
     assert ends[0] == pytest.approx(ends[1], abs=0.01)
     assert replace(EXACT, progress=1.0) == Timing()

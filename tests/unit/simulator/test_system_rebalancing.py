@@ -1,5 +1,6 @@
-"""Levelling in the simulated system: the operator's planner moves a trial, the move costs what a save, an end, a start
-and a load take, and the search is over sooner.
+"""Rebalancing in the simulated system.
+
+The planner moves a trial; a move costs a checkpoint, an end, a start and a load; and the search ends sooner.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def curve(steps: int) -> RecordedTrial:
 
 
 def search(**more: object) -> Scenario:
-    """Six trials, placed in turn: those on one node are over early, those on the other train 400 s each."""
+    """Six trials, placed alternately: those on one node end early, those on the other train 400 s each."""
     curves = tuple(curve(40 if number % 2 == 0 else 2) for number in range(6))
     view = make_job(
         policy="round_robin",
@@ -36,11 +37,11 @@ def search(**more: object) -> Scenario:
         **more,  # type: ignore[arg-type]
     )
     job = SimJob(view, curves, Method(), checkpoints=True)
-    return Scenario(NODES, (job,), Timing(progress=0.0), levelling=RebalancingRules(min_stay=30.0))
+    return Scenario(NODES, (job,), Timing(progress=0.0), rebalancing=RebalancingRules(min_stay=30.0))
 
 
 def nodes_of(outcome: Outcome, number: int) -> list[str]:
-    """Where a trial was, in turn."""
+    """Return the nodes of a trial in order."""
     found: list[str] = []
     for span in outcome.spans:
         node = span.gpu.partition("-")[0]
@@ -49,9 +50,9 @@ def nodes_of(outcome: Outcome, number: int) -> list[str]:
     return found
 
 
-def test_a_trial_goes_to_the_gpu_that_is_free_and_the_search_is_over_sooner() -> None:
+def test_a_trial_moves_to_the_free_gpu_and_the_search_ends_sooner() -> None:
     scenario = search()
-    levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, levelling=None), checked=True)
+    levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, rebalancing=None), checked=True)
     assert levelled.broken == left.broken == ()
     assert [trial.attempts for trial in left.trials] == [1] * 6
     moved = [trial.number for trial in levelled.trials if trial.attempts == 2]
@@ -62,7 +63,7 @@ def test_a_trial_goes_to_the_gpu_that_is_free_and_the_search_is_over_sooner() ->
     assert (left.makespan, levelled.makespan) == pytest.approx((1230.0, 647.0), abs=3.0)
 
 
-def test_what_cannot_save_stays() -> None:
-    """On nodes that carry nobody alive (those that do: `test_system_carrying`)."""
+def test_a_trial_without_checkpoints_does_not_move() -> None:
+    """On nodes without live migration (with it: `test_system_migration`)."""
     outcome = simulate(search(checkpoint_scope="nowhere"), checked=True)
     assert [trial.attempts for trial in outcome.trials] == [1] * 6

@@ -1,4 +1,4 @@
-"""Thinning changes nothing that matters, and values that are not numbers never look good."""
+"""Thinning keeps what matters, and values that are not finite never count as good."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from podium_core.curves.best_value import best_point, better, reached
 from podium_core.curves.non_finite import diverged, to_wire
-from podium_core.curves.thinning import Grid, came_at, thin
+from podium_core.curves.thinning import Grid, reached_at, thin
 from podium_core.domain.snapshot import Point
 from podium_core.testing.builders import make_curve
 
@@ -63,12 +63,12 @@ def test_a_long_curve_one_point_at_a_time_ends_as_if_read_at_once() -> None:
     assert 100 < len(kept) <= 256
 
 
-def test_the_first_positive_step_is_kept_since_the_grid_hangs_on_it() -> None:
+def test_the_first_positive_step_is_kept_because_the_grid_depends_on_it() -> None:
     curve = [Point(0.0, 0.0, 0.0), *(Point(1.0 + i / 1000, 0.5, 0.0) for i in range(5000))]
     assert [p.step for p in thin(curve, Grid(maximize=True))][:2] == [0.0, 1.0]
 
 
-def test_a_short_curve_is_kept_whole_and_a_step_done_again_is_dropped() -> None:
+def test_a_short_curve_is_kept_whole_and_a_repeated_step_is_dropped() -> None:
     grid = Grid(maximize=True)
     curve = make_curve([0.1, 0.4, 0.3, 0.5], start=0.0)
     assert thin(curve, grid) == curve
@@ -76,13 +76,13 @@ def test_a_short_curve_is_kept_whole_and_a_step_done_again_is_dropped() -> None:
 
 
 def arrival(curve: Sequence[Point], level: float) -> tuple[float, float]:
-    return came_at(curve, next(i for i, point in enumerate(curve) if point.step >= level), level)
+    return reached_at(curve, next(i for i, point in enumerate(curve) if point.step >= level), level)
 
 
 @pytest.mark.parametrize("level", [250.0, 249.5, 3.0, 1.0])
 @pytest.mark.parametrize("pause", [0.0, 1000.0])
-def test_when_a_trial_came_to_a_step_is_known_though_the_point_is_gone(level: float, pause: float) -> None:
-    """Cells of 11 steps at 250, 20 s a step; it paused at 240."""
+def test_the_arrival_at_a_step_is_estimated_where_its_point_was_dropped(level: float, pause: float) -> None:
+    """Cells of 11 steps at 250, 20 s per step; the trial paused at 240."""
     whole = [Point(float(s), 0.5, 20.0 * s + (pause if s > 240 else 0.0)) for s in range(1, 1001)]
     first = next(point for point in whole if point.step >= level)
     for upto in range(int(first.step), 1000):
@@ -91,7 +91,7 @@ def test_when_a_trial_came_to_a_step_is_known_though_the_point_is_gone(level: fl
 
 
 @pytest.mark.parametrize("gaps", [(1.0, 1.3, 0.8, 1.4), (10.0, 14.9), (1.0, 2.0, 4.0, 8.0)])
-def test_uneven_evaluations_hide_none(gaps: tuple[float, ...]) -> None:
+def test_uneven_evaluations_hide_no_point(gaps: tuple[float, ...]) -> None:
     steps = np.cumsum([gaps[i % len(gaps)] for i in range(150)])
     curve = tuple(Point(float(step), 0.5, 600.0 * float(step)) for step in steps)
     for level in np.linspace(1.0, float(steps[-1]), 97):
@@ -99,7 +99,7 @@ def test_uneven_evaluations_hide_none(gaps: tuple[float, ...]) -> None:
         assert arrival(curve, float(level)) == (point.step, point.time)
 
 
-def test_a_limit_without_room_is_refused() -> None:
+def test_a_limit_that_is_too_small_is_rejected() -> None:
     with pytest.raises(ValueError, match="limit: 3 points"):
         Grid(maximize=True, limit=3)
 
@@ -114,7 +114,7 @@ def test_a_limit_without_room_is_refused() -> None:
         (-math.inf, False, 1.7976931348623157e308),
     ],
 )
-def test_values_that_json_cannot_say(value: float, maximize: bool, expected: float) -> None:
+def test_values_that_json_cannot_represent(value: float, maximize: bool, expected: float) -> None:
     assert to_wire(value, maximize) == expected
     assert diverged(to_wire(value, maximize)) is not math.isfinite(value)
 

@@ -1,4 +1,4 @@
-"""What the parameters of opened trials tell of new ones: repeats, near numbers, and nothing where nobody is alike."""
+"""Similar configurations: repeats, close numbers, and no effect where nothing is similar."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.curve_table import Board
-from podium_core.curves.similar_configurations import KAPPA, MOST, company, places
+from podium_core.curves.curve_table import CurveTable
+from podium_core.curves.similar_configurations import KAPPA, MAX_NEIGHBOURS, parameter_ranks, relative_value
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Scalar, TrialView
 from podium_core.policies.registry import create
@@ -26,30 +26,30 @@ def opened(number: int, tries: Tries) -> TrialView:
 def asked(
     old: Sequence[Tries], worth: Sequence[float], new: Sequence[Tries], trained: Sequence[float] = ()
 ) -> list[float]:
-    """Of each new trial, beside opened ones of such worth, which are through unless told otherwise."""
+    """Return each new trial's relative value, given started trials with these values that are complete by default."""
     trials = [opened(i, tries) for i, tries in enumerate(old)]
     trials += [make_trial(len(old) + i, phase=TrialPhase.GATED, parameters=tries) for i, tries in enumerate(new)]
-    job, board = make_job(), Board(maximize=True)
-    board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+    job, curves = make_job(), CurveTable(maximize=True)
+    curves.update(job, trials, make_snapshot(jobs=[job], trials=trials))
     values = np.array([*worth, *[0.0] * len(new)])
     shares = np.array([*(trained or [1.0] * len(old)), *[0.0] * len(new)])
-    return company(board, ~board.opened, board.opened, values, shares).tolist()
+    return relative_value(curves, ~curves.started, curves.started, values, shares).tolist()
 
 
-def test_a_repeat_is_worth_what_its_likes_were_and_a_stranger_what_all_were() -> None:
+def test_a_repeat_has_the_value_of_its_equals_and_other_trials_the_mean() -> None:
     old: list[Tries] = [{"optimizer": "adam"}, {"optimizer": "adam"}, {"optimizer": "sgd"}]
     found = asked(old, [0.9, 0.9, 0.0], [{"optimizer": "adam"}, {"optimizer": "sgd"}, {"optimizer": "lion"}])
     assert found == pytest.approx([(2 * 1.5 + KAPPA) / (2 + KAPPA), KAPPA / (1 + KAPPA), 1.0])
 
 
-def test_one_that_has_just_begun_says_little_of_its_kin() -> None:
+def test_a_trial_that_has_just_started_has_little_weight() -> None:
     old: list[Tries] = [{"a": 1}, {"a": 2}]
     new: list[Tries] = [{"a": 2}]
     assert asked(old, [0.9, 0.0], new) == pytest.approx([KAPPA / (1 + KAPPA)])
     assert asked(old, [0.9, 0.0], new, [1.0, 0.05]) == pytest.approx([KAPPA / (0.05 + KAPPA)])
 
 
-def test_near_numbers_are_alike_on_any_scale() -> None:
+def test_close_numbers_are_similar_on_any_scale() -> None:
     old: list[Tries] = [{"lr": 10.0**-power} for power in range(10)]
     new: list[Tries] = [{"lr": 10.0**-power} for power in (8.5, 4.5, 0.5)]
     good, middle, bad = asked(old, [0.0] * 8 + [1.0] * 2, new)
@@ -66,18 +66,18 @@ def test_near_numbers_are_alike_on_any_scale() -> None:
         ({"lr": True}, {"lr": "True"}),
     ],
 )
-def test_nothing_is_said_where_nothing_is_alike(old: Tries, new: Tries) -> None:
+def test_without_similar_configurations_the_factor_is_one(old: Tries, new: Tries) -> None:
     assert asked([old, old], [0.9, 0.1], [new]) == pytest.approx([1.0])
 
 
-def test_without_worth_nothing_is_said() -> None:
+def test_without_values_the_factor_is_one() -> None:
     assert asked([{"a": 1}, {"a": 2}], [0.0, 0.0], [{"a": 1}]) == [1.0]
     assert asked([], [], [{"a": 1}]) == [1.0]
 
 
-def test_of_many_some_are_asked() -> None:
-    old: list[Tries] = [{"a": i % 2} for i in range(4 * MOST)]
-    good, bad = asked(old, [float(i % 2) for i in range(4 * MOST)], [{"a": 1}, {"a": 0}])
+def test_the_number_of_neighbours_is_limited() -> None:
+    old: list[Tries] = [{"a": i % 2} for i in range(4 * MAX_NEIGHBOURS)]
+    good, bad = asked(old, [float(i % 2) for i in range(4 * MAX_NEIGHBOURS)], [{"a": 1}, {"a": 0}])
     assert good > 1.9 > 0.1 > bad
 
 
@@ -90,14 +90,16 @@ SCALARS = st.one_of(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["x", "y", "z"]), SCALARS), max_size=8))
-def test_places_are_finite_and_equal_for_equals(given_: list[Tries]) -> None:
-    found = places([tuple(one.items()) for one in given_])
+def test_ranks_are_finite_and_equal_for_equal_values(given_: list[Tries]) -> None:
+    found = parameter_ranks([tuple(one.items()) for one in given_])
     assert len(found) == len(given_)
     assert np.isfinite(found).all()
-    assert places([tuple(reversed(one.items())) for one in given_]).tolist() == found.tolist(), "names have no order"
+    assert parameter_ranks([tuple(reversed(one.items())) for one in given_]).tolist() == found.tolist(), (
+        "names have no order"
+    )
 
 
-def test_envelope_opens_the_repeats_of_the_best_first() -> None:
+def test_envelope_starts_repeats_of_the_best_first() -> None:
     tries: list[Tries] = [{"lr": 0.1}, {"lr": 0.2}]
     trials = [
         make_trial(n, values=[v * (1 + 0.01 * s) for s in range(8)], phase=TrialPhase.SUCCEEDED, gpu_seconds=8.0,

@@ -1,5 +1,6 @@
-"""What must hold in the simulated system whatever happens: one holder a GPU, every trial ends, nothing is trained that
-is not accounted for, the same seed gives the same bits.
+"""Invariants of the simulated system.
+
+One holder per GPU, every trial ends, all training is accounted for, and the same seed gives the same bits.
 """
 
 from __future__ import annotations
@@ -63,12 +64,12 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         for at in draw(st.lists(st.sampled_from([0.0, 3.0, 20.0, 60.0]), max_size=3))
     )
     seed = draw(st.integers(0, 99))
-    return Scenario(nodes, tuple(jobs), timing, faults, seed, longest=1e6, levelling=rules, drains=drains)
+    return Scenario(nodes, tuple(jobs), timing, faults, seed, longest=1e6, rebalancing=rules, drains=drains)
 
 
 @st.composite
 def journeys(draw: st.DrawFn) -> Scenario:
-    """Nodes that drain one after the other, or fail, under trials that can leave them alive and in no other way."""
+    """Nodes that drain one after another, or fail, under trials that can only migrate live."""
     nodes = tuple(NodeSpec(f"node-{i}", draw(st.integers(1, 2)), 3) for i in range(draw(st.integers(2, 3))))
     jobs = []
     for i in range(draw(st.integers(1, 2))):
@@ -85,7 +86,9 @@ def journeys(draw: st.DrawFn) -> Scenario:
             moves_memory=True,
         )
         carry = draw(st.sampled_from([0.0, 5.0, 60.0]))
-        method = Method("container-checkpoint", 0.5, 0.5, jitter=0.3, keeps_memory=False, carries=True, carry=carry)
+        method = Method(
+            "container-checkpoint", 0.5, 0.5, jitter=0.3, keeps_memory=False, migrates=True, migration_seconds=carry
+        )
         jobs.append(replace(of, method=method, checkpoints=draw(st.booleans())))
     at, drains = 0.0, []
     for node in draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=5)):
@@ -96,12 +99,12 @@ def journeys(draw: st.DrawFn) -> Scenario:
         faults = Faults(node=200.0, repair=20.0, pod=200.0, crash=300.0, silence=100.0, silent=30.0)
     rules = draw(st.sampled_from([None, RebalancingRules(min_stay=2.0)]))
     seed = draw(st.integers(0, 99))
-    return Scenario(nodes, tuple(jobs), Timing(), faults, seed, longest=1e6, levelling=rules, drains=tuple(drains))
+    return Scenario(nodes, tuple(jobs), Timing(), faults, seed, longest=1e6, rebalancing=rules, drains=tuple(drains))
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.one_of(scenarios(), journeys()))
-def test_what_always_holds(scenario: Scenario) -> None:
+def test_invariants(scenario: Scenario) -> None:
     outcome = simulate(scenario, checked=True)
     assert outcome.broken == ()
     assert outcome == simulate(scenario, checked=True), "the same seed, the same bits"

@@ -1,4 +1,4 @@
-"""The short ways through the table of equal training give what the long ones give, to the bit."""
+"""The fast paths of the aligned curves give what the general functions give, to the last bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.aligned_curves import PER_DOUBLING, best_between, gains, last_gain, running_best
+from podium_core.curves.aligned_curves import PER_DOUBLING, gains, interpolate_best, last_gain, running_best
 from podium_core.domain.snapshot import Point
 
 VALUES = st.one_of(st.floats(-10.0, 10.0), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))
@@ -23,7 +23,7 @@ def test_the_best_between_two_points_is_the_running_best(
     step = start + part * wide
     for sign in (1.0, -1.0):
         (expected,) = running_best([before, after], sign, np.array([step]), top)
-        assert best_between(before, after, sign, step, top) == expected
+        assert interpolate_best(before, after, sign, step, top) == expected
 
 
 @given(st.integers(0, PER_DOUBLING), st.lists(VALUES, min_size=1, max_size=PER_DOUBLING + 1))

@@ -1,5 +1,6 @@
-"""The replay against hand-computed cases, and what must hold for every policy: nothing is trained twice or before its
-time, no GPU does two things at once.
+"""Replays against cases computed by hand, and properties of every policy.
+
+Nothing is trained twice or early, and no GPU does two things at once.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from podium_core.policies.registry import NAMES, create
 from podium_core.policies.round_robin import RoundRobin
 from podium_simulator.replay.engine import replay
 from podium_simulator.replay.history import History
-from podium_simulator.replay.metrics import Score, Uses, goal_of, score, start_value, uses_until_best
+from podium_simulator.replay.metrics import Score, Uses, score, start_value, target_value, uses_until_best
 from podium_simulator.replay.oracle import Oracle
-from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.samples import Machine, Sample, draw_sample
 from podium_simulator.replay.state import Rules
 from podium_simulator.replay.statistics import ratios, summary
-from podium_simulator.traces.trace import RecordedTrial, Recording, RecordingError, bundled, load_all, parse
+from podium_simulator.traces.trace import RecordedTrial, Trace, TraceError, bundled_trace, load_all, parse
 
 NO_COST = Costs(0.0, 0.0)
 BARE = Rules(bare_rank=True)
 
 
-def pool(*values: Sequence[float], gap: float = 10.0, target: float | None = None, maximize: bool = True) -> Pool:
-    """One trial a row, an evaluation each `gap` seconds."""
+def pool(*values: Sequence[float], gap: float = 10.0, target: float | None = None, maximize: bool = True) -> Sample:
+    """Return a sample with one trial per row and an evaluation every `gap` seconds."""
     trials = tuple(
         RecordedTrial(f"t{i}", {}, tuple(gap * (k + 1) for k in range(len(row))), tuple(row))
         for i, row in enumerate(values)
     )
-    return Pool("task", "family", 0, maximize, target, trials)
+    return Sample("task", "family", 0, maximize, target, trials)
 
 
-def makespan(of: Pool, machine: Machine) -> float:
+def makespan(of: Sample, machine: Machine) -> float:
     return max(replay(of, Fifo(), machine).completed.values())
 
 
@@ -58,15 +59,15 @@ def test_fifo_by_hand() -> None:
     assert (history.gpu_seconds, history.switch_seconds) == (70.0, 0.0)
     found = score(of, history, 40.0)
     # best 0.9, start 0.2 (median of 0.1, 0.5, 0.2); regret 1 until 10, (0.9 - 0.5) / 0.7 until 20, 3/7 until 40
-    assert (found.b, found.a, found.a1) == (40.0, 40.0, 40.0)
-    assert found.c == pytest.approx((10 * 1 + 10 * 4 / 7 + 20 * 3 / 7) / 40)
-    assert (found.gpu, found.plan, found.over) == (70.0, 70.0, 0.0)
-    assert found.wait == pytest.approx(20.0 / 30.0)
-    assert found.uses == Uses(best=20.0, completed=50.0, begun=0.0, again=0.0, switches=0.0)
+    assert (found.time_to_best, found.time_to_target, found.time_to_near_best) == (40.0, 40.0, 40.0)
+    assert found.mean_regret == pytest.approx((10 * 1 + 10 * 4 / 7 + 20 * 3 / 7) / 40)
+    assert (found.gpu_seconds_to_best, found.plan_gpu_seconds, found.switch_share) == (70.0, 70.0, 0.0)
+    assert found.longest_wait == pytest.approx(20.0 / 30.0)
+    assert found.uses == Uses(best=20.0, completed=50.0, unfinished=0.0, repeated=0.0, switches=0.0)
 
 
-def test_a_policy_is_asked_while_somebody_waits() -> None:
-    """Three trials on two GPUs: from the first end on each has a GPU, and no rank would change anything."""
+def test_a_policy_is_called_while_a_trial_waits() -> None:
+    """Three trials on two GPUs: after the first end each has a GPU, and no rank would change anything."""
     asked: list[float] = []
 
     class Asked(Fifo):
@@ -80,27 +81,30 @@ def test_a_policy_is_asked_while_somebody_waits() -> None:
 
 
 def test_a_switch_costs_suspension_and_resumption() -> None:
-    """One GPU, one look each, then the better one: its resumption and the other's suspension are paid for."""
+    """One GPU, one warm-up point each, then the better trial: its resumption and the other's suspension cost time."""
     of = pool([0.1, 0.2], [0.5, 0.6], gap=100.0)
-    history = replay(of, BestSoFar(early=1), Machine(1, Costs(4.0, 3.0)), BARE)
+    history = replay(of, BestSoFar(warmup=1), Machine(1, Costs(4.0, 3.0)), BARE)
     # 0: 0-100, suspended until 104; 1: 104-304, ends by itself; 0 resumes until 307, trains until 407
     assert dict(history.completed) == {1: 304.0, 0: 407.0}
     assert history.switches == ((100.0, 104.0), (304.0, 307.0))
     assert (history.switch_seconds, history.switch_seconds_until(102.0)) == (7.0, 2.0)
-    assert score(of, history, 400.0).uses == Uses(best=200.0, completed=0.0, begun=100.0, again=0.0, switches=4.0)
+    assert score(of, history, 400.0).uses == Uses(
+        best=200.0, completed=0.0, unfinished=100.0, repeated=0.0, switches=4.0
+    )
     assert history.waits == {0: pytest.approx(204.0), 1: pytest.approx(100.0)}
 
 
-def test_round_robin_keeps_its_turn_whatever_is_reported() -> None:
+def test_round_robin_keeps_its_time_slice_whatever_is_reported() -> None:
     of = pool([0.1] * 4, [0.1] * 4, gap=10.0)
-    history = replay(of, RoundRobin(quantum=25.0), Machine(1, NO_COST), Rules(whole_turns=True))
-    # turns of 25, whatever is reported: 0 until 25, 1 until 50; nobody has had less, so 1 goes on to its evaluation at
+    history = replay(of, RoundRobin(quantum=25.0), Machine(1, NO_COST), Rules(whole_slices=True))
+    # time slices of 25, whatever is reported: 0 until 25, 1 until 50; no trial has had less, so 1 continues to its
+    # value at
     # 55; then 0 to its end at 70
     assert dict(history.completed) == {0: 70.0, 1: 80.0}
 
 
-def test_values_of_one_instant_are_all_known_to_its_decisions() -> None:
-    """Both GPUs reach an evaluation at 10: GPU 0 must already know what GPU 1's trial has shown."""
+def test_decisions_know_all_values_of_their_instant() -> None:
+    """Both GPUs reach an evaluation at 10 s: GPU 0 must already know the value of GPU 1's trial."""
     of = pool([0.1, 0.2], [0.9, 0.95], [0.5, 0.6])
     seen: list[int] = []
 
@@ -109,22 +113,24 @@ def test_values_of_one_instant_are_all_known_to_its_decisions() -> None:
             seen.append(sum(len(t.curve) for t in snapshot.trials))
             return super().rank(job, trials, snapshot)
 
-    replay(of, Spy(early=1), Machine(2, NO_COST), BARE)
+    replay(of, Spy(warmup=1), Machine(2, NO_COST), BARE)
     assert seen[2] == 2  # after the two decisions at 0
 
 
-def test_what_a_policy_gave_up_is_revived_at_its_true_price() -> None:
+def test_a_trial_that_was_given_up_is_revived_at_its_full_price() -> None:
     """Trial 4 wins late; the median rule has ended it after its second value."""
     good = [0.5, 0.5, 0.5, 0.5]
     of = pool(good, good, good, good, [0.1, 0.1, 0.1, 0.9])
     suspended = replay(of, MedianStop(grace=0.0, on_cut="suspend"), Machine(1, NO_COST))
     stopped = replay(of, MedianStop(grace=0.0, on_cut="stop"), Machine(1, NO_COST))
     assert suspended.plan_seconds == stopped.plan_seconds == 170.0
-    assert suspended.completed[4] == 200.0  # goes on from its second value
-    assert stopped.completed[4] == 210.0  # starts anew: nothing of it was kept
+    assert suspended.completed[4] == 200.0  # continues from its second value
+    assert stopped.completed[4] == 210.0  # restarts: nothing of it was kept
     assert suspended.gpu_seconds_until(175.0) == 175.0
-    assert (suspended.again_seconds, stopped.again_seconds) == (0.0, 10.0)
-    assert score(of, stopped, 200.0).uses == Uses(best=40.0, completed=160.0, begun=0.0, again=10.0, switches=0.0)
+    assert (suspended.repeated_seconds, stopped.repeated_seconds) == (0.0, 10.0)
+    assert score(of, stopped, 200.0).uses == Uses(
+        best=40.0, completed=160.0, unfinished=0.0, repeated=10.0, switches=0.0
+    )
 
 
 def test_nothing_is_revived_when_the_best_is_trained() -> None:
@@ -136,7 +142,7 @@ def test_nothing_is_revived_when_the_best_is_trained() -> None:
 
 
 def test_hermes_has_a_queue_per_gpu_and_migrates() -> None:
-    """Trials 0 and 2 belong to GPU 0, 1 and 3 to GPU 1; a short 0 and 2 leave GPU 0 nothing: 3 migrates."""
+    """Trials 0 and 2 belong to GPU 0, 1 and 3 to GPU 1. After the short trials 0 and 2 GPU 0 has none: 3 migrates."""
     of = pool([0.1], [0.1] * 9, [0.1], [0.1] * 3)
     history = replay(of, Fifo(), Machine(2, NO_COST), Rules(queue_per_gpu=True))
     assert dict(history.completed) == {0: 10.0, 2: 20.0, 3: 50.0, 1: 90.0}
@@ -157,8 +163,8 @@ GOALS = [
 
 
 @pytest.mark.parametrize(("of", "goal"), [row[1:] for row in GOALS], ids=[row[0] for row in GOALS])
-def test_goals(of: Pool, goal: float | None) -> None:
-    found = goal_of(of)
+def test_goals(of: Sample, goal: float | None) -> None:
+    found = target_value(of)
     assert found is None if goal is None else found == pytest.approx(goal)
 
 
@@ -169,15 +175,15 @@ def test_a_value_that_is_not_finite_is_the_worst() -> None:
         {"trial": "b", "hparams": {}, "seconds": [1, 2], "value": [None, 4.0]},
     ]
     recording = parse((json.dumps(line) for line in lines), "x-1.jsonl")
-    of = Pool("x", "x", 0, False, None, recording.trials)
+    of = Sample("x", "x", 0, False, None, recording.trials)
     assert [of.best_of(t) for t in of.trials] == [-5.0, -4.0]
     assert start_value(of) == -4.5, "what is not finite is left out, the first that is counts"
     history = replay(of, Fifo(), Machine(1, NO_COST))
-    assert score(of, history, 4.0).b == 4.0
+    assert score(of, history, 4.0).time_to_best == 4.0
 
 
 BAD_FILES = [
-    ("no json", ["{}", "x"], "x.jsonl, line 2: no JSON"),
+    ("no json", ["{}", "x"], "x.jsonl, line 2: not JSON"),
     ("nothing", [], "x.jsonl: 0 lines; a header and at least one trial are needed"),
     (
         "goal",
@@ -190,7 +196,7 @@ BAD_FILES = [
         "x.jsonl, line 2: seconds must be above 0, finite, and increase",
     ),
     (
-        "a time that is no number",
+        "a time that is not a number",
         ['{"task": "t", "metric": "m", "goal": "maximize"}', '{"trial": "a", "seconds": [1, NaN], "value": [0, 0]}'],
         "x.jsonl, line 2: seconds must be above 0, finite",
     ),
@@ -235,8 +241,8 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize(("lines", "message"), [row[1:] for row in BAD_FILES], ids=[row[0] for row in BAD_FILES])
-def test_a_bad_recording_is_named_with_its_cure(lines: list[str], message: str) -> None:
-    with pytest.raises(RecordingError) as caught:
+def test_an_invalid_trace_is_reported_with_its_cure(lines: list[str], message: str) -> None:
+    with pytest.raises(TraceError) as caught:
         parse(lines, "x.jsonl")
     assert str(caught.value).startswith(message)
 
@@ -253,11 +259,13 @@ def test_a_folder_and_a_file_can_be_loaded(tmp_path: Path) -> None:
     assert [t.name for t in recording.distinct().trials] == ["a"]
 
 
-def test_pools_differ_between_tasks_and_seeds_and_repeat() -> None:
+def test_samples_differ_between_tasks_and_seeds_and_are_reproducible() -> None:
     trials = tuple(RecordedTrial(str(i), {}, (1.0,), (0.0,)) for i in range(200))
-    one, two = (Recording(name, "f", "m", True, None, trials) for name in ("one", "two"))
-    names = {key: [t.name for t in draw(r, s).trials] for key, r, s in [("a", one, 0), ("b", two, 0), ("c", one, 1)]}
-    assert names["a"] == [t.name for t in draw(one, 0).trials]
+    one, two = (Trace(name, "f", "m", True, None, trials) for name in ("one", "two"))
+    names = {
+        key: [t.name for t in draw_sample(r, s).trials] for key, r, s in [("a", one, 0), ("b", two, 0), ("c", one, 1)]
+    }
+    assert names["a"] == [t.name for t in draw_sample(one, 0).trials]
     assert len({tuple(found) for found in names.values()}) == 3
     assert len(set(names["a"])) == 64
 
@@ -268,8 +276,8 @@ def test_ratios_are_in_pairs_and_their_mean_is_geometric() -> None:
 
     base = {("x", 0): run(8.0, None), ("x", 1): run(2.0, 4.0)}
     ours = {("x", 0): run(2.0, None), ("x", 1): run(4.0, 1.0)}
-    assert ratios(ours, base, "a") == {("x", 1): 4.0}
-    found = summary(ratios(ours, base, "b").values(), np.random.default_rng(0))
+    assert ratios(ours, base, "time_to_target") == {("x", 1): 4.0}
+    found = summary(ratios(ours, base, "time_to_best").values(), np.random.default_rng(0))
     assert found is not None
     assert (found.mean, found.worst, found.best) == pytest.approx((math.sqrt(2.0), 0.5, 4.0))
     assert found.low <= found.mean <= found.high
@@ -277,8 +285,8 @@ def test_ratios_are_in_pairs_and_their_mean_is_geometric() -> None:
     assert summary([], np.random.default_rng(0)) is None
 
 
-def test_the_floor_of_the_envelope_bounds_every_wait() -> None:
-    """Two good trials and ten hopeless ones: without the floor those wait beyond the bound."""
+def test_the_starvation_guard_bounds_every_wait() -> None:
+    """Two good trials and ten hopeless ones: without the guard these wait beyond the bound."""
     good = [[0.5 + 0.01 * k + d for k in range(40)] for d in (0.0, 0.001)]
     hopeless = [[0.1 + 0.0001 * k + 0.001 * i for k in range(40)] for i in range(10)]
     of, machine, share = pool(*good, *hopeless), Machine(2, NO_COST), 0.1
@@ -290,7 +298,7 @@ def test_the_floor_of_the_envelope_bounds_every_wait() -> None:
     assert min(floor.completed, key=floor.completed.__getitem__) in (0, 1)  # its price is small
 
 
-def check_history(of: Pool, machine: Machine, history: History) -> None:
+def check_history(of: Sample, machine: Machine, history: History) -> None:
     assert of.winner in history.completed
     assert all(end >= start for start, end in history.busy)
     for instant in {start for start, _ in history.busy}:
@@ -304,7 +312,7 @@ def check_history(of: Pool, machine: Machine, history: History) -> None:
         assert time >= of.trials[trial].length
     assert [r.time for r in history.reached] == sorted(r.time for r in history.reached)
     uses, used = uses_until_best(of, history), history.gpu_seconds_until(history.completed[of.winner])
-    assert uses.best + uses.completed + uses.begun + uses.again + uses.switches == pytest.approx(used)
+    assert uses.best + uses.completed + uses.unfinished + uses.repeated + uses.switches == pytest.approx(used)
 
 
 VALUES = st.one_of(st.floats(0.0, 1.0), st.just(math.inf), st.just(1.7976931348623157e308))
@@ -319,7 +327,7 @@ VALUES = st.one_of(st.floats(0.0, 1.0), st.just(math.inf), st.just(1.79769313486
     maximize=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_any_policy_on_any_pool(
+def test_any_policy_on_any_sample(
     rows: list[list[float]], name: str, gpus: int, cost: float, bare: bool, maximize: bool
 ) -> None:
     of = pool(*rows, maximize=maximize)
@@ -333,10 +341,10 @@ def test_any_policy_on_any_pool(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_our_own_example_under_every_policy(name: str) -> None:
-    of, machine = draw(bundled(), 0, 24), Machine(4, Costs(4.0, 4.0))
+def test_the_bundled_example_under_every_policy(name: str) -> None:
+    of, machine = draw_sample(bundled_trace(), 0, 24), Machine(4, Costs(4.0, 4.0))
     history = replay(of, create(name, {}), machine)
     check_history(of, machine, history)
     found = score(of, history, makespan(of, machine))
-    assert 0.0 <= found.c <= 1.0
-    assert found.b <= 3 * makespan(of, machine)
+    assert 0.0 <= found.mean_regret <= 1.0
+    assert found.time_to_best <= 3 * makespan(of, machine)

@@ -15,9 +15,9 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point, Snapshot
 from podium_core.placement.views import NodeView
 from podium_core.planning.planner import plan
-from podium_simulator.replay.samples import Pool
+from podium_simulator.replay.samples import Sample
 from podium_simulator.system import operator, scheduler
-from podium_simulator.system.comparison import searched
+from podium_simulator.system.comparison import search_result
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import TRAINING, Outcome
 from podium_simulator.system.scenario import (
@@ -35,8 +35,8 @@ def used(outcome: Outcome) -> list[tuple[int, str, float, float]]:
     return [(s.number, s.use, s.start, s.end) for s in outcome.spans]
 
 
-def test_of_empty_nodes_that_are_alike_one_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By name the first is taken, as if each had been: a node is some 20 us, and a cluster may have 10,000."""
+def test_only_one_of_equal_empty_nodes_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first by name is taken, as if each had been scored: a node costs 20 us, and a cluster may have 10,000."""
     looked: list[str] = []
     view = scheduler._view
 
@@ -53,7 +53,7 @@ def test_of_empty_nodes_that_are_alike_one_is_looked_at(monkeypatch: pytest.Monk
 
 
 def test_fifo_by_hand() -> None:
-    """Placed at 1, at the gate at 2; each loads for 2 s and trains for 20; the GPU goes to the next without a pause."""
+    """Placed at 1, at the gate at 2; each loads for 2 s and trains for 20; the next gets the GPU without a pause."""
     outcome = simulate(Scenario(ONE_GPU, (job(curve(0.1, 0.2), curve(0.3, 0.4)),), AT_ONCE), checked=True)
     assert used(outcome) == [
         (0, "starting", 2.0, 4.0),
@@ -65,8 +65,8 @@ def test_fifo_by_hand() -> None:
     assert (outcome.makespan, outcome.jobs[0].reason, outcome.broken) == (46.0, "AllTrialsEnded", ())
 
 
-def test_a_hand_over_is_suspension_then_the_next_start() -> None:
-    """One look each, then the better one; a value counts only once it is reported."""
+def test_a_switch_is_a_suspension_and_then_the_next_start() -> None:
+    """One warm-up value each, then the better trial; a value counts only once it is reported."""
     of = job(curve(0.5, 0.6, 0.7), curve(0.1, 0.2, 0.3), policy="best_so_far", settings={"warmup": 1})
     outcome = simulate(Scenario(ONE_GPU, (replace(of, method=Method(suspend=4.0, resume=3.0)),), AT_ONCE), checked=True)
     whole = [(n, use, start, end) for n, use, start, end in used(outcome) if use != TRAINING]
@@ -79,8 +79,8 @@ def test_a_hand_over_is_suspension_then_the_next_start() -> None:
     assert outcome.trials[0].suspensions >= 1
 
 
-def test_a_trial_that_was_brought_back_once_keeps_its_gpu_for_what_that_cost() -> None:
-    """First turns are 70 s at most (ten times 4 s + 3 s); once its own switch is known they are 7 s / 0.03 or more."""
+def test_a_resumed_trial_keeps_its_gpu_for_the_cost_of_its_switch() -> None:
+    """First time slices are at most 70 s (ten times 4 s + 3 s); once its own switch is known, 7 s / 0.03 or more."""
     of = job(curve(*[0.1] * 60), curve(*[0.1] * 60), policy="round_robin")
     outcome = simulate(Scenario(ONE_GPU, (of,), AT_ONCE), checked=True)
     starts: dict[int, list[tuple[str, float]]] = defaultdict(list)
@@ -102,10 +102,10 @@ KNOWN = [
     ("at the next look", {}, 10.2, 14.5),
     ("of an agent that looks more seldom", {"log": 3.0}, 10.2, 16.0),
     ("and is in the API a moment later", {"notice": 0.3}, 10.2, 14.8),
-    ("but not within two seconds of the first write", {"begun": 1.9}, 1.1, 6.0),
-    ("nor of a longer time", {"begun": 1.9, "report": 7.0}, 1.1, 11.0),
-    ("where it wrote a while ago, at once", {"begun": 0.1}, 1.1, 5.5),
-    ("the rhythm is that of when its processes were found", {"begun": 0.1, "found": 1.8}, 1.1, 5.3),
+    ("but not within two seconds of the first write", {"record_start": 1.9}, 1.1, 6.0),
+    ("nor of a longer time", {"record_start": 1.9, "report": 7.0}, 1.1, 11.0),
+    ("where it wrote a while ago, at once", {"record_start": 0.1}, 1.1, 5.5),
+    ("the rhythm is that of when its processes were found", {"record_start": 0.1, "processes_found": 1.8}, 1.1, 5.3),
 ]
 
 
@@ -131,43 +131,43 @@ def seen_by_the_planner(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> 
 
 
 def test_each_trial_is_written_in_a_rhythm_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values every 0.3 s. The one pod begins 0.7 s after the other, and so does each of its writes, until its end."""
+    """Values every 0.3 s. One pod starts 0.7 s after the other, and so does each of its writes, until its end."""
     two = replace(job(*[curve(*[0.1] * 20, gap=0.3)] * 2), facts=(PodFacts(gate=2.0), PodFacts(gate=2.7)))
-    nodes = (NodeSpec("a", 1, shares=1), NodeSpec("b", 1, shares=1))
+    nodes = (NodeSpec("a", 1, slots=1), NodeSpec("b", 1, slots=1))
     grown: list[list[float]] = [[], []]
     points = [0, 0]
-    for seen in seen_by_the_planner(monkeypatch, Scenario(nodes, (two,), replace(AT_ONCE, begun=1.0))):
+    for seen in seen_by_the_planner(monkeypatch, Scenario(nodes, (two,), replace(AT_ONCE, record_start=1.0))):
         for trial in seen.trials:
             if len(trial.curve) > points[trial.number]:
                 points[trial.number] = len(trial.curve)
                 grown[trial.number].append(seen.now)
-    # first written at 3.0 and 3.7; at work from 4.0 and 4.7; ended at 10.0 and 10.7, where `ended` is 0
+    # first written at 3.0 and 3.7; running from 4.0 and 4.7; ended at 10.0 and 10.7, where `ended` is 0
     assert grown == [pytest.approx([5.0, 7.0, 9.0, 10.0]), pytest.approx([5.7, 7.7, 9.7, 10.7])]
 
 
-@pytest.mark.parametrize(("turn_report", "known"), [(float("inf"), [0.0]), (5.0, [0.0, 5.0, 10.0, 15.0, 20.0])])
-def test_gpu_seconds_are_as_old_as_they_were_written(
-    monkeypatch: pytest.MonkeyPatch, turn_report: float, known: list[float]
+@pytest.mark.parametrize(("holder_report", "known"), [(float("inf"), [0.0]), (5.0, [0.0, 5.0, 10.0, 15.0, 20.0])])
+def test_gpu_seconds_are_those_of_the_last_write(
+    monkeypatch: pytest.MonkeyPatch, holder_report: float, known: list[float]
 ) -> None:
     """A value comes after 25 s. The first write is made as the gate opens."""
-    timing = replace(AT_ONCE, begun=0.0, turn_report=turn_report, cycle=1.0)
+    timing = replace(AT_ONCE, record_start=0.0, holder_report=holder_report, cycle=1.0)
     seen = seen_by_the_planner(monkeypatch, Scenario(ONE_GPU, (job(curve(0.1, gap=25.0)),), timing))
     while_at_work = [trial.gpu_seconds for one in seen if one.now < 27.0 for trial in one.trials]
     assert sorted(set(while_at_work)) == pytest.approx(known)
 
 
-def test_costs_are_those_that_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before the agent says so; a trial that is off its GPU says nothing of the way back."""
+def test_costs_are_those_of_the_last_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before the agent reports them; a suspended trial has no resumption time yet."""
     of = job(curve(*[0.1] * 3), curve(*[0.1] * 3), policy="round_robin")
     costs = [one.costs for one in seen_by_the_planner(monkeypatch, Scenario(ONE_GPU, (of,), AT_ONCE))]
     known = [(cost.suspend, cost.resume) for cost in dict.fromkeys(costs)]
     assert known == [(0.2, 0.2), (4.0, 0.2), (4.0, 3.0)]
 
 
-def test_the_gpu_is_free_before_the_pod_says_so() -> None:
-    """The second trial begins when the first has ended; the third one's pod only gets the share 5 s later."""
+def test_the_gpu_is_free_before_the_pod_reports_its_end() -> None:
+    """The second trial starts when the first has ended; the third one's pod gets the slot 5 s later."""
     three = job(curve(0.1), curve(0.2), curve(0.3))
-    node = (NodeSpec("a", 1, shares=2),)
+    node = (NodeSpec("a", 1, slots=2),)
     outcome = simulate(Scenario(node, (three,), replace(AT_ONCE, ended=5.0)), checked=True)
     starts = [(number, start) for number, use, start, _ in used(outcome) if use == "starting"]
     # 2 to 14; 14 to 26; the share of the first is free at 19, placed at 20, at the gate at 21
@@ -177,8 +177,8 @@ def test_the_gpu_is_free_before_the_pod_says_so() -> None:
     assert slow.makespan == 46.0 + 12.0 + 30.0
 
 
-def test_jobs_that_come_later_share_the_gpu() -> None:
-    """Between jobs a turn lasts 70 s (ten times the switch): both end, neither alone first."""
+def test_jobs_that_arrive_later_share_the_gpu() -> None:
+    """Between jobs a time slice lasts 70 s (ten times the switch): both end, neither runs alone first."""
     first = job(curve(*[0.1] * 30), name="first")
     second = job(curve(*[0.1] * 30), name="second", created=50.0)
     outcome = simulate(Scenario(ONE_GPU, (first, second), AT_ONCE), checked=True)
@@ -189,8 +189,8 @@ def test_jobs_that_come_later_share_the_gpu() -> None:
     assert outcome.broken == ()
 
 
-def test_a_job_whose_turns_are_short_gives_the_gpu_up_as_well() -> None:
-    """Each hand-over within the first job begins a turn anew: the one between jobs would never be over."""
+def test_a_job_with_short_time_slices_is_preempted_as_well() -> None:
+    """If each switch within the first job restarted the time slice between jobs, that one would never end."""
     first = job(*[curve(*[0.1] * 60)] * 3, policy="round_robin", name="first", settings={"quantum": 20.0})
     second = replace(job(curve(*[0.1] * 5), name="second", created=50.0), method=Method(suspend=0.1, resume=0.1))
     first = replace(first, method=second.method)
@@ -200,8 +200,8 @@ def test_a_job_whose_turns_are_short_gives_the_gpu_up_as_well() -> None:
     assert outcome.broken == ()
 
 
-def test_the_memory_ledger_keeps_out_who_does_not_fit() -> None:
-    """Two frozen trials of 6 do not fit beside each other into 10; with a method that frees the memory they do."""
+def test_the_memory_ledger_keeps_trials_out_that_do_not_fit() -> None:
+    """Two frozen trials of 6 do not fit together into 10; with a method that frees the memory they do."""
     of = job(curve(0.1, 0.2), curve(0.1, 0.2), memory=6)
     node = (NodeSpec("a", 1, memory=10),)
     kept = simulate(Scenario(node, (of,), AT_ONCE))
@@ -211,8 +211,8 @@ def test_the_memory_ledger_keeps_out_who_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize("policy", ["asha", "hyperband"])
-def test_paused_trials_leave_their_places_where_memory_keeps_the_others_out(policy: str) -> None:
-    """Two of six fit at a time, there are shares for all: those that pause would keep the rest out for ever."""
+def test_paused_trials_release_their_slots_where_memory_keeps_others_out(policy: str) -> None:
+    """Two of six fit at a time and there are slots for all: paused trials would keep the rest out forever."""
     of = job(*[curve(0.1, 0.2, 0.3, 0.1 * n) for n in range(6)], policy=policy, settings={"eta": 2}, memory=5)
     outcome = simulate(Scenario((NodeSpec("a", 1, 6, memory=10),), (of,), AT_ONCE), checked=True)
     assert outcome.broken == ()
@@ -220,13 +220,13 @@ def test_paused_trials_leave_their_places_where_memory_keeps_the_others_out(poli
     assert any(trial.evaluations == 4 for trial in outcome.trials), "one is trained to its end"
 
 
-def test_pods_go_where_they_are_said_to_have_been() -> None:
+def test_pods_are_placed_on_their_recorded_nodes() -> None:
     of = replace(job(curve(0.1), curve(0.2), curve(0.3)), facts=(PodFacts("b"), PodFacts("b"), PodFacts("a")))
     outcome = simulate(Scenario((NodeSpec("a", 1), NodeSpec("b", 1)), (of,), AT_ONCE))
     assert {(s.number, s.gpu) for s in outcome.spans} == {(0, "b-gpu0"), (1, "b-gpu0"), (2, "a-gpu0")}
 
 
-def test_each_pod_takes_its_own_time_where_a_run_has_shown_it() -> None:
+def test_each_pod_takes_its_recorded_time() -> None:
     """The first pod is at its gate 21 s after its creation, the second after 1 s; the third as usual, 2 s (1 + 1)."""
     of = replace(job(*[curve(0.1, gap=5.0)] * 3), facts=(PodFacts(gate=21.0), PodFacts(gate=1.0, ended=9.0)))
     outcome = simulate(Scenario(ONE_GPU, (of,), AT_ONCE), checked=True)
@@ -237,11 +237,13 @@ def test_each_pod_takes_its_own_time_where_a_run_has_shown_it() -> None:
     assert starts[2] == starts[1] + 2.0 + 5.0 + 9.0 + 2.0, "its share is free when the second pod says that it ended"
 
 
-def test_a_trial_is_suspended_as_soon_as_its_processes_are_found_and_then_goes_on_loading() -> None:
+def test_a_trial_is_suspended_once_its_processes_are_known_and_continues_loading_later() -> None:
     """Orders take 2 s: the one of when only the second trial was at its gate comes when the first was let in."""
     of = replace(job(curve(0.1, 0.2), curve(0.3, 0.4)), facts=(PodFacts(gate=2.3), PodFacts(gate=2.0)))
     of = replace(of, method=Method(suspend=0.5, resume=0.5))
-    outcome = simulate(Scenario(ONE_GPU, (of,), replace(AT_ONCE, found=1.0, load=3.0, order=2.0)), checked=True)
+    outcome = simulate(
+        Scenario(ONE_GPU, (of,), replace(AT_ONCE, processes_found=1.0, load=3.0, order=2.0)), checked=True
+    )
     assert used(outcome) == [
         (0, "starting", 3.0, 4.0),
         (0, "suspending", 4.0, 4.5),
@@ -254,8 +256,8 @@ def test_a_trial_is_suspended_as_soon_as_its_processes_are_found_and_then_goes_o
     ]
 
 
-def test_who_came_to_its_gate_first_is_not_thrown_out_before_its_first_step() -> None:
-    """The operator is slow: when it looks, the trial that it has put first is at its gate as well, 0.1 s later."""
+def test_the_first_trial_at_its_gate_is_not_preempted_before_its_first_step() -> None:
+    """The operator is slow: when it plans, its first trial is at its gate as well, 0.1 s later."""
     facts = (PodFacts(gate=2.1), PodFacts(gate=2.0))
     of = replace(job(curve(0.1, 0.2, 0.3), curve(0.2, 0.3, 0.4), policy="hermes"), facts=facts)
     outcome = simulate(Scenario(ONE_GPU, (of,), replace(AT_ONCE, debounce=0.5)), checked=True)
@@ -267,8 +269,8 @@ def test_who_came_to_its_gate_first_is_not_thrown_out_before_its_first_step() ->
     ]
 
 
-def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
-    """Pods live for 15 s on average and a trial needs 40."""
+def test_checkpoints_prevent_lost_work_and_without_them_trials_restart() -> None:
+    """Pods live for 15 s on average and a trial needs 40 s."""
     faults = Faults(pod=15.0)
     plain = job(curve(0.1, 0.2, 0.3, 0.4), retries=0)
     saved = replace(plain, checkpoints=True)
@@ -279,8 +281,8 @@ def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
     assert kept.lost_seconds < 10.0 * kept.attempts, "never more than one evaluation an accident"
 
 
-def test_a_node_that_dies_before_its_agent_has_spoken_says_nothing() -> None:
-    """Statuses take 1 s to be written and nodes live for 3 s on average: many die in between."""
+def test_a_node_that_fails_before_its_agent_reports_changes_nothing() -> None:
+    """Statuses take 1 s to be written and nodes live for 3 s on average: many fail in between."""
     of = job(*[curve(0.1, 0.2, gap=1.0)] * 4)
     outcome = simulate(
         Scenario(ONE_GPU, (of,), replace(AT_ONCE, notice=1.0), Faults(node=3.0, repair=1.0)), checked=True
@@ -289,10 +291,10 @@ def test_a_node_that_dies_before_its_agent_has_spoken_says_nothing() -> None:
     assert sum(trial.attempts for trial in outcome.trials) > 4, "the seed has no accident: choose another"
 
 
-def test_an_accident_takes_no_value_back_and_makes_those_wait_that_do_not_get_on(
+def test_a_fault_removes_no_value_and_delays_trials_without_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As in the cluster: the status keeps the curve, and pods lost without a step between them pause 2 s, 4 s, ..."""
+    """As in the cluster: the status keeps the curve, and pods lost without a step between them wait 2 s, 4 s, ..."""
     shown: dict[object, tuple[Point, ...]] = {}
     pauses: dict[float, int] = {}  # by when it is over
 
@@ -311,27 +313,27 @@ def test_an_accident_takes_no_value_back_and_makes_those_wait_that_do_not_get_on
     assert list(pauses.values())[:2] == [2, 4]
 
 
-def test_what_a_wide_trial_loses_is_lost_on_all_of_its_gpus() -> None:
-    """The same accidents on two GPUs at once: the same share of the GPU time."""
+def test_lost_work_counts_on_all_gpus_of_a_trial() -> None:
+    """The same faults on two GPUs at once: the same share of the GPU time."""
     shares = []
     for width in (1, 2):
         of = job(curve(0.1, 0.2, 0.3, 0.4), gpus_per_trial=width)
         outcome = simulate(Scenario((NodeSpec("a", width),), (of,), AT_ONCE, Faults(pod=15.0), seed=3))
         assert outcome.trials[0].lost_seconds > 0.0, "the seed has no accident: choose another"
-        pool = Pool("own", "own", 0, True, None, of.curves)
-        shares.append(searched("fifo", pool, outcome, outcome.makespan).score.overhead)
+        pool = Sample("own", "own", 0, True, None, of.curves)
+        shares.append(search_result("fifo", pool, outcome, outcome.makespan).score.overhead)
     assert shares[0] == pytest.approx(shares[1])
 
 
-NOS = [
+ERRORS = [
     ("no node", lambda: Scenario((), (job(curve(0.1)),)), "nodes"),
-    ("two of one name", lambda: Scenario((NodeSpec("a", 1), NodeSpec("a", 1)), (job(curve(0.1)),)), "names differ"),
-    ("too wide", lambda: Scenario(ONE_GPU, (job(curve(0.1), gpus_per_trial=2),)), "2 GPUs a trial; a node has 1"),
+    ("two of one name", lambda: Scenario((NodeSpec("a", 1), NodeSpec("a", 1)), (job(curve(0.1)),)), "different names"),
+    ("too wide", lambda: Scenario(ONE_GPU, (job(curve(0.1), gpus_per_trial=2),)), "2 GPUs a trial; a node has at most"),
     ("no end", lambda: simulate(Scenario(ONE_GPU, (job(curve(0.1), memory=9, suspended=True),))), "has not ended"),
 ]
 
 
-@pytest.mark.parametrize(("make", "told"), [row[1:] for row in NOS], ids=[row[0] for row in NOS])
-def test_every_no_says_what_to_do(make: Callable[[], object], told: str) -> None:
-    with pytest.raises(SimulationError, match=told):
+@pytest.mark.parametrize(("make", "message"), [row[1:] for row in ERRORS], ids=[row[0] for row in ERRORS])
+def test_every_error_has_a_cure(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(SimulationError, match=message):
         make()

@@ -11,8 +11,8 @@ from podium_simulator.traces.trace import RecordedTrial
 AT_ONCE = Timing(
     place=1.0,
     gate=1.0,
-    begun=2.0,
-    found=2.0,
+    record_start=2.0,
+    processes_found=2.0,
     load=2.0,
     ended=0.0,
     log=0.5,

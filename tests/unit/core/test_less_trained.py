@@ -1,4 +1,4 @@
-"""What is kept from tick to tick of who is behind a newcomer is what its definition gives, to the bit."""
+"""The kept lags behind less trained trials equal their definition, to the last bit."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from podium_core.curves.aligned_curves import EqualTraining, equal_training
-from podium_core.curves.curve_table import Board, board, forgotten
+from podium_core.curves.aligned_curves import AlignedCurves, align
+from podium_core.curves.curve_table import CurveTable, curves_of_job, empty_cache
 from podium_core.domain.snapshot import JobView, TrialView
-from podium_core.policies.newcomers import Newcomers, Scale
+from podium_core.policies.less_trained import LagsBehindLessTrained, LagScale
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
-SCALE = Scale(unit=1.0, spread=0.28, slope=0.8)
+SCALE = LagScale(unit=1.0, spread=0.28, slope=0.8)
 HORIZON = 16.0
 TRIALS = 6
 VALUES = st.one_of(st.floats(-2.0, 2.0), st.sampled_from([0.5, 0.5, math.nan, 1e308, -1e308]))
 
 
-def by_definition(table: EqualTraining, lost: NDArray[np.bool_]) -> list[float]:
-    found = [-math.inf] * len(table.rung)
-    for column in range(len(table.grid) - 1):  # nobody is above the last rung
-        standing = [row for row in range(len(table.rung)) if table.rung[row] == column and not lost[row]]
+def by_definition(table: AlignedCurves, lost: NDArray[np.bool_]) -> list[float]:
+    found = [-math.inf] * len(table.column)
+    for column in range(len(table.grid) - 1):  # no trial is above the last column
+        standing = [row for row in range(len(table.column)) if table.column[row] == column and not lost[row]]
         if not standing:
             continue
         leader = max(standing, key=lambda row: (table.best[row, column], -row))
         ahead, its_gain = table.best[leader, column], table.gain[leader, column]
-        for row in range(len(table.rung)):
+        for row in range(len(table.column)):
             own, gain = table.best[row, column], table.gain[row, column]
-            if table.rung[row] <= column or not own > -np.inf:
+            if table.column[row] <= column or not own > -np.inf:
                 continue
             with np.errstate(all="ignore"):
-                unit = (max(gain, its_gain, table.lead_gain[column]) + 1e-12) * table.ratio[column] ** SCALE.spread
+                largest = max(gain, its_gain, table.leader_gain[column])
+                unit = (largest + 1e-12) * table.gain_ratio[column] ** SCALE.spread
                 lag = ((ahead - own) + (its_gain - gain) * SCALE.slope) / unit
             if lag > 0.0:
                 found[row] = max(found[row], lag)
@@ -42,22 +43,22 @@ def by_definition(table: EqualTraining, lost: NDArray[np.bool_]) -> list[float]:
 
 
 @given(st.lists(st.tuples(st.integers(0, TRIALS - 1), VALUES, st.integers(1, 3)), min_size=1, max_size=25))
-def test_kept_or_new_it_is_as_defined(reports: list[tuple[int, float, int]]) -> None:
-    """One report a tick. The scale's power may differ in its last bit between numpy's one number and its many."""
+def test_kept_and_new_lags_equal_their_definition(reports: list[tuple[int, float, int]]) -> None:
+    """One report per tick. numpy's power may differ in the last bit between one number and an array."""
     job = make_job(max_steps=HORIZON, max_trials=TRIALS)
     shown: list[list[float]] = [[] for _ in range(TRIALS)]
-    with forgotten():
+    with empty_cache():
         for number, value, evaluations in reports:
             shown[number] = (shown[number] + [value] * evaluations)[: int(HORIZON)]
             seen, table = _table([make_trial(n, values=values) for n, values in enumerate(shown)], job)
-            kept = table.keep(SCALE, lambda table=table: Newcomers(table, SCALE))
+            kept = table.cached(SCALE, lambda table=table: LagsBehindLessTrained(table, SCALE))
             with np.errstate(all="ignore"):
                 found = kept.largest_lag(table.standings(), seen.diverged)
-                anew = Newcomers(table, SCALE).largest_lag(table.standings(), seen.diverged)
+                anew = LagsBehindLessTrained(table, SCALE).largest_lag(table.standings(), seen.diverged)
             assert found.tolist() == anew.tolist()
             np.testing.assert_allclose(found, by_definition(table, seen.diverged), rtol=1e-12)
 
 
-def _table(trials: list[TrialView], job: JobView) -> tuple[Board, EqualTraining]:
-    seen = board(job, trials, make_snapshot(jobs=[job], trials=trials))
-    return seen, equal_training(seen, HORIZON)
+def _table(trials: list[TrialView], job: JobView) -> tuple[CurveTable, AlignedCurves]:
+    seen = curves_of_job(job, trials, make_snapshot(jobs=[job], trials=trials))
+    return seen, align(seen, HORIZON)

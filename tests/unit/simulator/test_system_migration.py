@@ -17,9 +17,9 @@ from podium_core.domain.migration import MigrationFacts, MigrationPhase, Migrati
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.testing.builders import make_job
-from podium_simulator.system import migration as carrying
+from podium_simulator.system import migration
 from podium_simulator.system.engine import simulate
-from podium_simulator.system.faults import Chance
+from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.outcome import TRAINING, Outcome
 from podium_simulator.system.scenario import (
     Drain,
@@ -33,13 +33,13 @@ from podium_simulator.system.scenario import (
 
 TWO = (NodeSpec("a", 1), NodeSpec("b", 1))
 THREE = (*TWO, NodeSpec("c", 1))
-CARRIED = Method("container-checkpoint", 4.0, 3.0, keeps_memory=False, carries=True, carry=20.0)
+CARRIED = Method("container-checkpoint", 4.0, 3.0, keeps_memory=False, migrates=True, migration_seconds=20.0)
 ALIVE = {"migratable": True, "memory": 1, "moves_memory": True}
 NEVER = math.inf
 
 
 def job(*lengths: int, method: Method = CARRIED, checkpoints: bool = False, **more: Any) -> SimJob:
-    """Trials of so many values; the first is placed on a."""
+    """Return a job whose trials have these numbers of values; the first is placed on a."""
     curves = tuple(curve(*(0.1,) * n) for n in lengths)
     given = {"policy": "fifo", "max_trials": len(curves), "max_steps": max(c.length for c in curves), **more}
     return SimJob(make_job(**given), curves, method, checkpoints)
@@ -49,7 +49,7 @@ def spans(outcome: Outcome, number: int = 0) -> list[tuple[str, str, float, floa
     return [(s.gpu[0], s.use, s.start, s.end) for s in outcome.spans if s.number == number]
 
 
-def test_a_trial_is_carried_to_the_step() -> None:
+def test_a_trial_migrates_without_losing_a_step() -> None:
     """a drains at 30: suspended until 34, its image pushed at 44, placed on b at 45, at its gate there at 46."""
     outcome = simulate(Scenario(TWO, (job(5, **ALIVE),), AT_ONCE, drains=(Drain("a", 30.0),)), checked=True)
     assert spans(outcome) == [
@@ -61,7 +61,13 @@ def test_a_trial_is_carried_to_the_step() -> None:
         ("b", TRAINING, 59.0, 83.0),
     ]
     (trial,) = outcome.trials
-    assert (trial.carries, trial.suspensions, trial.saves, trial.attempts, trial.lost_seconds) == (1, 1, 0, 2, 0.0)
+    assert (trial.migrations, trial.suspensions, trial.checkpoints, trial.attempts, trial.lost_seconds) == (
+        1,
+        1,
+        0,
+        2,
+        0.0,
+    )
     assert [value.time for value in outcome.values] == [14.0, 24.0, 63.0, 73.0, 83.0]
     assert outcome.broken == ()
 
@@ -71,7 +77,7 @@ SAVES: dict[str, Any] = {"checkpointable": True, "checkpoint_scope": "anywhere"}
 SAVED = [("a", TRAINING, 4.0, 30.0), ("a", "saving", 30.0, 31.0), ("b", "starting", 33.0, 35.0)]
 LEFT = [
     ("can neither save nor be carried: it stays, and finishes", KEPT, {}, [("a", TRAINING, 4.0, 54.0)], 54.0),
-    ("saves: it goes on in a new pod", KEPT, SAVES, [*SAVED, ("b", TRAINING, 35.0, 59.0)], 59.0),
+    ("app-checkpoint: it continues in a new pod", KEPT, SAVES, [*SAVED, ("b", TRAINING, 35.0, 59.0)], 59.0),
     ("saves, where it could be carried as well", CARRIED, ALIVE | SAVES, [*SAVED, ("b", TRAINING, 35.0, 59.0)], 59.0),
     (
         "has its saves on that node: it stays",
@@ -105,7 +111,7 @@ DRAINED = [
 
 @pytest.mark.parametrize(("drains", "begins"), [row[1:] for row in DRAINED], ids=[row[0] for row in DRAINED])
 def test_a_node_takes_no_trials_while_it_drains(drains: tuple[Drain, ...], begins: list[str]) -> None:
-    nodes = NodeSpec("a", 1, shares=2), NodeSpec("b", 1, shares=2)
+    nodes = NodeSpec("a", 1, slots=2), NodeSpec("b", 1, slots=2)
     outcome = simulate(Scenario(nodes, (job(2, 2, 2, 2, method=KEPT),), AT_ONCE, drains=drains), checked=True)
     found = sorted((span.start, span.gpu[0]) for span in outcome.spans if span.use == "starting")
     assert ([f"{gpu} {start:g}" for start, gpu in found], outcome.broken) == (begins, ())
@@ -113,18 +119,18 @@ def test_a_node_takes_no_trials_while_it_drains(drains: tuple[Drain, ...], begin
 
 @pytest.fixture
 def dies(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Nodes by their number that die at a time, and are back 100 s later."""
+    """Make nodes, by number, fail at a time; they are back 100 s later."""
 
     def of(**at: float) -> None:
         lives = [at.get(name, NEVER) for name in "abc"]
-        monkeypatch.setattr(Chance, "node_lives", lambda self: lives.pop(0) if lives else NEVER)
-        monkeypatch.setattr(Chance, "node_is_away", lambda self, evict: 100.0)
+        monkeypatch.setattr(RandomFaults, "node_lifetime", lambda self: lives.pop(0) if lives else NEVER)
+        monkeypatch.setattr(RandomFaults, "node_downtime", lambda self, evict: 100.0)
 
     return of
 
 
 def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Steps that are made by the table."""
+    """Return the steps of the state table."""
     found: list[str] = []
 
     def spy(phase: MigrationPhase, facts: MigrationFacts) -> MigrationStep | None:
@@ -133,7 +139,7 @@ def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             found.append(f"{moved.phase} {moved.code}".strip())
         return moved
 
-    monkeypatch.setattr(carrying, "next_step", spy)
+    monkeypatch.setattr(migration, "next_step", spy)
     return found
 
 
@@ -141,9 +147,17 @@ THERE = ["ImagePushed", "PodCreated", "Restored"]
 # the trial trains for 60 s: from 4 to 30 on a, from 59 on on b
 BACK = [
     ("nothing happens", {}, (), TWO, THERE, 0.0, 93.0),
-    ("the drain is undone: it goes on there", {}, (Drain("a", 30.0, 40.0),), TWO, ["Failed DrainCancelled"], 0.0, 77.0),
     (
-        "its target drains: it goes on there, and is carried when there is another",
+        "the drain is cancelled: it continues there",
+        {},
+        (Drain("a", 30.0, 40.0),),
+        TWO,
+        ["Failed DrainCancelled"],
+        0.0,
+        77.0,
+    ),
+    (
+        "its target drains: it continues there, and migrates when there is another",
         {},
         (Drain("a", 30.0), Drain("b", 40.0, 50.0)),
         TWO,
@@ -153,7 +167,7 @@ BACK = [
         50.0 + 4.0 + 10.0 + 2.0 + 10.0 + 3.0 + 27.0,
     ),
     (
-        "its node dies before the image is made: it begins anew",
+        "its node dies before the image is made: it restarts",
         {"a": 40.0},
         (),
         TWO,
@@ -163,7 +177,7 @@ BACK = [
     ),
     ("its node dies once it is", {"a": 45.0}, (), TWO, THERE, 0.0, 93.0),
     (
-        "its target dies before it is restored: it begins anew",
+        "its target dies before it is restored: it restarts",
         {"b": 50.0},
         (),
         THREE,
@@ -186,7 +200,7 @@ BACK = [
 @pytest.mark.parametrize(
     ("dead", "drains", "nodes", "steps", "lost", "end"), [row[1:] for row in BACK], ids=[row[0] for row in BACK]
 )
-def test_the_way_back(
+def test_failed_migrations(
     dead: dict[str, float],
     drains: tuple[Drain, ...],
     nodes: tuple[NodeSpec, ...],
@@ -205,8 +219,8 @@ def test_the_way_back(
     assert (outcome.broken, trial.phase) == ((), TrialPhase.SUCCEEDED)
 
 
-def test_an_accident_on_the_way_costs_what_was_not_saved(dies: Any) -> None:
-    """With a save at each value the new attempt begins at 20 s of training: 6 s are done twice, and 40 are left."""
+def test_a_fault_during_a_migration_costs_the_unsaved_work(dies: Any) -> None:
+    """With a checkpoint at each value the new attempt starts at 20 s of training: 6 s are repeated, and 40 remain."""
     dies(b=50.0)
     outcome = simulate(Scenario(THREE, (job(6, checkpoints=True, **ALIVE),), AT_ONCE, drains=(Drain("a", 30.0),)))
     assert outcome.trials[0].lost_seconds == 6.0
@@ -216,7 +230,7 @@ WAITS = ["ImagePushed", "ImagePushed TargetDraining"]
 IMAGES = [
     ("until it takes trials again", 200.0, [*WAITS, "ImagePushed", "PodCreated", "Restored"], 0.0, 255.0),
     (
-        "for half an hour: then it begins anew, elsewhere",
+        "for half an hour: then it restarts elsewhere",
         NEVER,
         [*WAITS, "Failed TargetUnavailable"],
         23.0,
@@ -226,59 +240,63 @@ IMAGES = [
 
 
 @pytest.mark.parametrize(("until", "steps", "lost", "end"), [row[1:] for row in IMAGES], ids=[row[0] for row in IMAGES])
-def test_an_image_whose_pod_is_gone_waits_for_a_target_that_drains(
+def test_an_image_without_a_pod_waits_for_a_draining_target(
     until: float, steps: list[str], lost: float, end: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Statuses take 5 s: the pod is lost at 46, between its image (44) and its new pod, as b drains."""
     found, lives = phases(monkeypatch), [46.0]
-    monkeypatch.setattr(Chance, "pod_lives", lambda self: lives.pop() if lives else NEVER)
+    monkeypatch.setattr(RandomFaults, "pod_lifetime", lambda self: lives.pop() if lives else NEVER)
     timing, drains = replace(AT_ONCE, notice=5.0), (Drain("a", 30.0), Drain("b", 46.0, until))
     outcome = simulate(Scenario(THREE, (job(6, **ALIVE),), timing, drains=drains), checked=True)
     assert (found, outcome.trials[0].lost_seconds, outcome.makespan) == (steps, lost, end)
     assert outcome.broken == ()
 
 
-def test_nobody_is_carried_by_an_agent_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_agent_migrates_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """a drains at 30, and its agent is silent from 20 to 40: from then on all is as in the first test, 10 s later."""
     ats = [20.0]
-    monkeypatch.setattr(Chance, "agent_speaks", lambda self: ats.pop() if ats else NEVER)
-    monkeypatch.setattr(Chance, "agent_is_silent", lambda self: 20.0)
+    monkeypatch.setattr(RandomFaults, "seconds_until_silence", lambda self: ats.pop() if ats else NEVER)
+    monkeypatch.setattr(RandomFaults, "silence_duration", lambda self: 20.0)
     outcome = simulate(Scenario(TWO, (job(5, **ALIVE),), AT_ONCE, drains=(Drain("a", 30.0),)), checked=True)
     used = [(gpu, use, start) for gpu, use, start, _ in spans(outcome) if use != TRAINING]
     assert used[1:3] == [("a", "suspending", 40.0), ("b", "restoring", 56.0)]
     assert outcome.trials[0].lost_seconds == 0.0
 
 
-def test_a_trial_is_carried_to_level_the_gpus() -> None:
-    """As by a save (`test_levelling_simulated`), where it cannot: those on one node are over early."""
+def test_a_trial_migrates_to_rebalance_the_gpus() -> None:
+    """As with a checkpoint (`test_system_rebalancing`), for trials without one: those on one node end early."""
     lengths = [40 if number % 2 == 0 else 2 for number in range(6)]
     of = job(*lengths, policy="round_robin", settings={"quantum": 20.0}, parallel=6, **ALIVE)
-    scenario = Scenario(TWO, (of,), Timing(progress=0.0), levelling=RebalancingRules(min_stay=30.0))
-    levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, levelling=None), checked=True)
+    scenario = Scenario(TWO, (of,), Timing(progress=0.0), rebalancing=RebalancingRules(min_stay=30.0))
+    levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, rebalancing=None), checked=True)
     assert levelled.broken == left.broken == ()
-    assert (sum(t.carries for t in levelled.trials), sum(t.carries for t in left.trials)) == (2, 0)
+    assert (sum(t.migrations for t in levelled.trials), sum(t.migrations for t in left.trials)) == (2, 0)
     assert sum(trial.lost_seconds for trial in levelled.trials) == 0.0
     assert [t.evaluations for t in levelled.trials] == [t.evaluations for t in left.trials]
     assert levelled.makespan < 0.7 * left.makespan
 
 
-NOS = [
+ERRORS = [
     ("unknown", Drain("z", 3.0), "drains: node 'z' is none of the nodes (a, b); name one of these"),
-    ("before the beginning", Drain("a", -1.0), "drains: node a drains from -1 s until inf s, which is no time; give a"),
-    ("over before it begins", Drain("a", 9.0, 9.0), "drains: node a drains from 9 s until 9 s, which is no time"),
+    (
+        "before the beginning",
+        Drain("a", -1.0),
+        "drains: node a drains from -1 s until inf s, which is not a period; give a",
+    ),
+    ("over before it begins", Drain("a", 9.0, 9.0), "drains: node a drains from 9 s until 9 s, which is not a period"),
     ("never", Drain("a", NEVER), "drains: node a drains from inf s until inf s"),
     ("no number", Drain("a", math.nan), "drains: node a drains from nan s until inf s"),
 ]
 
 
-@pytest.mark.parametrize(("drain", "told"), [row[1:] for row in NOS], ids=[row[0] for row in NOS])
-def test_every_no_says_what_to_do(drain: Drain, told: str) -> None:
+@pytest.mark.parametrize(("drain", "message"), [row[1:] for row in ERRORS], ids=[row[0] for row in ERRORS])
+def test_every_error_has_a_cure(drain: Drain, message: str) -> None:
     with pytest.raises(SimulationError) as error:
         Scenario(TWO, (job(1),), drains=(drain,))
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
-def test_a_search_whose_last_node_drains_has_no_end() -> None:
+def test_a_search_whose_last_node_drains_does_not_end() -> None:
     of = job(2, 2, 2, method=KEPT)
     with pytest.raises(SimulationError, match=r"has not ended .2 trials left.*is there one that does not drain"):
-        simulate(Scenario((NodeSpec("a", 1, shares=2),), (of,), AT_ONCE, drains=(Drain("a", 5.0),)))
+        simulate(Scenario((NodeSpec("a", 1, slots=2),), (of,), AT_ONCE, drains=(Drain("a", 5.0),)))
