@@ -66,7 +66,7 @@ class GpuNodeSpec(StatusModel):
     )
     draining: bool = Field(
         False,
-        description="If true, trials that can checkpoint leave the node and none is placed on it (set by `podium "
+        description="If true, trials that can checkpoint move to other nodes and none is placed here (set by `podium "
         "drain`).",
     )
 

@@ -196,7 +196,7 @@ class Migration(StatusModel):
     since: datetime = Field(description="Time at which the phase or the code was set.")
     pod_uid: str = Field(description="UID of the pod on the source node.")
     attempt: int = Field(description="Attempt that continues the trial on the target node.")
-    source_node: str = Field(description="Node that the trial leaves.")
+    source_node: str = Field(description="Node from which the trial moves.")
     target_node: str = Field(description="Node to which the trial moves.")
     reason: str = Field(
         "NodeDraining",
