@@ -72,9 +72,9 @@ def test_the_places_that_the_pages_name_exist() -> None:
     root = HOW_TO.parents[1]
     policies = (HOW_TO / "add-a-policy.md").read_text()
     assert "_TABLE" in (root / "core/podium_core/policies/registry.py").read_text()
-    assert "FREE_POLICIES" in (root / "core/podium_core/schema/job_rules.py").read_text()
+    assert "POLICIES_WITHOUT_MAX_STEPS" in (root / "core/podium_core/schema/job_rules.py").read_text()
     assert "VARIANTS" in (root / "tests/policy_variants.py").read_text()
-    assert all(name in policies for name in ("_TABLE", "FREE_POLICIES", "VARIANTS"))
+    assert all(name in policies for name in ("_TABLE", "POLICIES_WITHOUT_MAX_STEPS", "VARIANTS"))
     settings = (root / "core/podium_core/schema/search_settings.py").read_text()
     assert "KNOWN" in settings
     assert "LEARNING" in settings
