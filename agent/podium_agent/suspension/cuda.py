@@ -124,7 +124,10 @@ def _name(code: Any) -> str:
 
 
 def _pair(old: str, new: str) -> Any:
-    """Return the driver's pair of two UUIDs ("GPU-..."); the pair copies the bytes to which a CUuuid points."""
+    """Return the driver's pair of two UUIDs ("GPU-...").
+
+    The pair copies the bytes to which a CUuuid points.
+    """
     pair = bindings.CUcheckpointGpuPair()
     for field, text in (("oldUuid", old), ("newUuid", new)):
         sixteen = (ctypes.c_char * 16).from_buffer_copy(bytes.fromhex(text.removeprefix("GPU-").replace("-", "")))

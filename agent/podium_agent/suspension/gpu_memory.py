@@ -81,7 +81,10 @@ def _text(value: Any) -> str:
 
 
 def restore_impossible(memory: GpuMemory, pids: frozenset[int]) -> str | None:
-    """Return a message that names a GPU so full of this trial that a restore could never succeed; None if none is."""
+    """Return a message that names a GPU so full of this trial that a restore could never succeed.
+
+    None if none is.
+    """
     for uuid, count in sorted(memory.held_by(pids).items()):
         usable = memory.usable[uuid]
         if count + RESTORE_SCRATCH > usable:
