@@ -108,10 +108,7 @@ class CudaCheckpoint:
         return Outcome(True, 0.0, "Checkpointed", freed=sum(self._held(targets).values()))
 
     async def _lock_and_checkpoint(self, states: Mapping[int, ProcessState]) -> StepError | None:
-        """Lock all processes, then checkpoint all.
-
-        Return the first error; without one, every process succeeded.
-        """
+        """Lock all processes, then checkpoint all; return the first error, or None."""
         for step, begun in (
             (Step.LOCK, (ProcessState.RUNNING,)),
             (Step.CHECKPOINT, (ProcessState.RUNNING, ProcessState.LOCKED)),
@@ -185,10 +182,7 @@ class CudaCheckpoint:
         return SuspensionState.PARTLY_SUSPENDED if unfinished else state
 
     async def _is_already_suspended(self, targets: Targets) -> bool:
-        """Return whether all is frozen.
-
-        Thaw a partly frozen trial, since the driver cannot move frozen processes.
-        """
+        """Return whether all is frozen; thaw a partly frozen trial, which the driver cannot move."""
         state = self._freeze.suspension_state(targets)
         if state is SuspensionState.PARTLY_SUSPENDED:
             await self._freeze.resume(targets)
