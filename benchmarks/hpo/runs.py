@@ -86,12 +86,12 @@ ENTRANTS: Entrants = {
 class Source(NamedTuple):
     """Where samples come from: the curves, how they are drawn, and the trials of one sample.
 
-    `draw_sample`: `random` (this benchmark's own draw), `reference` (the draw of the independent replay) or `distinct`
+    `draw`: `random` (this benchmark's own draw), `reference` (the draw of the independent replay) or `distinct`
     (no configuration twice).
     """
 
     curves: tuple[Path, ...]
-    draw_sample: str = "random"
+    draw: str = "random"
     size: int = 64
 
 

@@ -71,7 +71,7 @@ def test_no_trial_waits_longer_than_the_bound(jobs: int, trials: int, width: int
     outcome = simulate(Scenario((NodeSpec("a", 4),), of, Timing(progress=0.0, cycle=2.0)), checked=True)
     assert outcome.broken == ()
     waiting = trials - at_a_time
-    start = Timing().rank + Timing().gate + Timing().load
+    start = Timing().place + Timing().gate + Timing().load
     least = MIN_JOB_TIME_SLICE if jobs > 1 else 0.0
     # costs before any was measured
     overdue_after = waiting * (max(GAP, least) + 0.4 + Timing().report) / (MIN_SHARE * at_a_time)

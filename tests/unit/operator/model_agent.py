@@ -243,7 +243,7 @@ class Agent:
         process = record.process
         assert process is not None
         printed = [Line(now, f"{step}") for step in range(process.resumed_from + 1, process.step + 1)]
-        unread = [line for line in printed if float(line.text) > trial_record.curve.at]
+        unread = [line for line in printed if float(line.text) > trial_record.curve.current_step]
         trial_record.curve = extend(trial_record.curve, unread, _reading, Grid(maximize=True))
         saved = self._node.latest_checkpoint(process)
         if saved is not None:

@@ -81,7 +81,7 @@ def journeys(draw: st.DrawFn) -> Scenario:
             max_failed=9,
             retries=2,
             gpus_per_trial=draw(st.integers(1, max(n.gpus for n in nodes))),
-            carries=True,
+            migratable=True,
             memory=1,
             moves_memory=True,
         )

@@ -50,7 +50,7 @@ def test_an_unexpected_line_stops_only_this_writer(
     def read(_: str) -> list[ParsedLine]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(podium_agent.report.trial_writer, "reader", lambda _: read)
+    monkeypatch.setattr(podium_agent.report.trial_writer, "line_reader", lambda _: read)
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(pod()).write_text(cri("x"))
