@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 RESOURCE = "podium.dev/gpu-exclusive"
 HELD_AT, SAVED_AT = 53, 50  # steps.py: the step at which a trial is held, and its last checkpoint
 # the agent learns the pod's name a moment later than that the GPU is reserved
-WHY = r"(?:Pod default/pressing|An urgent pod) is to have GPU \S+ for itself\."
+WHY = r"(?:Pod default/pressing|An exclusive pod) gets the whole GPU \S+\."
 COST = r"Without a new checkpoint, (\d+) steps and ([0-9.]+) GPU-seconds are lost\."
 Scene = Any
 

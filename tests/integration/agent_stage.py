@@ -73,7 +73,7 @@ class Node:
 
     def wait_until_ready(self) -> None:
         """Wait until the agent's device plugin is ready; before that the kubelet fails new pods."""
-        until(lambda: b" shares, " in self.log.read_bytes()[self.log_before :], "the new agent's device plugin")
+        until(lambda: b" slots, " in self.log.read_bytes()[self.log_before :], "the new agent's device plugin")
         until(lambda: allocatable(self) == "4", "4 slots")
 
     def kill(self, number: int = signal.SIGKILL) -> None:

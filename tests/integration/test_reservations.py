@@ -199,7 +199,7 @@ def test_a_new_agent_reads_the_reservations_before_it_decides(site: Site) -> Non
     node, (holder,) = site.node, site.node.states()
     node.kill()
     node.start()
-    until(lambda: b"announcing 1 shares" in node.log.read_bytes()[node.log_before :], "the new agent's slots")
+    until(lambda: b"advertising 1 slots" in node.log.read_bytes()[node.log_before :], "the new agent's slots")
     before = len(steps(node, holder))
     until(lambda: len(steps(node, holder)) > before + 5, "the trial continues")
     assert b": suspend" not in node.log.read_bytes()[node.log_before :]
