@@ -104,7 +104,7 @@ def test_a_drain_loses_no_step_of_a_trial_without_checkpoints(
         # all agents are killed while its image is pulled, or soon after
         site.until(
             "the checkpoint image is pushed",
-            lambda: migration(site).get("image") and migration(site)["target"] == here,
+            lambda: migration(site).get("image") and migration(site)["targetNode"] == here,
             120,
         )
         assert site.kill_program("podium-agent") == 2
@@ -162,7 +162,7 @@ def test_rebalancing_migrates_a_trial_without_checkpoints_to_the_free_node(site:
 
     def moved() -> int | None:
         migrations = [one.get("migration") or {} for one in trials()]
-        done = [one.get("phase") == "Arrived" for one in migrations]
+        done = [one.get("phase") == "Restored" for one in migrations]
         return done.index(True) if any(done) else None
 
     def all_ended() -> bool:
@@ -223,7 +223,7 @@ def migration(site: Site) -> dict[str, Any]:
 
 
 def restored(site: Site, node: str) -> bool:
-    return (migration(site).get("target"), migration(site).get("phase")) == (node, "Arrived")
+    return (migration(site).get("targetNode"), migration(site).get("phase")) == (node, "Restored")
 
 
 def job(site: Site, name: str, image: str) -> dict[str, Any]:
