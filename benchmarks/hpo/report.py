@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from benchmarks.hpo.runs import MAIN_METRICS, METRICS, Run, by_entrant
+from benchmarks.hpo.runs import MAIN_METRICS, Run, by_entrant
 from podium_simulator.replay.metrics import Score, Uses
 from podium_simulator.replay.statistics import Ratio, RunKey, by_task, geometric_mean, ratios, summary
 
@@ -37,8 +37,8 @@ def scores(runs: Mapping[RunKey, Run]) -> dict[RunKey, Score]:
 
 
 def metric_ratios(runs: RunsByEntrant, entrant: str, base: str, metric: str) -> dict[RunKey, float]:
-    """Return base over entrant for each run that has this metric (a key of METRICS)."""
-    return ratios(scores(runs[entrant]), scores(runs[base]), METRICS[metric])
+    """Return base over entrant for each run that has this metric (a field of Score)."""
+    return ratios(scores(runs[entrant]), scores(runs[base]), metric)
 
 
 def ratio(runs: RunsByEntrant, entrant: str, base: str, metric: str) -> Ratio | None:

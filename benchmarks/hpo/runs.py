@@ -34,14 +34,6 @@ from podium_simulator.replay.state import DEFAULT_RULES, Rules
 from podium_simulator.replay.statistics import RunKey
 from podium_simulator.traces.trace import Trace
 
-# metric, as tables and RESULT name it -> the simulator's own key of it
-METRICS = {
-    "time_to_target": "time_to_target",
-    "time_to_best": "time_to_best",
-    "mean_regret": "mean_regret",
-    "time_to_near_best": "time_to_near_best",
-    "gpu_seconds_to_best": "gpu_seconds_to_best",
-}
 MAIN_METRICS = ("time_to_target", "time_to_best", "mean_regret")  # those that have confidence intervals and bars
 SHORT, LONG = Costs(4.0, 4.0), Costs(30.0, 30.0)
 BARE = Rules(bare_rank=True)

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from podium_cluster import heartbeat as leases
+from podium_cluster import heartbeat
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, EVENTS, GPUNODES, JOBS, NAMESPACES, PODS, TRIALS
 
@@ -111,7 +111,7 @@ class Stage:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}}
         await self.api.create(NAMESPACES, namespace, manager="test")
         await self.api.apply(GPUNODES, {"metadata": {"name": self.node}}, manager="podium-agent")
-        beat = leases.send_heartbeats(
+        beat = heartbeat.send_heartbeats(
             self.api,
             name=f"podium-agent-{self.node}",
             namespace="podium-system",

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from podium_cluster import events
-from podium_cluster import heartbeat as leases
+from podium_cluster import events, heartbeat
 from podium_cluster.client import Api, ApiError, connect
 from podium_cluster.resources import EVENTS, LEASES, Resource
 from podium_cluster.settings import ClusterSettings
@@ -106,7 +105,7 @@ def test_errors_contain_the_servers_message(kubeconfig: Path) -> None:
 def test_heartbeat_and_event_are_written(kubeconfig: Path) -> None:
     async def body(api: Api) -> None:
         beat = asyncio.create_task(
-            leases.send_heartbeats(
+            heartbeat.send_heartbeats(
                 api, name="agent", namespace="default", holder="me", seconds=5, manager="podium-agent"
             )
         )

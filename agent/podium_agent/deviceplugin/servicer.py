@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ MOUNT_POINT = "/podium"
 PodNeedLookup = Callable[[int], Awaitable[PodNeed | None]]
 
 
-class DevicePluginService(rpc.DevicePluginServicer):
+class DevicePluginService(rpc.DevicePluginServicer, ABC):
     """Common part of the services; `wake` makes every ListAndWatch stream compare its list again."""
 
     options = pb.DevicePluginOptions(get_preferred_allocation_available=True)
@@ -53,13 +54,13 @@ class DevicePluginService(rpc.DevicePluginServicer):
         self._changed.set()
         self._changed = asyncio.Event()
 
+    @abstractmethod
     def devices(self) -> tuple[Device, ...]:
         """Return the devices to advertise now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def container_response(self, uuids: tuple[str, ...]) -> Any:
         """Return what a container gets with these GPUs; raise AllocationRefusedError to refuse them."""
-        raise NotImplementedError
 
     async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Answer the kubelet's allocation for the containers of a pod."""

@@ -12,7 +12,7 @@ from podium_agent.observe.logs.tail import Position
 from podium_agent.report.lost_work import AttemptLostWork, Checkpoint, LostWorkTotals
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.usage_ledger import GpuAllocation, SuspensionCost, UsageLedger
-from podium_core.curves import additional_metrics as additional_metrics
+from podium_core.curves import additional_metrics
 from podium_core.curves.growing_curve import Curve
 from podium_core.domain.snapshot import Point
 from podium_core.schema.trial import (

@@ -6,15 +6,16 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from podium_core.domain.phrases import count
 from podium_core.schema.base import API_VERSION
 
-_LIMITS = (
-    ("minimum", "must be greater than or equal to {}"),
-    ("maximum", "must be less than or equal to {}"),
-    ("minLength", "must have at least {} characters"),
-    ("maxLength", "must have at most {} characters"),
-    ("minItems", "must have at least {} items"),
-    ("maxItems", "must have at most {} items"),
+_LIMITS = (  # keyword of the schema, text, what is counted
+    ("minimum", "must be greater than or equal to {}", ""),
+    ("maximum", "must be less than or equal to {}", ""),
+    ("minLength", "must have at least {}", "character"),
+    ("maxLength", "must have at most {}", "character"),
+    ("minItems", "must have at least {}", "item"),
+    ("maxItems", "must have at most {}", "item"),
 )
 
 
@@ -83,10 +84,11 @@ def _plural(kind: str) -> str:
 
 
 def _limits(field: Mapping[str, Any]) -> Iterator[str]:
-    for key, text in _LIMITS:
+    for key, text, noun in _LIMITS:
         if key in field:
             strict = key == "minimum" and field.get("exclusiveMinimum")
-            yield (text.replace(" or equal to", "") if strict else text).format(field[key])
+            limit = count(field[key], noun) if noun else field[key]
+            yield (text.replace(" or equal to", "") if strict else text).format(limit)
 
 
 def _rules(node: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, str]]:

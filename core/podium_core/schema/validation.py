@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from podium_core.schema import error_messages as sentences
+from podium_core.schema import error_messages
 from podium_core.schema.base import API_VERSION, ObjectMeta
 from podium_core.schema.job import HyperParamJob, JobSpec, JobStatus
 from podium_core.schema.job_rules import JOB_RULES, PARAMETER_RULES, SPEC_RULES
@@ -62,7 +62,7 @@ def check(spec: JobSpec) -> tuple[Refusal, ...]:
     try:
         template = PodTemplate.model_validate(spec.template)
     except ValidationError as error:
-        return (*found, *sentences.refusals(error, PodTemplate, "spec.template"))
+        return (*found, *error_messages.refusals(error, PodTemplate, "spec.template"))
     found += judge(TEMPLATE_RULES, {"spec": {"template": template}})
     found += template_refusals(spec, template)
     return tuple(found)
@@ -110,17 +110,17 @@ def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
     try:
         spec = JobSpec.model_validate_json(json.dumps(manifest.get("spec") or {}, default=str), strict=True)
     except ValidationError as error:
-        found += sentences.refusals(error, JobSpec, "spec")
+        found += error_messages.refusals(error, JobSpec, "spec")
     try:
         metadata = ObjectMeta.model_validate(manifest.get("metadata") or {})
     except ValidationError as error:
-        found += sentences.refusals(error, ObjectMeta, "metadata")
+        found += error_messages.refusals(error, ObjectMeta, "metadata")
     if spec is None or metadata is None:
         return tuple(found)
     try:
         status = JobStatus.model_validate(manifest.get("status") or {})
     except ValidationError as error:
-        return sentences.refusals(error, JobStatus, "status")
+        return error_messages.refusals(error, JobStatus, "status")
     return HyperParamJob(metadata=metadata, spec=spec, status=status)
 
 

@@ -12,7 +12,7 @@ import pytest
 from malformed import GOLDEN, malformed, protocol_error, recorded, send
 
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
-from podium_core.placement import gpu_fragments as pieces
+from podium_core.placement import gpu_fragments
 from podium_core.placement.registry import placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
@@ -46,7 +46,7 @@ def test_malformed_bodies_get_valid_responses(caches: Callable[..., NodeCache], 
             status, answer = await send(app, verb, json.dumps(request).encode())
             assert status == 200
         assert max(len(evaluator._costs), len(evaluator._refusals)) <= MAX_POD_KINDS
-        assert len(pieces._mixes) <= pieces.MIXES_KEPT
+        assert len(gpu_fragments._mixes) <= gpu_fragments.MIXES_KEPT
         for run in runs:
             run.cancel()
         return seen

@@ -13,14 +13,13 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
-from podium_operator.act import actuator as actuator_module
-from podium_operator.act import back_off as pauses_module
+from podium_operator.act import actuator, back_off
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
-from podium_operator.observe import watch_caches as mirror_module
+from podium_operator.observe import watch_caches
 from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import parse_pod
 from podium_operator.observe.trial_state import TrialState
@@ -114,7 +113,7 @@ class Operator:
 
     @contextmanager
     def _with_clock(self) -> Iterator[None]:
-        modules: tuple[Any, ...] = (mirror_module, actuator_module, pauses_module)
+        modules: tuple[Any, ...] = (watch_caches, actuator, back_off)
         before = [module.time for module in modules]
         for module in modules:
             module.time = self._clock

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from migration_servers import DUMP, FakeKubelet, FakeRegistry, archive_bytes, sha256
 
-from podium_agent.migration import kubelet as kubelets
+from podium_agent.migration import kubelet
 from podium_agent.migration.checkpointer import Checkpointer, CheckpointImage
 from podium_agent.migration.eligibility import ContainerFacts, NodeFacts
 from podium_agent.migration.errors import MigrationError
@@ -58,12 +58,12 @@ class Scene:
 
     async def checkpoint(self) -> CheckpointImage:
         async with AsyncExitStack() as stack:
-            kubelet = await stack.enter_async_context(self.kubelet.serve(self.certificates))
+            kubelet_port = await stack.enter_async_context(self.kubelet.serve(self.certificates))
             registry = await stack.enter_async_context(self.registry.serve())
             if not self.registry_is_there:
                 registry = 1  # no server listens at this port
             checkpointer = Checkpointer(
-                Kubelet("127.0.0.1", kubelet, self.certificates / self.authority, self.root / "token"),
+                Kubelet("127.0.0.1", kubelet_port, self.certificates / self.authority, self.root / "token"),
                 Registry(f"127.0.0.1:{registry}"),
                 Freeze(5.0),
                 self.folder,
@@ -141,7 +141,7 @@ def test_a_failed_checkpoint_changes_nothing(
     if code == "KubeletCertificateInvalid":
         pki.create(certificates.parent / "other", ())
     if code == "CheckpointTimeout":
-        monkeypatch.setattr(kubelets, "ANSWER_SECONDS", 0.2)
+        monkeypatch.setattr(kubelet, "ANSWER_SECONDS", 0.2)
     for name, value in FAULTS[code]:
         _change(name, value)(scene)
     scene.freezer.ask(suspended)

@@ -15,8 +15,7 @@ from operator_builders import make_cluster_state, make_job, make_node, make_pod,
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, TRIALS, Resource
 from podium_core.schema.job import HyperParamJob
-from podium_operator.cleanup import deleted_jobs as cleanup
-from podium_operator.cleanup import removal
+from podium_operator.cleanup import deleted_jobs, removal
 from podium_operator.cleanup.cleanup_pod import make_cleanup_pod
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.cleanup.remove_folder import main as remove_main
@@ -33,7 +32,7 @@ POD = "sweep-cleanup-uid-swee-0"
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cleanup, removal):
+    for module in (deleted_jobs, removal):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
 
 
