@@ -46,10 +46,8 @@ async def serve(settings: OperatorSettings) -> None:
         actuator = Actuator(api, caches, rules, metrics)
         status_writer = StatusWriter(api, settings.status_seconds, metrics)
         cleanup = Cleanup(api, caches.cluster_state, settings.image)
-        reserved_gpus, reservation_controller = (
-            settings.gpu_mode == "reservations",
-            ReservationController(api, settings, metrics),
-        )
+        reserved_gpus = settings.gpu_mode == "reservations"
+        reservation_controller = ReservationController(api, settings, metrics)
         rebalancer = Rebalancer(api, settings)
         reconciler = Reconciler(
             settings,

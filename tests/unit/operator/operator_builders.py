@@ -6,13 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from podium_cluster.client import Api
 from podium_core.domain.actions import Action, EndTrial
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.rebalancing import Rebalancer
+from podium_operator.cleanup.deleted_jobs import Cleanup
+from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import PodState, parse_pod
 from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.reconciler import Reconciler
+from podium_operator.report.status_writer import StatusWriter
+from podium_operator.reservations.controller import ReservationController
+from podium_operator.settings import OperatorSettings
 
 NOW = 1_760_000_000.0
 UUID = "GPU-1"
@@ -190,3 +201,18 @@ async def carry_out(actuator: Actuator, cluster: ClusterState, actions: Iterable
     actions = tuple(actions)
     await actuator.write_run_queues(cluster, actions)
     return await actuator.create(cluster, actions)
+
+
+def make_reconciler(api: Api, caches: WatchCaches, settings: OperatorSettings, metrics: Metrics) -> Reconciler:
+    """Return the reconciler with all of its parts, as `main` assembles it."""
+    return Reconciler(
+        settings,
+        caches,
+        Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics),
+        StatusWriter(api, 2.0, metrics),
+        FinalLogReader(api),
+        Cleanup(api, caches.cluster_state, None),
+        metrics,
+        ReservationController(api, settings, metrics),
+        Rebalancer(api, settings),
+    )

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from operator_builders import make_cluster_state
+from operator_builders import make_cluster_state, make_reconciler
 from operator_builders import make_job as stored_job
 from operator_builders import make_trial as stored_trial
 
@@ -17,16 +17,10 @@ from podium_core.domain.snapshot import JobView, Snapshot
 from podium_core.policies.slaq import Slaq
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_operator import reconciler as reconciler_module
-from podium_operator.act.actuator import Actuator
-from podium_operator.act.pod_manifest import PodRules
-from podium_operator.act.rebalancing import Rebalancer
-from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
-from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.reconciler import Reconciler, plan_guarded, predict
-from podium_operator.report.status_writer import StatusWriter
+from podium_operator.reconciler import plan_guarded, predict
 from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
@@ -98,24 +92,6 @@ def test_a_job_without_ranking_is_reported_and_keeps_its_reservations(monkeypatc
     monkeypatch.setattr(
         caches, "cluster_state", lambda: make_cluster_state(stored_job(policy={"name": "slaq"}), stored_trial())
     )
-    actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics)
-    status_writer, reservation_controller = (
-        StatusWriter(api, 2.0, metrics),
-        ReservationController(api, settings, metrics),
-    )
-    cleanup, rebalancer = Cleanup(api, caches.cluster_state, None), Rebalancer(api, settings)
-    asyncio.run(
-        Reconciler(
-            settings,
-            caches,
-            actuator,
-            status_writer,
-            FinalLogReader(api),
-            cleanup,
-            metrics,
-            reservation_controller,
-            rebalancer,
-        ).reconcile()
-    )
+    asyncio.run(make_reconciler(api, caches, settings, metrics).reconcile())
     assert [one["reason"] for one in written[-1]["conditions"] if one["type"] == "Ranked"] == ["PolicyFailed"]
     assert demand == [1]

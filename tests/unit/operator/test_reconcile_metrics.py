@@ -6,21 +6,13 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from operator_builders import make_cluster_state, make_job, make_node, make_trial
+from operator_builders import make_cluster_state, make_job, make_node, make_reconciler, make_trial
 
 import podium_operator.reconciler
 from podium_cluster.client import Api
 from podium_core.domain.actions import LazyRanks, TrialRank
-from podium_operator.act.actuator import Actuator
-from podium_operator.act.pod_manifest import PodRules
-from podium_operator.act.rebalancing import Rebalancer
-from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
-from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.reconciler import Reconciler
-from podium_operator.report.status_writer import StatusWriter
-from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 
@@ -69,25 +61,7 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(podium_operator.reconciler, "plan", plan)
     metrics.part_seconds = cast(Any, Parts())
-    actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics)
-    status_writer, reservation_controller = (
-        StatusWriter(api, 2.0, metrics),
-        ReservationController(api, settings, metrics),
-    )
-    cleanup, rebalancer = Cleanup(api, caches.cluster_state, None), Rebalancer(api, settings)
-    asyncio.run(
-        Reconciler(
-            settings,
-            caches,
-            actuator,
-            status_writer,
-            FinalLogReader(api),
-            cleanup,
-            metrics,
-            reservation_controller,
-            rebalancer,
-        ).reconcile()
-    )
+    asyncio.run(make_reconciler(api, caches, settings, metrics).reconcile())
     assert read
     assert set(read) == {"describe"}
     assert [part for part in under_way if part] == ["plan", "run_queues", "act", "describe", "report"]

@@ -7,22 +7,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import pytest
-from operator_builders import UUID, make_cluster_state, make_job, make_node, make_pod, make_trial
+from operator_builders import UUID, make_cluster_state, make_job, make_node, make_pod, make_reconciler, make_trial
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, Resource
 from podium_core.domain.actions import CreateTrial, WriteRunQueues
 from podium_operator.act.actuator import PARALLEL_CALLS, Actuator
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.act.rebalancing import Rebalancer
-from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
-from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.reconciler import Reconciler
-from podium_operator.report.status_writer import StatusWriter
-from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 LIMIT = 5.0  # seconds after which a test gives up
@@ -77,23 +71,7 @@ class Stage:
         self.agents_speak: Callable[[], None] = lambda: None
         monkeypatch.setattr(caches, "cluster_state", lambda: self.cluster)
         monkeypatch.setattr(caches, "subscribe_nodes", lambda listener: setattr(self, "agents_speak", listener))
-        actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics)
-        status_writer, reservation_controller = (
-            StatusWriter(api, 2.0, metrics),
-            ReservationController(api, settings, metrics),
-        )
-        cleanup, rebalancer = Cleanup(api, caches.cluster_state, None), Rebalancer(api, settings)
-        self.reconciler = Reconciler(
-            settings,
-            caches,
-            actuator,
-            status_writer,
-            FinalLogReader(api),
-            cleanup,
-            metrics,
-            reservation_controller,
-            rebalancer,
-        )
+        self.reconciler = make_reconciler(api, caches, settings, metrics)
 
 
 def play(

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from operator_builders import ended, make_cluster_state, make_job, make_node, make_pod, make_trial, pod_payload
+from operator_builders import (
+    ended,
+    make_cluster_state,
+    make_job,
+    make_node,
+    make_pod,
+    make_reconciler,
+    make_trial,
+    pod_payload,
+)
 
 import podium_operator.reconciler
 from podium_cluster.client import Api, ApiError
@@ -15,15 +24,9 @@ from podium_cluster.resources import TRIALS, Resource
 from podium_core.domain.actions import LazyRanks, Plan, Requeue, TrialRank
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION, PodRules
-from podium_operator.act.rebalancing import Rebalancer
-from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, trial_key
-from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.reconciler import Reconciler
-from podium_operator.report.status_writer import StatusWriter
-from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 
@@ -59,23 +62,7 @@ def test_a_pod_that_was_not_deleted_is_not_reported_as_requeued(
     monkeypatch.setattr(
         podium_operator.reconciler, "plan", lambda _: Plan((go,), LazyRanks(lambda: iter((stand,))), None)
     )
-    actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics)
-    status_writer, reservation_controller = (
-        StatusWriter(api, 2.0, metrics),
-        ReservationController(api, settings, metrics),
-    )
-    cleanup, rebalancer = Cleanup(api, caches.cluster_state, None), Rebalancer(api, settings)
-    reconciler = Reconciler(
-        settings,
-        caches,
-        actuator,
-        status_writer,
-        FinalLogReader(api),
-        cleanup,
-        metrics,
-        reservation_controller,
-        rebalancer,
-    )
+    reconciler = make_reconciler(api, caches, settings, metrics)
     asyncio.run(reconciler.reconcile())
     assert reasons == [recorded]
 
