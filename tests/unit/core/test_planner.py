@@ -41,8 +41,8 @@ def test_at_most_as_many_pods_as_slots_and_parallel(
 def test_the_message_names_gpus_without_slots_for_trials(width: int) -> None:
     gpus = [make_gpu(slots=0), make_gpu("gpu-1", slots=0)]
     made = sound(make_snapshot(jobs=[make_job(gpus_per_trial=width)], trials=[make_trial(0)], gpus=gpus))
-    told = next(place.message for place in made.ranks if place.trial.name == "job-0")
-    assert told.endswith("None of 2 fitting GPUs has a slot for trials: other pods have them all.")
+    message = next(place.message for place in made.ranks if place.trial.name == "job-0")
+    assert message.endswith("None of 2 fitting GPUs has a slot for trials: other pods have them all.")
 
 
 def test_auto_creates_trials_only_for_slots() -> None:

@@ -38,7 +38,7 @@ def ever(look: Look, rule: Rule) -> tuple[NDArray[np.bool_], RungArrivals, NDArr
 
 def by_the_words(found: RungArrivals, bracket: NDArray[np.intp], rule: Rule) -> NDArray[np.bool_]:
     """Check every moment of an arrival with all arrivals so far, sorted again."""
-    told = np.arange(len(STEPS)) < bracket[:, None]
+    promoted = np.arange(len(STEPS)) < bracket[:, None]
     for k in range(len(STEPS)):
         for first in range(k + 1):
             came = np.flatnonzero((bracket == first) & ~np.isnan(found.value[:, k])).tolist()
@@ -46,8 +46,8 @@ def by_the_words(found: RungArrivals, bracket: NDArray[np.intp], rule: Rule) -> 
             for count in range(1, len(came) + 1):
                 places = max(rule.least, math.floor(count / rule.eta))
                 finite = [row for row in came[:count] if found.value[row, k] > -math.inf]
-                told[sorted(finite, key=lambda row: (-found.value[row, k], row))[:places], k] = True
-    return told
+                promoted[sorted(finite, key=lambda row: (-found.value[row, k], row))[:places], k] = True
+    return promoted
 
 
 times = st.sampled_from([1.0, 2.0, 3.0, 4.0])  # few: many are alike

@@ -27,7 +27,7 @@ CARRIES: dict[str, Any] = {"migratable": True, "memory": 2**28, "moves_memory": 
 NODE_CARRIES = {"supports_migration": True, "product": "H100"}
 
 
-def told(made: Plan) -> list[tuple[str, str, str]]:
+def moves(made: Plan) -> list[tuple[str, str, str]]:
     """Return (trial, action, target) of each move."""
     actions = [a for a in (*of(made, Requeue), *of(made, Migrate)) if isinstance(a, Requeue | Migrate)]
     return [(a.trial.name, type(a).__name__, a.target or "") for a in actions if a.reason == REBALANCING]
@@ -145,7 +145,7 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
 
 @pytest.mark.parametrize(("snapshot", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_which_trial_moves_where(snapshot: Snapshot, expected: list[tuple[str, str, str]]) -> None:
-    assert told(sound(snapshot)) == expected
+    assert moves(sound(snapshot)) == expected
 
 
 def test_the_message_gives_the_numbers_that_decided() -> None:
@@ -168,18 +168,18 @@ def test_unstarted_trials_move_first_and_then_the_best_waiting_one() -> None:
     third = ranked.trials[3]
     better = replace(third, curve=tuple(replace(p, value=p.value + 1) for p in third.curve))
     best = replace(ranked, trials=(*ranked.trials[:3], better))
-    assert told(sound(best)) == [("job-3", "Requeue", "node-b")]
+    assert moves(sound(best)) == [("job-3", "Requeue", "node-b")]
     its_turn = replace(best, gpus=(replace(best.gpus[0], holder_since=0.0), best.gpus[1]))
-    assert told(sound(its_turn)) == [("job-1", "Requeue", "node-b")], "it gets the GPU where it is"
+    assert moves(sound(its_turn)) == [("job-1", "Requeue", "node-b")], "it gets the GPU where it is"
     unbegun = replace(third, phase=P.GATED, curve=(), gpu_seconds=0.0)
-    assert told(sound(replace(snapshot, trials=(*snapshot.trials[:3], unbegun)))) == [("job-3", "Requeue", "node-b")]
+    assert moves(sound(replace(snapshot, trials=(*snapshot.trials[:3], unbegun)))) == [("job-3", "Requeue", "node-b")]
 
 
 def test_a_trial_suspended_by_its_user_does_not_move() -> None:
     snapshot = crowd(count=4)
     first, second, *rest = snapshot.trials
     kept = replace(snapshot, trials=(first, replace(second, suspend=True), *rest))
-    assert told(sound(kept)) == [("job-2", "Requeue", "node-b")]
+    assert moves(sound(kept)) == [("job-2", "Requeue", "node-b")]
 
 
 @pytest.mark.parametrize("by_job", [False, True])
@@ -189,15 +189,15 @@ def test_no_trial_waits_for_one_that_was_suspended_on_its_way(by_job: bool) -> N
     other = make_job("other", max_trials=1, suspended=True)
     there = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(*snapshot.trials, on_its_way))
     kept = replace(there, trials=(*snapshot.trials, replace(on_its_way, suspend=True)))
-    assert told(plan(kept)) == GOES
-    assert told(plan(there)) == (GOES if by_job else [])
+    assert moves(plan(kept)) == GOES
+    assert moves(plan(there)) == (GOES if by_job else [])
 
 
 def test_no_trial_moves_to_a_node_with_an_overdue_pod() -> None:
     snapshot, other = crowd(), make_job("other", max_trials=1)
     backs_off = make_trial(0, job="other", phase=P.REQUEUED, pod=None, node="node-b", retry_at=2000.0)
     there = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(*snapshot.trials, backs_off))
-    assert told(plan(there)) == GOES
+    assert moves(plan(there)) == GOES
 
 
 def test_several_gpus_change_together_and_each_must_be_less_crowded() -> None:
@@ -208,12 +208,12 @@ def test_several_gpus_change_together_and_each_must_be_less_crowded() -> None:
     there = [make_gpu(u, node="node-b") for u in ("b0", "b1")]
     job = make_job(gpus_per_trial=2, max_trials=3, policy="fifo")
     made = make_snapshot(jobs=[job], trials=trials, gpus=[*here, *there], rebalancing=RULES)
-    assert told(sound(made)) == GOES
+    assert moves(sound(made)) == GOES
     single = make_job("one", max_trials=2, policy="fifo")
     more = [make_trial(i, job="one", phase=RUN, node="node-b", gpus=["b1"]) for i in range(2)]
     full = make_gpu("b1", node="node-b", trials=[t.key for t in more])
     crowded = replace(made, jobs=(job, single), trials=(*trials, *more), gpus=(*here, there[0], full))
-    assert told(sound(crowded)) == []
+    assert moves(sound(crowded)) == []
 
 
 def test_two_jobs_do_not_move_to_one_node_at_once() -> None:
@@ -223,9 +223,9 @@ def test_two_jobs_do_not_move_to_one_node_at_once() -> None:
     theirs = [replace(t, key=names[t.key], job=job_key("other"), gpus=("gpu-2",), node="node-c") for t in second.trials]
     gpu = make_gpu("gpu-2", node="node-c", trials=[t.key for t in theirs], holder=theirs[0].key, holder_since=999.0)
     both = replace(first, jobs=(*first.jobs, other), trials=(*first.trials, *theirs), gpus=(*first.gpus, gpu))
-    assert told(sound(both)) == GOES
+    assert moves(sound(both)) == GOES
     free = make_gpu("gpu-3", node="node-d")
-    assert told(sound(replace(both, gpus=(*both.gpus, free)))) == [*GOES, ("other-1", "Requeue", "node-d")]
+    assert moves(sound(replace(both, gpus=(*both.gpus, free)))) == [*GOES, ("other-1", "Requeue", "node-d")]
 
 
 @pytest.mark.parametrize("what", [{"terminating": True}, {"node": None, "gpus": (), "phase": P.PENDING}])
@@ -235,11 +235,11 @@ def test_no_trial_moves_while_another_is_on_its_way_to_an_unknown_gpu(what: dict
     there = replace(
         snapshot, jobs=(*snapshot.jobs, make_job("other", max_trials=1)), trials=(*snapshot.trials, stranger)
     )
-    assert told(plan(there)) == []
+    assert moves(plan(there)) == []
     stays = replace(there, trials=(*snapshot.trials, replace(stranger, termination_overdue=True)))
-    assert told(plan(stays)) == (GOES if stranger.terminating else []), "the plan does not wait for a dead kubelet"
+    assert moves(plan(stays)) == (GOES if stranger.terminating else []), "the plan does not wait for a dead kubelet"
     settled = replace(stranger, terminating=False, node="node-z", gpus=("gpu-9",), phase=RUN)
-    assert told(plan(replace(there, trials=(*snapshot.trials, settled)))) == GOES
+    assert moves(plan(replace(there, trials=(*snapshot.trials, settled)))) == GOES
 
 
 # whatever lies where

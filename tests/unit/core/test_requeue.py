@@ -18,7 +18,7 @@ from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make
 from podium_core.testing.toy_cluster import World
 
 
-def told(made: Plan) -> list[tuple[str, str]]:
+def requeues_of(made: Plan) -> list[tuple[str, str]]:
     return [(a.trial.name, a.reason) for a in of(made, Requeue) if isinstance(a, Requeue)]
 
 
@@ -95,15 +95,15 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
 
 @pytest.mark.parametrize(("snapshot", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_which_trials_are_requeued(snapshot: Snapshot, expected: list[tuple[str, str]]) -> None:
-    assert told(sound(snapshot)) == expected
+    assert requeues_of(sound(snapshot)) == expected
 
 
 def test_a_trial_leaves_an_unhealthy_gpu_only_for_one_that_fits() -> None:
     snapshot = on_node(gpu=ILL)
-    assert told(sound(replace(snapshot, gpus=snapshot.gpus[:1]))) == []
+    assert requeues_of(sound(replace(snapshot, gpus=snapshot.gpus[:1]))) == []
     second = make_gpu("gpu-2")
     bound = replace(snapshot, jobs=(BOUND,), gpus=(snapshot.gpus[0], second))
-    assert told(sound(bound)) == [("job-0", "GPUUnhealthy")], "another GPU of the same node finds the save"
+    assert requeues_of(sound(bound)) == [("job-0", "GPUUnhealthy")], "another GPU of the same node finds the save"
 
 
 def test_the_plan_is_repeated_after_the_minimum_stay_on_an_unhealthy_gpu() -> None:
@@ -117,13 +117,13 @@ def test_the_trials_of_a_gpu_are_requeued_one_by_one_and_the_holder_first() -> N
     keys = [t.key for t in (*trials, gated)]
     gpu = make_gpu(holder=trials[1].key, holder_since=0.0, trials=keys, run_queue=keys[::-1], draining=True)
     snapshot = make_snapshot(jobs=[make_job(checkpointable=True)], trials=[*trials, gated], gpus=[gpu])
-    assert sorted(told(sound(snapshot))) == [("job-1", "NodeDraining"), ("job-2", "NodeDraining")]
+    assert sorted(requeues_of(sound(snapshot))) == [("job-1", "NodeDraining"), ("job-2", "NodeDraining")]
     going = replace(
         snapshot, trials=(trials[0], replace(trials[1], terminating=True), replace(gated, terminating=True))
     )
-    assert told(sound(going)) == []
+    assert requeues_of(sound(going)) == []
     gone = replace(snapshot, trials=(trials[0],))
-    assert told(sound(gone)) == [("job-0", "NodeDraining")]
+    assert requeues_of(sound(gone)) == [("job-0", "NodeDraining")]
 
 
 def test_no_pod_is_created_for_a_draining_node() -> None:
@@ -169,24 +169,24 @@ def wanted(since: float, *, job: dict[str, Any] | None = None, **costs: float) -
 
 def test_the_holder_checkpoints_and_gives_up_the_gpu_after_its_time_slice() -> None:
     early = sound(wanted(since=900.0))
-    assert (told(early), orders(early)) == ([], {})
+    assert (requeues_of(early), orders(early)) == ([], {})
     assert why(early, "job-1") == "MinTimeSlice"
     assert early.wake_at == 1100.0, "ten requeues of 20 s each"
     late = sound(wanted(since=700.0))
     assert orders(late) == {"gpu-0": ["job-1", "job-0"]}
-    assert told(late) == [("job-0", "Preempted")]
+    assert requeues_of(late) == [("job-0", "Preempted")]
 
 
 def test_the_measured_cost_of_a_requeue_decides() -> None:
-    assert told(sound(wanted(since=900.0, requeue=5.0))) == [("job-0", "Preempted")]
-    assert told(sound(wanted(since=700.0, requeue=60.0))) == []
+    assert requeues_of(sound(wanted(since=900.0, requeue=5.0))) == [("job-0", "Preempted")]
+    assert requeues_of(sound(wanted(since=700.0, requeue=60.0))) == []
 
 
 def test_a_requeue_is_repeated_if_it_was_not_carried_out() -> None:
     snapshot = wanted(since=700.0)
     slow, fast = snapshot.trials
     ordered = replace(snapshot.gpus[0], run_queue=(fast.key, slow.key))
-    assert told(sound(replace(snapshot, gpus=(ordered,)))) == [("job-0", "Preempted")]
+    assert requeues_of(sound(replace(snapshot, gpus=(ordered,)))) == [("job-0", "Preempted")]
 
 
 def test_a_trial_admitted_before_the_run_queue_keeps_its_time_slice() -> None:
@@ -194,20 +194,20 @@ def test_a_trial_admitted_before_the_run_queue_keeps_its_time_slice() -> None:
     slow, fast = snapshot.trials
     ordered = replace(snapshot.gpus[0], run_queue=(fast.key, slow.key))
     made = sound(replace(snapshot, gpus=(ordered,)))
-    assert (told(made), orders(made)) == ([], {"gpu-0": ["job-0", "job-1"]})
+    assert (requeues_of(made), orders(made)) == ([], {"gpu-0": ["job-0", "job-1"]})
 
 
 def test_a_suspendable_trial_is_not_requeued_and_one_without_any_method_keeps_its_gpu() -> None:
-    assert told(sound(wanted(since=700.0, job={"suspendable": True}))) == []
+    assert requeues_of(sound(wanted(since=700.0, job={"suspendable": True}))) == []
     neither = sound(wanted(since=700.0, job={"checkpointable": False}))
-    assert (told(neither), orders(neither)) == ([], {})
+    assert (requeues_of(neither), orders(neither)) == ([], {})
     assert why(neither, "job-1") == "HolderNotPreemptible"
 
 
 @pytest.mark.parametrize("who", ["trial", "job"])
 def test_suspend_requeues_a_trial_that_cannot_be_suspended(who: str) -> None:
     snapshot = on_node(job=replace(SAVES, suspendable=False, suspended=who == "job"), suspend=who == "trial")
-    assert told(sound(snapshot)) == [("job-0", "SuspendedByUser")]
+    assert requeues_of(sound(snapshot)) == [("job-0", "SuspendedByUser")]
 
 
 # what must hold in the long run

@@ -48,7 +48,7 @@ def full(
     return make_snapshot(jobs=[make_job(**{**SEARCH, **more})], trials=trials, gpus=[gpu])
 
 
-def told(made: Plan) -> list[tuple[str, str]]:
+def requeues_of(made: Plan) -> list[tuple[str, str]]:
     return [(a.trial.name, a.reason) for a in of(made, Requeue) if isinstance(a, Requeue)]
 
 
@@ -73,7 +73,7 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
 
 @pytest.mark.parametrize(("snapshot", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_whose_slot_is_reclaimed(snapshot: Snapshot, expected: list[tuple[str, str]]) -> None:
-    assert told(sound(snapshot)) == expected
+    assert requeues_of(sound(snapshot)) == expected
 
 
 def test_the_plan_is_repeated_when_a_slot_has_been_kept_long_enough() -> None:

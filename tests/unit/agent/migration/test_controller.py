@@ -189,7 +189,7 @@ def test_a_pod_deleted_before_its_image_exists_remains_unchanged(scene: Scene) -
     """It is to save then, if it can."""
     scene.kubelet.silent = True
 
-    async def told() -> None:
+    async def deletion_meanwhile() -> None:
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
             assert scene.record.image_complete is False
@@ -197,7 +197,7 @@ def test_a_pod_deleted_before_its_image_exists_remains_unchanged(scene: Scene) -
             scene.pod = replace(scene.pod, deadline=1.0)
             await settled(migration_controller)
 
-    asyncio.run(told())
+    asyncio.run(deletion_meanwhile())
     assert (scene.state, scene.trial_record.container_checkpoint, scene.record.image_complete) == (
         "FROZEN",
         None,
@@ -206,13 +206,13 @@ def test_a_pod_deleted_before_its_image_exists_remains_unchanged(scene: Scene) -
 
 
 def test_an_image_completed_after_the_deletion_of_its_pod_is_not_reported(scene: Scene) -> None:
-    async def told() -> None:
+    async def deletion_meanwhile() -> None:
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
             scene.pod = replace(scene.pod, deadline=1.0)
             await asyncio.gather(*migration_controller._tasks.values())
 
-    asyncio.run(told())
+    asyncio.run(deletion_meanwhile())
     assert scene.registry.manifests
     assert (scene.trial_record.container_checkpoint, scene.record.image_complete) == (None, False)
 

@@ -77,11 +77,11 @@ def not_known_yet(scene: Scene, _: str) -> None:
     scene.trial_record.container_checkpoint = scene.trial_record.ledger = None
 
 
-def gone_with(phase: str, *, named: bool = True, told: bool = False) -> Callable[[Scene, str], None]:
+def gone_with(phase: str, *, named: bool = True, image_reported: bool = False) -> Callable[[Scene, str], None]:
     """Its old pod is gone; the trial's status is this."""
 
     def then(scene: Scene, image: str) -> None:
-        answer = ContainerCheckpoint(pod_uid="uid-a-0", image=image if told else "").model_dump(by_alias=True)
+        answer = ContainerCheckpoint(pod_uid="uid-a-0", image=image if image_reported else "").model_dump(by_alias=True)
         scene.here, scene.trial = False, way(phase, image if named else "", containerCheckpoint=answer)
 
     return then
@@ -101,7 +101,7 @@ CASES: list[tuple[Callable[[Scene, str], None], bool]] = [
     (not_known_yet, False),
     (gone_with("ImagePushed"), False),
     (gone_with("PodCreated"), False),
-    (gone_with("Requested", named=False, told=True), False),
+    (gone_with("Requested", named=False, image_reported=True), False),
     (gone_with("Requested", named=False), True),
     (gone_with("Restored"), True),
     (gone_with("Failed"), True),

@@ -164,17 +164,17 @@ def test_other_pods_are_known_until_they_end(
     other_pods: OtherPods, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        kubelet, told = Kubelet(monkeypatch), asyncio.Event()
-        other_pods.subscribe(told.set)
+        kubelet, notified = Kubelet(monkeypatch), asyncio.Event()
+        other_pods.subscribe(notified.set)
         run = asyncio.ensure_future(other_pods.run())
         pods.put("t", pod("t", 1, trial=True))
         pods.put("a", pod("a", 1, memory=30))
         kubelet.has = {("lab", "t"): frozenset(["A::0"]), ("lab", "a"): frozenset(["B::1"])}
-        await told.wait()
+        await notified.wait()
         assert other_pods.all() == (LocalOtherPod(("lab", "a"), "uid-a", NEED, ("B",)),)
-        told.clear()
+        notified.clear()
         pods.put("a", pod("a", 1, memory=30, phase="Succeeded"))
-        assert told.is_set()
+        assert notified.is_set()
         assert other_pods.all() == ()
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)

@@ -26,11 +26,11 @@ def test_no_status_is_written_before_the_first_observation(tmp_path: Path) -> No
     written: list[dict[str, Any]] = []
 
     async def main() -> None:
-        told = asyncio.Event()
+        reported = asyncio.Event()
 
         async def apply_status(_: object, manifest: dict[str, Any], *, manager: str) -> None:
             written.append(manifest)
-            told.set()
+            reported.set()
 
         node_reconciler = SimpleNamespace(observed=asyncio.Event(), view=View(), subscribe=lambda _: None)
         heard: list[Any] = []
@@ -52,7 +52,7 @@ def test_no_status_is_written_before_the_first_observation(tmp_path: Path) -> No
                 await asyncio.sleep(0.005)
             assert written == []
             event.set()
-        await told.wait()
+        await reported.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

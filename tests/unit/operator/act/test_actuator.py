@@ -121,12 +121,12 @@ def test_a_requeue_writes_its_reason_and_the_work_at_risk_then_deletes_exactly_t
     cluster = make_cluster_state(make_job(), trial, make_pod())
     carry_out(wire, cluster, Requeue(trial_key(trial), "NodeDraining", "The node drains."))
     reason = {"uid": "uid-sweep-0-0", "annotations": {"podium.dev/requeue": "NodeDraining"}}
-    (patched, told, deleted) = wire.calls
+    (patched, event, deleted) = wire.calls
     assert patched == ("patch", "Pod", {"metadata": reason})
-    assert told[:2] == ("create", "Event")
-    assert told[2]["involvedObject"]["name"] == "sweep-0"
-    assert told[2]["reason"] == "WorkAtRisk"
-    assert told[2]["message"] == ("The node drains. Without a new checkpoint, 3 steps and 1.2 GPU-seconds are lost.")
+    assert event[:2] == ("create", "Event")
+    assert event[2]["involvedObject"]["name"] == "sweep-0"
+    assert event[2]["reason"] == "WorkAtRisk"
+    assert event[2]["message"] == ("The node drains. Without a new checkpoint, 3 steps and 1.2 GPU-seconds are lost.")
     assert deleted == ("delete", "Pod", {"name": "sweep-0-0"})
     assert wire.uids == ["uid-sweep-0-0"]
 
@@ -154,13 +154,13 @@ def test_a_pod_that_could_not_be_deleted_is_not_touched_during_the_pause(monkeyp
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     wire = Wire(ApiError(403, "Forbidden", "a webhook refuses it"), "delete")
     trial = make_trial(phase="Running")
-    cluster, told = make_cluster_state(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room")
-    actuator = carry_out(wire, cluster, told)
+    cluster, requeue = make_cluster_state(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room")
+    actuator = carry_out(wire, cluster, requeue)
     once = len(wire.calls)
-    asyncio.run(operator_builders.carry_out(actuator, cluster, [told]))
+    asyncio.run(operator_builders.carry_out(actuator, cluster, [requeue]))
     assert len(wire.calls) == once
     asyncio.run(operator_builders.carry_out(actuator, make_cluster_state(make_job(), trial), []))
-    asyncio.run(operator_builders.carry_out(actuator, cluster, [told]))
+    asyncio.run(operator_builders.carry_out(actuator, cluster, [requeue]))
     assert len(wire.calls) == 2 * once, "a deleted pod is not remembered"
 
 

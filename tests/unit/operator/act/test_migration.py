@@ -294,14 +294,14 @@ def test_a_rejected_pod_is_followed_by_another_one_from_the_same_image() -> None
 def test_an_image_waits_half_an_hour_for_a_draining_target() -> None:
     """It had waited for a slot for an hour already."""
     waits: dict[str, Any] = PUSHED
-    told = []
+    progress = []
     for seconds, drains in ((3600, True), (5399, True), (5400, False), (5500, True), (7299, True), (7300, True)):
         seen = cluster(**waits, now=NOW + seconds)
         stored = next_migration(drained(seen) if drains else seen)
         assert stored is not None
         waits = {"migration": stored.model_dump(mode="json", by_alias=True)}
-        told.append(stored.code or stored.phase.value)
-    assert told == [
+        progress.append(stored.code or stored.phase.value)
+    assert progress == [
         "TargetDraining",
         "TargetDraining",
         "ImagePushed",

@@ -239,8 +239,8 @@ def test_parameters_keep_the_types_of_their_axes() -> None:
     axes = [{"name": "lr", "min": 0.5, "max": 2}, {"name": "n", "type": "int", "min": 1, "max": 4}]
     axes += [{"name": "act", "values": ["relu", "1"]}, {"name": "deep", "type": "boolean"}]
     given = {"lr": 1, "n": 2, "act": "1", "deep": True}
-    told = variables(pod(parameters=given, parameters_of=axes))["PODIUM_PARAMS"]
-    assert told == '{"lr": 1.0, "n": 2, "act": "1", "deep": true}', "the API server stores 1.0 as 1"
+    shown = variables(pod(parameters=given, parameters_of=axes))["PODIUM_PARAMS"]
+    assert shown == '{"lr": 1.0, "n": 2, "act": "1", "deep": true}', "the API server stores 1.0 as 1"
 
 
 def test_creating_a_pod_does_not_change_the_template() -> None:
