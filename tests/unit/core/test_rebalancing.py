@@ -361,8 +361,8 @@ def test_without_rebalancing_nothing_moves_and_with_it_a_search_ends_sooner() ->
         return world.now, sum(reason == REBALANCING for _, _, reason in world.requeues)
 
     alone, none = run(None)
-    levelled, moves = run(RebalancingRules(min_stay=5.0))
-    assert (none, moves) == (0, 2)
+    levelled, count = run(RebalancingRules(min_stay=5.0))
+    assert (none, count) == (0, 2)
     assert levelled < 0.75 * alone, "two GPUs work instead of one"
 
 

@@ -83,3 +83,7 @@ def next_migration(seen: ClusterState, *actions: Migrate, refused: str | None = 
 
 def gate_passed_at(seconds: float) -> dict[str, Any]:
     return {"gate": {"terminated": {"exitCode": 0, "finishedAt": moment(seconds)}}}
+
+
+NEW_POD = pod(1, migrated=True)
+REJECTED = pod(1, migrated=True, phase="Failed", gate=None, main=None)

@@ -1,0 +1,40 @@
+"""Reservation pods and nodes with reserved GPUs, for the tests of GPU reservations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from operator_builders import make_node, moment
+
+from podium_core.domain.snapshot import JobKey
+from podium_core.planning.gpu_reservations import Pool
+from podium_core.schema.gpunode import GPUNode
+from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod
+from podium_operator.reservations.reservation_pod import RESERVATION_LABEL
+
+POOL, JOB = Pool("lab"), JobKey("lab", "sweep")
+
+
+def seen(
+    number: int = 0, *, bound: bool = True, deleting: bool = False, conditions: Any = (), **more: str
+) -> ReservationPodState:
+    name = f"podium-reservation-x-{number}"
+    meta = {
+        "name": name,
+        "namespace": "lab",
+        "uid": f"u{number}",
+        "labels": {RESERVATION_LABEL: name},
+        "annotations": more,
+    }
+    if deleting:
+        meta["deletionTimestamp"] = moment()
+    spec = {"nodeName": "node-1"} if bound else {}
+    return parse_reservation_pod(
+        {"metadata": meta, "spec": spec, "status": {"phase": "Running", "conditions": list(conditions)}}
+    )
+
+
+def reservation_node(reservation: str | None = None, **how: Any) -> GPUNode:
+    node = make_node(slots=4 if reservation else 0, **how)
+    gpus = [gpu.model_copy(update={"reservation": reservation}) for gpu in node.status.gpus]
+    return node.model_copy(update={"status": node.status.model_copy(update={"mode": "reservations", "gpus": gpus})})
