@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 
 from podium_core.domain.phase import is_final
-from podium_core.schema.gpunode import GPUNode, GpuStatus
+from podium_core.schema.gpunode import GPUNode, GpuStatus, RunQueueEntry
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 
@@ -90,6 +90,11 @@ class JobSnapshot:
         if best is None:
             return (float("inf"), trial.metadata.name)
         return (-best.value if self.maximize else best.value, trial.metadata.name)
+
+
+def run_queue_of(node: GPUNode, uuid: str) -> list[RunQueueEntry]:
+    """Return the run queue of one GPU of the node; empty if the operator has written none."""
+    return next((gpu.run_queue for gpu in node.spec.gpus if gpu.uuid == uuid), [])
 
 
 def of_job(job: HyperParamJob, trials: Iterable[HyperParamTrial]) -> tuple[HyperParamTrial, ...]:

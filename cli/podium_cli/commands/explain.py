@@ -12,7 +12,7 @@ from podium_cli.command_table import SUMMARIES
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.explain_pod import explain_pod
 from podium_cli.exit_codes import Exit
-from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.job_snapshot import JobSnapshot, run_queue_of
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cli.output import show
 from podium_cli.session import Session, fetch, gpu_nodes, run_with_cluster
@@ -147,7 +147,7 @@ def _gpu_lines(snapshot: JobSnapshot, trial: HyperParamTrial, uuid: str) -> list
     for node, gpu in snapshot.gpus:
         if gpu.uuid != uuid:
             continue
-        queue = next((entry.run_queue for entry in node.spec.gpus if entry.uuid == uuid), [])
+        queue = run_queue_of(node, uuid)
         for position, entry in enumerate(queue, start=1):
             if entry.uid == trial.metadata.uid:
                 why = ": ".join(formatting.clean(part) for part in (entry.reason, entry.message) if part)

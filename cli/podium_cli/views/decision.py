@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.job_snapshot import JobSnapshot, run_queue_of
 from podium_cli.views import formatting
 from podium_core.domain.phase import is_final
 from podium_core.schema.gpunode import RunQueueEntry
@@ -54,9 +54,8 @@ def _pending(snapshot: JobSnapshot) -> Iterator[_Decision]:
     """Yield the switches of which the run queue is written and the holder is still the old one."""
     names = {trial.metadata.uid: trial.metadata.name for trial in snapshot.trials}
     for node, gpu in snapshot.gpus:
-        queue = next((queue.run_queue for queue in node.spec.gpus if queue.uuid == gpu.uuid), [])
+        first = next(iter(run_queue_of(node, gpu.uuid)), None)
         present = {trial.uid for trial in gpu.trials}
-        first = queue[0] if queue else None
         if first is None or gpu.holder is None or not first.preempts or node.spec.released:
             continue
         if first.uid != gpu.holder.uid and first.uid in present and {first.uid, gpu.holder.uid} & set(names):
@@ -86,11 +85,9 @@ def _ended_by(trial: HyperParamTrial, moment: datetime) -> bool:
 
 def _entry_of(snapshot: JobSnapshot, uuid: str, uid: str) -> RunQueueEntry | None:
     """Return the run queue entry of a trial if it is the first one of that GPU."""
-    for node, gpu in snapshot.gpus:
-        if gpu.uuid == uuid:
-            first = next((queue.run_queue[:1] for queue in node.spec.gpus if queue.uuid == uuid), [])
-            return next((entry for entry in first if entry.uid == uid), None)
-    return None
+    node = next((node for node, gpu in snapshot.gpus if gpu.uuid == uuid), None)
+    first = [] if node is None else run_queue_of(node, uuid)[:1]
+    return next((entry for entry in first if entry.uid == uid), None)
 
 
 def _event(snapshot: JobSnapshot, decision: _Decision) -> str:

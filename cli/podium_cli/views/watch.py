@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.job_snapshot import JobSnapshot, run_queue_of
 from podium_cli.views import additional_metrics, formatting
 from podium_cli.views.decision import newest_decision
 from podium_core.domain.phase import TrialPhase
@@ -155,7 +155,7 @@ def waiting(node: GPUNode, gpu: GpuStatus) -> Text:
         return Text("thawed by `podium thaw`: nothing is suspended here", style="yellow")
     if gpu.health == "Unhealthy":
         return Text(f"unhealthy: {formatting.clean(gpu.health_reason) or 'no reason given'}", style="bold red")
-    queue = next((entry.run_queue for entry in node.spec.gpus if entry.uuid == gpu.uuid), [])
+    queue = run_queue_of(node, gpu.uuid)
     positions = {entry.uid: position for position, entry in enumerate(queue)}
     others = [trial for trial in gpu.trials if gpu.holder is None or trial.uid != gpu.holder.uid]
     others.sort(key=lambda trial: (positions.get(trial.uid, len(positions)), trial.trial))
