@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.line_readers import AdditionalValue, ParsedLine, Reader, line_reader
+from podium_core.logs.line_reader import AdditionalValue, ParsedLine, Reader, line_reader
 from podium_core.schema.metrics_config import MetricsConfig
 
 Record = Mapping[str, float]

@@ -27,7 +27,7 @@ from podium_agent.report.usage_ledger import begin_attempt
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
-from podium_core.curves.line_readers import Reader, line_reader
+from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.trial import HyperParamTrial
 
@@ -36,6 +36,7 @@ MANAGER = "podium-agent"
 LONGEST_PAUSE = 30.0
 ROUNDING = 1e-9  # of sums of seconds: the fourth pass after a patch is not before its two seconds
 MAX_CONFLICTS = 5
+READ_SECONDS = 0.05  # of one pass over a log
 
 
 class TrialWriter:
@@ -235,11 +236,15 @@ class TrialWriter:
         return self._settings.pod_logs / f"{pod.key.namespace}_{pod.name}_{pod.uid}" / container
 
     def _read_log(self) -> bool:
-        """Read the log; return True if more is left, because a long log is read in several passes."""
+        """Read the log; return True if more is left.
+
+        A long log, or one that is expensive to parse, is read in several passes, so that other trials are not delayed.
+        """
         if self._tail is None or self._read is None:
             return False
         trial_record, metrics = self._record, self._metrics
-        for _ in range(16):
+        begun = time.monotonic()
+        while time.monotonic() - begun < READ_SECONDS:
             lost = self._tail.lost
             batch = self._tail.read()
             before = trial_record.curve

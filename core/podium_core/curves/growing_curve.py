@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import Protocol
 
 from podium_core.curves.additional_metrics import MetricSummary, update_summary
-from podium_core.curves.line_readers import ParsedLine, Reader
 from podium_core.curves.non_finite import to_wire
 from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.snapshot import Point
+from podium_core.logs.line_reader import ParsedLine, Reader
 
 
 class LogLine(Protocol):

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from podium_core.logs.filters import filter_error
 from podium_core.schema import error_messages
 from podium_core.schema.base import API_VERSION, ObjectMeta
 from podium_core.schema.job import HyperParamJob, JobSpec, JobStatus
@@ -144,18 +145,6 @@ def _metrics(spec: JobSpec) -> Iterator[Refusal]:
     wrong = filter_error(pattern)
     if wrong:
         yield Refusal("InvalidFilter", "spec.metrics.filter", wrong)
-
-
-def filter_error(pattern: str) -> str | None:
-    """Return what is wrong with a filter for text logs; None if it is valid."""
-    try:
-        groups = re.compile(pattern).groupindex
-    except re.error as error:
-        return f"{pattern!r} is not a regular expression: {error}; correct it, or remove filter"
-    missing = [name for name in ("name", "value") if name not in groups]
-    if missing:
-        return f"{pattern!r} has no group {' and '.join(missing)}: write (?P<name>...) and (?P<value>...)"
-    return None
 
 
 def _not_supported(spec: JobSpec) -> Iterator[Refusal]:

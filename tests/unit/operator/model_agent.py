@@ -24,8 +24,8 @@ from podium_agent.schedule.state_table import derive
 from podium_cluster.client import ApiError
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.curves.growing_curve import Line, extend
-from podium_core.curves.line_readers import ParsedLine
 from podium_core.curves.thinning import Grid
+from podium_core.logs.line_reader import ParsedLine
 from podium_core.schema.gpunode import GPUNode, TrialOnGpu, TrialState
 from podium_core.schema.trial import HyperParamTrial
 

@@ -14,7 +14,7 @@ import pytest
 from trial_process import SOURCE, end, names, run, whole, write
 
 from podium import trial
-from podium_core.curves.line_readers import ParsedLine, line_reader
+from podium_core.logs.line_reader import ParsedLine, line_reader
 from podium_core.schema.job import Direction
 from podium_core.schema.metrics_config import MetricsConfig
 

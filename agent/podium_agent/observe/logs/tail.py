@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 
 from podium_agent.observe.logs.cri import Assembler, LogLine
 
-CHUNK = 1 << 18
+CHUNK = 1 << 16  # bytes of one read; hostile lines of this size take some 40 ms to parse
 LONGEST_FIRST_LINE = 1 << 15
 
 

@@ -20,8 +20,8 @@ from podium_agent.report.trial_status import curve_from, position_from, to_statu
 from podium_agent.report.usage_ledger import UsageLedger
 from podium_core.curves.additional_metrics import Extreme, MetricSummary, from_status
 from podium_core.curves.growing_curve import Curve, extend
-from podium_core.curves.line_readers import Reader, line_reader
 from podium_core.curves.thinning import Grid
+from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.trial import TrialStatus
 

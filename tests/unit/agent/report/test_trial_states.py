@@ -32,9 +32,9 @@ from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.curves.growing_curve import Curve, Line, extend
-from podium_core.curves.line_readers import ParsedLine
 from podium_core.curves.thinning import Grid
 from podium_core.domain.snapshot import TrialKey
+from podium_core.logs.line_reader import ParsedLine
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.trial import TrialStatus
 

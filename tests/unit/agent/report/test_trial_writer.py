@@ -17,7 +17,7 @@ from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.lost_work import CompletionMarker, GateReport
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.usage_ledger import SuspensionCost
-from podium_core.curves.line_readers import ParsedLine
+from podium_core.logs.line_reader import ParsedLine
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.metrics_config import MetricsConfig
 
