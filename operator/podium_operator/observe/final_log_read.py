@@ -8,6 +8,7 @@ be missing.
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 from itertools import islice
 
@@ -15,7 +16,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
 from podium_core.curves import additional_metrics
 from podium_core.curves.growing_curve import Curve, Line, extend
-from podium_core.logs.line_reader import line_reader
+from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
@@ -29,6 +30,7 @@ MANAGER = "podium-operator-reader"
 TRIES = 5
 FIRST_PAUSE = 0.2
 MAX_BYTES = 32 * 2**20
+BATCH = 16  # lines that are read without a pause
 log = logging.getLogger(__name__)
 
 
@@ -62,9 +64,8 @@ class FinalLogReader:
         for pause in islice(pauses(FIRST_PAUSE), TRIES):
             try:
                 text = await self._api.logs(pod.name, pod.namespace, config.container, limit_bytes=MAX_BYTES)
-                lines = [Line(pod.ended_at or 0.0, line) for line in text.splitlines()]
                 grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
-                curve = extend(Curve(), lines, line_reader(config), grid)
+                curve = await _read_curve(text, pod.ended_at or 0.0, line_reader(config), grid)
                 if not curve.points:
                     break
                 await self._api.apply_status(TRIALS, _manifest(trial, curve), manager=MANAGER)
@@ -78,6 +79,16 @@ class FinalLogReader:
             await asyncio.sleep(pause)
         log.info("the log of pod %s/%s holds no value of %s", pod.namespace, pod.name, config.metric)
         self._without_value.add(pod.uid)
+
+
+async def _read_curve(text: str, time: float, read: Reader, grid: Grid) -> Curve:
+    """Return the curve in a log. The event loop continues between batches: a log may be long and made to be slow."""
+    curve = Curve()
+    lines = (Line(time, line.removesuffix("\n")) for line in io.StringIO(text, newline="\n"))
+    while batch := list(islice(lines, BATCH)):
+        curve = extend(curve, batch, read, grid)
+        await asyncio.sleep(0)
+    return curve
 
 
 def _manifest(trial: HyperParamTrial, curve: Curve) -> dict[str, object]:
