@@ -2,49 +2,95 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_simulator.system.scenario import Drain, Faults, NodeSpec
 
-OPTIONS = ("node_fails", "pod_fails", "crashes", "agent_silent", "drain")
+PANEL = "Faults and drains of the simulated system"
 MAX_DRAIN_SECOND = 1e10  # seconds, three centuries: from 1e15 on a float cannot separate the steps of a trial
 _SECONDS = r"(\d+(?:\.\d*)?)"
 _DRAIN = re.compile(rf"(?P<node>.+)@{_SECONDS}(?:-{_SECONDS})?")
 
+NodeFails = Annotated[
+    float | None,
+    typer.Option(
+        metavar="HOURS",
+        help="mean hours between two failures of a node; its trials restart, or continue from a checkpoint",
+        show_default="never",
+        rich_help_panel=PANEL,
+    ),
+]
+PodFails = Annotated[
+    float | None,
+    typer.Option(
+        metavar="HOURS",
+        help="mean hours until the cluster ends a pod by an eviction or preemption",
+        show_default="never",
+        rich_help_panel=PANEL,
+    ),
+]
+Crashes = Annotated[
+    float | None,
+    typer.Option(
+        metavar="HOURS",
+        help="mean hours until a trial's process fails, which counts against its retries",
+        show_default="never",
+        rich_help_panel=PANEL,
+    ),
+]
+AgentSilent = Annotated[
+    float | None,
+    typer.Option(
+        metavar="HOURS",
+        help=f"mean hours until a node's agent is unresponsive, for {Faults().silent / 60.0:g} minutes on average: "
+        "running trials continue, none is admitted or suspended",
+        show_default="never",
+        rich_help_panel=PANEL,
+    ),
+]
+Drains = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NODE@SECONDS[-SECONDS]",
+        help="drain a node (node-0, node-1, ...) from this second on, or between two seconds, as podium drain does: "
+        "node-1@600, node-1@600-1800; can be repeated",
+        show_default="none",
+        rich_help_panel=PANEL,
+    ),
+]
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for faults and drains."""
-    text = (
-        "mean hours between two failures of a node; its trials restart, or continue from a checkpoint (default: never)"
-    )
-    parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
-    text = "mean hours until the cluster ends a pod by an eviction or preemption (default: never)"
-    parser.add_argument("--pod-fails", type=float, metavar="HOURS", help=text)
-    text = "mean hours until a trial's process fails, which counts against its retries (default: never)"
-    parser.add_argument("--crashes", type=float, metavar="HOURS", help=text)
-    text = (
-        f"mean hours until a node's agent is unresponsive, for {Faults().silent / 60.0:g} minutes on average: running"
-    )
-    text += " trials continue, none is admitted or suspended (default: never)"
-    parser.add_argument("--agent-silent", type=float, metavar="HOURS", help=text)
-    text = "drain a node (node-0, node-1, ...) from this second on, or between two seconds, as podium drain does:"
-    text += " node-1@600, node-1@600-1800; can be repeated (default: none)"
-    parser.add_argument("--drain", action="append", metavar="NODE@SECONDS[-SECONDS]", help=text)
+
+@dataclass(frozen=True, slots=True)
+class FaultOptions:
+    """Mean hours between faults of each kind, and the drains."""
+
+    node_fails: float | None
+    pod_fails: float | None
+    crashes: float | None
+    agent_silent: float | None
+    drain: tuple[str, ...]
 
 
-def faults(arguments: argparse.Namespace) -> Faults:
+def faults(options: FaultOptions) -> Faults:
     """Return the rates of faults that the options give."""
-    node, pod, crash, silence = (_mean(arguments, name) for name in OPTIONS[:4])
-    return Faults(node=node, pod=pod, crash=crash, silence=silence)
+    return Faults(
+        node=_mean("--node-fails", options.node_fails),
+        pod=_mean("--pod-fails", options.pod_fails),
+        crash=_mean("--crashes", options.crashes),
+        silence=_mean("--agent-silent", options.agent_silent),
+    )
 
 
-def drains(arguments: argparse.Namespace, nodes: Sequence[NodeSpec]) -> tuple[Drain, ...]:
+def drains(options: FaultOptions, nodes: Sequence[NodeSpec]) -> tuple[Drain, ...]:
     """Return the drains that the options give; raise CliError for an unknown node or a wrong time."""
-    return tuple(_drain(text, [node.name for node in nodes]) for text in arguments.drain or ())
+    return tuple(_drain(text, [node.name for node in nodes]) for text in options.drain)
 
 
 def _drain(text: str, nodes: Sequence[str]) -> Drain:
@@ -69,12 +115,10 @@ def _drain(text: str, nodes: Sequence[str]) -> Drain:
     return Drain(node, at, until)
 
 
-def _mean(arguments: argparse.Namespace, name: str) -> float:
+def _mean(option: str, hours: float | None) -> float:
     """Return the mean seconds between two faults of a kind; infinity if there are none."""
-    hours: float | None = getattr(arguments, name)
     if hours is None:
         return math.inf
     if not hours > 0.0:
-        option = "--" + name.replace("_", "-")
         raise CliError(Exit.USAGE, "InvalidTime", f"{option}: must be greater than 0 hours (got {hours:g})")
     return 3600.0 * hours

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
-from podium_cli.commands import simulate
+from podium_cli.commands.fault_options import FaultOptions
+from podium_cli.commands.simulate import TrialOptions, given_options
+from podium_cli.commands.system_options import SystemOptions
 from podium_cli.exit_codes import Exit
 
 HEADER = {"task": "late", "metric": "acc", "goal": "maximize", "target": 0.85, "note": ""}
@@ -124,7 +126,12 @@ SYSTEM = [
 
 
 def test_the_list_of_options_of_the_simulated_system_is_complete() -> None:
-    assert {option for option, *_ in SYSTEM} == {"--" + name.replace("_", "-") for name in simulate.SYSTEM}
+    faults = FaultOptions(2.0, 2.0, 2.0, 2.0, ("node-0@60",))
+    system = SystemOptions(1, 1, 1.0, "80Gi", faults, 0.0, exact=True)
+    given = given_options(TrialOptions("1Gi", "freeze", checkpoints=True), system)
+    assert ["--" + name.replace("_", "-") for name in given] == [option for option, *_ in SYSTEM]
+    nothing = SystemOptions(None, None, None, None, FaultOptions(None, None, None, None, ()), None, exact=False)
+    assert list(given_options(TrialOptions(None, None, checkpoints=False), nothing)) == []
 
 
 @pytest.mark.parametrize("options", SYSTEM, ids=[row[0] for row in SYSTEM])
