@@ -16,6 +16,7 @@ import typer
 from podium_cli.commands.options import examples
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show, write
+from podium_cli.report import schedule as schedule_page
 from podium_cli.views import optimise as optimise_view
 from podium_simulator.traces.trace import refuse_devices
 
@@ -90,7 +91,7 @@ def makespan(
         show(optimise_view.machines(instance, found[0]))
         print(optimise_view.summary(instance, found[0]))
     else:
-        write(Path(output), optimise_view.page(instance, found[0]))
+        write(Path(output), schedule_page.render(instance, found[0]))
         print(f"{optimise_view.summary(instance, found[0])}\n{output}")
 
 
