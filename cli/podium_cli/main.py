@@ -12,8 +12,8 @@ import typer
 from podium import __version__
 from podium_cli.command_group import LazyGroup
 from podium_cli.command_table import COMMANDS
-from podium_cli.commands.options import examples
 from podium_cli.exit_codes import Exit
+from podium_cli.options.common import examples
 from podium_cluster import logs
 
 app = typer.Typer(

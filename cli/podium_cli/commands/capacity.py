@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import zlib
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podium_cli.commands.options import Output, examples
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.views import formatting
+from podium_cli.options.common import Output, examples
+from podium_cli.views import capacity as capacity_view
 from podium_simulator.traces.trace import open_text
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def capacity(
         plan = _plan(question)
     except InputError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
-    print(as_json(plan) if output == "json" else as_text(plan, waits=lost is None))
+    print(capacity_view.as_json(plan) if output == "json" else capacity_view.as_text(plan, waits=lost is None))
 
 
 def _plan(question: Question) -> CapacityPlan:
@@ -219,54 +218,3 @@ def _lines(path: Path) -> Iterator[Iterator[str]]:
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", text) from error
     except UnicodeDecodeError as error:
         raise CliError(Exit.FAILED, "FileMalformed", f"{path}: is not UTF-8 text; give a CSV file") from error
-
-
-def as_json(plan: CapacityPlan) -> str:
-    """Return the plan as JSON."""
-
-    def finite(value: float) -> float | None:
-        return value if math.isfinite(value) else None  # JSON has no infinity
-
-    rows = [
-        {
-            "gpus": row.gpus,
-            "load": finite(row.load),
-            "waitProbability": row.wait_probability,
-            "meanWaitSeconds": finite(row.mean_wait),
-            "tailWaitSeconds": finite(row.tail_wait),
-            "lost": row.lost,
-            "meets": row.meets,
-        }
-        for row in plan.rows
-    ]
-    found = {
-        "gpus": plan.gpus,
-        "offered": plan.offered_load,
-        "goal": plan.goal,
-        "tailShare": plan.tail_share,
-        "method": plan.method,
-        "rows": rows,
-    }
-    return json.dumps(found, indent=2)
-
-
-def as_text(plan: CapacityPlan, *, waits: bool) -> str:
-    """Return the plan as a table, with columns for waiting jobs or (without `waits`) for rejected jobs."""
-    answer = plan.answer
-    tail = f"P{100 * plan.tail_share:g} WAIT"
-    heads = ["GPUS", "LOAD", "WAITS", "MEAN WAIT", tail, ""] if waits else ["GPUS", "LOAD", "REJECTED", ""]
-    lines = [heads]
-    for row in plan.rows:
-        cells = [str(row.gpus), f"{row.load:.3f}", f"{100 * (row.wait_probability if waits else row.lost):.3g} %"]
-        if waits:
-            cells += [_time(row.mean_wait), _time(row.tail_wait)]
-        lines.append([*cells, ("<- enough" if row.gpus == plan.gpus else "") if row.meets else "too few"])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    busy = f"{plan.offered_load:.2f} busy on average, load {answer.load:.3f}"
-    answer_line = f"{formatting.count(plan.gpus, 'GPU')} ({busy}): {plan.goal}."
-    return "\n".join([answer_line, f"Method: {plan.method}.", "", *table])
-
-
-def _time(seconds: float) -> str:
-    return formatting.duration(seconds) if math.isfinite(seconds) else "unbounded"

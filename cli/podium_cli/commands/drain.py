@@ -16,10 +16,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import Field
 
-from podium_cli.commands.completion import node_names
-from podium_cli.commands.options import Kubeconfig, KubeContext, Namespace, examples, seconds
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, parse_trial
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, seconds
+from podium_cli.options.names import node_names
 from podium_cli.session import MANAGER, Session, fetch, run_with_cluster
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from podium_cli.commands.completion import trial_names
 from podium_cli.commands.explain_pod import pod_explanation
-from podium_cli.commands.options import Kubeconfig, KubeContext, Namespace, examples, one_of
 from podium_cli.job_snapshot import JobSnapshot, run_queue_of
 from podium_cli.objects import parse_job, parse_node, parse_trial
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, one_of
+from podium_cli.options.names import trial_names
 from podium_cli.output import show
 from podium_cli.session import Session, fetch, gpu_nodes, run_with_cluster
 from podium_cli.views import additional_metrics, formatting

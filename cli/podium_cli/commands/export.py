@@ -16,10 +16,10 @@ from typing import Annotated
 
 import typer
 
-from podium_cli.commands.options import Kubeconfig, KubeContext, Namespace, examples
 from podium_cli.commands.report import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples
 from podium_cli.output import write
 from podium_cli.views import formatting
 from podium_core.curves import additional_metrics

@@ -10,11 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from podium_cli.commands.completion import job_names
-from podium_cli.commands.options import Kubeconfig, KubeContext, Namespace, examples, one_of
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import parse_node
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, one_of
+from podium_cli.options.names import job_names
 from podium_cli.output import show
 from podium_cli.session import Session, run_with_cluster
 from podium_cli.views import additional_metrics, formatting

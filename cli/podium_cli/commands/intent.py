@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from podium_cli.commands.completion import job_names, trial_names
-from podium_cli.commands.options import Kubeconfig, KubeContext, Namespace, examples
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples
+from podium_cli.options.names import job_names, trial_names
 from podium_cli.session import MANAGER, Session, fetch, run_with_cluster
 from podium_cluster.resources import JOBS, TRIALS, Resource
 

@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from podium_cli.commands.options import examples
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.options.common import examples
 from podium_cli.output import show, write
 from podium_cli.report import schedule as schedule_page
 from podium_cli.views import optimise as optimise_view

@@ -10,11 +10,16 @@ from typing import Annotated
 
 import typer
 
-from podium_cli.commands import curve_options, fault_options, system_options
-from podium_cli.commands.curve_options import CurveOptions, goal_option, recordings
-from podium_cli.commands.fault_options import FaultOptions
-from podium_cli.commands.options import Output, examples
-from podium_cli.commands.system_options import (
+from podium_cli.commands.validate import problems
+from podium_cli.exit_codes import CliError, Exit
+from podium_cli.objects import parse_job, read_file
+from podium_cli.options import curves as curve_options
+from podium_cli.options import faults as fault_options
+from podium_cli.options import system as system_options
+from podium_cli.options.common import Output, examples
+from podium_cli.options.curves import CurveOptions, goal_option, recordings
+from podium_cli.options.faults import FaultOptions
+from podium_cli.options.system import (
     MachineOptions,
     SearchOptions,
     SystemOptions,
@@ -22,9 +27,6 @@ from podium_cli.commands.system_options import (
     place_of,
     switch_option,
 )
-from podium_cli.commands.validate import problems
-from podium_cli.exit_codes import CliError, Exit
-from podium_cli.objects import parse_job, read_file
 from podium_cli.output import show
 from podium_cli.views import plan as plan_view
 from podium_core.domain.snapshot import JobView

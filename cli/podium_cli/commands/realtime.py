@@ -11,8 +11,8 @@ from typing import Annotated, Literal, TypeVar
 
 import typer
 
-from podium_cli.commands.options import examples, one_of
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.options.common import examples, one_of
 from podium_core.schema.manifests import ManifestError, read_manifests
 
 POLICIES = ("launch-ahead", "sgprs", "single", "naive", "naive-single")

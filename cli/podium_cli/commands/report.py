@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from podium_cli import samples
-from podium_cli.commands.completion import job_names
-from podium_cli.commands.options import Kubeconfig, KubeContext, Namespace, examples
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import read_folder, saved_at, snapshot_of
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples
+from podium_cli.options.names import job_names
 from podium_cli.output import write
 from podium_cli.report import model, page
 from podium_cli.session import Session, run_with_cluster

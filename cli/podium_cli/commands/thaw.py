@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from podium_cli.commands.completion import node_names
-from podium_cli.commands.options import Kubeconfig, KubeContext, Namespace, examples, seconds
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_node
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, seconds
+from podium_cli.options.names import node_names
 from podium_cli.session import MANAGER, Session, kind_missing, run_with_cluster
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES

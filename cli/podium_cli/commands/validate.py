@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from podium_cli.commands.options import examples
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import Payload, parse_job, read_file
+from podium_cli.options.common import examples
 from podium_core.policies import registry
 from podium_core.schema import validation
 

@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from podium_cli.commands.completion import job_names
-from podium_cli.commands.options import Kubeconfig, KubeContext, Namespace, examples, seconds
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JOB_LABEL, JobSnapshot, of_job
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, seconds
+from podium_cli.options.names import job_names
 from podium_cli.session import Session, fetch, run_with_cluster
 from podium_cli.views.watch import changes, view
 from podium_cluster.client import Api, ApiError

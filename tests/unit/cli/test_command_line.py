@@ -23,13 +23,13 @@ from podium import __version__
 from podium_cli import samples
 from podium_cli.command_group import load
 from podium_cli.command_table import COMMANDS, CommandEntry
-from podium_cli.commands import completion
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.get import ORDERS
 from podium_cli.commands.thaw import suspended_trials
 from podium_cli.exit_codes import Exit
 from podium_cli.main import run
 from podium_cli.objects import snapshot_of
+from podium_cli.options import names
 from podium_cluster import kubeconfig
 from podium_core.domain.migration import MigrationPhase
 from podium_core.schema.trial import Migration
@@ -212,12 +212,12 @@ def test_job_names_are_completed_from_the_cluster_or_not_at_all(monkeypatch: pyt
 
     context = SimpleNamespace(params={"namespace": None, "kubeconfig": None, "context": None})
     monkeypatch.setattr(logging, "disable", lambda: None)
-    monkeypatch.setattr(completion, "_list", known)
-    assert completion.job_names(cast(typer.Context, context), "d") == ["digits"]
-    assert completion.node_names(cast(typer.Context, context), "") == ["digits", "sweep"]
-    monkeypatch.setattr(completion, "SECONDS", 0.01)
-    monkeypatch.setattr(completion, "_list", silent)
-    assert completion.trial_names(cast(typer.Context, context), "") == []
+    monkeypatch.setattr(names, "_list", known)
+    assert names.job_names(cast(typer.Context, context), "d") == ["digits"]
+    assert names.node_names(cast(typer.Context, context), "") == ["digits", "sweep"]
+    monkeypatch.setattr(names, "SECONDS", 0.01)
+    monkeypatch.setattr(names, "_list", silent)
+    assert names.trial_names(cast(typer.Context, context), "") == []
 
 
 def test_sample_report_and_summary_need_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

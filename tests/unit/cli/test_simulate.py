@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
-from podium_cli.commands.fault_options import FaultOptions
-from podium_cli.commands.simulate import TrialOptions, given_options
-from podium_cli.commands.system_options import SystemOptions
+from podium_cli.commands.simulation import TrialOptions, given_options
 from podium_cli.exit_codes import Exit
+from podium_cli.options.faults import FaultOptions
+from podium_cli.options.system import SystemOptions
 
 HEADER = {"task": "late", "metric": "acc", "goal": "maximize", "target": 0.85, "note": ""}
 CURVES = {"first": [0.5, 0.6, 0.7], "second": [0.1, 0.2, 0.3], "best": [0.7, 0.8, 0.9]}

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from podium_cli.commands.system_options import MAX_COUNT
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.options.system import MAX_COUNT
 from podium_cli.output import show
 from podium_cli.views import arrivals as arrivals_view
 from podium_cli.views import formatting

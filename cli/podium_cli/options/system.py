@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from podium_cli.commands import fault_options
-from podium_cli.commands.fault_options import FaultOptions
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.options import faults
+from podium_cli.options.faults import FaultOptions
 from podium_cli.views import formatting
 from podium_core.domain.snapshot import Costs
 from podium_core.schema.checkpointing import APP_CHECKPOINT
@@ -135,8 +135,8 @@ def place_of(machine: MachineOptions, searches: SearchOptions, system: SystemOpt
         nodes=spread,
         timing=replace(timing, progress=0.0) if system.exact else timing,
         method=method,
-        faults=fault_options.faults(system.faults),
-        drains=fault_options.drains(system.faults, spread),
+        faults=faults.rates(system.faults),
+        drains=faults.drains(system.faults, spread),
     )
 
 

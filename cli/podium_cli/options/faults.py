@@ -78,7 +78,7 @@ class FaultOptions:
     drain: tuple[str, ...]
 
 
-def faults(options: FaultOptions) -> Faults:
+def rates(options: FaultOptions) -> Faults:
     """Return the rates of faults that the options give."""
     return Faults(
         node=_mean("--node-fails", options.node_fails),
