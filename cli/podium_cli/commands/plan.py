@@ -70,7 +70,7 @@ def plan(
     resume: Annotated[float | None, switch_option("resumption", SWITCH_SECONDS)] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="searches to simulate")] = 5,
     output: Output = "table",
-    goal: Annotated[curve_options.Goal | None, goal_option("that of the job")] = None,
+    goal: Annotated[str | None, goal_option("that of the job")] = None,
     metric: curve_options.Metric = None,
     nodes: system_options.Nodes = None,
     slots: system_options.Slots = None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -93,7 +93,7 @@ def admit(
 
 @realtime.command("run", epilog=examples("podium realtime run --tasks 6 --fps 20 --policy launch-ahead"))
 def run_networks(
-    backend: Annotated[Literal["cpu", "cuda"], typer.Option(help="processor")] = "cpu",
+    backend: Annotated[str, one_of(("cpu", "cuda"), metavar="cpu|cuda", help="processor")] = "cpu",
     policy: Annotated[str, one_of(POLICIES, help=f"scheduling policy: {', '.join(POLICIES)}")] = "launch-ahead",
     tasks: Annotated[int, typer.Option(metavar="N", help="concurrent networks")] = 4,
     fps: Annotated[float, typer.Option(metavar="X", help="frames per second of each task")] = 10,

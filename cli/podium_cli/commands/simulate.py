@@ -65,7 +65,7 @@ def simulate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME[:SETTING=VALUE,...]",
+            metavar="NAME[:SETTINGS]",
             help=f"one of: {', '.join(NAMES)}; with settings: asha:eta=3,onCut=stop; can be repeated",
             show_default="all",
             autocompletion=_complete_policy,
@@ -77,7 +77,7 @@ def simulate(
     trials: Annotated[int, typer.Option(metavar="N", help="trials of a search")] = 64,
     seeds: Annotated[int, typer.Option(metavar="N", help="searches sampled from a file")] = 3,
     output: Output = "table",
-    goal: Annotated[curve_options.Goal | None, goal_option("maximize")] = None,
+    goal: Annotated[str | None, goal_option("maximize")] = None,
     metric: curve_options.Metric = None,
     target: Annotated[
         float | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -37,7 +37,6 @@ KubeContext = Annotated[
         metavar="NAME", help="context of the kubeconfig", show_default="the current one", rich_help_panel=CLUSTER
     ),
 ]
-Output = Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="format of the result")]
 
 
 def examples(*lines: str) -> str:
@@ -46,7 +45,7 @@ def examples(*lines: str) -> str:
     return f"Examples:\n{shown}\n\n{EXIT_CODES_HELP}"
 
 
-def one_of(names: Sequence[str], *declarations: str, **settings: Any) -> Any:
+def one_of(names: Sequence[str], *declarations: str, metavar: str = "NAME", **settings: Any) -> Any:
     """Return an option whose value is one of `names`, which the shell completes."""
 
     def parse(text: str) -> str:
@@ -57,7 +56,10 @@ def one_of(names: Sequence[str], *declarations: str, **settings: Any) -> Any:
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]
 
-    return typer.Option(*declarations, metavar="NAME", parser=parse, autocompletion=complete, **settings)
+    return typer.Option(*declarations, metavar=metavar, parser=parse, autocompletion=complete, **settings)
+
+
+Output = Annotated[str, one_of(("table", "json"), "--output", "-o", metavar="table|json", help="format of the result")]
 
 
 def seconds(text: str | float) -> float:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.options.common import one_of
 from podium_cli.views import formatting
 from podium_simulator.traces.sources import KINDS, ReadOptions, needs_goal, needs_metric, read_all
 from podium_simulator.traces.trace import Trace, TraceError, bundled_trace
 
 PANEL = "Curves"
-Goal = Literal["maximize", "minimize"]
+GOALS = ("maximize", "minimize")
 
 Curves = Annotated[
     list[Path] | None,
@@ -35,7 +36,7 @@ Metric = Annotated[
 def goal_option(default: str) -> Any:
     """Return the option for the direction of the curves; the help shows `default`."""
     text = "direction of curves from CSV and TensorBoard; JSON lines name theirs"
-    return typer.Option(help=text, show_default=default, rich_help_panel=PANEL)
+    return one_of(GOALS, metavar="|".join(GOALS), help=text, show_default=default, rich_help_panel=PANEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class CurveOptions:
     """Files of curves, and what the files do not state."""
 
     files: tuple[Path, ...]
-    goal: Goal | None
+    goal: str | None
     metric: str | None
 
 
