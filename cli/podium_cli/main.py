@@ -37,9 +37,9 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def podium(
-    verbose: Annotated[bool, typer.Option("--verbose", help="log the actions of the client to standard error")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log the client's actions to standard error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="print the version and exit")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Watch and control hyper-parameter searches that Podium runs.

@@ -83,46 +83,46 @@ def capacity(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV (also .gz) with arrival, duration and GPUs",
+            help="CSV (also .gz) with arrival, duration and GPUs.",
             readable=False,
             rich_help_panel=LOAD,
         ),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(parser=_rate, metavar="N/UNIT", help="rate of arrivals, such as 120/h", rich_help_panel=LOAD),
+        typer.Option(parser=_rate, metavar="N/UNIT", help="Rate of arrivals, such as 120/h.", rich_help_panel=LOAD),
     ] = None,
     offered: Annotated[
         float | None,
-        typer.Option(metavar="N", help="jobs that run on average if none waits", rich_help_panel=LOAD),
+        typer.Option(metavar="N", help="Jobs that run on average if none waits.", rich_help_panel=LOAD),
     ] = None,
     wait: Annotated[
         float | None,
         typer.Option(
             parser=_seconds,
             metavar="TIME",
-            help="bound on the mean wait, or on the wait of --share",
+            help="Bound on the mean wait, or on the wait of --share.",
             rich_help_panel=GOAL,
         ),
     ] = None,
     lost: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="bound on the share rejected, if jobs do not wait", rich_help_panel=GOAL),
+        typer.Option(metavar="SHARE", help="Bound on the share rejected, if jobs do not wait.", rich_help_panel=GOAL),
     ] = None,
     service: Annotated[
-        float | None, typer.Option(parser=_seconds, metavar="TIME", help="mean run time of a job: 90s, 30m, 2h")
+        float | None, typer.Option(parser=_seconds, metavar="TIME", help="Mean run time of a job: 90s, 30m, 2h.")
     ] = None,
-    gpus_per_job: Annotated[int, typer.Option(metavar="N", help="GPUs of a job")] = 1,
+    gpus_per_job: Annotated[int, typer.Option(metavar="N", help="GPUs of a job.")] = 1,
     arrival_c2: Annotated[
         float | None,
-        typer.Option(metavar="X", help="variance / mean^2 of gaps between arrivals", show_default="1, Poisson"),
+        typer.Option(metavar="X", help="Variance / mean^2 of gaps between arrivals.", show_default="1, Poisson"),
     ] = None,
     service_c2: Annotated[
         float | None,
-        typer.Option(metavar="X", help="variance / mean^2 of run times", show_default="1, exponential"),
+        typer.Option(metavar="X", help="Variance / mean^2 of run times.", show_default="1, exponential"),
     ] = None,
     share: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="share of the jobs for which --wait must hold")
+        float | None, typer.Option(metavar="SHARE", help="Share of the jobs for which --wait must hold.")
     ] = None,
     output: Output = "table",
 ) -> None:

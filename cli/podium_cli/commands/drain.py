@@ -86,15 +86,15 @@ app = typer.Typer()
     epilog=examples("podium drain node-a", "podium drain node-a --wait 600 --lose-steps", "podium drain node-a --undo")
 )
 def drain(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="name of the node", autocompletion=node_names)],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=node_names)],
     wait: Annotated[
-        float, typer.Option(parser=seconds, metavar="SECONDS", help="how long to wait; 0: do not wait")
+        float, typer.Option(parser=seconds, metavar="SECONDS", help="How long to wait; 0: do not wait.")
     ] = 300,
     lose_steps: Annotated[
         bool,
-        typer.Option("--lose-steps", help="delete the pods of trials that cannot be moved, too: their work is lost"),
+        typer.Option("--lose-steps", help="Delete the pods of trials that cannot be moved, too: their work is lost."),
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="admit trials to the node again")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Admit trials to the node again.")] = False,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: KubeContext = None,

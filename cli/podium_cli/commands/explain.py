@@ -41,7 +41,7 @@ app.add_typer(explain, name="explain")
 @explain.command("trial", epilog=examples("podium explain trial digits-3"))
 def explain_trial(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="name of the HyperParamTrial", autocompletion=trial_names)
+        str, typer.Argument(metavar="NAME", help="Name of the HyperParamTrial.", autocompletion=trial_names)
     ],
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
@@ -57,10 +57,10 @@ def explain_trial(
 
 @explain.command("pod", epilog=examples("podium explain pod digits-3-0"))
 def explain_pod(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="name of the Pod")],
-    policy: Annotated[str, one_of(POLICIES, help=f"placement policy: {', '.join(POLICIES)}")] = DEFAULT,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the Pod.")],
+    policy: Annotated[str, one_of(POLICIES, help=f"Placement policy: {', '.join(POLICIES)}.")] = DEFAULT,
     podium_namespace: Annotated[
-        str, typer.Option(metavar="NAME", help="namespace of the agents' heartbeats")
+        str, typer.Option(metavar="NAME", help="Namespace of the agents' heartbeats.")
     ] = "podium-system",
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,

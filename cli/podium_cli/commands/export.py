@@ -53,7 +53,7 @@ def export(
             "--output",
             "-o",
             metavar="FILE",
-            help="file of JSON lines to write",
+            help="File of JSON lines to write.",
             show_default="JOB.jsonl",
             readable=False,
         ),

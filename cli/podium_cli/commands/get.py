@@ -49,9 +49,9 @@ app.add_typer(get, name="get")
 def trials(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="JOB", help="name of the HyperParamJob", autocompletion=job_names),
+        typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names),
     ] = None,
-    sort_by: Annotated[str, one_of(tuple(ORDERS), help=f"order of the trials: {', '.join(ORDERS)}")] = "rank",
+    sort_by: Annotated[str, one_of(tuple(ORDERS), help=f"Order of the trials: {', '.join(ORDERS)}.")] = "rank",
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: KubeContext = None,

@@ -13,8 +13,8 @@ from podium_cluster.resources import JOBS, TRIALS, Resource
 
 app = typer.Typer()
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="name of the HyperParamJob", autocompletion=job_names)]
-Trial = Annotated[str, typer.Argument(metavar="TRIAL", help="name of the HyperParamTrial", autocompletion=trial_names)]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names)]
+Trial = Annotated[str, typer.Argument(metavar="TRIAL", help="Name of the HyperParamTrial.", autocompletion=trial_names)]
 
 
 @app.command(epilog=examples("podium suspend digits"))
@@ -34,7 +34,7 @@ def resume(job: Job, namespace: Namespace = None, kubeconfig: Kubeconfig = None,
 @app.command(epilog=examples("podium pin digits-3", "podium pin digits-3 --undo"))
 def pin(
     trial: Trial,
-    undo: Annotated[bool, typer.Option("--undo", help="rank it like the others again")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Rank it like the others again.")] = False,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: KubeContext = None,

@@ -46,18 +46,18 @@ def makespan(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="CSV with the columns name, cpu and gpu: seconds there, empty if the task cannot run there",
+            help="CSV with the columns name, cpu and gpu: seconds there, empty if the task cannot run there.",
             readable=False,
         ),
     ],
-    cpus: Annotated[int, typer.Option(metavar="N", help="CPUs")],
-    gpus: Annotated[int, typer.Option(metavar="N", help="GPUs")],
+    cpus: Annotated[int, typer.Option(metavar="N", help="Number of CPUs.")],
+    gpus: Annotated[int, typer.Option(metavar="N", help="Number of GPUs.")],
     method: Annotated[
-        str, typer.Option(metavar="NAME", help="see `podium optimise methods`; all: compare them")
+        str, typer.Option(metavar="NAME", help="See `podium optimise methods`; all: compare them.")
     ] = "dual",
-    seed: Annotated[int, typer.Option(metavar="N", help="seed of randomised methods")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of randomised methods.")] = 0,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="table|json|FILE.html", help="what to write")
+        str, typer.Option("--output", "-o", metavar="table|json|FILE.html", help="What to write.")
     ] = "table",
 ) -> None:
     """Find a short schedule of all tasks, with a certified distance from the optimum."""

@@ -55,20 +55,20 @@ app = typer.Typer()
     )
 )
 def plan(
-    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="file with one HyperParamJob", readable=False)],
+    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="File with one HyperParamJob.", readable=False)],
     curves: curve_options.Curves = None,
     step_seconds: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="seconds of one step of this job; the curves are stretched to its maxSteps",
+            help="Seconds of one step of this job; the curves are stretched to its maxSteps.",
             show_default="as recorded",
         ),
     ] = None,
     gpus: system_options.Gpus = 4,
     suspend: Annotated[float | None, switch_option("suspension", SWITCH_SECONDS)] = None,
     resume: Annotated[float | None, switch_option("resumption", SWITCH_SECONDS)] = None,
-    seeds: Annotated[int, typer.Option(metavar="N", help="searches to simulate")] = 5,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Searches to simulate.")] = 5,
     output: Output = "table",
     goal: Annotated[str | None, goal_option("that of the job")] = None,
     metric: curve_options.Metric = None,

@@ -35,14 +35,14 @@ app.add_typer(realtime, name="realtime")
 
 @realtime.command(epilog=examples("podium realtime simulate --contexts 3 --oversubscription 1.5,2 --tasks 24"))
 def simulate(
-    contexts: Annotated[str, typer.Option(metavar="N,N", help="partitions of the GPU")] = "2,3",
-    oversubscription: Annotated[str, typer.Option(metavar="X,X", help="sum of the partitions, in GPUs")] = "1,1.5,2",
-    tasks: Annotated[str, typer.Option(metavar="A-B", help="number of concurrent tasks")] = "20-30",
-    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="virtual time of each point")] = 3,
-    seed: Annotated[int, typer.Option(metavar="N", help="seed of the tasks' first releases")] = 0,
+    contexts: Annotated[str, typer.Option(metavar="N,N", help="Partitions of the GPU.")] = "2,3",
+    oversubscription: Annotated[str, typer.Option(metavar="X,X", help="Sum of the partitions, in GPUs.")] = "1,1.5,2",
+    tasks: Annotated[str, typer.Option(metavar="A-B", help="Number of concurrent tasks.")] = "20-30",
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Virtual time of each point.")] = 3,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the tasks' first releases.")] = 0,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="also draw the figures (PNG, SVG or PDF)", readable=False),
+        typer.Option(metavar="FILE", help="Also draw the figures (PNG, SVG or PDF).", readable=False),
     ] = None,
 ) -> None:
     """Compute the figures of the SGPRS paper on the simulated GPU."""
@@ -65,7 +65,7 @@ def simulate(
 
 @realtime.command(epilog=examples("podium realtime admit cameras.yaml"))
 def admit(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML with PeriodicTaskSets", readable=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML with PeriodicTaskSets.", readable=False)],
 ) -> None:
     """Check whether tasks keep their deadlines together."""
     package = _package()
@@ -93,11 +93,11 @@ def admit(
 
 @realtime.command("run", epilog=examples("podium realtime run --tasks 6 --fps 20 --policy launch-ahead"))
 def run_networks(
-    backend: Annotated[str, one_of(("cpu", "cuda"), metavar="cpu|cuda", help="processor")] = "cpu",
-    policy: Annotated[str, one_of(POLICIES, help=f"scheduling policy: {', '.join(POLICIES)}")] = "launch-ahead",
-    tasks: Annotated[int, typer.Option(metavar="N", help="concurrent networks")] = 4,
-    fps: Annotated[float, typer.Option(metavar="X", help="frames per second of each task")] = 10,
-    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="duration of the run")] = 5,
+    backend: Annotated[str, one_of(("cpu", "cuda"), metavar="cpu|cuda", help="Processor.")] = "cpu",
+    policy: Annotated[str, one_of(POLICIES, help=f"Scheduling policy: {', '.join(POLICIES)}.")] = "launch-ahead",
+    tasks: Annotated[int, typer.Option(metavar="N", help="Concurrent networks.")] = 4,
+    fps: Annotated[float, typer.Option(metavar="X", help="Frames per second of each task.")] = 10,
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Duration of the run.")] = 5,
 ) -> None:
     """Run real networks on partitions of this machine for some seconds."""
     package = _package()

@@ -29,15 +29,15 @@ Job = Annotated[
     str | None,
     typer.Argument(
         metavar="JOB",
-        help="name of the HyperParamJob (optional if the files contain only one)",
+        help="Name of the HyperParamJob (optional if the files contain only one).",
         autocompletion=job_names,
     ),
 ]
 FromFiles = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="read objects from files instead of a cluster", readable=False),
+    typer.Option(metavar="FOLDER", help="Read objects from files instead of a cluster.", readable=False),
 ]
-Sample = Annotated[bool, typer.Option("--sample", help="use a synthetic search, to see an example")]
+Sample = Annotated[bool, typer.Option("--sample", help="Use a synthetic search, to see an example.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def report(
     from_files: FromFiles = None,
     sample: Sample = False,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="file to write", readable=False)
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.", readable=False)
     ] = Path("podium-report.html"),
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,

@@ -66,7 +66,7 @@ def simulate(
         list[str] | None,
         typer.Option(
             metavar="NAME[:SETTINGS]",
-            help=f"one of: {', '.join(NAMES)}; with settings: asha:eta=3,onCut=stop; can be repeated",
+            help=f"One of: {', '.join(NAMES)}; with settings: asha:eta=3,onCut=stop; can be repeated.",
             show_default="all",
             autocompletion=_complete_policy,
         ),
@@ -74,8 +74,8 @@ def simulate(
     gpus: system_options.Gpus = 4,
     suspend: Annotated[float | None, switch_option("suspension", SWITCH_SECONDS)] = None,
     resume: Annotated[float | None, switch_option("resumption", SWITCH_SECONDS)] = None,
-    trials: Annotated[int, typer.Option(metavar="N", help="trials of a search")] = 64,
-    seeds: Annotated[int, typer.Option(metavar="N", help="searches sampled from a file")] = 3,
+    trials: Annotated[int, typer.Option(metavar="N", help="Trials of a search.")] = 64,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Searches sampled from a file.")] = 3,
     output: Output = "table",
     goal: Annotated[str | None, goal_option("maximize")] = None,
     metric: curve_options.Metric = None,
@@ -83,7 +83,7 @@ def simulate(
         float | None,
         typer.Option(
             metavar="VALUE",
-            help="target value of curves without one (CSV, TensorBoard); TARGET is the time until a trial reaches it",
+            help="Target value of curves without one (CSV, TensorBoard); TARGET is the time until a trial reaches it.",
             show_default="none",
             rich_help_panel=curve_options.PANEL,
         ),
@@ -92,7 +92,7 @@ def simulate(
         bool,
         typer.Option(
             "--system",
-            help="simulate the whole system: pods, agents, delayed telemetry; ended trials stay ended",
+            help="Simulate the whole system: pods, agents, delayed telemetry; ended trials stay ended.",
             rich_help_panel=system_options.SYSTEM,
         ),
     ] = False,
@@ -100,7 +100,7 @@ def simulate(
         Path | None,
         typer.Option(
             metavar="HTML",
-            help="also write this file (implies --system)",
+            help="Also write this file (implies --system).",
             readable=False,
             rich_help_panel=system_options.SYSTEM,
         ),
@@ -109,7 +109,7 @@ def simulate(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="memory of a trial on its GPU, such as 16Gi, with --gpu-memory or --method cuda-checkpoint",
+            help="Memory of a trial on its GPU, such as 16Gi, with --gpu-memory or --method cuda-checkpoint.",
             show_default="all trials fit",
             rich_help_panel=system_options.SYSTEM,
         ),
@@ -118,9 +118,9 @@ def simulate(
         str | None,
         one_of(
             switch_times.METHODS,
-            help=f"suspension method: {' or '.join(KEEPS_MEMORY)}, which moves memory off the GPU; "
+            help=f"Suspension method: {' or '.join(KEEPS_MEMORY)}, which moves memory off the GPU; "
             f"{CONTAINER_CHECKPOINT}: the same, with live migration from drained nodes (--drain); or "
-            f"{APP_CHECKPOINT}: the trial checkpoints and continues in a new pod",
+            f"{APP_CHECKPOINT}: the trial checkpoints and continues in a new pod.",
             show_default="freeze",
             rich_help_panel=system_options.SYSTEM,
         ),
@@ -129,7 +129,7 @@ def simulate(
         bool,
         typer.Option(
             "--checkpoints",
-            help=f"trials also write checkpoints ({APP_CHECKPOINT} in addition to --method), so slots are reclaimed",
+            help=f"Trials also write checkpoints ({APP_CHECKPOINT} in addition to --method), so slots are reclaimed.",
             rich_help_panel=system_options.SYSTEM,
         ),
     ] = False,

@@ -30,13 +30,13 @@ app = typer.Typer()
 @app.command(epilog=examples("podium thaw node-a", "podium thaw --all --wait 120", "podium thaw --all --undo"))
 def thaw(
     node: Annotated[
-        str | None, typer.Argument(metavar="NODE", help="name of the node", autocompletion=node_names)
+        str | None, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=node_names)
     ] = None,
-    everywhere: Annotated[bool, typer.Option("--all", help="every node that has a GPUNode")] = False,
+    everywhere: Annotated[bool, typer.Option("--all", help="Every node that has a GPUNode.")] = False,
     wait: Annotated[
-        float, typer.Option(parser=seconds, metavar="SECONDS", help="how long to wait; 0: do not wait")
+        float, typer.Option(parser=seconds, metavar="SECONDS", help="How long to wait; 0: do not wait.")
     ] = 60,
-    undo: Annotated[bool, typer.Option("--undo", help="allow Podium to suspend trials there again")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Allow Podium to suspend trials there again.")] = False,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: KubeContext = None,

@@ -22,7 +22,7 @@ app = typer.Typer()
 def validate(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE", help="file of YAML or JSON; -: standard input", readable=False),
+        typer.Argument(metavar="FILE", help="File of YAML or JSON; -: standard input.", readable=False),
     ],
 ) -> None:
     """Check HyperParamJobs in files, without a cluster.

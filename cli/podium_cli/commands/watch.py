@@ -82,19 +82,19 @@ class JobCaches:
     )
 )
 def watch(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="name of the HyperParamJob", autocompletion=job_names)],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names)],
     until_done: Annotated[
         bool,
         typer.Option(
-            "--until-done", help="end with the job: exit code 0 if it succeeded, 1 if it failed or was refused"
+            "--until-done", help="End with the job: exit code 0 if it succeeded, 1 if it failed or was refused."
         ),
     ] = False,
     timeout: Annotated[
-        float | None, typer.Option(parser=seconds, metavar="SECONDS", help="end after this time (exit code 5)")
+        float | None, typer.Option(parser=seconds, metavar="SECONDS", help="End after this time (exit code 5).")
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="print one line per change even on a terminal")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Print one line per change even on a terminal.")] = False,
     metrics: Annotated[
-        bool, typer.Option("--metrics", help="add a column with the latest value of each additional metric")
+        bool, typer.Option("--metrics", help="Add a column with the latest value of each additional metric.")
     ] = False,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,

@@ -23,7 +23,7 @@ Jobs = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help=f"searches that share the GPUs, each with its own --trials, {MAX_JOBS} at most",
+        help=f"Searches that share the GPUs, each with its own --trials, {MAX_JOBS} at most.",
         show_default="1",
         rich_help_panel=PANEL,
     ),
@@ -33,7 +33,7 @@ Every = Annotated[
     typer.Option(
         "--arrivals",
         metavar="SECONDS",
-        help="fixed time between two arrivals, as in Kueue's load generator",
+        help="Fixed time between two arrivals, as in Kueue's load generator.",
         show_default="0, all at once",
         rich_help_panel=PANEL,
     ),
@@ -42,7 +42,7 @@ Users = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="users that own the jobs in turn, with a namespace each",
+        help="Users that own the jobs in turn, with a namespace each.",
         show_default="one for each job",
         rich_help_panel=PANEL,
     ),

@@ -17,7 +17,7 @@ Namespace = Annotated[
     typer.Option(
         "--namespace",
         "-n",
-        help="namespace",
+        help="Namespace of the objects.",
         show_default="that of the context, then of this pod",
         rich_help_panel=CLUSTER,
     ),
@@ -26,7 +26,7 @@ Kubeconfig = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="kubeconfig",
+        help="File with the access to the cluster (kubeconfig).",
         show_default="$KUBECONFIG, then ~/.kube/config, then the pod's account",
         rich_help_panel=CLUSTER,
     ),
@@ -34,7 +34,7 @@ Kubeconfig = Annotated[
 KubeContext = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="context of the kubeconfig", show_default="the current one", rich_help_panel=CLUSTER
+        metavar="NAME", help="Context of the kubeconfig.", show_default="the current one", rich_help_panel=CLUSTER
     ),
 ]
 
@@ -59,7 +59,7 @@ def one_of(names: Sequence[str], *declarations: str, metavar: str = "NAME", **se
     return typer.Option(*declarations, metavar=metavar, parser=parse, autocompletion=complete, **settings)
 
 
-Output = Annotated[str, one_of(("table", "json"), "--output", "-o", metavar="table|json", help="format of the result")]
+Output = Annotated[str, one_of(("table", "json"), "--output", "-o", metavar="table|json", help="Format of the result.")]
 
 
 def seconds(text: str | float) -> float:

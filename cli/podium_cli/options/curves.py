@@ -22,20 +22,20 @@ Curves = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="FILE",
-        help="curves: JSON lines or a CSV table, also .gz, a TensorBoard folder, or a folder of files",
+        help="Curves: JSON lines or a CSV table, also .gz, a TensorBoard folder, or a folder of files.",
         show_default="those of the digits example",
         readable=False,
     ),
 ]
 Metric = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="scalar to read from TensorBoard folders", rich_help_panel=PANEL),
+    typer.Option(metavar="NAME", help="Scalar to read from TensorBoard folders.", rich_help_panel=PANEL),
 ]
 
 
 def goal_option(default: str) -> Any:
     """Return the option for the direction of the curves; the help shows `default`."""
-    text = "direction of curves from CSV and TensorBoard; JSON lines name theirs"
+    text = "Direction of curves from CSV and TensorBoard; JSON lines name theirs."
     return one_of(GOALS, metavar="|".join(GOALS), help=text, show_default=default, rich_help_panel=PANEL)
 
 

@@ -22,7 +22,7 @@ NodeFails = Annotated[
     float | None,
     typer.Option(
         metavar="HOURS",
-        help="mean hours between two failures of a node; its trials restart, or continue from a checkpoint",
+        help="Mean hours between two failures of a node; its trials restart, or continue from a checkpoint.",
         show_default="never",
         rich_help_panel=PANEL,
     ),
@@ -31,7 +31,7 @@ PodFails = Annotated[
     float | None,
     typer.Option(
         metavar="HOURS",
-        help="mean hours until the cluster ends a pod by an eviction or preemption",
+        help="Mean hours until the cluster ends a pod by an eviction or preemption.",
         show_default="never",
         rich_help_panel=PANEL,
     ),
@@ -40,7 +40,7 @@ Crashes = Annotated[
     float | None,
     typer.Option(
         metavar="HOURS",
-        help="mean hours until a trial's process fails, which counts against its retries",
+        help="Mean hours until a trial's process fails, which counts against its retries.",
         show_default="never",
         rich_help_panel=PANEL,
     ),
@@ -49,8 +49,8 @@ AgentSilent = Annotated[
     float | None,
     typer.Option(
         metavar="HOURS",
-        help=f"mean hours until a node's agent is unresponsive, for {Faults().silent / 60.0:g} minutes on average: "
-        "running trials continue, none is admitted or suspended",
+        help=f"Mean hours until a node's agent is unresponsive, for {Faults().silent / 60.0:g} minutes on average: "
+        "running trials continue, none is admitted or suspended.",
         show_default="never",
         rich_help_panel=PANEL,
     ),
@@ -59,8 +59,8 @@ Drains = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NODE@SECONDS[-SECONDS]",
-        help="drain a node (node-0, node-1, ...) from this second on, or between two seconds, as podium drain does: "
-        "node-1@600, node-1@600-1800; can be repeated",
+        help="Drain a node (node-0, node-1, ...) from this second on, or between two seconds, as podium drain does: "
+        "node-1@600, node-1@600-1800; can be repeated.",
         show_default="none",
         rich_help_panel=PANEL,
     ),

@@ -24,20 +24,20 @@ MAX_COUNT = 10_000  # of trials, as Podium's limit; also of GPUs, nodes and sear
 MIN_TELEMETRY_SECONDS = 1e-6  # least time between two reports of an agent, unless it is 0
 SYSTEM, FIDELITY = "Simulated system", "Fidelity of the simulated system"  # panels of the help
 
-Gpus = Annotated[int, typer.Option(metavar="N", help="number of GPUs; one trial runs on each")]
+Gpus = Annotated[int, typer.Option(metavar="N", help="Number of GPUs; one trial runs on each.")]
 Nodes = Annotated[
     int | None,
-    typer.Option(metavar="N", help="number of nodes with the GPUs", show_default="1", rich_help_panel=SYSTEM),
+    typer.Option(metavar="N", help="Number of nodes with the GPUs.", show_default="1", rich_help_panel=SYSTEM),
 ]
 Slots = Annotated[
     int | None,
-    typer.Option(metavar="N", help="slots on each GPU", show_default="4, as in the chart", rich_help_panel=SYSTEM),
+    typer.Option(metavar="N", help="Slots on each GPU.", show_default="4, as in the chart", rich_help_panel=SYSTEM),
 ]
 Load = Annotated[
     float | None,
     typer.Option(
         metavar="SECONDS",
-        help="start of a trial, from the open gate to its first step, on the GPU",
+        help="Start of a trial, from the open gate to its first step, on the GPU.",
         show_default="1",
         rich_help_panel=SYSTEM,
     ),
@@ -46,7 +46,7 @@ GpuMemory = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="memory of each GPU, such as 80Gi",
+        help="Memory of each GPU, such as 80Gi.",
         show_default="all trials fit",
         rich_help_panel=SYSTEM,
     ),
@@ -55,7 +55,7 @@ Telemetry = Annotated[
     float | None,
     typer.Option(
         metavar="SECONDS",
-        help="time between two reports of an agent; placement uses the last one. In a cluster it is 2 s",
+        help="Time between two reports of an agent; placement uses the last one. In a cluster it is 2 s.",
         show_default="0, placement uses current values",
         rich_help_panel=FIDELITY,
     ),
@@ -64,7 +64,7 @@ Exact = Annotated[
     bool,
     typer.Option(
         "--exact",
-        help="plan at each value and at each step of a switch, as the operator does; takes two to three times as long",
+        help="Plan at each value and at each step of a switch, as the operator does; takes two to three times as long.",
         show_default="these events wait for others, for one time slice of the policy (10 switches) at most",
         rich_help_panel=FIDELITY,
     ),
@@ -75,7 +75,7 @@ def switch_option(what: str, default: float) -> Any:
     """Return the option for the seconds of a suspension or resumption; the help shows `default`."""
     checkpoint = f"; of {APP_CHECKPOINT}: {Timing().save:g}, a checkpoint" if what == "suspension" else ""
     shown = f"{default:g}; of cuda-checkpoint: by its memory, as measured on an H100{checkpoint}"
-    return typer.Option(metavar="SECONDS", help=f"duration of one {what}", show_default=shown)
+    return typer.Option(metavar="SECONDS", help=f"Duration of one {what}.", show_default=shown)
 
 
 @dataclass(frozen=True, slots=True)
