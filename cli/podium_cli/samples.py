@@ -98,11 +98,12 @@ def _decision(winner: _Trial, before: _Trial | None) -> Manifest:
     rank = "The trial has not used its warm-up yet." if warming_up else f"Best value so far {winner.best:.4g}."
     if before is None or before.finished is not None:
         return {"reason": "FreeGPU", "message": f"{rank} It takes a free GPU.", "preempts": False}
-    gain = _priority(before)[1] - _priority(winner)[1]
-    why = (
-        "WarmUp goes before BestSoFar" if before.step >= WARM_UP > winner.step else f"gain {gain:.3f} beats cost 0.004"
-    )
-    return {"reason": reason, "message": f"{rank} It takes the GPU from {_name(before)}: {why}.", "preempts": True}
+    why, numbers = "WarmUp goes before BestSoFar", {}
+    if not before.step >= WARM_UP > winner.step:
+        gain = round(_priority(before)[1] - _priority(winner)[1], 4)
+        why, numbers = f"gain {gain:.3f} beats cost 0.004", {"gain": gain}
+    message = f"{rank} It takes the GPU from {_name(before)}: {why}."
+    return {"reason": reason, "message": message, "preempts": True, **numbers}
 
 
 def _train(trial: _Trial, begin: float, end: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 from collections.abc import AsyncIterator, Coroutine
@@ -35,18 +34,18 @@ class Session:
     target: ClusterTarget
 
     @classmethod
-    def of(cls, arguments: argparse.Namespace) -> Session:
+    def of(cls, namespace: str | None, kubeconfig: str | None, context: str | None) -> Session:
         """Return the session that the cluster options of a command line describe."""
-        (kubeconfig,) = kubeconfig_paths(Path(arguments.kubeconfig)) if arguments.kubeconfig else (None,)
-        if kubeconfig is not None and not os.path.isfile(kubeconfig):
-            raise CliError(Exit.USAGE, "KubeconfigMissing", f"--kubeconfig {kubeconfig}: no such file")
-        given = {"kubeconfig": kubeconfig, "context": arguments.context}
+        (path,) = kubeconfig_paths(Path(kubeconfig)) if kubeconfig else (None,)
+        if path is not None and not os.path.isfile(path):
+            raise CliError(Exit.USAGE, "KubeconfigMissing", f"--kubeconfig {path}: no such file")
+        given = {"kubeconfig": path, "context": context}
         try:
             settings = ClusterSettings().model_copy(update={key: one for key, one in given.items() if one is not None})
         except ValidationError as error:
             raise CliError(Exit.USAGE, "InvalidSettings", f"PODIUM_* in the environment: {error}") from error
         target = find_target(settings.kubeconfig, settings.context)
-        return cls(arguments.namespace or target.namespace, settings, target)
+        return cls(namespace or target.namespace, settings, target)
 
     @asynccontextmanager
     async def api(self) -> AsyncIterator[Api]:

@@ -1,1 +1,1 @@
-"""One file a command: `add` describes it to argparse, a private function carries it out."""
+"""One file a command: its `app` has a function with the options, which reads the input and prints the result."""

@@ -2,123 +2,197 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command
+import typer
+
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.views import formatting
+from podium_cli.options.common import Output, examples
+from podium_cli.views import capacity as capacity_view
 from podium_simulator.traces.trace import open_text
 
 if TYPE_CHECKING:
-    from podium_optimisers.queueing.capacity import CapacityPlan
+    from podium_optimisers.queueing.capacity import CapacityPlan, Traffic
 
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min|m|h|d)?")
+LOAD, GOAL = "Load (one of these)", "Goal (one of these)"  # panels of the help
 _RATE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*/\s*(s|min|m|h|d)")
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "capacity",
-        _run,
-        summary=SUMMARIES["capacity"],
-        examples="""
-            podium capacity --rate 120/h --service 30m --wait 5m
-            podium capacity --rate 120/h --service 30m --wait 5m --share 0.95
-            podium capacity --rate 120/h --service 30m --wait 5m --service-c2 4
-            podium capacity --offered 24 --service 1h --wait 10m -o json
-            podium capacity --rate 6/min --service 30s --lost 0.01
-            podium capacity --trace philly.csv.gz --wait 10m --share 0.9
-        """,
-        about="""
-            Each job needs a number of GPUs for its run time. Give the rate of arrivals and the mean run time for a
-            result of queueing theory, or --trace to replay recorded jobs. The bound is on the wait (--wait) or on the
-            share of rejected jobs (--lost).
-        """,
-        cluster=False,
+def _seconds(text: str) -> float:
+    found = _AMOUNT.fullmatch(text.strip())
+    if not found:
+        raise typer.BadParameter(f"must be a time such as 90s, 30m or 2h (got {text!r})")
+    return float(found[1]) * UNITS[found[2] or "s"]
+
+
+def _rate(text: str) -> float:
+    found = _RATE.fullmatch(text.strip())
+    if not found:
+        raise typer.BadParameter(f"must be a rate such as 120/h or 2/min (got {text!r})")
+    return float(found[1]) / UNITS[found[2]]
+
+
+app = typer.Typer()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Options of one `podium capacity`.
+
+    Exactly one of `trace`, `rate` and `offered` is given, and exactly one of `wait` and `lost`.
+    """
+
+    trace: Path | None
+    rate: float | None
+    offered: float | None
+    service: float | None
+    gpus_per_job: int
+    arrival_c2: float | None
+    service_c2: float | None
+    wait: float | None
+    lost: float | None
+    share: float | None
+
+    @property
+    def bound(self) -> float:
+        """Return the bound on the wait or on the share of rejected jobs."""
+        return next(one for one in (self.wait, self.lost) if one is not None)
+
+
+@app.command(
+    epilog=examples(
+        "podium capacity --rate 120/h --service 30m --wait 5m",
+        "podium capacity --rate 120/h --service 30m --wait 5m --share 0.95",
+        "podium capacity --rate 120/h --service 30m --wait 5m --service-c2 4",
+        "podium capacity --offered 24 --service 1h --wait 10m -o json",
+        "podium capacity --rate 6/min --service 30s --lost 0.01",
+        "podium capacity --trace philly.csv.gz --wait 10m --share 0.9",
     )
-    load = parser.add_mutually_exclusive_group(required=True)
-    load.add_argument("--trace", type=Path, metavar="FILE", help="CSV (also .gz) with arrival, duration and GPUs")
-    load.add_argument("--rate", type=_rate, metavar="N/UNIT", help="rate of arrivals, such as 120/h")
-    load.add_argument("--offered", type=float, metavar="N", help="jobs that run on average if none waits")
-    parser.add_argument("--service", type=_seconds, metavar="TIME", help="mean run time of a job: 90s, 30m, 2h")
-    parser.add_argument("--gpus-per-job", type=int, default=1, metavar="N", help="GPUs of a job (default: 1)")
-    text = "variance / mean^2 of {} (default: 1, {})"
-    parser.add_argument("--arrival-c2", type=float, metavar="X", help=text.format("gaps between arrivals", "Poisson"))
-    parser.add_argument("--service-c2", type=float, metavar="X", help=text.format("run times", "exponential"))
-    goal = parser.add_mutually_exclusive_group(required=True)
-    goal.add_argument("--wait", type=_seconds, metavar="TIME", help="bound on the mean wait, or on the wait of --share")
-    goal.add_argument("--lost", type=float, metavar="SHARE", help="bound on the share rejected, if jobs do not wait")
-    parser.add_argument("--share", type=float, metavar="SHARE", help="share of the jobs for which --wait must hold")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
+)
+def capacity(
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV (also .gz) with arrival, duration and GPUs.",
+            readable=False,
+            rich_help_panel=LOAD,
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(parser=_rate, metavar="N/UNIT", help="Rate of arrivals, such as 120/h.", rich_help_panel=LOAD),
+    ] = None,
+    offered: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="Jobs that run on average if none waits.", rich_help_panel=LOAD),
+    ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            parser=_seconds,
+            metavar="TIME",
+            help="Bound on the mean wait, or on the wait of --share.",
+            rich_help_panel=GOAL,
+        ),
+    ] = None,
+    lost: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Bound on the share rejected, if jobs do not wait.", rich_help_panel=GOAL),
+    ] = None,
+    service: Annotated[
+        float | None, typer.Option(parser=_seconds, metavar="TIME", help="Mean run time of a job: 90s, 30m, 2h.")
+    ] = None,
+    gpus_per_job: Annotated[int, typer.Option(metavar="N", help="GPUs of a job.")] = 1,
+    arrival_c2: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Variance / mean^2 of gaps between arrivals.", show_default="1, Poisson"),
+    ] = None,
+    service_c2: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Variance / mean^2 of run times.", show_default="1, exponential"),
+    ] = None,
+    share: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Share of the jobs for which --wait must hold.")
+    ] = None,
+    output: Output = "table",
+) -> None:
+    """Compute how many GPUs keep the wait within a bound, from numbers or a trace.
 
-
-def _run(arguments: argparse.Namespace) -> Exit:
+    Each job needs a number of GPUs for its run time. Give the rate of arrivals and
+    the mean run time for a result of queueing theory, or --trace to replay
+    recorded jobs. The bound is on the wait (--wait) or on the share of rejected
+    jobs (--lost).
+    """
+    if sum(one is not None for one in (trace, rate, offered)) != 1:
+        raise typer.BadParameter("give exactly one of --trace, --rate and --offered")
+    if (wait is None) == (lost is None):
+        raise typer.BadParameter("give either --wait or --lost")
     try:
         from podium_optimisers.validation import InputError
     except ImportError as error:  # the extra is not installed
         text = f"podium capacity needs the optimisers ({error}): pip install 'kube-podium[optimisers]'"
         raise CliError(Exit.FAILED, "ExtraMissing", text) from error
+    question = Question(trace, rate, offered, service, gpus_per_job, arrival_c2, service_c2, wait, lost, share)
     try:
-        plan = _plan(arguments)
+        plan = _plan(question)
     except InputError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
-    print(as_json(plan) if arguments.output == "json" else as_text(plan, waits=arguments.lost is None))
-    return Exit.OK
+    print(capacity_view.as_json(plan) if output == "json" else capacity_view.as_text(plan, waits=lost is None))
 
 
-def _plan(arguments: argparse.Namespace) -> CapacityPlan:
+def _plan(question: Question) -> CapacityPlan:
     from podium_optimisers.queueing import capacity
     from podium_optimisers.queueing.trace import read_trace
 
-    if arguments.trace is not None:
-        _refuse_unused(arguments, ("service", "arrival_c2", "service_c2", "lost"))
-        if arguments.gpus_per_job != 1:
+    if question.trace is not None:
+        _refuse_unused(question, ("service", "arrival_c2", "service_c2", "lost"))
+        if question.gpus_per_job != 1:
             raise CliError(
                 Exit.USAGE, "OptionUnused", "--gpus-per-job: the trace has the GPUs of each job; omit the option"
             )
-        with _lines(arguments.trace) as lines:
+        with _lines(question.trace) as lines:
             trace = read_trace(lines)
-        return capacity.plan_from_trace(trace, capacity.WaitGoal(arguments.wait, arguments.share))
-    if arguments.service is None:
+        return capacity.plan_from_trace(trace, capacity.WaitGoal(question.bound, question.share))
+    traffic = _traffic(question)
+    if question.lost is not None:
+        _refuse_unused(question, ("share",))
+        return capacity.plan_loss_system(traffic, question.lost)
+    return capacity.plan_from_traffic(traffic, capacity.WaitGoal(question.bound, question.share))
+
+
+def _traffic(question: Question) -> Traffic:
+    from podium_optimisers.queueing.capacity import Traffic
+
+    service, offered, gpus = question.service, question.offered, question.gpus_per_job
+    if service is None:
         raise CliError(Exit.USAGE, "ServiceTimeRequired", "--service: give the mean run time of a job, such as 30m")
-    if not arguments.service > 0.0:
-        raise CliError(Exit.USAGE, "TooSmall", f"--service: must be greater than 0 s (got {arguments.service:g})")
-    if arguments.offered is not None and not 0.0 < arguments.offered < math.inf:
-        text = f"--offered: must be a finite number greater than 0 (got {arguments.offered:g})"
+    if not service > 0.0:
+        raise CliError(Exit.USAGE, "TooSmall", f"--service: must be greater than 0 s (got {service:g})")
+    if offered is not None and not 0.0 < offered < math.inf:
+        text = f"--offered: must be a finite number greater than 0 (got {offered:g})"
         raise CliError(Exit.USAGE, "OutOfRange", text)
-    if arguments.gpus_per_job < 1:
-        text = f"--gpus-per-job: must be at least 1 (got {arguments.gpus_per_job})"
-        raise CliError(Exit.USAGE, "TooSmall", text)
-    rate = arguments.rate if arguments.rate is not None else arguments.offered / arguments.service
-    traffic = capacity.Traffic(
-        rate,
-        arguments.service,
-        arguments.gpus_per_job,
-        1.0 if arguments.arrival_c2 is None else arguments.arrival_c2,
-        1.0 if arguments.service_c2 is None else arguments.service_c2,
-    )
-    if arguments.lost is not None:
-        _refuse_unused(arguments, ("share",))
-        return capacity.plan_loss_system(traffic, arguments.lost)
-    return capacity.plan_from_traffic(traffic, capacity.WaitGoal(arguments.wait, arguments.share))
+    if gpus < 1:
+        raise CliError(Exit.USAGE, "TooSmall", f"--gpus-per-job: must be at least 1 (got {gpus})")
+    rate = (question.rate or 0.0) if offered is None else offered / service
+    arrival_c2 = 1.0 if question.arrival_c2 is None else question.arrival_c2
+    service_c2 = 1.0 if question.service_c2 is None else question.service_c2
+    return Traffic(rate, service, gpus, arrival_c2, service_c2)
 
 
-def _refuse_unused(arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
+def _refuse_unused(question: Question, names: tuple[str, ...]) -> None:
     for name in names:
-        if getattr(arguments, name) is not None:
-            beside = "--trace" if arguments.trace is not None else "--lost"
+        if getattr(question, name) is not None:
+            beside = "--trace" if question.trace is not None else "--lost"
             text = f"--{name.replace('_', '-')} has no effect with {beside}; omit it"
             raise CliError(Exit.USAGE, "OptionUnused", text)
 
@@ -144,68 +218,3 @@ def _lines(path: Path) -> Iterator[Iterator[str]]:
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", text) from error
     except UnicodeDecodeError as error:
         raise CliError(Exit.FAILED, "FileMalformed", f"{path}: is not UTF-8 text; give a CSV file") from error
-
-
-def as_json(plan: CapacityPlan) -> str:
-    """Return the plan as JSON."""
-
-    def finite(value: float) -> float | None:
-        return value if math.isfinite(value) else None  # JSON has no infinity
-
-    rows = [
-        {
-            "gpus": row.gpus,
-            "load": finite(row.load),
-            "waitProbability": row.wait_probability,
-            "meanWaitSeconds": finite(row.mean_wait),
-            "tailWaitSeconds": finite(row.tail_wait),
-            "lost": row.lost,
-            "meets": row.meets,
-        }
-        for row in plan.rows
-    ]
-    found = {
-        "gpus": plan.gpus,
-        "offered": plan.offered_load,
-        "goal": plan.goal,
-        "tailShare": plan.tail_share,
-        "method": plan.method,
-        "rows": rows,
-    }
-    return json.dumps(found, indent=2)
-
-
-def as_text(plan: CapacityPlan, *, waits: bool) -> str:
-    """Return the plan as a table, with columns for waiting jobs or (without `waits`) for rejected jobs."""
-    answer = plan.answer
-    tail = f"P{100 * plan.tail_share:g} WAIT"
-    heads = ["GPUS", "LOAD", "WAITS", "MEAN WAIT", tail, ""] if waits else ["GPUS", "LOAD", "REJECTED", ""]
-    lines = [heads]
-    for row in plan.rows:
-        cells = [str(row.gpus), f"{row.load:.3f}", f"{100 * (row.wait_probability if waits else row.lost):.3g} %"]
-        if waits:
-            cells += [_time(row.mean_wait), _time(row.tail_wait)]
-        lines.append([*cells, ("<- enough" if row.gpus == plan.gpus else "") if row.meets else "too few"])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    busy = f"{plan.offered_load:.2f} busy on average, load {answer.load:.3f}"
-    answer_line = f"{formatting.count(plan.gpus, 'GPU')} ({busy}): {plan.goal}."
-    return "\n".join([answer_line, f"Method: {plan.method}.", "", *table])
-
-
-def _time(seconds: float) -> str:
-    return formatting.duration(seconds) if math.isfinite(seconds) else "unbounded"
-
-
-def _seconds(text: str) -> float:
-    found = _AMOUNT.fullmatch(text.strip())
-    if not found:
-        raise argparse.ArgumentTypeError(f"must be a time such as 90s, 30m or 2h (got {text!r})")
-    return float(found[1]) * UNITS[found[2] or "s"]
-
-
-def _rate(text: str) -> float:
-    found = _RATE.fullmatch(text.strip())
-    if not found:
-        raise argparse.ArgumentTypeError(f"must be a rate such as 120/h or 2/min (got {text!r})")
-    return float(found[1]) / UNITS[found[2]]

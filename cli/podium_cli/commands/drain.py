@@ -7,19 +7,19 @@ running unless --lose-steps is given.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from pydantic import Field
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, parse_trial
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, seconds
+from podium_cli.options.names import node_names
 from podium_cli.session import MANAGER, Session, fetch, run_with_cluster
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS
@@ -79,54 +79,48 @@ class RemainingTrial:
     departure: str = ""
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "drain",
-        _run,
-        summary=SUMMARIES["drain"],
-        examples="""
-            podium drain node-a
-            podium drain node-a --wait 600 --lose-steps
-            podium drain node-a --undo
-        """,
-        about="""
-            The node is cordoned. Trials with checkpoints continue on other nodes, others are migrated live where the
-            agents support it. Trials that would lose work are named and keep running unless --lose-steps is given.
-        """,
-    )
-    parser.add_argument("node", help="name of the node")
-    parser.add_argument(
-        "--wait", type=seconds, default=300.0, metavar="SECONDS", help="how long to wait (default: 300; 0: do not wait)"
-    )
-    parser.add_argument(
-        "--lose-steps",
-        action="store_true",
-        help="delete the pods of trials that cannot be moved, too: their work is lost",
-    )
-    parser.add_argument("--undo", action="store_true", help="admit trials to the node again")
+app = typer.Typer()
 
 
-def _run(arguments: argparse.Namespace) -> Exit:
-    session = Session.of(arguments)
-    if arguments.undo:
-        return run_with_cluster(_undo(session, arguments.node))
-    return run_with_cluster(_drain(session, arguments.node, arguments.wait, lose_steps=arguments.lose_steps))
+@app.command(
+    epilog=examples("podium drain node-a", "podium drain node-a --wait 600 --lose-steps", "podium drain node-a --undo")
+)
+def drain(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=node_names)],
+    wait: Annotated[
+        float, typer.Option(parser=seconds, metavar="SECONDS", help="How long to wait; 0: do not wait.")
+    ] = 300,
+    lose_steps: Annotated[
+        bool,
+        typer.Option("--lose-steps", help="Delete the pods of trials that cannot be moved, too: their work is lost."),
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Admit trials to the node again.")] = False,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
+    """Move trials off a node without lost work and admit none there until --undo.
+
+    The node is cordoned. Trials with checkpoints continue on other nodes, others
+    are migrated live where the agents support it. Trials that would lose work are
+    named and keep running unless --lose-steps is given.
+    """
+    session = Session.of(namespace, kubeconfig, context)
+    run_with_cluster(_undo(session, node) if undo else _drain(session, node, wait, lose_steps=lose_steps))
 
 
-async def _undo(session: Session, node: str) -> Exit:
+async def _undo(session: Session, node: str) -> None:
     async with session.api() as api:
         await _mark(api, node, draining=False)
     print(f"{node}: accepts trials again")
-    return Exit.OK
 
 
-async def _drain(session: Session, node: str, wait: float, *, lose_steps: bool) -> Exit:
+async def _drain(session: Session, node: str, wait: float, *, lose_steps: bool) -> None:
     async with session.api() as api:
         await _mark(api, node, draining=True)
         print(f"{node}: cordoned; trials that can continue on another node are moved", flush=True)
-        return await _until_empty(api, node, wait, lose_steps=lose_steps) if wait > 0 else Exit.OK
+        if wait > 0:
+            await _until_empty(api, node, wait, lose_steps=lose_steps)
 
 
 async def _mark(api: Api, node: str, *, draining: bool) -> None:
@@ -136,7 +130,7 @@ async def _mark(api: Api, node: str, *, draining: bool) -> None:
     await api.apply(GPUNODES, {"metadata": {"name": node}, "spec": {"draining": draining}}, manager=DRAINER)
 
 
-async def _until_empty(api: Api, node: str, wait: float, *, lose_steps: bool) -> Exit:
+async def _until_empty(api: Api, node: str, wait: float, *, lose_steps: bool) -> None:
     deadline = time.monotonic() + wait
     before: dict[str, RemainingTrial] = {}
     reported: set[tuple[str, str]] = set()
@@ -157,7 +151,7 @@ async def _until_empty(api: Api, node: str, wait: float, *, lose_steps: bool) ->
             reported.add((one.pod_uid, ""))
         if not there:
             print(f"no trial remains; `podium drain {node} --undo` admits trials again")
-            return Exit.OK
+            return
         if len(stuck) == len(there) and not lose_steps:
             names = ", ".join(sorted(f"{one.namespace}/{one.trial}" for one in stuck))
             message = (

@@ -1,19 +1,20 @@
 """Command `podium explain trial NAME`: phase, reason, position in the run queue, holder and history of a trial.
 
-`podium explain pod NAME` is in `explain_pod`.
+The explanation of `podium explain pod NAME` is in `explain_pod`.
 """
 
 from __future__ import annotations
 
-import argparse
 from datetime import UTC, datetime
+from typing import Annotated
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command
-from podium_cli.commands.explain_pod import explain_pod
-from podium_cli.exit_codes import Exit
+import typer
+
+from podium_cli.commands.explain_pod import pod_explanation
 from podium_cli.job_snapshot import JobSnapshot, run_queue_of
 from podium_cli.objects import parse_job, parse_node, parse_trial
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, one_of
+from podium_cli.options.names import trial_names
 from podium_cli.output import show
 from podium_cli.session import Session, fetch, gpu_nodes, run_with_cluster
 from podium_cli.views import additional_metrics, formatting
@@ -28,50 +29,57 @@ SAME_GPUS = (
 )
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "explain",
-        _run,
-        summary=SUMMARIES["explain"],
-        examples="podium explain trial digits-3\npodium explain pod digits-3-0",
-        about="""
-            For a trial: phase and reason, rank, progress, position in the run queue, holder of the GPU, suspensions,
-            lost work and the last GPU allocations. For a pod: the extender's score or refusal of each node.
-        """,
-    )
-    parser.add_argument(
-        "what",
-        choices=("trial", "pod"),
-        help="trial: phase, reason, rank, holder of its GPU, history; pod: score or refusal of each node",
-    )
-    parser.add_argument("name", help="name of the HyperParamTrial or of the Pod")
-    text = f"placement policy: {', '.join(POLICIES)} (default: {DEFAULT})"
-    parser.add_argument("--policy", choices=POLICIES, default=DEFAULT, metavar="NAME", help=text)
-    parser.add_argument(
-        "--podium-namespace",
-        default="podium-system",
-        metavar="NAME",
-        help="namespace of the agents' heartbeats (default: podium-system)",
-    )
+app = typer.Typer()
+explain = typer.Typer(
+    help="Explain why a trial runs or waits, or how the nodes are scored for a pod.",
+    no_args_is_help=True,
+    epilog=examples("podium explain trial digits-3", "podium explain pod digits-3-0"),
+)
+app.add_typer(explain, name="explain")
 
 
-def _run(arguments: argparse.Namespace) -> Exit:
-    if arguments.what == "pod":
-        policy = placement_policy(arguments.policy)
-        show(run_with_cluster(explain_pod(Session.of(arguments), arguments.name, policy, arguments.podium_namespace)))
-        return Exit.OK
-    return run_with_cluster(_explain(Session.of(arguments), arguments.name))
+@explain.command("trial", epilog=examples("podium explain trial digits-3"))
+def explain_trial(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the HyperParamTrial.", autocompletion=trial_names)
+    ],
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
+    """Explain why a trial runs or waits.
+
+    Shows phase and reason, rank, progress, position in the run queue, holder of
+    the GPU, suspensions, lost work and the last GPU allocations.
+    """
+    run_with_cluster(_explain(Session.of(namespace, kubeconfig, context), name))
 
 
-async def _explain(session: Session, name: str) -> Exit:
+@explain.command("pod", epilog=examples("podium explain pod digits-3-0"))
+def explain_pod(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the Pod.")],
+    policy: Annotated[str, one_of(POLICIES, help=f"Placement policy: {', '.join(POLICIES)}.")] = DEFAULT,
+    podium_namespace: Annotated[
+        str, typer.Option(metavar="NAME", help="Namespace of the agents' heartbeats.")
+    ] = "podium-system",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
+    """Explain how the nodes are scored for a pod.
+
+    Shows the extender's score or refusal of each node.
+    """
+    session = Session.of(namespace, kubeconfig, context)
+    show(run_with_cluster(pod_explanation(session, name, placement_policy(policy), podium_namespace)))
+
+
+async def _explain(session: Session, name: str) -> None:
     async with session.api() as api:
         trial = parse_trial(await fetch(api, TRIALS, name, session.namespace))
         job = parse_job(await fetch(api, JOBS, trial.spec.job, session.namespace))
         nodes = tuple(parse_node(item) for item in await gpu_nodes(api))
     print("\n".join(lines(JobSnapshot(job, (trial,), nodes, datetime.now(UTC)), trial)))
-    return Exit.OK
 
 
 def lines(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[str]:

@@ -55,7 +55,9 @@ class ScoredNode:
     why: str
 
 
-async def explain_pod(session: Session, name: str, policy: PlacementPolicy, podium_namespace: str) -> RenderableType:
+async def pod_explanation(
+    session: Session, name: str, policy: PlacementPolicy, podium_namespace: str
+) -> RenderableType:
     """Read the cluster and return the explanation for one pod."""
     async with session.api() as api:
         pod = parse(await fetch(api, PODS, name, session.namespace))

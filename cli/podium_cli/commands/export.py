@@ -6,19 +6,20 @@ because the rest of a stopped curve is unknown. It also holds the number of omit
 
 from __future__ import annotations
 
-import argparse
 import math
 from bisect import bisect
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command
-from podium_cli.commands.report import add_source_options, snapshot
+import typer
+
+from podium_cli.commands.report import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples
 from podium_cli.output import write
 from podium_cli.views import formatting
 from podium_core.curves import additional_metrics
@@ -33,40 +34,52 @@ TOLERANCE = (
 )
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "export",
-        _run,
-        summary=SUMMARIES["export"],
-        examples="""
-            podium export digits -o digits.jsonl && podium simulate digits.jsonl
-            podium export digits --from-files saved
-        """,
-        about="""
-            The file contains the trials that completed; it also has the number of the omitted ones.
-        """,
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "podium export digits -o digits.jsonl && podium simulate digits.jsonl",
+        "podium export digits --from-files saved",
     )
-    add_source_options(parser)
-    parser.add_argument("-o", "--output", type=Path, help="file of JSON lines to write (default: JOB.jsonl)")
+)
+def export(
+    job: Job = None,
+    from_files: FromFiles = None,
+    sample: Sample = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File of JSON lines to write.",
+            show_default="JOB.jsonl",
+            readable=False,
+        ),
+    ] = None,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
+    """Write the learning curves of a search to a file for `podium simulate`.
 
-
-def _run(arguments: argparse.Namespace) -> Exit:
-    if arguments.output is not None and not reads_as_lines(arguments.output):
-        text = f"--output: {arguments.output}: podium writes JSON lines, and podium simulate would read a file of this"
+    The file contains the trials that completed; it also has the number of the
+    omitted ones.
+    """
+    if output is not None and not reads_as_lines(output):
+        text = f"--output: {output}: podium writes JSON lines, and podium simulate would read a file of this"
         raise CliError(
             Exit.USAGE, "InvalidFileName", f"{text} name as another format; give a name that ends with .jsonl"
         )
-    seen = snapshot(arguments)
+    seen = snapshot(Source(job, from_files, sample, namespace, kubeconfig, context))
     found = recording_of(seen)
     if not found.trials:
         raise CliError(Exit.FAILED, "NothingToExport", _nothing(seen))
-    output: Path = arguments.output or Path(f"{found.task}.jsonl")
-    write(output, "".join(f"{line}\n" for line in trace_lines(found)))
+    path = output or Path(f"{found.task}.jsonl")
+    write(path, "".join(f"{line}\n" for line in trace_lines(found)))
     omitted = formatting.count(found.left_out, "incomplete trial")
-    print(f"{output}: {formatting.count(len(found.trials), 'trial')} written, {omitted} omitted.")
-    return Exit.OK
+    print(f"{path}: {formatting.count(len(found.trials), 'trial')} written, {omitted} omitted.")
 
 
 def _nothing(seen: JobSnapshot) -> str:

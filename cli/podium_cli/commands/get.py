@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Annotated
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import parse_node
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, one_of
+from podium_cli.options.names import job_names
 from podium_cli.output import show
 from podium_cli.session import Session, run_with_cluster
 from podium_cli.views import additional_metrics, formatting
@@ -33,40 +34,44 @@ ORDERS: dict[str, Order] = {
 }
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "get",
-        _run,
-        summary=SUMMARIES["get"],
-        examples="""
-            podium get trials digits
-            podium get trials digits --sort-by value | head
-            podium get gpus
-        """,
-    )
-    parser.add_argument(
-        "what", choices=("trials", "gpus"), help="the trials of a job, or the GPUs of all nodes with an agent"
-    )
-    parser.add_argument("job", nargs="?", help="name of the HyperParamJob (trials)")
-    text = f"order of the trials: {', '.join(ORDERS)} (default: rank)"
-    parser.add_argument("--sort-by", choices=tuple(ORDERS), default="rank", metavar="ORDER", help=text)
+app = typer.Typer()
+get = typer.Typer(
+    help="List the trials of a job, or the GPUs of the cluster.",
+    no_args_is_help=True,
+    epilog=examples("podium get trials digits", "podium get trials digits --sort-by value | head", "podium get gpus"),
+)
+app.add_typer(get, name="get")
 
 
-def _run(arguments: argparse.Namespace) -> Exit:
-    if arguments.what == "gpus":
-        return run_with_cluster(_gpus(Session.of(arguments)))
-    if not arguments.job:
+@get.command(
+    epilog=examples("podium get trials digits", "podium get trials digits --sort-by value | head"),
+)
+def trials(
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names),
+    ] = None,
+    sort_by: Annotated[str, one_of(tuple(ORDERS), help=f"Order of the trials: {', '.join(ORDERS)}.")] = "rank",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
+    """List the trials of a job."""
+    if not job:
         raise CliError(Exit.USAGE, "JobNameRequired", "podium get trials JOB: name the job")
-    return run_with_cluster(_trials(Session.of(arguments), arguments.job, arguments.sort_by))
+    run_with_cluster(_trials(Session.of(namespace, kubeconfig, context), job, sort_by))
 
 
-async def _trials(session: Session, job: str, sort_by: str) -> Exit:
+@get.command(epilog=examples("podium get gpus"))
+def gpus(namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: KubeContext = None) -> None:
+    """List the GPUs of all nodes with an agent."""
+    run_with_cluster(_gpus(Session.of(namespace, kubeconfig, context)))
+
+
+async def _trials(session: Session, job: str, sort_by: str) -> None:
     async with session.api() as api:
         snapshot = await session.snapshot(api, job)
     show(trials_table(snapshot, sort_by))
-    return Exit.OK
 
 
 def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
@@ -94,7 +99,7 @@ def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
     return table
 
 
-async def _gpus(session: Session) -> Exit:
+async def _gpus(session: Session) -> None:
     async with session.api() as api:
         items = (await api.list(GPUNODES))["items"]
     now = datetime.now(UTC)
@@ -115,7 +120,6 @@ async def _gpus(session: Session) -> Exit:
                 Text(gpu.uuid),
             )
     show(table)
-    return Exit.OK
 
 
 def _plain(*heads: str) -> Table:

@@ -2,66 +2,58 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import Annotated, Any
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command
-from podium_cli.exit_codes import Exit
+import typer
+
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples
+from podium_cli.options.names import job_names, trial_names
 from podium_cli.session import MANAGER, Session, fetch, run_with_cluster
 from podium_cluster.resources import JOBS, TRIALS, Resource
 
+app = typer.Typer()
 
-def add(commands: Commands) -> None:
-    """Add the four commands."""
-    suspend = command(
-        commands,
-        "suspend",
-        lambda given: _set(given, JOBS, given.job, {"suspend": True}, "is being suspended"),
-        summary=SUMMARIES["suspend"],
-        examples="podium suspend digits",
-    )
-    suspend.add_argument("job", help="name of the HyperParamJob")
-    resume = command(
-        commands,
-        "resume",
-        lambda given: _set(given, JOBS, given.job, {"suspend": False}, "continues"),
-        summary=SUMMARIES["resume"],
-        examples="podium resume digits",
-    )
-    resume.add_argument("job", help="name of the HyperParamJob")
-    pin = command(
-        commands,
-        "pin",
-        lambda given: _set(
-            given,
-            TRIALS,
-            given.trial,
-            {"pinned": not given.undo},
-            "is ranked like the others again" if given.undo else "is ranked before all others of its job",
-        ),
-        summary=SUMMARIES["pin"],
-        examples="podium pin digits-3\npodium pin digits-3 --undo",
-    )
-    pin.add_argument("trial", help="name of the HyperParamTrial")
-    pin.add_argument("--undo", action="store_true", help="rank it like the others again")
-    stop = command(
-        commands,
-        "stop",
-        lambda given: _set(given, TRIALS, given.trial, {"stopped": True}, "is being stopped; its result is kept"),
-        summary=SUMMARIES["stop"],
-        examples="podium stop digits-7",
-    )
-    stop.add_argument("trial", help="name of the HyperParamTrial")
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names)]
+Trial = Annotated[str, typer.Argument(metavar="TRIAL", help="Name of the HyperParamTrial.", autocompletion=trial_names)]
 
 
-def _set(arguments: argparse.Namespace, resource: Resource, name: str, spec: dict[str, Any], result: str) -> Exit:
-    return run_with_cluster(_patch(Session.of(arguments), resource, name, spec, result))
+@app.command(epilog=examples("podium suspend digits"))
+def suspend(job: Job, namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: KubeContext = None) -> None:
+    """Suspend a whole job: its trials release their GPUs and keep their progress."""
+    session = Session.of(namespace, kubeconfig, context)
+    run_with_cluster(_patch(session, JOBS, job, {"suspend": True}, "is being suspended"))
 
 
-async def _patch(session: Session, resource: Resource, name: str, spec: dict[str, Any], result: str) -> Exit:
+@app.command(epilog=examples("podium resume digits"))
+def resume(job: Job, namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: KubeContext = None) -> None:
+    """Continue a suspended job."""
+    session = Session.of(namespace, kubeconfig, context)
+    run_with_cluster(_patch(session, JOBS, job, {"suspend": False}, "continues"))
+
+
+@app.command(epilog=examples("podium pin digits-3", "podium pin digits-3 --undo"))
+def pin(
+    trial: Trial,
+    undo: Annotated[bool, typer.Option("--undo", help="Rank it like the others again.")] = False,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
+    """Rank a trial before all others of its job."""
+    result = "is ranked like the others again" if undo else "is ranked before all others of its job"
+    session = Session.of(namespace, kubeconfig, context)
+    run_with_cluster(_patch(session, TRIALS, trial, {"pinned": not undo}, result))
+
+
+@app.command(epilog=examples("podium stop digits-7"))
+def stop(trial: Trial, namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: KubeContext = None) -> None:
+    """End a trial now and keep its result (cannot be undone)."""
+    session = Session.of(namespace, kubeconfig, context)
+    run_with_cluster(_patch(session, TRIALS, trial, {"stopped": True}, "is being stopped; its result is kept"))
+
+
+async def _patch(session: Session, resource: Resource, name: str, spec: dict[str, Any], result: str) -> None:
     async with session.api() as api:
         await fetch(api, resource, name, session.namespace)
         await api.patch(resource, name, session.namespace, {"spec": spec}, manager=MANAGER)
     print(f"{name} {result}")
-    return Exit.OK

@@ -5,16 +5,18 @@ The optimisers (extra `optimisers`) are imported when the command runs, so the C
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import time
 from pathlib import Path
 from types import ModuleType
+from typing import Annotated
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command
+import typer
+
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.options.common import examples
 from podium_cli.output import show, write
+from podium_cli.report import schedule as schedule_page
 from podium_cli.views import optimise as optimise_view
 from podium_simulator.traces.trace import refuse_devices
 
@@ -22,100 +24,81 @@ MISSING = "OptimisersNotInstalled"
 ALL = "all"
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "optimise",
-        _methods,  # never called: a problem is required, and each has its own function
-        summary=SUMMARIES["optimise"],
-        examples="""
-            podium optimise makespan tasks.csv --cpus 64 --gpus 8
-            podium optimise makespan tasks.csv --cpus 64 --gpus 8 --method heft -o json
-            podium optimise makespan tasks.csv --cpus 64 --gpus 8 -o gantt.html
-            podium optimise makespan tasks.csv --cpus 8 --gpus 2 --method all
-            podium optimise methods
-        """,
-        cluster=False,
-    )
-    problems = parser.add_subparsers(title="problems", metavar="PROBLEM", dest="problem", required=True)
-    makespan = command(
-        problems,
-        "makespan",
-        _makespan,
-        summary="find a short schedule of all tasks, with a certified distance from the optimum",
-        examples="podium optimise makespan tasks.csv --cpus 64 --gpus 8 -o gantt.html",
-        cluster=False,
-    )
-    makespan.add_argument(
-        "tasks",
-        type=Path,
-        metavar="FILE",
-        help="CSV with the columns name, cpu and gpu: seconds there, empty if the task cannot run there",
-    )
-    makespan.add_argument("--cpus", type=int, required=True, metavar="N", help="CPUs")
-    makespan.add_argument("--gpus", type=int, required=True, metavar="N", help="GPUs")
-    makespan.add_argument(
-        "--method",
-        default="dual",
-        metavar="NAME",
-        help="see `podium optimise methods`; all: compare them (default: dual)",
-    )
-    makespan.add_argument("--seed", type=int, default=0, metavar="N", help="seed of randomised methods (default: 0)")
-    makespan.add_argument(
-        "-o", "--output", default="table", metavar="table|json|FILE.html", help="what to write (default: table)"
-    )
-    command(
-        problems,
-        "methods",
-        _methods,
-        summary="list the methods of `makespan` with their guarantees",
-        examples="podium optimise methods",
-        cluster=False,
-    )
+app = typer.Typer()
+optimise = typer.Typer(
+    help="Schedule the tasks of a file onto CPUs and GPUs with the optimisers.",
+    no_args_is_help=True,
+    subcommand_metavar="PROBLEM [ARGS]...",
+    epilog=examples(
+        "podium optimise makespan tasks.csv --cpus 64 --gpus 8",
+        "podium optimise makespan tasks.csv --cpus 64 --gpus 8 --method heft -o json",
+        "podium optimise makespan tasks.csv --cpus 64 --gpus 8 -o gantt.html",
+        "podium optimise makespan tasks.csv --cpus 8 --gpus 2 --method all",
+        "podium optimise methods",
+    ),
+)
+app.add_typer(optimise, name="optimise")
 
 
-def _methods(_: argparse.Namespace) -> Exit:
-    registry = _registry()
-    show(optimise_view.methods(registry.METHODS.values()))
-    return Exit.OK
-
-
-def _makespan(arguments: argparse.Namespace) -> Exit:
-    output: str = arguments.output
+@optimise.command(epilog=examples("podium optimise makespan tasks.csv --cpus 64 --gpus 8 -o gantt.html"))
+def makespan(
+    tasks: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="CSV with the columns name, cpu and gpu: seconds there, empty if the task cannot run there.",
+            readable=False,
+        ),
+    ],
+    cpus: Annotated[int, typer.Option(metavar="N", help="Number of CPUs.")],
+    gpus: Annotated[int, typer.Option(metavar="N", help="Number of GPUs.")],
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="See `podium optimise methods`; all: compare them.")
+    ] = "dual",
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of randomised methods.")] = 0,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="table|json|FILE.html", help="What to write.")
+    ] = "table",
+) -> None:
+    """Find a short schedule of all tasks, with a certified distance from the optimum."""
     if output not in ("table", "json") and not output.endswith(".html"):
         message = f"--output: must be table, json or FILE.html (got {output})"
         raise CliError(Exit.USAGE, "InvalidOutput", message)
-    if arguments.method == ALL and output.endswith(".html"):
+    if method == ALL and output.endswith(".html"):
         message = "--output: a page shows one schedule; name one --method, or choose table or json"
         raise CliError(Exit.USAGE, "InvalidOutput", message)
-    if arguments.seed < 0:
-        raise CliError(Exit.USAGE, "InvalidSeed", f"--seed: must be at least 0 (got {arguments.seed})")
+    if seed < 0:
+        raise CliError(Exit.USAGE, "InvalidSeed", f"--seed: must be at least 0 (got {seed})")
     registry = _registry()
     from podium_optimisers.makespan import tasks_csv
     from podium_optimisers.makespan.instance import MakespanError
 
-    names = list(registry.METHODS) if arguments.method == ALL else [arguments.method]
+    names = list(registry.METHODS) if method == ALL else [method]
     try:
-        instance = tasks_csv.read_tasks(_text(arguments.tasks), arguments.cpus, arguments.gpus)
+        instance = tasks_csv.read_tasks(_text(tasks), cpus, gpus)
         found = []
         for name in names:
             start = time.perf_counter()
-            schedule = registry.solve(name, instance, arguments.seed)
+            schedule = registry.solve(name, instance, seed)
             found.append(dataclasses.replace(schedule, seconds=time.perf_counter() - start))
     except MakespanError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if output == "json":
         print(optimise_view.as_json(instance, found))
-    elif arguments.method == ALL:
+    elif method == ALL:
         show(optimise_view.comparison(found))
     elif output == "table":
         show(optimise_view.machines(instance, found[0]))
         print(optimise_view.summary(instance, found[0]))
     else:
-        write(Path(output), optimise_view.page(instance, found[0]))
+        write(Path(output), schedule_page.render(instance, found[0]))
         print(f"{optimise_view.summary(instance, found[0])}\n{output}")
-    return Exit.OK
+
+
+@optimise.command(epilog=examples("podium optimise methods"))
+def methods() -> None:
+    """List the methods of `makespan` with their guarantees."""
+    show(optimise_view.methods(_registry().METHODS.values()))
 
 
 def _registry() -> ModuleType:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands import simulate
-from podium_cli.commands.base import Commands, command
+import typer
+
 from podium_cli.commands.validate import problems
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, read_file
+from podium_cli.options import curves as curve_options
+from podium_cli.options import faults as fault_options
+from podium_cli.options import system as system_options
+from podium_cli.options.common import Output, examples
+from podium_cli.options.curves import CurveOptions, goal_option, recordings
+from podium_cli.options.faults import FaultOptions
+from podium_cli.options.system import (
+    MachineOptions,
+    SearchOptions,
+    SystemOptions,
+    check_resume,
+    place_of,
+    switch_option,
+)
 from podium_cli.output import show
 from podium_cli.views import plan as plan_view
 from podium_core.domain.snapshot import JobView
@@ -26,61 +39,82 @@ from podium_simulator.system.forecast import forecast
 from podium_simulator.system.scenario import Method, SimulationError
 from podium_simulator.system.switch_times import KEEPS_MEMORY
 
+SWITCH_SECONDS = 0.2  # of a suspension and of a resumption, without moved memory
 DAY = 86_400.0  # the simulation of a longer step would take hours
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "plan",
-        _run,
-        summary=SUMMARIES["plan"],
-        examples="""
-            podium plan examples/digits/job.yaml --gpus 2 --step-seconds 0.75
-            podium plan job.yaml last-search.jsonl --gpus 8 --nodes 2
-            podium plan job.yaml last-search.jsonl --gpus 8 --nodes 2 --drain node-1@3600
-            podium plan job.yaml last-search.jsonl -o json
-        """,
-        about="""
-            The job runs in the simulated system on recorded learning curves, several times and also under fifo. The
-            table shows the median and the range of the results. Its last lines list the assumptions.
-        """,
-        cluster=False,
+app = typer.Typer()
+
+
+@app.command(
+    epilog=examples(
+        "podium plan examples/digits/job.yaml --gpus 2 --step-seconds 0.75",
+        "podium plan job.yaml last-search.jsonl --gpus 8 --nodes 2",
+        "podium plan job.yaml last-search.jsonl --gpus 8 --drain node-0@3600-7200",
+        "podium plan job.yaml last-search.jsonl -o json",
     )
-    parser.add_argument("job", type=Path, metavar="JOB.yaml", help="file with one HyperParamJob")
-    simulate.add_curve_options(parser, goal="that of the job")
-    text = "seconds of one step of this job; the curves are stretched to its maxSteps (default: as recorded)"
-    parser.add_argument("--step-seconds", type=float, metavar="SECONDS", help=text)
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="searches to simulate (default: 5)")
-    simulate.add_machine_options(parser, switch=0.2)
-    simulate.add_system_options(parser)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
+)
+def plan(
+    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="File with one HyperParamJob.", readable=False)],
+    curves: curve_options.Curves = None,
+    step_seconds: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds of one step of this job; the curves are stretched to its maxSteps.",
+            show_default="as recorded",
+        ),
+    ] = None,
+    gpus: system_options.Gpus = 4,
+    suspend: Annotated[float | None, switch_option("suspension", SWITCH_SECONDS)] = None,
+    resume: Annotated[float | None, switch_option("resumption", SWITCH_SECONDS)] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Searches to simulate.")] = 5,
+    output: Output = "table",
+    goal: Annotated[str | None, goal_option("that of the job")] = None,
+    metric: curve_options.Metric = None,
+    nodes: system_options.Nodes = None,
+    slots: system_options.Slots = None,
+    load: system_options.Load = None,
+    gpu_memory: system_options.GpuMemory = None,
+    telemetry: system_options.Telemetry = None,
+    exact: system_options.Exact = False,
+    node_fails: fault_options.NodeFails = None,
+    pod_fails: fault_options.PodFails = None,
+    crashes: fault_options.Crashes = None,
+    agent_silent: fault_options.AgentSilent = None,
+    drain: fault_options.Drains = None,
+) -> None:
+    """Forecast a job before anything runs: end, best value, suspensions, GPU hours.
 
-
-def _run(arguments: argparse.Namespace) -> Exit:
-    job = _job(arguments.job)
-    view = _view(job, arguments.job)
-    where = simulate.place_of(arguments, _method(job, view, arguments))
-    found = simulate.recordings(arguments, view.maximize)
+    The job runs in the simulated system on recorded learning curves, several times
+    and also under fifo. The table shows the median and the range of the results.
+    Its last lines list the assumptions.
+    """
+    read = _job(job)
+    view = _view(read, job)
+    machine = MachineOptions(gpus, suspend, resume, SWITCH_SECONDS)
+    faults = FaultOptions(node_fails, pod_fails, crashes, agent_silent, tuple(drain or ()))
+    system = SystemOptions(nodes, slots, load, gpu_memory, faults, telemetry, exact)
+    method = _method(read, view, job, machine, gpu_memory)
+    where = place_of(machine, SearchOptions(seeds), system, method)
+    found = recordings(CurveOptions(tuple(curves or ()), goal, metric), view.maximize)
     if len(found) != 1:
         text = f"a forecast needs one recording (got {len(found)}); name one file"
         raise CliError(Exit.USAGE, "TooManyCurves", text)
-    if arguments.step_seconds is not None and not 0.0 < arguments.step_seconds <= DAY:
-        text = f"--step-seconds: must be greater than 0 and at most {DAY:g} (got {arguments.step_seconds:g})"
+    if step_seconds is not None and not 0.0 < step_seconds <= DAY:
+        text = f"--step-seconds: must be greater than 0 and at most {DAY:g} (got {step_seconds:g})"
         raise CliError(Exit.USAGE, "InvalidTime", text)
     try:
-        made = forecast(view, found[0], where, arguments.seeds, arguments.step_seconds)
+        made = forecast(view, found[0], where, seeds, step_seconds)
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
-    if arguments.output == "json":
+    if output == "json":
         print(plan_view.as_json(made))
-        return Exit.OK
+        return
     print(plan_view.heading(made))
     show(plan_view.table(made))
     print(plan_view.ends(made))
     print("\n".join(plan_view.assumptions(made)))
-    return Exit.OK
 
 
 def _job(path: Path) -> HyperParamJob:
@@ -100,19 +134,17 @@ def _in_place(job: HyperParamJob) -> str | None:
     return next((name for name in job.spec.suspension.methods if name in KEEPS_MEMORY), None)
 
 
-def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) -> Method:
+def _method(job: HyperParamJob, view: JobView, path: Path, machine: MachineOptions, gpu_memory: str | None) -> Method:
     memory = None if view.memory is None else view.memory * view.gpus_per_trial
     name = _in_place(job) or (APP_CHECKPOINT if view.checkpointable else "freeze")
-    simulate.check_resume(name, arguments.resume)
-    if switch_times.is_undetermined(name, memory, arguments.suspend, arguments.resume):
-        text = f"{arguments.job}: spec.gpus.memory is not set, on which the duration of a {name} switch depends; set it"
+    check_resume(name, machine.resume)
+    if switch_times.is_undetermined(name, memory, machine.suspend, machine.resume):
+        text = f"{path}: spec.gpus.memory is not set, on which the duration of a {name} switch depends; set it"
         raise CliError(Exit.USAGE, "GPUMemoryRequired", f"{text}, or give both of --suspend and --resume")
-    if arguments.gpu_memory is not None and memory is None:
-        text = f"--gpu-memory: {arguments.gpu_memory} has no effect, because the job declares no GPU memory"
-        raise CliError(
-            Exit.USAGE, "MemoryWithoutEffect", f"{text}; set spec.gpus.memory in {arguments.job}, or omit it"
-        )
-    found = switch_times.switch_method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
+    if gpu_memory is not None and memory is None:
+        text = f"--gpu-memory: {gpu_memory} has no effect, because the job declares no GPU memory"
+        raise CliError(Exit.USAGE, "MemoryWithoutEffect", f"{text}; set spec.gpus.memory in {path}, or omit it")
+    found = switch_times.switch_method(name, memory, machine.suspend, machine.resume, machine.switch)
     # a frozen trial keeps its memory on the GPU, so agents refuse its live migration
     return switch_times.with_migration(found, memory or 0) if view.migratable and not found.keeps_memory else found
 

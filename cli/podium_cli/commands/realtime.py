@@ -5,145 +5,111 @@ The package is imported when a command runs, so `podium` starts without the extr
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Annotated, TypeVar
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command
+import typer
+
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.options.common import examples, one_of
 from podium_core.schema.manifests import ManifestError, read_manifests
 
 POLICIES = ("launch-ahead", "sgprs", "single", "naive", "naive-single")
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+N = TypeVar("N", int, float)
+
+app = typer.Typer()
+realtime = typer.Typer(
+    help="Simulate, admit and run periodic inference with deadlines on GPU partitions.",
+    no_args_is_help=True,
+    epilog=examples(
+        "podium realtime simulate --contexts 3 --oversubscription 1.5",
+        "podium realtime simulate --plot sgprs.png",
+        "podium realtime admit cameras.yaml",
+        "podium realtime run --tasks 6 --fps 20 --policy launch-ahead",
+    ),
+)
+app.add_typer(realtime, name="realtime")
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "realtime",
-        _help,
-        summary=SUMMARIES["realtime"],
-        examples="""
-            podium realtime simulate --contexts 3 --oversubscription 1.5
-            podium realtime simulate --plot sgprs.png
-            podium realtime admit cameras.yaml
-            podium realtime run --tasks 6 --fps 20 --policy launch-ahead
-        """,
-        cluster=False,
-    )
-    parser.set_defaults(parser=parser)
-    inner = parser.add_subparsers(title="commands", metavar="COMMAND")
-    simulate = command(
-        inner,
-        "simulate",
-        _simulate,
-        summary="compute the figures of the SGPRS paper on the simulated GPU",
-        examples="podium realtime simulate --contexts 3 --oversubscription 1.5,2 --tasks 24",
-        cluster=False,
-    )
-    text = "partitions of the GPU (default: 2,3)"
-    simulate.add_argument("--contexts", type=_numbers(int), default=(2, 3), metavar="N,N", help=text)
-    text = "sum of the partitions, in GPUs (default: 1,1.5,2)"
-    simulate.add_argument("--oversubscription", type=_numbers(float), default=(1.0, 1.5, 2.0), metavar="X,X", help=text)
-    text = "number of concurrent tasks (default: 20-30)"
-    simulate.add_argument("--tasks", type=_span, default=tuple(range(20, 31)), metavar="A-B", help=text)
-    text = "virtual time of each point (default: 3)"
-    simulate.add_argument("--seconds", type=float, default=3.0, metavar="SECONDS", help=text)
-    simulate.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the tasks' first releases (default: 0)"
-    )
-    simulate.add_argument("--plot", type=Path, metavar="FILE", help="also draw the figures (PNG, SVG or PDF)")
-    admit = command(
-        inner,
-        "admit",
-        _admit,
-        summary="check whether tasks keep their deadlines together",
-        examples="podium realtime admit cameras.yaml",
-        cluster=False,
-    )
-    admit.add_argument("file", type=Path, metavar="FILE", help="YAML with PeriodicTaskSets")
-    run = command(
-        inner,
-        "run",
-        _run,
-        summary="run real networks on partitions of this machine for some seconds",
-        examples="podium realtime run --tasks 6 --fps 20 --policy launch-ahead",
-        cluster=False,
-    )
-    run.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help="processor (default: cpu)")
-    text = f"scheduling policy: {', '.join(POLICIES)} (default: launch-ahead)"
-    run.add_argument("--policy", choices=POLICIES, default="launch-ahead", metavar="NAME", help=text)
-    run.add_argument("--tasks", type=int, default=4, metavar="N", help="concurrent networks (default: 4)")
-    run.add_argument(
-        "--fps", type=float, default=10.0, metavar="X", help="frames per second of each task (default: 10)"
-    )
-    run.add_argument("--seconds", type=float, default=5.0, metavar="SECONDS", help="duration of the run (default: 5)")
-
-
-def _help(arguments: argparse.Namespace) -> Exit:
-    arguments.parser.print_help()
-    return Exit.USAGE
-
-
-def _simulate(arguments: argparse.Namespace) -> Exit:
-    realtime = _realtime_commands()
-    if arguments.plot and arguments.plot.suffix not in FIGURE_SUFFIXES:
-        message = f"--plot: {arguments.plot} does not end with {', '.join(FIGURE_SUFFIXES)}; name a file that does"
+@realtime.command(epilog=examples("podium realtime simulate --contexts 3 --oversubscription 1.5,2 --tasks 24"))
+def simulate(
+    contexts: Annotated[str, typer.Option(metavar="N,N", help="Partitions of the GPU.")] = "2,3",
+    oversubscription: Annotated[str, typer.Option(metavar="X,X", help="Sum of the partitions, in GPUs.")] = "1,1.5,2",
+    tasks: Annotated[str, typer.Option(metavar="A-B", help="Number of concurrent tasks.")] = "20-30",
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Virtual time of each point.")] = 3,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the tasks' first releases.")] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw the figures (PNG, SVG or PDF).", readable=False),
+    ] = None,
+) -> None:
+    """Compute the figures of the SGPRS paper on the simulated GPU."""
+    partitions, sums = _numbers("--contexts", contexts, int), _numbers("--oversubscription", oversubscription, float)
+    counts = _span("--tasks", tasks)
+    package = _package()
+    if plot and plot.suffix not in FIGURE_SUFFIXES:
+        message = f"--plot: {plot} does not end with {', '.join(FIGURE_SUFFIXES)}; name a file that does"
         raise CliError(Exit.FAILED, "InvalidValue", message)
     try:
-        found = realtime.simulate(
-            arguments.contexts, arguments.oversubscription, arguments.tasks, arguments.seconds, arguments.seed, print
-        )
-        if arguments.plot:
-            realtime.plot(found, arguments.plot)
-            print(f"drawn: {arguments.plot}")
-    except realtime.RealtimeError as error:
+        found = package.simulate(partitions, sums, counts, seconds, seed, print)
+        if plot:
+            package.plot(found, plot)
+            print(f"drawn: {plot}")
+    except package.RealtimeError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     except OSError as error:
-        raise CliError(Exit.FAILED, "PlotNotWritten", f"{arguments.plot}: {error.strerror}") from error
-    return Exit.OK
+        raise CliError(Exit.FAILED, "PlotNotWritten", f"{plot}: {error.strerror}") from error
 
 
-def _admit(arguments: argparse.Namespace) -> Exit:
-    realtime = _realtime_commands()
+@realtime.command(epilog=examples("podium realtime admit cameras.yaml"))
+def admit(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML with PeriodicTaskSets.", readable=False)],
+) -> None:
+    """Check whether tasks keep their deadlines together."""
+    package = _package()
     try:
-        manifests = read_manifests([arguments.file])
+        manifests = read_manifests([file])
     except OSError as error:
-        raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{arguments.file}: {error.strerror}") from error
+        raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{file}: {error.strerror}") from error
     except ManifestError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if not manifests:
-        raise CliError(
-            Exit.FAILED,
-            "NothingToAdmit",
-            f"{arguments.file} contains no PeriodicTaskSet; it starts with kind: PeriodicTaskSet",
-        )
+        message = f"{file} contains no PeriodicTaskSet; it starts with kind: PeriodicTaskSet"
+        raise CliError(Exit.FAILED, "NothingToAdmit", message)
     refused = 0
     for manifest in manifests:
         try:
-            answers = realtime.admit(manifest)
-        except realtime.RealtimeError as error:
+            answers = package.admit(manifest)
+        except package.RealtimeError as error:
             raise CliError(Exit.FAILED, error.code, str(error)) from error
         for accepted, line in answers:
             print(line)
             refused += not accepted
-    return Exit.FAILED if refused else Exit.OK
+    if refused:
+        raise typer.Exit(Exit.FAILED)
 
 
-def _run(arguments: argparse.Namespace) -> Exit:
-    realtime = _realtime_commands()
+@realtime.command("run", epilog=examples("podium realtime run --tasks 6 --fps 20 --policy launch-ahead"))
+def run_networks(
+    backend: Annotated[str, one_of(("cpu", "cuda"), metavar="cpu|cuda", help="Processor.")] = "cpu",
+    policy: Annotated[str, one_of(POLICIES, help=f"Scheduling policy: {', '.join(POLICIES)}.")] = "launch-ahead",
+    tasks: Annotated[int, typer.Option(metavar="N", help="Concurrent networks.")] = 4,
+    fps: Annotated[float, typer.Option(metavar="X", help="Frames per second of each task.")] = 10,
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Duration of the run.")] = 5,
+) -> None:
+    """Run real networks on partitions of this machine for some seconds."""
+    package = _package()
     try:
-        lines = realtime.run(arguments.backend, arguments.policy, arguments.tasks, arguments.fps, arguments.seconds)
-    except realtime.RealtimeError as error:
+        lines = package.run(backend, policy, tasks, fps, seconds)
+    except package.RealtimeError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     print("\n".join(lines))
-    return Exit.OK
 
 
-def _realtime_commands() -> ModuleType:
+def _package() -> ModuleType:
+    """Return the commands of the package, which the extra installs."""
     try:
         from podium_realtime import commands
     except ImportError as error:
@@ -152,22 +118,19 @@ def _realtime_commands() -> ModuleType:
     return commands
 
 
-def _numbers(kind: type[int] | type[float]) -> Callable[[str], tuple[int | float, ...]]:
-    def parse(text: str) -> tuple[int | float, ...]:
-        try:
-            return tuple(kind(part) for part in text.split(","))
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r}: give numbers with commas between") from None
-
-    return parse
+def _numbers(option: str, text: str, kind: type[N]) -> tuple[N, ...]:
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: give numbers with commas between", param_hint=option) from None
 
 
-def _span(text: str) -> tuple[int, ...]:
+def _span(option: str, text: str) -> tuple[int, ...]:
     first, _, last = text.partition("-")
     try:
         found = tuple(range(int(first), int(last or first) + 1))
     except ValueError:
         found = ()
     if not found or found[0] < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of tasks, or two as in 20-30")
+        raise typer.BadParameter(f"{text!r}: give a number of tasks, or two as in 20-30", param_hint=option)
     return found

@@ -5,14 +5,16 @@ It writes one field, GPUNode.spec.released, under a field manager of its own; th
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
+from typing import Annotated
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command, seconds
+import typer
+
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_node
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, seconds
+from podium_cli.options.names import node_names
 from podium_cli.session import MANAGER, Session, kind_missing, run_with_cluster
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES
@@ -22,41 +24,38 @@ POLL_SECONDS = 0.5
 SUSPENDED_STATES = frozenset({TrialState.SUSPENDED, TrialState.SUSPENDING})
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "thaw",
-        _run,
-        summary=SUMMARIES["thaw"],
-        examples="""
-            podium thaw node-a
-            podium thaw --all --wait 120
-            podium thaw --all --undo
-        """,
-        about="""
-            While a node is thawed, its trials run at the same time. The command waits until its agent reports that
-            nothing is suspended there.
-        """,
-    )
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("node", nargs="?", help="name of the node")
-    which.add_argument("--all", action="store_true", dest="everywhere", help="every node that has a GPUNode")
-    parser.add_argument(
-        "--wait", type=seconds, default=60.0, metavar="SECONDS", help="how long to wait (default: 60; 0: do not wait)"
-    )
-    parser.add_argument("--undo", action="store_true", help="allow Podium to suspend trials there again")
+app = typer.Typer()
 
 
-def _run(arguments: argparse.Namespace) -> Exit:
-    return run_with_cluster(_thaw(Session.of(arguments), arguments.node, arguments.wait, undo=arguments.undo))
+@app.command(epilog=examples("podium thaw node-a", "podium thaw --all --wait 120", "podium thaw --all --undo"))
+def thaw(
+    node: Annotated[
+        str | None, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=node_names)
+    ] = None,
+    everywhere: Annotated[bool, typer.Option("--all", help="Every node that has a GPUNode.")] = False,
+    wait: Annotated[
+        float, typer.Option(parser=seconds, metavar="SECONDS", help="How long to wait; 0: do not wait.")
+    ] = 60,
+    undo: Annotated[bool, typer.Option("--undo", help="Allow Podium to suspend trials there again.")] = False,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
+    """Resume every suspended trial of a node and suspend nothing there until --undo.
+
+    While a node is thawed, its trials run at the same time. The command waits
+    until its agent reports that nothing is suspended there.
+    """
+    if (node is not None) == everywhere:
+        raise typer.BadParameter("give either a node or --all")
+    run_with_cluster(_thaw(Session.of(namespace, kubeconfig, context), node, wait, undo=undo))
 
 
-async def _thaw(session: Session, node: str | None, wait: float, *, undo: bool) -> Exit:
+async def _thaw(session: Session, node: str | None, wait: float, *, undo: bool) -> None:
     async with session.api() as api:
         names = await _names(api, node)
         if not names:
-            return Exit.OK
+            return
         for name in names:
             # existing objects only: server-side apply would create a GPUNode without an agent
             manifest = {"metadata": {"name": name}, "spec": {"released": not undo}}
@@ -65,9 +64,8 @@ async def _thaw(session: Session, node: str | None, wait: float, *, undo: bool) 
                 f"{name}: {'Podium may suspend trials again' if undo else 'thawed: Podium suspends nothing here'}",
                 flush=True,
             )
-        if undo or wait <= 0:
-            return Exit.OK
-        return await _until_thawed(api, frozenset(names), wait)
+        if not undo and wait > 0:
+            await _until_thawed(api, frozenset(names), wait)
 
 
 async def _names(api: Api, node: str | None) -> list[str]:
@@ -89,7 +87,7 @@ async def _names(api: Api, node: str | None) -> list[str]:
     return [node]
 
 
-async def _until_thawed(api: Api, names: frozenset[str], wait: float) -> Exit:
+async def _until_thawed(api: Api, names: frozenset[str], wait: float) -> None:
     deadline = time.monotonic() + wait
     while True:
         # a request may fail while the API server handles an uninstall: only the last error counts
@@ -97,14 +95,14 @@ async def _until_thawed(api: Api, names: frozenset[str], wait: float) -> Exit:
             nodes = [parse_node(item) for item in (await api.list(GPUNODES))["items"]]
         except ApiError as error:
             if kind_missing(error):
-                return Exit.OK
+                return
             if time.monotonic() > deadline:
                 raise
         else:
             left = suspended_trials([node for node in nodes if node.metadata.name in names])
             if not left:
                 print("nothing is suspended")
-                return Exit.OK
+                return
             if time.monotonic() > deadline:
                 message = (
                     f"still suspended after {wait:g} s: {', '.join(left)}; check that the agent of that node runs. "

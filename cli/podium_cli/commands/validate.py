@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+from typing import Annotated
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command
+import typer
+
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import Payload, parse_job, read_file
+from podium_cli.options.common import examples
 from podium_core.policies import registry
 from podium_core.schema import validation
 
-
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "validate",
-        _run,
-        summary=SUMMARIES["validate"],
-        examples="""
-            podium validate examples/digits/job.yaml
-            helm template my-searches | podium validate -
-        """,
-        about="""
-            Prints one line for each problem, with the field and the cure. Other kinds in the files are ignored.
-        """,
-        cluster=False,
-    )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="file of YAML or JSON; -: standard input")
+app = typer.Typer()
 
 
-def _run(arguments: argparse.Namespace) -> Exit:
+@app.command(
+    epilog=examples("podium validate examples/digits/job.yaml", "helm template my-searches | podium validate -")
+)
+def validate(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE", help="File of YAML or JSON; -: standard input.", readable=False),
+    ],
+) -> None:
+    """Check HyperParamJobs in files, without a cluster.
+
+    Prints one line for each problem, with the field and the cure. Other kinds in
+    the files are ignored.
+    """
     found, wrong = 0, 0
-    for path in arguments.files:
+    for path in files:
         for payload in read_file(path):
             if payload.get("kind") != "HyperParamJob":
                 continue
@@ -44,10 +41,11 @@ def _run(arguments: argparse.Namespace) -> Exit:
             wrong += bool(errors)
             print("\n".join(f"{path}: {name}: {line}" for line in errors or _accepted(payload)))
     if not found:
-        named = ", ".join(str(path) for path in arguments.files)
+        named = ", ".join(str(path) for path in files)
         message = f"no HyperParamJob in {named}; one starts with apiVersion: podium.dev/v1alpha1, kind: HyperParamJob"
         raise CliError(Exit.FAILED, "NothingToValidate", message)
-    return Exit.FAILED if wrong else Exit.OK
+    if wrong:
+        raise typer.Exit(Exit.FAILED)
 
 
 def problems(payload: Payload) -> list[str]:

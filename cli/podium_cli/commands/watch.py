@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.live import Live
 
-from podium_cli.command_table import SUMMARIES
-from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JOB_LABEL, JobSnapshot, of_job
+from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, seconds
+from podium_cli.options.names import job_names
 from podium_cli.session import Session, fetch, run_with_cluster
 from podium_cli.views.watch import changes, view
 from podium_cluster.client import Api, ApiError
@@ -31,6 +32,9 @@ TICK = 1.0  # largest number of seconds between two snapshots, so that clocks an
 SYNC_SECONDS = 20.0
 SETTLE_SECONDS = 2.0  # after the job's end, for the last reports of its trials
 FIXED_LINES = 10  # of the screen besides GPUs and trials: panel 5, bar 1, decision 1, heads 2, "and N more" 1
+
+
+app = typer.Typer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,42 +73,44 @@ class JobCaches:
                 task.result()
 
 
-def add(commands: Commands) -> None:
-    """Add the command to the command line."""
-    parser = command(
-        commands,
-        "watch",
-        _run,
-        summary=SUMMARIES["watch"],
-        examples="""
-            podium watch digits
-            podium watch digits --until-done && podium report digits
-            podium watch digits --metrics
-            podium watch digits -n research --until-done --timeout 3600 | tee digits.log
-        """,
-        about="""
-            The table shows the job, its progress, the newest scheduling decision, the holder and the waiting trials of
-            each GPU, and the trials by rank. Without a terminal, the command prints one line per change.
-        """,
+@app.command(
+    epilog=examples(
+        "podium watch digits",
+        "podium watch digits --until-done && podium report digits",
+        "podium watch digits --metrics",
+        "podium watch digits -n research --until-done --timeout 3600 | tee digits.log",
     )
-    parser.add_argument("job", help="name of the HyperParamJob")
-    parser.add_argument(
-        "--until-done",
-        action="store_true",
-        help="end with the job: exit code 0 if it succeeded, 1 if it failed or was refused",
-    )
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end after this time (exit code 5)")
-    parser.add_argument("--lines", action="store_true", help="print one line per change even on a terminal")
-    text = "add a column with the latest value of each additional metric"
-    parser.add_argument("--metrics", action="store_true", help=text)
+)
+def watch(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names)],
+    until_done: Annotated[
+        bool,
+        typer.Option(
+            "--until-done", help="End with the job: exit code 0 if it succeeded, 1 if it failed or was refused."
+        ),
+    ] = False,
+    timeout: Annotated[
+        float | None, typer.Option(parser=seconds, metavar="SECONDS", help="End after this time (exit code 5).")
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Print one line per change even on a terminal.")] = False,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Add a column with the latest value of each additional metric.")
+    ] = False,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
+    """Show a running search: holder of each GPU, reasons, ranks, values, progress.
+
+    The table shows the job, its progress, the newest scheduling decision, the
+    holder and the waiting trials of each GPU, and the trials by rank. Without a
+    terminal, the command prints one line per change.
+    """
+    session = Session.of(namespace, kubeconfig, context)
+    run_with_cluster(_watch(session, Options(job, until_done, timeout, lines, metrics), Console()))
 
 
-def _run(arguments: argparse.Namespace) -> Exit:
-    options = Options(arguments.job, arguments.until_done, arguments.timeout, arguments.lines, arguments.metrics)
-    return run_with_cluster(watch(Session.of(arguments), options, Console()))
-
-
-async def watch(session: Session, options: Options, console: Console) -> Exit:
+async def _watch(session: Session, options: Options, console: Console) -> None:
     """Show a job until it ends, the time is over or the user interrupts."""
     async with session.api() as api:
         await fetch(api, JOBS, options.job, session.namespace)  # refuses a wrong name at once
@@ -120,7 +126,6 @@ async def watch(session: Session, options: Options, console: Console) -> Exit:
     if status.phase in ("Failed", "Refused"):
         message = f"job {options.job}: {status.message or 'no message'}"
         raise CliError(Exit.FAILED, status.reason or status.phase, message)
-    return Exit.OK
 
 
 async def _show_live(session: Session, options: Options, console: Console, caches: JobCaches) -> JobSnapshot:

@@ -1,1 +1,1 @@
-"""Report of a search as one self-contained HTML file: values (model), drawings (svg, charts), file (page)."""
+"""Reports as self-contained HTML files: values (model), drawings (svg, charts), templates, and a file for each page."""

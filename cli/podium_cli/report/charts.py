@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from podium_cli.report import svg
-from podium_cli.report.markup import NONE, Markup, element
 from podium_cli.report.model import AllocationBar, Axis, Improvement, JobReport, Lane, TrialRow, category
+from podium_cli.report.svg import element
 from podium_cli.views import formatting
 from podium_core.curves.non_finite import diverged
 
+NONE = Markup("")
 WIDTH = 760.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 12.0, 40.0
 

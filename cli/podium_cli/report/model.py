@@ -130,6 +130,11 @@ class JobReport:
     axes: tuple[Axis, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def why(self) -> str:
+        """Return the reason for the job's phase with its sentence."""
+        return ": ".join(part for part in (self.reason, self.message) if part)
+
 
 def build(snapshot: JobSnapshot) -> JobReport:
     """Compute the report. The same objects always give the same report."""

@@ -6,89 +6,65 @@ The drawings show the first search of each file, the table shows all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
 
 from podium_cli.report import charts, svg
-from podium_cli.report.markup import Markup, element, escaped, join
 from podium_cli.report.model import LEVELS, AllocationBar, Lane
-from podium_cli.report.page import card, chart, page_head
+from podium_cli.report.svg import element
+from podium_cli.report.template import render as render_template
 from podium_cli.views import formatting
 from podium_cli.views import system as system_view
 from podium_simulator.replay.samples import Sample
 from podium_simulator.system.comparison import SearchResult, SystemComparison
 from podium_simulator.system.outcome import TRAINING, Outcome
 
-GANTT = "A bar has the number of its trial. Its colour is the quality of the completed trial."
-STAIRS = "Each line is one policy; a dot marks where its search ended. Point at a line for its name."
-
 COLOURS = 10  # number of colours for policies in page.css
 LETTER_WIDTH = 6.4  # approximate, in a label
 
 
+@dataclass(frozen=True, slots=True)
+class TaskSection:
+    """All that the page shows about the searches of one file of curves."""
+
+    name: str
+    metric: str
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    policies: Sequence[str]
+    stairs: Markup
+    regret: Markup
+    overhead: Markup
+    gantts: Sequence[tuple[str, Markup]]
+
+
 def render(contests: Sequence[SystemComparison]) -> str:
     """Return the page; the same curves and options give the same file."""
-    title = "Simulated searches - Podium"
-    header = element(
-        "header",
-        element("p", escaped("Podium · the whole system simulated on recorded learning curves"), class_="kicker"),
-        element("h1", escaped("Comparison of policies")),
-    )
-    sections = join(_task(contest) for contest in contests)
-    footer = element("footer", escaped("Written by podium simulate. The same curves and options give the same file."))
-    body = element("body", element("main", header, sections, footer))
-    return f"<!doctype html>\n{element('html', page_head(title), body, lang='en')}\n"
+    return render_template("simulation.html.j2", tasks=[_task(contest) for contest in contests], colours=COLOURS)
 
 
-def _task(contest: SystemComparison) -> Markup:
+def _task(contest: SystemComparison) -> TaskSection:
     names = system_view.fastest_first(contest)
     firsts = [contest.runs[name][0] for name in names]
     pool, metric = contest.samples[0], contest.trace.metric
     span = max(run.outcome.makespan for run in firsts)
-    return join(
-        (
-            card(
-                element("h2", escaped(contest.trace.task)),
-                element("p", escaped(system_view.heading(contest)), class_="soft"),
-                _table(contest),
-            ),
-            chart(f"Best {metric} so far", _stairs(firsts, pool, metric, span), legend=_names(names), note=STAIRS),
-            card(
-                element("h2", escaped("Regret and overhead")),
-                element("p", escaped("First search. Shorter bars are better."), class_="soft"),
-                element("div", _bars(firsts, "regret"), _bars(firsts, "overhead"), class_="smalls"),
-            ),
-            *(
-                chart(
-                    f"{run.policy}: holder of each GPU over time",
-                    _gantt(run, pool, span),
-                    note=GANTT if place == 0 else "",
-                )
-                for place, run in enumerate(firsts)
-            ),
-        )
+    return TaskSection(
+        name=contest.trace.task,
+        metric=metric,
+        heading=system_view.heading(contest),
+        columns=system_view.columns(contest),
+        rows=system_view.rows(contest),
+        policies=names,
+        stairs=_stairs(firsts, metric, span),
+        regret=_bars(firsts, "regret"),
+        overhead=_bars(firsts, "overhead"),
+        gantts=[(run.policy, _gantt(run, pool, span)) for run in firsts],
     )
 
 
-def _table(contest: SystemComparison) -> Markup:
-    heads = [
-        element("th", escaped(name.capitalize()), scope="col", class_="" if name == "POLICY" else "n")
-        for name in system_view.columns(contest)
-    ]
-    rows = [
-        element("tr", join(element("td", escaped(cell), class_="n" if at else "name") for at, cell in enumerate(row)))
-        for row in system_view.rows(contest)
-    ]
-    table = element("table", element("thead", element("tr", *heads)), element("tbody", *rows))
-    return element("div", table, class_="scroll")
-
-
-def _names(names: Sequence[str]) -> Markup:
-    items = [
-        element("li", element("i", class_=f"p{place % COLOURS}"), escaped(name)) for place, name in enumerate(names)
-    ]
-    return element("ul", *items, class_="legend")
-
-
-def _stairs(runs: Sequence[SearchResult], pool: Sample, metric: str, span: float) -> Markup:
+def _stairs(runs: Sequence[SearchResult], metric: str, span: float) -> Markup:
     """Draw the best value so far over time, with a line for each policy."""
     height = 320.0
     # the first values of a training are far from the rest and would flatten the chart

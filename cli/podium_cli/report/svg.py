@@ -10,17 +10,36 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from podium_cli.report.markup import Markup, element, escaped, value
+from markupsafe import Markup, escape
+
+from podium_cli.report.template import printable
+
+
+def element(tag: str, /, *children: Markup, **attributes: str | float) -> Markup:
+    """Return `<tag ...>children</tag>`.
+
+    Attribute names lose a last `_` (`class_`), and other `_` become `-`.
+    """
+    names = {key.rstrip("_").replace("_", "-"): value(one) for key, one in attributes.items()}
+    written = Markup("").join(Markup(' {}="{}"').format(name, one) for name, one in names.items())
+    return Markup("<{0}{1}>{2}</{0}>").format(tag, written, Markup("").join(children))
+
+
+def value(given: str | float) -> str:
+    """Return the value of an attribute: a short number, or text without control characters."""
+    if isinstance(given, str):
+        return str(printable(given))
+    return f"{given:.2f}".rstrip("0").rstrip(".") or "0"
 
 
 def text(x: float, y: float, content: str, **attributes: str | float) -> Markup:
     """Return a text at a point."""
-    return element("text", escaped(content), x=x, y=y, **attributes)
+    return element("text", escape(printable(content)), x=x, y=y, **attributes)
 
 
 def title(content: str) -> Markup:
     """Return a title, which browsers show on hover and screen readers read."""
-    return element("title", escaped(content))
+    return element("title", escape(printable(content)))
 
 
 def drawing(width: float, height: float, label: str, *children: Markup) -> Markup:

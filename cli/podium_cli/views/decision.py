@@ -18,7 +18,6 @@ from podium_core.schema.gpunode import RunQueueEntry
 from podium_core.schema.trial import Allocation, HyperParamTrial
 
 WORD = re.compile(r"[A-Z][a-z]+|[A-Z]+(?![a-z])|[a-z0-9]+")
-GAIN = re.compile(r"\bgain (-?\d+(?:\.\d+)?) beats\b")  # in the operator's message on a run queue entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +102,8 @@ def _reasons(snapshot: JobSnapshot, decision: _Decision) -> Iterator[str]:
     if winner is not None and winner.status.rank is not None:
         yield f"rank {winner.status.rank}"
     entry = decision.entry
-    gain = GAIN.search(entry.message) if entry is not None else None
-    if gain is not None:
-        yield f"expected gain {100 * float(gain[1]):.1f} %"
+    if entry is not None and entry.gain is not None:
+        yield f"expected gain {100 * entry.gain:.1f} %"
     elif entry is not None and entry.reason:
         yield _plain(entry.reason)
     if loser is not None and decision.at is not None:

@@ -92,6 +92,7 @@ class TrialRank:
     rank: int  # 1 = best of its job
     reason: str
     message: str
+    gain: float | None = None  # if it takes its GPU from a trial of its job by its score: the difference of scores
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from podium_core.domain.actions import TrialRank, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
@@ -116,6 +117,14 @@ def _writes(
     return tuple(writes)
 
 
+class _Why(NamedTuple):
+    """Reason for the position of a trial. `say` builds the sentence: a plan compares many trials and shows few."""
+
+    reason: str
+    say: Callable[[], str]
+    gain: float | None = None
+
+
 class _Paces:
     """The typical pace of each job, computed on request.
 
@@ -149,7 +158,7 @@ class _Choice:
     _holders: dict[str, CurrentHolder] = field(default_factory=dict)
     _held: dict[JobKey, int] = field(default_factory=dict)
     _awaited: set[str] = field(default_factory=set)  # GPUs for which another job waits until the end of a time slice
-    _why: dict[TrialKey, tuple[str, Callable[[], str]]] = field(default_factory=dict)  # sentences are built on request
+    _why: dict[TrialKey, _Why] = field(default_factory=dict)
 
     def run(self, base: Sequence[Standing]) -> None:
         """Let each trial try to get its GPUs, those of the jobs with the fewest GPUs first.
@@ -178,15 +187,14 @@ class _Choice:
         if len(owner) < len(self.gpus):  # GPUs that a switch of several GPUs left free
             for standing in candidates:
                 if standing.trial.key not in self.claims and owner.keys().isdisjoint(self._uuids(standing)):
-                    self._claim(standing, "FreeGPU", _takes_free)
+                    self._claim(standing, _FREE_GPU)
 
     def rank_of(self, key: TrialKey) -> TrialRank | None:
         standing = self.eligible.get(key)
         if standing is None:
             return None
-        reason, say = self._why.get(key) or self._behind(standing)
-        rank = standing.ranked
-        return TrialRank(key, rank.rank, reason, f"{rank.message} It {say()}")
+        why, rank = self._why.get(key) or self._behind(standing), standing.ranked
+        return TrialRank(key, rank.rank, why.reason, f"{rank.message} It {why.say()}", why.gain)
 
     def ranks_of(self, keys: Iterable[TrialKey]) -> Iterator[TrialRank]:
         return (rank for key in keys if (rank := self.rank_of(key)) is not None)
@@ -258,9 +266,9 @@ class _Choice:
         rivals = [current for current in there if current.standing is not standing]
         if not rivals:
             if there:
-                self._claim(standing, "GPURetained", _keeps)
+                self._claim(standing, _GPU_RETAINED)
             else:
-                self._claim(standing, "FreeGPU", _takes_free)
+                self._claim(standing, _FREE_GPU)
             return
         verdicts = [self._judge(standing, current) for current in rivals]
         refusal = next((verdict for verdict in verdicts if not verdict.switch), None)
@@ -269,11 +277,12 @@ class _Choice:
             why = refusal.say
             self._why.setdefault(
                 standing.trial.key,
-                (refusal.reason, lambda: f"waits for {holder.name} (rank {holder.ranked.rank}): {why()}"),
+                _Why(refusal.reason, lambda: f"waits for {holder.name} (rank {holder.ranked.rank}): {why()}"),
             )
             return
         names = ", ".join(sorted({current.standing.name for current in rivals}))
-        self._claim(standing, verdicts[0].reason, lambda: f"takes the GPU from {names}: {verdicts[0].message}")
+        first = verdicts[0]
+        self._claim(standing, _Why(first.reason, lambda: f"takes the GPU from {names}: {first.message}", first.gain))
         self._switch(standing, rivals)
 
     def _judge(self, rival: Standing, current: CurrentHolder) -> Verdict:
@@ -290,9 +299,9 @@ class _Choice:
             self.wake_at = wake if self.wake_at is None else min(self.wake_at, wake)
         return verdict
 
-    def _claim(self, standing: Standing, reason: str, say: Callable[[], str]) -> None:
+    def _claim(self, standing: Standing, why: _Why) -> None:
         self.claims.add(standing.trial.key)
-        self._why[standing.trial.key] = (reason, say)
+        self._why[standing.trial.key] = why
         for uuid in self._uuids(standing):
             self._owner[uuid] = standing
 
@@ -303,19 +312,15 @@ class _Choice:
             self._held[winner.job.key] = self._held.get(winner.job.key, 0) + 1
             self._why.setdefault(
                 loser.standing.trial.key,
-                ("GPUPreempted", lambda: f"gives its GPU to {winner.name} (rank {winner.ranked.rank})."),
+                _Why("GPUPreempted", lambda: f"gives its GPU to {winner.name} (rank {winner.ranked.rank})."),
             )
 
-    def _behind(self, standing: Standing) -> tuple[str, Callable[[], str]]:
+    def _behind(self, standing: Standing) -> _Why:
         owners = [self._owner[u] for u in self._uuids(standing) if u in self._owner]
         if not owners:
-            return "WaitingForAllGPUs", lambda: "waits until all of its GPUs are free."
-        return "WaitingForHolder", lambda: f"waits for {owners[0].name} (rank {owners[0].ranked.rank})."
+            return _Why("WaitingForAllGPUs", lambda: "waits until all of its GPUs are free.")
+        return _Why("WaitingForHolder", lambda: f"waits for {owners[0].name} (rank {owners[0].ranked.rank}).")
 
 
-def _keeps() -> str:
-    return "keeps its GPU."
-
-
-def _takes_free() -> str:
-    return "takes a free GPU."
+_GPU_RETAINED = _Why("GPURetained", lambda: "keeps its GPU.")
+_FREE_GPU = _Why("FreeGPU", lambda: "takes a free GPU.")

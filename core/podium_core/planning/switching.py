@@ -29,6 +29,7 @@ class Verdict(NamedTuple):
     reason: str
     say: Callable[[], str]
     protected: bool = False  # only the minimum time slice prevents the switch: decide again when it is over
+    gain: float | None = None  # difference of scores, if a finite one is the reason for the switch
 
     @property
     def message(self) -> str:
@@ -154,4 +155,5 @@ def _within_job(rival: Standing, current: CurrentHolder, costs: Costs, pace: Cal
             lambda: f"{text()}, but a time slice lasts at least {time_slice:g} s.",
             protected=True,
         )
-    return Verdict(True, rival_side.reason, lambda: f"{text()}.")
+    shown = None if before or math.isinf(gain) else round(gain, 4)
+    return Verdict(True, rival_side.reason, lambda: f"{text()}.", gain=shown)

@@ -29,6 +29,11 @@ class RunQueueEntry(StatusModel):
     )
     reason: str = Field("", description="Reason for this position in the run queue, in CamelCase.")
     message: str = Field("", description="Reason for this position in the run queue, as a sentence.")
+    gain: float | None = Field(
+        None,
+        description="Set if the trial takes the GPU from another trial of its job because of its score: the difference "
+        "of their scores.",
+    )
     preempts: bool | None = Field(
         None,
         description="Set on the first entry only. True: this trial takes the GPU from the trial that held it at the "

@@ -276,6 +276,7 @@ class Actuator:
                         uid=rank.trial.uid,
                         reason=rank.reason,
                         message=rank.message[:LONGEST_MESSAGE],
+                        gain=rank.gain,
                         preempts=True if position == 0 and uuid in action.preempting else None,
                     )
                     for position, rank in enumerate(ranks)

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import io
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import certifi
 import pytest
+import typer
 from kubernetes.aio.config import incluster_config
 
+from podium import __version__
 from podium_cli import samples
-from podium_cli.command_table import SUMMARIES
+from podium_cli.command_group import load
+from podium_cli.command_table import COMMANDS, CommandEntry
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.get import ORDERS
 from podium_cli.commands.thaw import suspended_trials
 from podium_cli.exit_codes import Exit
-from podium_cli.main import parser, run
+from podium_cli.main import run
 from podium_cli.objects import snapshot_of
+from podium_cli.options import names
 from podium_cluster import kubeconfig
 from podium_core.domain.migration import MigrationPhase
 from podium_core.schema.trial import Migration
@@ -61,21 +68,42 @@ def test_every_refusal_has_a_code_and_a_sentence(
 
 def test_the_help_of_all_commands_imports_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Together the commands import nearly all of Podium, which takes most of a second."""
-    monkeypatch.setenv("COLUMNS", "80")
-    program = "import sys; from podium_cli.main import run\ntry: run(sys.argv[1:])\nfinally: print(*sys.modules)"
+    monkeypatch.setenv("COLUMNS", "200")
+    program = "import sys; from podium_cli.main import run; run(sys.argv[1:]); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
     *shown, modules = done.stdout.splitlines()
-    assert "\n".join(shown) + "\n" == parser().format_help()
-    assert not {"pydantic", "kubernetes", "aiohttp", "rich", "numpy"} & set(modules.split())
+    for entry in COMMANDS:
+        assert any(entry.name in line and entry.summary in line for line in shown)
+    assert not {"pydantic", "kubernetes", "aiohttp", "numpy", "optuna", "scipy", "jinja2"} & set(modules.split())
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
-def test_a_single_command_has_all_of_its_options(name: str) -> None:
-    def options(found: argparse.ArgumentParser) -> list[str]:
-        (inner,) = [one for one in found._actions if isinstance(one, argparse._SubParsersAction)]
-        return [action.dest for action in inner.choices[name]._actions]
+def test_a_command_imports_only_what_it_needs() -> None:
+    program = "import sys; from podium_cli.main import run; run(sys.argv[1:]); print(*sys.modules)"
+    command = [sys.executable, "-c", program, "watch", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not {"optuna", "scipy", "jinja2", "podium_cli.commands.report"} & set(done.stdout.splitlines()[-1].split())
 
-    assert options(parser(name)) == options(parser()) != options(parser(""))
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+def test_the_list_of_commands_has_the_first_sentence_of_each(entry: CommandEntry) -> None:
+    command = load(entry.name)
+    assert command.name == entry.name
+    assert command.help.split("\n\n")[0] == entry.summary
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["wach"], "No such command 'wach'. Did you mean 'watch'?"),
+        (["get", "trails"], "No such command 'trails'. Did you mean 'trials'?"),
+        (["watch", "x", "--until-don"], "No such option: --until-don (Possible options: --until-done)"),
+    ],
+)
+def test_a_mistyped_word_is_refused_with_a_suggestion(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) is Exit.USAGE
+    assert message in capsys.readouterr().err
 
 
 def test_an_unreachable_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,10 +118,8 @@ def test_an_unreachable_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["thaw"], ["thaw", "node-a", "--all"], ["watch"], []])
-def test_usage_errors_come_from_argparse(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        run(arguments)
-    assert caught.value.code == Exit.USAGE
+def test_a_usage_error_has_a_code(arguments: list[str]) -> None:
+    assert run(arguments) is Exit.USAGE
 
 
 @pytest.mark.parametrize("time", ["-1", "nan", "5m"])
@@ -101,30 +127,97 @@ def test_usage_errors_come_from_argparse(arguments: list[str]) -> None:
 def test_an_invalid_time_is_refused_with_its_option(
     arguments: list[str], time: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
-        run([*arguments, time])
-    assert caught.value.code == Exit.USAGE
-    assert f"argument {arguments[-1]}: seconds must be at least 0 (got {time})" in capsys.readouterr().err
+    assert run([*arguments, time]) is Exit.USAGE
+    assert f"Invalid value for '{arguments[-1]}': seconds must be at least 0 (got {time})" in capsys.readouterr().err
 
 
-def every(command: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Yield the command and all commands below it."""
-    yield command
-    for action in command._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield from every(inner)
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) is Exit.OK
+    assert capsys.readouterr().out == f"podium {__version__}\n"
 
 
-def test_help_of_every_command_has_examples_and_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_pipe_is_a_success() -> None:
+    program = "import sys; from podium_cli.main import main; main()"
+    command = [sys.executable, "-c", program, "summary", "--sample"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        assert started.stderr is not None
+        started.stdout.close()
+        assert started.stderr.read() == b""
+    assert started.returncode == Exit.OK
+
+
+def every(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the command and all commands below it, with the words that call them."""
+    yield name, command
+    for inner in getattr(command, "commands", {}).values():
+        yield from every(f"{name} {inner.name}", inner)
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+def test_help_of_every_command_has_examples_and_fits_a_terminal(
+    entry: CommandEntry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for command in every(parser()):
-        text = command.format_help()
-        assert f"  {command.prog}" in text or f"&& {command.prog}" in text
-        assert "exit codes:" in text
+    for words, command in every(f"podium {entry.name}", load(entry.name)):
+        assert run([*words.split()[1:], "--help"]) is Exit.OK
+        text = capsys.readouterr().out
+        examples = text.partition("Examples:")[2]
+        assert f"  {words}" in examples or f"&& {words}" in examples or f"| {words}" in examples
+        assert "Exit codes:" in examples
         assert [line for line in text.splitlines() if len(line) > 80] == []
-        undocumented = [one.metavar or one.dest for one in command._actions if not one.help and not one.choices]
-        assert undocumented == [], command.prog
+        for example in command.epilog.partition("\n\n")[0].splitlines():
+            assert example in [line[1:].rstrip() for line in text.splitlines()], "an example is in one line"
+        assert [one.name for one in command.params if not one.help] == [], words
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("podium dr", ["drain"]),
+        ("podium get ", ["trials", "gpus"]),
+        ("podium get trials digits --sort-by s", ["steps", "suspensions"]),
+        ("podium simulate --policy h", ["hermes", "hyperband"]),
+        ("podium simulate --method cuda", ["cuda-checkpoint"]),
+        ("podium plan job.yaml -o ", ["table", "json"]),
+        ("podium watch --until", ["--until-done"]),
+    ],
+)
+def test_shells_complete_commands_options_and_values(
+    words: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_PODIUM_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - (not words.endswith(" "))))
+    assert run([]) is Exit.OK
+    assert capsys.readouterr().out.split() == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell_is_shown(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_PODIUM_COMPLETE", f"source_{shell}")
+    assert run([]) is Exit.OK
+    assert "_PODIUM_COMPLETE" in capsys.readouterr().out
+
+
+def test_job_names_are_completed_from_the_cluster_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def known(session: object, resource: object) -> list[str]:
+        return ["digits", "sweep"]
+
+    async def silent(session: object, resource: object) -> list[str]:
+        await asyncio.sleep(60)
+        return ["digits"]
+
+    context = SimpleNamespace(params={"namespace": None, "kubeconfig": None, "context": None})
+    monkeypatch.setattr(logging, "disable", lambda: None)
+    monkeypatch.setattr(names, "_list", known)
+    assert names.job_names(cast(typer.Context, context), "d") == ["digits"]
+    assert names.node_names(cast(typer.Context, context), "") == ["digits", "sweep"]
+    monkeypatch.setattr(names, "SECONDS", 0.01)
+    monkeypatch.setattr(names, "_list", silent)
+    assert names.trial_names(cast(typer.Context, context), "") == []
 
 
 def test_sample_report_and_summary_need_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,9 @@ def allocation(start: int, end: int | None = None) -> dict[str, Any]:
     return {"gpus": [GPU], "node": "node-a", "start": f"2026-01-15T09:30:{start:02d}Z", **ended}
 
 
-def switched(reason: str = "BestSoFar", message: str = MESSAGE, **loser: Any) -> dict[str, Any]:
+def switched(
+    reason: str = "BestSoFar", message: str = MESSAGE, gain: float | None = 0.008, **loser: Any
+) -> dict[str, Any]:
     """Return changes in which digits-7 takes node-a/0 from digits-3 after 30 s."""
     suspended = {"method": "freeze", "at": "2026-01-15T09:30:30Z", "suspendSeconds": 0.3}
     changes: dict[str, Any] = {f"digits-{number}": {"status": {"allocations": []}} for number in range(12)}
@@ -34,7 +36,7 @@ def switched(reason: str = "BestSoFar", message: str = MESSAGE, **loser: Any) ->
     }
     resumed = {"count": 1, "recent": [suspended | {"at": "2026-01-15T09:30:10Z", "resumeSeconds": 0.1}]}
     changes["digits-7"] = {"status": {"rank": 1, "allocations": [allocation(30)], "suspensions": resumed}}
-    first = entry(7, reason=reason, message=message, preempts=True)
+    first = entry(7, reason=reason, message=message, gain=gain, preempts=True)
     changes["node-a"] = {"spec": {"gpus": [{"uuid": GPU, "runQueue": [first, entry(3)]}]}}
     return changes
 
@@ -51,18 +53,18 @@ def test_a_switch_has_rank_gain_and_cost(snapshot: Snapshot) -> None:
 )
 def test_without_a_gain_the_reason_is_in_plain_words(reason: str, words: str, snapshot: Snapshot) -> None:
     sentence = f"digits-7 preempts digits-3 on GPU node-a/0: rank 1, {words}, switch 400 ms"
-    assert newest_decision(snapshot(40, switched(reason, "job a holds 2 GPUs."))) == sentence
+    assert newest_decision(snapshot(40, switched(reason, "job a holds 2 GPUs.", None))) == sentence
 
 
 def test_a_trial_that_ended_was_not_preempted(snapshot: Snapshot) -> None:
     ended = {"phase": "Succeeded", "finishedAt": "2026-01-15T09:30:30Z"}
-    changes = switched("FreeGPU", "It takes a free GPU.", **ended)
+    changes = switched("FreeGPU", "It takes a free GPU.", None, **ended)
     assert newest_decision(snapshot(40, changes)) == "digits-7 takes GPU node-a/0: rank 1, free GPU"
 
 
 def test_a_switch_in_progress_is_the_newest_decision(snapshot: Snapshot) -> None:
     changes = switched()
-    first = entry(4, reason="BestSoFar", message="gain 0.010 beats cost 0.001 + hysteresis 0.002.", preempts=True)
+    first = entry(4, reason="BestSoFar", message="The sentence is not read.", gain=0.01, preempts=True)
     changes["node-a"]["spec"]["gpus"][0]["runQueue"] = [first, entry(7)]
     here = [entry(n, pod=f"digits-{n}-0", podUID="u", state="Suspended", since="2026-01-15T09:30:00Z") for n in (4, 7)]
     seen = snapshot(40, changes)

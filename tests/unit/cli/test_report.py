@@ -9,10 +9,13 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
+from jinja2 import UndefinedError
 
 from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.report import charts, page, svg
 from podium_cli.report.model import build, percentile
+from podium_cli.report.simulation import TaskSection
+from podium_cli.report.template import render
 from podium_cli.views import summary
 
 Snapshot = Callable[..., JobSnapshot]
@@ -77,7 +80,7 @@ def test_nothing_is_loaded_and_nothing_can_run(snapshot: Snapshot) -> None:
         assert not any(key.startswith("on") or key in ("src", "href", "xlink:href") for key in attrs)
     for reach in ("http:", "https:", "//", "url(", "@import", "javascript:"):
         assert reach not in html.replace("<!doctype html>", "")
-    assert "default-src 'none'" in html.replace("&#x27;", "'")
+    assert "default-src 'none'" in html
 
 
 def test_all_text_of_users_and_trials_is_escaped(snapshot: Snapshot) -> None:
@@ -97,6 +100,48 @@ def test_all_text_of_users_and_trials_is_escaped(snapshot: Snapshot) -> None:
     assert "\x00" not in html
     assert "\x1b" not in html
     assert "<script>alert(1)</script>" in "".join(structure.text)  # shown as text
+
+
+@pytest.mark.parametrize(
+    ("template", "values"),
+    [
+        ("schedule.html.j2", {"method": EVIL, "summary": EVIL, "gantt": svg.drawing(1, 1, EVIL, svg.text(0, 0, EVIL))}),
+        (
+            "simulation.html.j2",
+            {
+                "colours": 10,
+                "tasks": [
+                    TaskSection(
+                        name=EVIL,
+                        metric=EVIL,
+                        heading=EVIL,
+                        columns=[EVIL],
+                        rows=[[EVIL, EVIL]],
+                        policies=[EVIL],
+                        stairs=svg.drawing(1, 1, EVIL, svg.title(EVIL)),
+                        regret=svg.drawing(1, 1, EVIL),
+                        overhead=svg.drawing(1, 1, EVIL),
+                        gantts=[(EVIL, svg.drawing(1, 1, EVIL))],
+                    )
+                ],
+            },
+        ),
+    ],
+)
+def test_the_other_pages_escape_text_too(template: str, values: dict[str, object]) -> None:
+    html = render(template, **values)
+    structure = read(html)
+    assert structure.count("script") == 0
+    assert "<script" not in html
+    assert "\x00" not in html
+    assert "\x1b" not in html
+    assert "<script>alert(1)</script>" in "".join(structure.text)
+    assert any("<script>" in (attrs.get("aria-label") or "") for _, attrs in structure.found)
+
+
+def test_a_missing_value_of_a_template_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        render("schedule.html.j2", method="heft")
 
 
 def test_the_drawings_are_well_formed_xml(snapshot: Snapshot) -> None:

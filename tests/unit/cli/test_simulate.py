@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
-from podium_cli.commands import simulate
+from podium_cli.commands.simulation import TrialOptions, given_options
 from podium_cli.exit_codes import Exit
+from podium_cli.options.faults import FaultOptions
+from podium_cli.options.system import SystemOptions
 
 HEADER = {"task": "late", "metric": "acc", "goal": "maximize", "target": 0.85, "note": ""}
 CURVES = {"first": [0.5, 0.6, 0.7], "second": [0.1, 0.2, 0.3], "best": [0.7, 0.8, 0.9]}
@@ -124,7 +126,12 @@ SYSTEM = [
 
 
 def test_the_list_of_options_of_the_simulated_system_is_complete() -> None:
-    assert {option for option, *_ in SYSTEM} == {"--" + name.replace("_", "-") for name in simulate.SYSTEM}
+    faults = FaultOptions(2.0, 2.0, 2.0, 2.0, ("node-0@60",))
+    system = SystemOptions(1, 1, 1.0, "80Gi", faults, 0.0, exact=True)
+    given = given_options(TrialOptions("1Gi", "freeze", checkpoints=True), system)
+    assert ["--" + name.replace("_", "-") for name in given] == [option for option, *_ in SYSTEM]
+    nothing = SystemOptions(None, None, None, None, FaultOptions(None, None, None, None, ()), None, exact=False)
+    assert list(given_options(TrialOptions(None, None, checkpoints=False), nothing)) == []
 
 
 @pytest.mark.parametrize("options", SYSTEM, ids=[row[0] for row in SYSTEM])

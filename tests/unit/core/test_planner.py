@@ -223,6 +223,8 @@ def test_a_better_trial_takes_the_gpu_with_the_numbers_that_decided() -> None:
     place = next(p for p in made.ranks if p.trial.name == "job-1")
     assert place.reason == "Convergence"
     assert "takes the GPU from job-0: gain 0.750 beats cost 0.00" in place.message
+    assert place.gain == 0.75
+    assert next(p for p in made.ranks if p.trial.name == "job-0").gain is None
     assert why(made, "job-0") == "GPUPreempted"
 
 

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -40,6 +41,13 @@ def test_every_module_has_a_docstring_and_is_short(module: Path) -> None:
     text = (ROOT / module).read_text()
     assert text.startswith(('"""', 'r"""')), f"{module} has no module docstring"
     assert len(text.splitlines()) <= 400, f"{module} has more than 400 lines; split it"
+
+
+def test_the_wheel_has_the_templates_of_the_pages() -> None:
+    packed = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
+    needed = {path.relative_to(ROOT / "cli").as_posix() for path in (ROOT / "cli").rglob("templates/*")}
+    assert len(needed) >= 6
+    assert needed <= packed
 
 
 def test_lock_files_have_hashes_and_no_index() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -41,13 +42,16 @@ def test_only_a_run_queue_that_preempts_has_the_field() -> None:
     caches = WatchCaches(api, OperatorSettings())
     actuator = Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), Metrics())
     place = TrialRank(TrialKey("lab", "a", "u"), 1, "Envelope", "goes first.")
-    order = WriteRunQueues("node-1", 2, (("gpu-0", (place,)), ("gpu-1", (place,))), ("gpu-1",))
+    winner = replace(place, gain=0.25)
+    order = WriteRunQueues("node-1", 2, (("gpu-0", (place,)), ("gpu-1", (winner,))), ("gpu-1",))
     cluster = make_cluster_state(make_node(epoch=1))
     asyncio.run(actuator.write_run_queues(cluster, (order,)))
     (body,) = server.written
     (first,), (second,) = (gpu["runQueue"] for gpu in body["spec"]["gpus"])
     assert (first.get("preempts"), second.get("preempts")) == (None, True)
+    assert (first.get("gain"), second.get("gain")) == (None, 0.25)
     assert "preempts" not in first
+    assert "gain" not in first
     read = GPUNode.model_validate(body)
     assert [gpu.preempts for gpu in read.spec.gpus] == [None, True]
 

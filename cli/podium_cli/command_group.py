@@ -1,0 +1,43 @@
+"""Group of all commands: it imports the module of a command when that command is used, and prints refusals."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+from podium_cli.command_table import COMMANDS
+from podium_cli.exit_codes import CliError, Exit
+
+MODULES = {entry.name: entry.module for entry in COMMANDS}
+
+
+class LazyGroup(TyperGroup):
+    """Group whose commands are only names and summaries until one of them is used."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that the arguments name, with all of its options."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed if name is None else load(name), rest
+
+    def invoke(self, ctx: Any) -> None:
+        """Run the command; print a refusal to standard error and exit with its code."""
+        try:
+            super().invoke(ctx)
+        except CliError as error:
+            print(f"podium: {error}", file=sys.stderr)
+            raise typer.Exit(error.code) from error
+        except BrokenPipeError as error:
+            # `podium get trials x | head`: the reader has closed the pipe, so a flush at exit would fail
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(Exit.OK) from error
+
+
+def load(name: str) -> Any:
+    """Import the module of a command and return the command."""
+    return get_group(import_module(f"podium_cli.commands.{MODULES[name]}").app).commands[name]

@@ -1,0 +1,63 @@
+"""Templates of the HTML pages. All values but drawings are escaped, so text of tenants never becomes markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from podium_cli.views import formatting
+from podium_core.schema.job import Scalar
+
+
+def render(template: str, **values: object) -> str:
+    """Return the page that a template makes of the values."""
+    return _environment().get_template(template).render(values)
+
+
+def printable(value: Any) -> Any:
+    """Return text without control characters, some of which are invalid in HTML.
+
+    Any other value is returned unchanged.
+    """
+    if not isinstance(value, str):
+        return value
+    return type(value)("".join(char for char in value if char.isprintable() or char == "\n"))
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("podium_cli.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {
+        "number": formatting.number,
+        "step": formatting.step,
+        "duration": formatting.duration,
+        "scalar": formatting.scalar,
+        "parameters": _parameters,
+        "steps": _steps,
+        "moment": _moment,
+    }
+    return made
+
+
+def _parameters(pairs: Sequence[tuple[str, Scalar]]) -> str:
+    return formatting.parameters(dict(pairs))
+
+
+def _steps(count: float) -> str:
+    return formatting.count(round(count), "step") if count else formatting.NOTHING
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S %Z}"
