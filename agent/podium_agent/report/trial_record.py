@@ -26,8 +26,8 @@ from podium_agent.report.usage_ledger import (
     suspended,
 )
 from podium_core.curves.growing_curve import Curve, extend
-from podium_core.logs.line_reader import Reader
 from podium_core.curves.thinning import Grid
+from podium_core.logs.line_reader import Reader
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.trial import ContainerCheckpoint
 

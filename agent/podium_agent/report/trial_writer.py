@@ -27,8 +27,8 @@ from podium_agent.report.usage_ledger import begin_attempt
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
-from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.curves.thinning import Grid
+from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.trial import HyperParamTrial
 
 log = logging.getLogger(__name__)

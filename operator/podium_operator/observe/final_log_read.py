@@ -16,8 +16,8 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
 from podium_core.curves import additional_metrics
 from podium_core.curves.growing_curve import Curve, Line, extend
-from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.curves.thinning import Grid
+from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
 from podium_operator.act.back_off import pauses
