@@ -35,4 +35,4 @@ def build_all(pieces: Sequence[Piece], cache: Cache, progress: Progress) -> None
         with progress.step(f"[{number} of {len(pieces)}] {piece.title}", piece.seconds) as step:
             piece.make()
             spent = duration(time.monotonic() - started)
-            step.note(f"{spent} of about {duration(round(total, -1))} so far")
+            step.note(f"{spent} so far, typically {duration(round(total, -1))} in all")

@@ -128,7 +128,7 @@ def test_what_is_built_is_counted_with_its_typical_time(tmp_path: Path, capsys: 
     lines = capsys.readouterr().err.splitlines()
     assert made == ["etcd", "kubelet"]
     assert lines[0].startswith("Building 2 programs and images once, typically in 2 min on two cores.")
-    assert lines[1].startswith("  ok [1 of 2] etcd: 0 s of about 2 min so far")
+    assert lines[1].startswith("  ok [1 of 2] etcd: 0 s so far, typically 2 min in all")
     assert lines[2].startswith("  ok [2 of 2] kubelet: ")
 
 
