@@ -104,7 +104,7 @@ def _reasons(snapshot: JobSnapshot, decision: _Decision) -> Iterator[str]:
     entry = decision.entry
     if entry is not None and entry.gain is not None:
         yield f"expected gain {100 * entry.gain:.1f} %"
-    elif entry is not None and entry.reason:
+    elif entry is not None and entry.reason and entry.reason != "GPURetained":  # says nothing about how it came
         yield _plain(entry.reason)
     if loser is not None and decision.at is not None:
         seconds = _switch_seconds(winner, loser)

@@ -49,10 +49,10 @@ def test_a_switch_has_rank_gain_and_cost(snapshot: Snapshot) -> None:
 
 @pytest.mark.parametrize(
     ("reason", "words"),
-    [("FairShare", "fair share"), ("StarvationGuard", "starvation guard"), ("GPURetained", "GPU retained")],
+    [("FairShare", "fair share, "), ("StarvationGuard", "starvation guard, "), ("GPURetained", "")],
 )
 def test_without_a_gain_the_reason_is_in_plain_words(reason: str, words: str, snapshot: Snapshot) -> None:
-    sentence = f"digits-7 preempts digits-3 on GPU node-a/0: rank 1, {words}, switch 400 ms"
+    sentence = f"digits-7 preempts digits-3 on GPU node-a/0: rank 1, {words}switch 400 ms"
     assert newest_decision(snapshot(40, switched(reason, "job a holds 2 GPUs.", None))) == sentence
 
 
