@@ -153,7 +153,9 @@ class Connection:
     """A kept-alive connection of kube-scheduler without a socket: from request bytes to response bytes."""
 
     def __init__(self, app: FastAPI) -> None:
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=600)
+        config = uvicorn.Config(
+            app, proxy_headers=False, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=600
+        )
         self._transport = _RecordingTransport()
         self._protocol = HttpToolsProtocol(config, ServerState(), {})
         self._protocol.connection_made(self._transport)
