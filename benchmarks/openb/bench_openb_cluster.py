@@ -24,9 +24,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from extender_setup import ExtenderSetup, now
 
-from benchmarks.control_plane import open_setup
+from benchmarks.control_plane import ExtenderSetup, now, open_setup
 from benchmarks.openb.replay import Arrival, Trace, add_trace, arrivals, read_trace
 from benchmarks.output import add_out, command, commit, result_line, write_page
 from podium_cluster.client import Api
