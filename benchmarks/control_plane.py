@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
-from extender_setup import ROOT, ExtenderSetup, scheduler_version
+from extender_setup import ROOT, TRIAL_LABEL, ExtenderSetup, free_port, gpu, now, scheduler_version
 
 from podium_devcluster.artifacts import binaries
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
+
+# benchmarks import what they need of extender_setup from here, because this module puts it on the path
+__all__ = ["TRIAL_LABEL", "ExtenderSetup", "free_port", "gpu", "now", "open_setup"]
 
 
 @contextlib.contextmanager

@@ -46,13 +46,15 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
 from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_extender.app import create_app
 from podium_extender.main import prepare_when_synced
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Endpoint
-from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.server.limits import ConcurrencyLimit
+from podium_extender.state.node_cache import Heartbeats, NodeCache, Watches, parse_gpunode, parse_pod
 from podium_extender.state.soft_preferences import SoftPreferences
 from podium_extender.state.trials import parse_trial
 from podium_extender.verbs.decisions import NodeEvaluator
+from podium_extender.verbs.handlers import Verbs
 
 NODES = 5000  # of the largest cluster
 MIN_NODES = 500
@@ -106,17 +108,21 @@ class Cluster:
         own = WatchCache(api, PODS, parse_pod)
         others = [free_cpus.caches["other pods"]] if setting.others else []
         self.nodes = NodeCache(
-            WatchCache(api, GPUNODES, parse_gpunode),
-            own,
-            WatchCache(api, LEASES, Heartbeats(time.time).parse, namespace="podium-system"),
-            WatchCache(api, TRIALS, parse_trial),
+            Watches(
+                WatchCache(api, GPUNODES, parse_gpunode),
+                own,
+                WatchCache(api, LEASES, Heartbeats(time.time).parse, namespace="podium-system"),
+                WatchCache(api, TRIALS, parse_trial),
+            ),
             namespace="podium-system",
             clock=time.time,
             free_cpus=free_cpus if setting.others else None,
             preferences=SoftPreferences(free_cpus.caches["nodes"], [own, *others]),
         )
         evaluator = NodeEvaluator(placement_policy(setting.policy), 1e9)
-        self.connection = Connection(Endpoint(self.nodes, Metrics(), evaluator, body_limit=2**26, max_requests=32))
+        metrics = Metrics()
+        app = create_app(Verbs(self.nodes, metrics, evaluator), metrics, ConcurrencyLimit(32), 2**26)
+        self.connection = Connection(app)
         self.watches: list[asyncio.Task[None]] = []
 
     def gpunode(self, name: str) -> Json:

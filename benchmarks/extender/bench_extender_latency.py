@@ -28,11 +28,11 @@ from podium_cluster.watch import WatchCache
 from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Endpoint
-from podium_extender.server.fast_path import fast_path_protocol
-from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.server.limits import ConcurrencyLimit
+from podium_extender.state.node_cache import Heartbeats, NodeCache, Watches, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 from podium_extender.verbs.decisions import NodeEvaluator
+from podium_extender.verbs.handlers import Verbs
 
 NODES = ("node-a", "node-b")
 NAGLE_MS = 40.0
@@ -72,24 +72,25 @@ async def measure(calls: int) -> dict[str, float]:
     """Return median and maximum of each route."""
     api = cast(Api, TwoNodes())
     nodes_cache = NodeCache(
-        WatchCache(api, GPUNODES, parse_gpunode),
-        WatchCache(api, PODS, parse_pod),
-        WatchCache(api, LEASES, Heartbeats(time.time).parse),
-        WatchCache(api, TRIALS, parse_trial),
+        Watches(
+            WatchCache(api, GPUNODES, parse_gpunode),
+            WatchCache(api, PODS, parse_pod),
+            WatchCache(api, LEASES, Heartbeats(time.time).parse),
+            WatchCache(api, TRIALS, parse_trial),
+        ),
         namespace="podium-system",
         clock=time.time,
     )
     watches = [asyncio.create_task(cache.run()) for cache in nodes_cache.caches.values()]
-    endpoint = Endpoint(nodes_cache, Metrics(), NodeEvaluator(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32)
-    app = create_app(endpoint)
+    metrics = Metrics()
+    verbs = Verbs(nodes_cache, metrics, NodeEvaluator(LOAD_BALANCE, 60.0))
+    app = create_app(verbs, metrics, ConcurrencyLimit(32), 2**20)
 
     @app.post("/empty")
     async def empty() -> Response:
         return Response(b"{}", media_type="application/json")
 
-    server = uvicorn.Server(
-        uvicorn.Config(app, port=0, http=fast_path_protocol(endpoint), log_level="warning", access_log=False)
-    )
+    server = uvicorn.Server(uvicorn.Config(app, port=0, http="httptools", log_level="warning", access_log=False))
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn offers no event
         await asyncio.sleep(0.01)

@@ -32,10 +32,11 @@ from podium_cluster.watch import WatchCache
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Endpoint
-from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.server.limits import ConcurrencyLimit
+from podium_extender.state.node_cache import Heartbeats, NodeCache, Watches, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 from podium_extender.verbs.decisions import NodeEvaluator
+from podium_extender.verbs.handlers import Verbs
 
 PARTS = 10
 MAX_GROWTH = 4 * 2**20
@@ -47,17 +48,20 @@ async def send_all(bodies: int) -> tuple[Counter[str], list[int]]:
     placed = json.loads((GOLDEN / "trials.json").read_text())
     live = Live({GPUNODES: nodes, PODS: placed["pods"], LEASES: [], TRIALS: placed["trials"]})
     nodes_cache = NodeCache(
-        WatchCache(live, GPUNODES, parse_gpunode),  # type: ignore[arg-type]
-        WatchCache(live, PODS, parse_pod),  # type: ignore[arg-type]
-        WatchCache(live, LEASES, Heartbeats(time.time).parse),  # type: ignore[arg-type]
-        WatchCache(live, TRIALS, parse_trial),  # type: ignore[arg-type]
+        Watches(
+            WatchCache(live, GPUNODES, parse_gpunode),  # type: ignore[arg-type]
+            WatchCache(live, PODS, parse_pod),  # type: ignore[arg-type]
+            WatchCache(live, LEASES, Heartbeats(time.time).parse),  # type: ignore[arg-type]
+            WatchCache(live, TRIALS, parse_trial),  # type: ignore[arg-type]
+        ),
         namespace="podium-system",
         clock=time.time,
     )
     watches = [asyncio.create_task(cache.run()) for cache in nodes_cache.caches.values()]
     await asyncio.gather(*(cache.wait_synced() for cache in nodes_cache.caches.values()))
     evaluator = NodeEvaluator(placement_policy(DEFAULT), 60.0)
-    app = create_app(Endpoint(nodes_cache, Metrics(), evaluator, body_limit=2**20, max_requests=32))
+    metrics = Metrics()
+    app = create_app(Verbs(nodes_cache, metrics, evaluator), metrics, ConcurrencyLimit(32), 2**20)
     chance, true = random.Random(6), recorded()
     seen: Counter[str] = Counter()
     held = []

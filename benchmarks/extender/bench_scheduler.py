@@ -31,9 +31,8 @@ from pathlib import Path
 import httpx
 import matplotlib
 import numpy as np
-from extender_setup import TRIAL_LABEL, ExtenderSetup, free_port, now
 
-from benchmarks.control_plane import open_setup
+from benchmarks.control_plane import TRIAL_LABEL, ExtenderSetup, free_port, now, open_setup
 from benchmarks.extender.synthetic import gpunode
 from benchmarks.output import add_out, command, commit, result_line, write_page
 from podium_cluster.client import Api

@@ -22,9 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from extender_setup import ExtenderSetup, gpu, now
-
-from benchmarks.control_plane import open_setup
+from benchmarks.control_plane import ExtenderSetup, gpu, now, open_setup
 from benchmarks.output import result_line
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS

@@ -12,16 +12,15 @@ from typing import Any, cast
 
 import numpy as np
 import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS, Resource
 from podium_cluster.watch import WatchCache
 from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
-from podium_extender.app import create_app
 from podium_extender.main import PAGE_SIZE
-from podium_extender.server.endpoint import Endpoint
-from podium_extender.server.fast_path import fast_path_protocol
 from podium_extender.state.free_cpus import FreeCpus
 
 GPUS, SLOTS = 8, 4
@@ -140,6 +139,12 @@ class _RecordingTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def pause_reading(self) -> None:
+        """Do nothing: the whole request has been received."""
+
+    def resume_reading(self) -> None:
+        """Do nothing."""
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
 
@@ -147,13 +152,12 @@ class _RecordingTransport(asyncio.Transport):
 class Connection:
     """A kept-alive connection of kube-scheduler without a socket: from request bytes to response bytes."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        kind = fast_path_protocol(endpoint)
+    def __init__(self, app: FastAPI) -> None:
         config = uvicorn.Config(
-            create_app(endpoint), http=kind, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=600
+            app, proxy_headers=False, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=600
         )
         self._transport = _RecordingTransport()
-        self._protocol = kind(config, ServerState(), {})
+        self._protocol = HttpToolsProtocol(config, ServerState(), {})
         self._protocol.connection_made(self._transport)
 
     async def post(self, verb: str, body: bytes) -> tuple[bytes, float]:
@@ -163,7 +167,8 @@ class Connection:
         started = time.process_time()
         for chunk in chunks:
             self._protocol.data_received(chunk)
-        await asyncio.sleep(0)  # the answer is written in the next iteration of the event loop
+        while not self._transport.written:  # noqa: ASYNC110 - uvicorn offers no event; all is written at once
+            await asyncio.sleep(0)
         spent = 1000 * (time.process_time() - started)
         head, _, answer = b"".join(self._transport.written).partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200 "):

@@ -24,9 +24,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from extender_setup import ExtenderSetup, now
 
-from benchmarks.control_plane import open_setup
+from benchmarks.control_plane import ExtenderSetup, now, open_setup
 from benchmarks.openb.replay import Arrival, Trace, add_trace, arrivals, read_trace
 from benchmarks.output import add_out, command, commit, result_line, write_page
 from podium_cluster.client import Api
@@ -189,9 +188,8 @@ def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[s
     found: list[str] = []
     for (need, size), uid in zip(pods, uids, strict=True):
         question = PlacementQuery(need, uid, typical, cpus_known=True)
-        left = evaluator.filter(
-            PlacementQuery(replace(need, cpu=0)), names[(cpu >= need.cpu) & (memory >= size)].tolist(), views, NOW
-        ).passed
+        fitting = names[(cpu >= need.cpu) & (memory >= size)].tolist()
+        left = evaluator.filter(replace(need, cpu=0), fitting, views, NOW).passed
         best = evaluator.prioritize(question, left, views, NOW).favourite
         assert best is not None, f"pod {uid} fits on no node"
         node = views.get(left[best])

@@ -143,7 +143,7 @@ def replay(trace: Trace, policy: PlacementPolicy, seed: int, share: float, *, cp
         question = PlacementQuery(need, f"{seed}/{number}", typical, cpus_known=cpus)
         requested += _gpus(need)
         fitting = names[(cpu >= need.cpu) & (memory >= size)].tolist()
-        left = evaluator.filter(PlacementQuery(replace(need, cpu=0)), fitting, views, NOW).passed
+        left = evaluator.filter(replace(need, cpu=0), fitting, views, NOW).passed
         if left:
             if policy.uses_pod_uid:  # the cost depends on the pod, so there is nothing to keep between pods
                 costs = np.array([policy.cost(question, views.get(name)) for name in left], dtype=np.float64)

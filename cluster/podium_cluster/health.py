@@ -1,4 +1,8 @@
-"""The pages /healthz, /readyz and /metrics of a component."""
+"""The pages /healthz, /readyz and /metrics of a component.
+
+aiohttp serves them, which the Kubernetes client brings. It runs in the component's event loop, so the liveness probe
+fails while the loop is stuck.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,30 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 Check = Callable[[], str | None]
-READ_SECONDS = 5.0
+CONNECTION_SECONDS = 5.0  # of one connection, which serves one request
+MAX_CONNECTIONS = 100  # of one component; a further one closes the oldest, because a probe takes milliseconds
 
 
-def _page(path: str, alive: Check, ready: Check, registry: CollectorRegistry) -> tuple[int, str, bytes]:
-    if path == "/metrics":
-        return 200, "text/plain; version=0.0.4; charset=utf-8", generate_latest(registry)
-    checks = {"/healthz": alive, "/readyz": ready}
-    if path not in checks:
-        return 404, "text/plain", b"not found; the pages are /healthz, /readyz and /metrics\n"
-    problem = checks[path]()
-    return (503, "text/plain", problem.encode() + b"\n") if problem else (200, "text/plain", b"ok\n")
+class _BoundedServer(web.Server):
+    """aiohttp's server with a limit for the number and the duration of connections."""
+
+    def __call__(self) -> web.RequestHandler:
+        """Return the protocol of a new connection."""
+        for oldest in self.connections[: 1 - MAX_CONNECTIONS]:
+            _abort(oldest)
+        connection = super().__call__()
+        asyncio.get_running_loop().call_later(CONNECTION_SECONDS, _abort, connection)
+        return connection
+
+
+def _abort(connection: web.RequestHandler) -> None:
+    """Close the connection, also if the client does not read its response."""
+    if connection.transport is not None:
+        connection.transport.abort()
 
 
 @asynccontextmanager
@@ -28,22 +42,24 @@ async def serve(host: str, port: int, *, alive: Check, ready: Check, registry: C
 
     A check returns None or a sentence about the problem.
     """
+    checks = {"/healthz": alive, "/readyz": ready}
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), READ_SECONDS)
-            words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-            path = words[1].split("?")[0] if len(words) == 3 else "/"
-            status, kind, body = _page(path, alive, ready, registry)
-            start = f"HTTP/1.1 {status} {'OK' if status == 200 else 'NO'}\r\nContent-Type: {kind}\r\n"
-            # head and body in one write, because two packets would take 40 ms (Nagle's algorithm)
-            writer.write(f"{start}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
-            await asyncio.wait_for(writer.drain(), READ_SECONDS)
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # the client closed the connection or did not send HTTP
-        finally:
-            writer.close()
+    async def answer(request: web.BaseRequest) -> web.Response:
+        if request.path == "/metrics":
+            response = web.Response(body=generate_latest(registry))
+            response.headers["Content-Type"] = "text/plain; version=0.0.4; charset=utf-8"
+        elif request.path in checks:
+            problem = checks[request.path]()
+            response = web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+        else:
+            response = web.Response(text="not found; the pages are /healthz, /readyz and /metrics\n", status=404)
+        response.force_close()
+        return response
 
-    server = await asyncio.start_server(handle, host, port)
-    async with server:
+    pages = _BoundedServer(answer, access_log=None)
+    server = await asyncio.get_running_loop().create_server(pages, host, port)
+    try:
         yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await pages.shutdown(CONNECTION_SECONDS)

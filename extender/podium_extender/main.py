@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from podium_cluster import health
 from podium_cluster.client import Api, connect
@@ -24,16 +25,16 @@ from podium_extender.metrics import Metrics
 from podium_extender.requeue.preemption_retries import retry_preemptions
 from podium_extender.requeue.unschedulable_queue import TokenBucket, UnschedulableQueue
 from podium_extender.requeue.wakeups import follow_pods, wake_pods
-from podium_extender.server.endpoint import Endpoint
-from podium_extender.server.fast_path import fast_path_protocol
+from podium_extender.server.limits import ConcurrencyLimit
 from podium_extender.settings import ExtenderSettings
 from podium_extender.state.assumptions import AssumedPods
 from podium_extender.state.free_cpus import FreeCpus
-from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.state.node_cache import Heartbeats, NodeCache, Watches, parse_gpunode, parse_pod
 from podium_extender.state.soft_preferences import SoftPreferences
 from podium_extender.state.trials import parse_trial
 from podium_extender.verbs.decisions import NodeEvaluator
 from podium_extender.verbs.events import EventRecorder
+from podium_extender.verbs.handlers import Verbs
 from podium_extender.verbs.preempt import PreemptVerb
 from podium_extender.verbs.preemption_limits import PreemptionLimits
 
@@ -48,11 +49,14 @@ def watch_cluster(api: Api, settings: ExtenderSettings, assumed: AssumedPods) ->
     own = WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}")
     nodes = WatchCache(api, NODES, node_cpus_of, page=PAGE_SIZE)
     other = WatchCache(api, PODS, cpu_request_of, fields=others, page=PAGE_SIZE) if settings.watch_all_pods else None
-    return NodeCache(
+    watches = Watches(
         WatchCache(api, GPUNODES, parse_gpunode, page=PAGE_SIZE),
         own,
         WatchCache(api, LEASES, heartbeats.parse, namespace=settings.namespace),
         WatchCache(api, TRIALS, parse_trial),
+    )
+    return NodeCache(
+        watches,
         namespace=settings.namespace,
         clock=time.time,
         assumed=assumed,
@@ -75,17 +79,10 @@ async def serve(settings: ExtenderSettings) -> None:
         events = EventRecorder()
         limits = PreemptionLimits(settings.evictions_per_minute, settings.minimum_run_seconds)
         preempt_verb = PreemptVerb(node_cache, metrics, settings.stale_seconds, limits, events)
-        endpoint = Endpoint(
-            node_cache,
-            metrics,
-            NodeEvaluator(placement_policy(settings.placement), settings.stale_seconds),
-            body_limit=settings.body_limit,
-            max_requests=settings.max_requests,
-            preempt_verb=preempt_verb,
-            unschedulable=unschedulable,
-            scored_nodes=settings.scored_nodes,
-        )
-        server = uvicorn.Server(_uvicorn_config(endpoint, settings))
+        evaluator = NodeEvaluator(placement_policy(settings.placement), settings.stale_seconds)
+        verbs = Verbs(node_cache, metrics, evaluator, preempt_verb, unschedulable, settings.scored_nodes)
+        app = create_app(verbs, metrics, ConcurrencyLimit(settings.max_requests), settings.body_limit)
+        server = uvicorn.Server(_uvicorn_config(app, settings))
         follow_pods(node_cache, unschedulable, preempt_verb.backoff_queue)
         tasks = [asyncio.create_task(cache.run()) for cache in caches.values()]
         tasks.append(asyncio.create_task(wake_pods(api, node_cache, unschedulable, metrics)))
@@ -106,10 +103,10 @@ async def serve(settings: ExtenderSettings) -> None:
         await _stop([*tasks, preparing])
 
 
-def _uvicorn_config(endpoint: Endpoint, settings: ExtenderSettings) -> uvicorn.Config:
+def _uvicorn_config(app: FastAPI, settings: ExtenderSettings) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(endpoint),
-        http=fast_path_protocol(endpoint),
+        app,
+        http="httptools",
         ws="none",
         proxy_headers=False,
         host=settings.extender_host,

@@ -1,6 +1,6 @@
 """The OpenAPI description of the verbs, generated from the models of `wire`.
 
-FastAPI does not parse the bodies (`server.limits` does, with its own error messages), so it does not know their models.
+FastAPI does not parse the bodies (`verbs.wire` does, with its own error messages), so it does not know their models.
 """
 
 from __future__ import annotations

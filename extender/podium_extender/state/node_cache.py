@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -81,6 +81,16 @@ def _timestamp(text: str) -> float:
     return datetime.fromisoformat(text).astimezone(UTC).timestamp() if text else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Watches:
+    """The watches without which no request can be answered."""
+
+    nodes: WatchCache[NodeReport]
+    pods: WatchCache[PlacedPod]
+    heartbeats: WatchCache[float]
+    trials: WatchCache[TrialState]
+
+
 class NodeCache:
     """Views of the nodes by name.
 
@@ -90,10 +100,7 @@ class NodeCache:
 
     def __init__(
         self,
-        nodes: WatchCache[NodeReport],
-        pods: WatchCache[PlacedPod],
-        heartbeats: WatchCache[float],
-        trials: WatchCache[TrialState],
+        watches: Watches,
         *,
         namespace: str,
         clock: Callable[[], float],
@@ -101,10 +108,10 @@ class NodeCache:
         free_cpus: FreeCpus | None = None,
         preferences: SoftPreferences | None = None,
     ) -> None:
-        self._nodes = nodes
-        self._pods = pods
-        self._heartbeats = heartbeats
-        self._trials = trials
+        self._nodes = watches.nodes
+        self._pods = watches.pods
+        self._heartbeats = watches.heartbeats
+        self._trials = watches.trials
         self._namespace = namespace
         self.clock = clock
         self._assumed = AssumedPods() if assumed is None else assumed
@@ -119,10 +126,10 @@ class NodeCache:
         self._needs: Counter[PodNeed] = Counter()
         self._typical: Typical = ()
         self._uncounted = 0  # pods that came or went since `_typical` was counted
-        nodes.follow(self._node_changed)
-        pods.follow(self._pod_changed)
-        heartbeats.follow(self._heartbeat)
-        trials.follow(self._trial_changed)
+        watches.nodes.follow(self._node_changed)
+        watches.pods.follow(self._pod_changed)
+        watches.heartbeats.follow(self._heartbeat)
+        watches.trials.follow(self._trial_changed)
         for cache in self.caches.values():
             cache.subscribe(self._update_backlog)
 

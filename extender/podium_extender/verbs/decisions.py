@@ -62,12 +62,11 @@ class NodeEvaluator:
         self._refusals: OrderedDict[PodNeed, NodeResults[FailedNode | None]] = OrderedDict()
         self._costs: OrderedDict[_Kind, NodeResults[float]] = OrderedDict()
 
-    def filter(self, query: PlacementQuery, names: Sequence[str], views: Views, now: float) -> FilterDecision:
+    def filter(self, need: PodNeed, names: Sequence[str], views: Views, now: float) -> FilterDecision:
         """Check GPU health, product and memory, and for several GPUs the number of GPUs with a free slot.
 
         kube-scheduler itself counts the free slots of a node.
         """
-        need = query.need
 
         def evaluate(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[FailedNode | None]:
             refusals = (
@@ -86,7 +85,10 @@ class NodeEvaluator:
         return FilterDecision(passed, {name: reason for name, reason in reasons.items() if reason is not None})
 
     def prioritize(self, query: PlacementQuery, names: Sequence[str], views: Views, now: float) -> Ranking:
-        """Score each node from 0 to 10, in the order given, and choose the one that should get the pod."""
+        """Score each node from 0 to 10, in the order given, and choose the one that should get the pod.
+
+        A policy that uses no CPUs ignores the pod's CPU request.
+        """
         policy = self.policy.resolve(query)
         if query.need.cpu and not policy.uses_cpus:
             query = replace(query, need=replace(query.need, cpu=0))

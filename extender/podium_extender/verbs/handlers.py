@@ -1,7 +1,6 @@
 """The verbs as functions from the body of a request to the body of its response.
 
-All responses are computed from memory, without calls to the API server. The routes (`app`) and the fast path of
-kube-scheduler's connections call this module.
+All responses are computed from memory, without calls to the API server. `app` calls this module.
 
 kube-scheduler treats every status except 200 as a failure of the whole scheduling cycle. Therefore a response has
 status 200 wherever the pod can be informed (`Error`, `FailedNodes`). It has status 400 for a request that does not
@@ -18,23 +17,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from podium_core.placement.base import PlacementQuery
-from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, need_of
+from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, has_preferences, need_of
 from podium_core.placement.node_parser import PlacedPod, placed_pod
-from podium_core.placement.scores import MIDDLE
+from podium_core.placement.scores import MIDDLE, Ranking
 from podium_core.placement.views import PodNeed
 from podium_core.schema.pod import Pod
 from podium_extender.metrics import Metrics
 from podium_extender.requeue.unschedulable_queue import UnschedulableQueue
-from podium_extender.server.limits import RequestError, parse
 from podium_extender.state.node_cache import NodeCache
 from podium_extender.state.views import Views
 from podium_extender.verbs.binding_attempts import BindingAttempts
 from podium_extender.verbs.decisions import FilterDecision, NodeEvaluator, failed_node
-from podium_extender.verbs.node_selection import SCORED_NODES, Selection, has_soft_preferences, select_best
+from podium_extender.verbs.node_selection import SCORED_NODES, Selection, select_best
 from podium_extender.verbs.preempt import PreemptVerb
-from podium_extender.verbs.request import NodeRequest, RequestParser, write_names
+from podium_extender.verbs.request import NodeRequest, RequestParser
 from podium_extender.verbs.response_rows import ResponseRows
-from podium_extender.verbs.wire import FilterResult, NodeList, PreemptArgs
+from podium_extender.verbs.wire import FilterResult, NodeList, PreemptArgs, RequestError, parse
 
 VERBS = ("filter", "prioritize", "preempt")
 _NONE_FAILED = b'{"Nodes":null,"NodeNames":%b,"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
@@ -51,18 +49,6 @@ class CycleState:
     need: PodNeed
     placed: PlacedPod  # as the watch will show the pod, without its node
     selection: Selection | None = None
-
-    @staticmethod
-    def of(pod: Pod) -> CycleState:
-        """Return the state at the start of the pod's cycle; raises InvalidPodError."""
-        need = need_of(pod)
-        return CycleState(pod, need, placed_pod(pod, need))
-
-    def selection_for(self, request: NodeRequest) -> Selection | None:
-        """Return the selection if `request` is about the same pod and exactly the selected nodes."""
-        if self.selection is not None and self.selection.names == request.names and self.pod == request.pod:
-            return self.selection
-        return None
 
 
 class Verbs:
@@ -123,52 +109,49 @@ class Verbs:
             # unlike a status code, this text is written to the pod's condition; the scheduler asks again
             result = FilterResult(error=f"Podium's extender is not ready yet: {not_ready}")
             return result.model_dump_json(by_alias=True).encode()
-        now = self._node_cache.clock()
         try:
             cycle = self._begin_cycle(request.pod)
         except InvalidPodError as error:
             failed = failed_node(error.code, str(error))
-            decision = FilterDecision((), dict.fromkeys(request.names, failed))
-            self._metrics.filter_answers.labels("none").inc()
+            decision, reason = FilterDecision((), dict.fromkeys(request.names, failed)), "none"
         else:
-            decision = self._decide(request, cycle, now)
+            decision, reason = self._choose_nodes(cycle, request.names)
             self._cycle = cycle
+        self._metrics.filter_answers.labels(reason).inc()
         for code, count in Counter(failed.code for failed in decision.failed.values()).items():
             self._metrics.rejections.labels(code).inc(count)
         return self._filter_response(request, decision)
 
-    def _decide(self, request: NodeRequest, cycle: CycleState, now: float) -> FilterDecision:
-        """Choose the nodes for the response of filter, and record the selection in `cycle`."""
-        query = self._query(cycle)
-        views = self._node_cache.views()
-        decision = self._evaluator.filter(query, request.names, views, now)
+    def _choose_nodes(self, cycle: CycleState, names: Sequence[str]) -> tuple[FilterDecision, str]:
+        """Return the nodes for the response of filter, and the reason for the metric; record the selection."""
+        meta, now, views = cycle.pod.metadata, self._node_cache.clock(), self._node_cache.views()
+        decision = self._evaluator.filter(cycle.need, names, views, now)
         if self._unschedulable is not None:
-            name = cycle.pod.metadata.namespace, cycle.pod.metadata.name
             if decision.passed:
-                self._unschedulable.remove(name)
+                self._unschedulable.remove((meta.namespace, meta.name))
             else:
-                self._unschedulable.add(name, cycle.need, request.names, now)
-        untried = self._attempts.untried(query.pod, decision.passed, now)
-        cycle.selection, reason = self._select(cycle, query, untried, views, now)
-        self._metrics.filter_answers.labels(reason).inc()
-        passed = untried if cycle.selection is None else cycle.selection.names
+                self._unschedulable.add((meta.namespace, meta.name), cycle.need, names, now)
+        passed = self._attempts.untried(meta.uid, decision.passed, now)
+        cycle.selection, reason = self._select(cycle, passed, views, now)
+        if cycle.selection is not None:
+            passed = cycle.selection.names
         if len(passed) == 1:  # kube-scheduler does not call prioritize for a single node
             self._assume(cycle, passed[0])
-        return replace(decision, passed=passed)
+        return replace(decision, passed=passed), reason
 
     def _select(
-        self, cycle: CycleState, query: PlacementQuery, passed: Sequence[str], views: Views, now: float
+        self, cycle: CycleState, passed: Sequence[str], views: Views, now: float
     ) -> tuple[Selection | None, str]:
         """Return the best of the nodes that fit, or None for all of them, and the reason for the metric."""
         if not passed:
             return None, "none"
         if len(passed) <= self._scored_nodes:
             return None, "few"
-        if has_soft_preferences(cycle.pod, self._node_cache):
+        # then a node outside the selection could be preferred by the pod, or by other pods for it
+        if has_preferences(cycle.pod) or self._node_cache.may_be_preferred_by_others(cycle.pod):
             return None, "preference"
-        ranking = self._evaluator.prioritize(self._with_cpus(query, cycle), passed, views, now)
         avoided = self._node_cache.preferences.prefer_no_schedule
-        selection = select_best(ranking, passed, views, self._scored_nodes, avoided)
+        selection = select_best(self._score(cycle, passed, views, now), passed, views, self._scored_nodes, avoided)
         return selection, "best" if selection is not None else "no_favourite"
 
     def _filter_response(self, request: NodeRequest, decision: FilterDecision) -> bytes:
@@ -176,13 +159,15 @@ class Verbs:
             return _NONE_FAILED % request.names_json
         passed = tuple(decision.passed)
         if request.names_json is not None:
-            names_json = write_names(passed)
-            self._parser.remember(names_json, passed)
+            names_json = self._parser.write_names(passed)
             if not decision.failed:
                 return _NONE_FAILED % names_json
-        failed = decision.failed.items()
+        nodes, failed = request.nodes, decision.failed.items()
+        if nodes is not None:  # in the full form the scheduler ignores names without an error
+            kept = frozenset(passed)
+            nodes = NodeList(items=[node for node in nodes.items if node.metadata.name in kept])
         result = FilterResult(
-            nodes=None if request.nodes is None else _only(request.nodes, frozenset(passed)),
+            nodes=nodes,
             node_names=list(passed) if request.nodes is None else None,
             failed_nodes={name: node.message for name, node in failed if node.resolvable},
             failed_and_unresolvable_nodes={name: node.message for name, node in failed if not node.resolvable},
@@ -192,8 +177,13 @@ class Verbs:
     def _prioritize(self, request: NodeRequest) -> bytes:
         self._require_ready()
         cycle, self._cycle = self._cycle, None
-        selection = None if cycle is None else cycle.selection_for(request)
-        if cycle is not None and selection is not None:
+        selection = None if cycle is None else cycle.selection
+        if (
+            cycle is not None
+            and selection is not None
+            and selection.names == request.names
+            and cycle.pod == request.pod
+        ):
             views = self._node_cache.views()
             self._assume(cycle, selection.favourite)
             return self._rows.write(request.names, selection.scores, views)
@@ -201,13 +191,23 @@ class Verbs:
             cycle = self._begin_cycle(request.pod, cycle)
         except InvalidPodError:  # filter reports the error; all nodes are equal for such a pod
             return self._rows.write(request.names, np.full(len(request.names), MIDDLE), self._node_cache.views())
-        query = self._query(cycle)
         views = self._node_cache.views()
-        query = self._with_cpus(query, cycle)
-        ranking = self._evaluator.prioritize(query, request.names, views, self._node_cache.clock())
+        ranking = self._score(cycle, request.names, views, self._node_cache.clock())
         if ranking.favourite is not None:
             self._assume(cycle, request.names[ranking.favourite])
         return self._rows.write(request.names, ranking.scores, views)
+
+    def _score(self, cycle: CycleState, names: Sequence[str], views: Views, now: float) -> Ranking:
+        """Score the nodes for the pod, with its CPU request if the free CPUs of the nodes are known."""
+        meta, cpus_known = cycle.pod.metadata, self._node_cache.cpus_known  # as of the last call of `views`
+        query = PlacementQuery(
+            cycle.placed.need_with_cpus if cpus_known else cycle.need,
+            meta.uid,
+            self._node_cache.typical(),
+            is_trial=bool(meta.labels.get(TRIAL_LABEL)),
+            cpus_known=cpus_known,
+        )
+        return self._evaluator.prioritize(query, names, views, now)
 
     def _preempt(self, args: PreemptArgs) -> bytes:
         if self._node_cache.not_ready():
@@ -221,31 +221,18 @@ class Verbs:
             raise RequestError(503, f"not ready yet: {not_ready}")
 
     def _begin_cycle(self, pod: Pod, before: CycleState | None = None) -> CycleState:
-        """Return the state for a request about `pod`; `before` is reused if it is about the same object."""
+        """Return the state for a request about `pod`; raises InvalidPodError.
+
+        `before` is reused if it is about the same object.
+        """
         self._node_cache.forget_assumption(pod.metadata.uid)
-        return before if before is not None and before.pod is pod else CycleState.of(pod)
+        if before is not None and before.pod is pod:
+            return before
+        need = need_of(pod)
+        return CycleState(pod, need, placed_pod(pod, need))
 
     def _assume(self, cycle: CycleState, node: str) -> None:
         """Count the pod on `node` until a watch shows its binding; a preemption may name it as a victim before that."""
         meta = cycle.pod.metadata
         self._attempts.record(meta.uid, node, self._node_cache.clock())
         self._node_cache.assume((meta.namespace, meta.name), replace(cycle.placed, node=node))
-
-    def _query(self, cycle: CycleState) -> PlacementQuery:
-        meta = cycle.pod.metadata
-        is_trial = bool(meta.labels.get(TRIAL_LABEL))
-        return PlacementQuery(cycle.need, meta.uid, self._node_cache.typical(), is_trial=is_trial)
-
-    def _with_cpus(self, query: PlacementQuery, cycle: CycleState) -> PlacementQuery:
-        """Return the query with the pod's CPU request if the policy uses CPUs and those of the nodes are known."""
-        if not self._node_cache.cpus_known:  # as of the last call of `views`
-            return query
-        query = replace(query, cpus_known=True)
-        if not self._evaluator.policy.resolve(query).uses_cpus:
-            return query
-        return replace(query, need=cycle.placed.need_with_cpus)
-
-
-def _only(nodes: NodeList, passed: frozenset[str]) -> NodeList:
-    """Return the node objects that passed: in the full form the scheduler ignores names without an error."""
-    return NodeList(items=[node for node in nodes.items if node.metadata.name in passed])

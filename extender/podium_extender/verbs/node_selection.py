@@ -16,10 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.placement.needs import has_preferences
 from podium_core.placement.scores import HIGHEST, Ranking
-from podium_core.schema.pod import Pod
-from podium_extender.state.node_cache import NodeCache
 from podium_extender.state.views import Views
 
 SCORED_NODES = 32  # enough for kube-scheduler's own scores to choose among
@@ -35,11 +32,6 @@ class Selection:
     names: tuple[str, ...]
     scores: NDArray[np.int64]
     favourite: str
-
-
-def has_soft_preferences(pod: Pod, node_cache: NodeCache) -> bool:
-    """Return whether a node outside the selection could be preferred by the pod, or by other pods for it."""
-    return has_preferences(pod) or node_cache.may_be_preferred_by_others(pod)
 
 
 def select_best(

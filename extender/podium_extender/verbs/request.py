@@ -14,8 +14,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from podium_core.schema.pod import Pod
-from podium_extender.server.limits import parse
-from podium_extender.verbs.wire import ExtenderArgs, NodeList
+from podium_extender.verbs.wire import ExtenderArgs, NodeList, parse
 
 _START = b'{"Pod":'
 _BETWEEN = b',"Nodes":null,"NodeNames":["'
@@ -46,32 +45,41 @@ class RequestParser:
         self._names: list[tuple[bytes, tuple[str, ...]]] = []
 
     def parse(self, body: bytes) -> NodeRequest:
-        """Return the request; raises RequestError."""
-        return self._parse_parts(body) or parse_whole(body)
-
-    def remember(self, names_json: bytes, names: tuple[str, ...]) -> None:
-        """Remember the names of a response: the next request contains them if it is about the same pod."""
-        self._names = [*self._names[:1], (names_json, names)]
-
-    def _parse_parts(self, body: bytes) -> NodeRequest | None:
-        """Return None if the body does not have the known form.
+        """Return the request; raises RequestError.
 
         Text before the first `_BETWEEN` is a whole pod or invalid JSON, so it cannot end inside a string.
         """
         at = body.find(_BETWEEN)
         # the quote of `_END` must not be that of `_BETWEEN`
-        if at < 0 or not body.startswith(_START) or not body.endswith(_END, at + len(_BETWEEN)):
-            return None
-        names = self._parse_names(body[at + len(_BETWEEN) - 2 : -1])
-        pod = self._parse_pod(body[len(_START) : at]) if names is not None else None
-        return None if names is None or pod is None else NodeRequest(pod, names[1], names_json=names[0])
+        if at >= 0 and body.startswith(_START) and body.endswith(_END, at + len(_BETWEEN)):
+            names = self._parse_names(body[at + len(_BETWEEN) - 2 : -1])
+            pod = self._parse_pod(body[len(_START) : at]) if names is not None else None
+            if names is not None and pod is not None:
+                return NodeRequest(pod, names[1], names_json=names[0])
+        return parse_whole(body)
+
+    def write_names(self, names: tuple[str, ...]) -> bytes:
+        """Return the JSON of names of the last request, for its response.
+
+        They are remembered: the next request contains them if it is about the same pod.
+        """
+        names_json = b'["%b"]' % _COMMA.join(names).encode() if names else b"[]"
+        self._names = [*self._names[:1], (names_json, names)]
+        return names_json
 
     def _parse_names(self, names_json: bytes) -> tuple[bytes, tuple[str, ...]] | None:
+        """Parse `["a","b"]`; return None if it contains white space, escapes or non-ASCII characters.
+
+        Valid names of nodes contain none of them.
+        """
         for known in self._names:
             if known[0] == names_json:
                 return known
-        names = _split_names(names_json)
-        if names is None:
+        inner = names_json[2:-2]
+        if not inner.isascii() or b"\\" in inner or (inner and np.frombuffer(inner, np.uint8).min() < _SPACE):
+            return None
+        names = tuple(inner.decode().split(_COMMA))
+        if inner.count(b'"') != 2 * (len(names) - 1):
             return None
         self._names = [(names_json, names)]
         return self._names[0]
@@ -83,23 +91,6 @@ class RequestParser:
             except ValidationError:  # parsing the whole body reports the error
                 return None
         return self._pod[1]
-
-
-def write_names(names: tuple[str, ...]) -> bytes:
-    """Return the JSON of names that were parsed from such a list."""
-    return b'["%b"]' % _COMMA.join(names).encode() if names else b"[]"
-
-
-def _split_names(names_json: bytes) -> tuple[str, ...] | None:
-    """Parse `["a","b"]`; return None if it contains white space, escapes or non-ASCII characters.
-
-    Valid names of nodes contain none of them.
-    """
-    inner = names_json[2:-2]
-    if not inner.isascii() or b"\\" in inner or (inner and np.frombuffer(inner, np.uint8).min() < _SPACE):
-        return None
-    names = inner.decode().split(_COMMA)
-    return tuple(names) if inner.count(b'"') == 2 * (len(names) - 1) else None
 
 
 def parse_whole(body: bytes) -> NodeRequest:

@@ -6,12 +6,33 @@ Unknown fields are ignored. Go's `null` for an empty list or map means an empty 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 from pydantic.alias_generators import to_pascal
 
 from podium_core.schema.pod import ApiModel, Pod
+
+M = TypeVar("M", bound=BaseModel)
+SHOWN_ERRORS = 5
+
+
+class RequestError(Exception):
+    """A request that cannot be served: a status and a sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def parse(body: bytes, model: type[M]) -> M:
+    """Parse a body; raise RequestError (400) with the names of the invalid fields."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        errors = [f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in error.errors()]
+        more = f"; and {len(errors) - SHOWN_ERRORS} more" if len(errors) > SHOWN_ERRORS else ""
+        raise RequestError(400, "; ".join(errors[:SHOWN_ERRORS]) + more) from error
 
 
 class GoModel(ApiModel):

@@ -17,10 +17,11 @@ from podium_cluster.watch import wait_all_synced
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Endpoint
+from podium_extender.server.limits import ConcurrencyLimit
 from podium_extender.state.node_cache import NodeCache
 from podium_extender.verbs.decisions import NodeEvaluator
 from podium_extender.verbs.events import EventRecorder
+from podium_extender.verbs.handlers import Verbs
 from podium_extender.verbs.preempt import PreemptVerb
 
 sys.path.insert(0, str(Path(__file__).parent))  # malformed, live_caches, fake_scheduler: several modules use them
@@ -72,16 +73,9 @@ async def _ask(
     await wait_all_synced(watched)
     evaluator = NodeEvaluator(placement_policy(placement), 60.0)
     metrics = metrics or Metrics()
-    app = create_app(
-        Endpoint(
-            node_cache,
-            metrics,
-            evaluator,
-            body_limit=body_limit,
-            max_requests=max_requests,
-            preempt_verb=PreemptVerb(node_cache, metrics, evaluator.stale_after, events=events),
-        )
-    )
+    preempt_verb = PreemptVerb(node_cache, metrics, evaluator.stale_after, events=events)
+    verbs = Verbs(node_cache, metrics, evaluator, preempt_verb)
+    app = create_app(verbs, metrics, ConcurrencyLimit(max_requests), body_limit)
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://extender") as client:
             for earlier, asked in before:

@@ -11,7 +11,7 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_core.placement.free_cpus import node_cpus_of
-from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.state.node_cache import Heartbeats, NodeCache, Watches, parse_gpunode, parse_pod
 from podium_extender.state.soft_preferences import SoftPreferences
 from podium_extender.state.trials import parse_trial
 
@@ -48,10 +48,12 @@ def caches_over(server: object, clock: Callable[[], float]) -> NodeCache:
     api = cast(Api, server)
     own = WatchCache(api, PODS, parse_pod)
     return NodeCache(
-        WatchCache(api, GPUNODES, parse_gpunode),
-        own,
-        WatchCache(api, LEASES, Heartbeats(clock).parse, namespace="podium-system"),
-        WatchCache(api, TRIALS, parse_trial),
+        Watches(
+            WatchCache(api, GPUNODES, parse_gpunode),
+            own,
+            WatchCache(api, LEASES, Heartbeats(clock).parse, namespace="podium-system"),
+            WatchCache(api, TRIALS, parse_trial),
+        ),
         namespace="podium-system",
         clock=clock,
         preferences=SoftPreferences(WatchCache(api, NODES, node_cpus_of), [own]),

@@ -21,11 +21,12 @@ from podium_core.placement.registry import placement_policy
 from podium_core.placement.views import PodNeed
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Endpoint
+from podium_extender.server.limits import ConcurrencyLimit
 from podium_extender.state.assumptions import ASSUME_SECONDS, MAX_ASSUMED, AssumedPods
-from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.state.node_cache import Heartbeats, NodeCache, Watches, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 from podium_extender.verbs.decisions import NodeEvaluator
+from podium_extender.verbs.handlers import Verbs
 
 NOW = 1_800_000_000.0
 FRESH = "2027-01-15T07:59:50Z"
@@ -147,16 +148,19 @@ class Stage:
         assumed = AssumedPods(ASSUME_SECONDS, self.metrics.assumption_ended)
         self.metrics.assumed.set_function(lambda: len(assumed))
         self.node_cache = NodeCache(
-            self._cache(GPUNODES, parse_gpunode),
-            self._cache(PODS, parse_pod),
-            self._cache(LEASES, Heartbeats(lambda: self.now).parse),
-            self._cache(TRIALS, parse_trial),
+            Watches(
+                self._cache(GPUNODES, parse_gpunode),
+                self._cache(PODS, parse_pod),
+                self._cache(LEASES, Heartbeats(lambda: self.now).parse),
+                self._cache(TRIALS, parse_trial),
+            ),
             namespace="podium-system",
             clock=lambda: self.now,
             assumed=assumed,
         )
         evaluator = NodeEvaluator(placement_policy(placement), 3600.0)
-        self.app = create_app(Endpoint(self.node_cache, self.metrics, evaluator, body_limit=2**20, max_requests=4))
+        verbs = Verbs(self.node_cache, self.metrics, evaluator)
+        self.app = create_app(verbs, self.metrics, ConcurrencyLimit(4), 2**20)
 
     def _cache(self, kind: Resource, parse: Callable[[Json], Any]) -> WatchCache[Any]:
         return WatchCache(cast(Api, self.servers[kind]), kind, parse)

@@ -56,7 +56,7 @@ def test_cached_results_equal_those_of_the_core(policy: str, seed: int) -> None:
             plain = score_nodes(evaluator.policy, question, asked, now, STALE)
             assert evaluator.prioritize(question, names, views, now).scores.tolist() == [one.value for one in plain]
             refused = {node.name for node in asked if refuse(question.need, node, now, STALE)}
-            filtered = evaluator.filter(question, names, views, now)
+            filtered = evaluator.filter(question.need, names, views, now)
             assert filtered.failed.keys() == refused
             assert list(filtered.passed) == [name for name in names if name not in refused]
         for name in chance.choices("abcd", k=chance.choice([1, 1, 60])):
@@ -76,7 +76,7 @@ def test_the_number_of_kinds_of_pods_is_limited() -> None:
     views = Views([NodeView("a", (), NOW)])
     for number in range(3 * MAX_POD_KINDS):
         evaluator.prioritize(PlacementQuery(PodNeed(1), f"pod-{number}"), ["a"], views, NOW)
-        evaluator.filter(PlacementQuery(PodNeed(1, number)), ["a"], views, NOW)
+        evaluator.filter(PodNeed(1, number), ["a"], views, NOW)
     assert len(evaluator._costs) == len(evaluator._refusals) == MAX_POD_KINDS
 
 
@@ -91,7 +91,7 @@ def test_precompute_evaluates_changed_nodes_for_the_last_kind_of_pod() -> None:
     evaluator.precompute(Views(), NOW)  # before the first request
     views = Views(NodeView(name, (GpuReading(name),), NOW) for name in "ab")
     for need in (PodNeed(2), PodNeed(1)):
-        evaluator.filter(PlacementQuery(need), "ab", views, NOW)
+        evaluator.filter(need, "ab", views, NOW)
         evaluator.prioritize(PlacementQuery(need), "ab", views, NOW)
     views.put(NodeView("b", (GpuReading("c"),), NOW))
     evaluated.clear()
@@ -158,6 +158,6 @@ def test_places_of_deleted_nodes_are_reclaimed() -> None:
         plain = score_nodes(evaluator.policy, QUESTIONS[0], asked, NOW, STALE)
         assert evaluator.prioritize(QUESTIONS[0], names, views, NOW).scores.tolist() == [one.value for one in plain]
         refused = {node.name for node in asked if refuse(PodNeed(1), node, NOW, STALE)}
-        assert evaluator.filter(QUESTIONS[0], names, views, NOW).failed.keys() == refused
+        assert evaluator.filter(QUESTIONS[0].need, names, views, NOW).failed.keys() == refused
         assert max(views.places(names)) < 100
     assert views.layout > 1

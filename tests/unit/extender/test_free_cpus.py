@@ -16,7 +16,7 @@ from podium_core.placement.free_cpus import CpuRequest, NodeCpus, cpu_request_of
 from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.views import PodNeed
 from podium_extender.state.free_cpus import FreeCpus
-from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.state.node_cache import Heartbeats, NodeCache, Watches, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 
 Json = dict[str, Any]
@@ -83,10 +83,12 @@ class Setup:
             silence,
         )
         self.node_cache = NodeCache(
-            WatchCache(cast(Api, self.gpunodes), GPUNODES, parse_gpunode),
-            WatchCache(cast(Api, self.own), PODS, parse_pod),
-            beats,
-            WatchCache(cast(Api, Live(TRIALS, {})), TRIALS, parse_trial),
+            Watches(
+                WatchCache(cast(Api, self.gpunodes), GPUNODES, parse_gpunode),
+                WatchCache(cast(Api, self.own), PODS, parse_pod),
+                beats,
+                WatchCache(cast(Api, Live(TRIALS, {})), TRIALS, parse_trial),
+            ),
             namespace="podium-system",
             clock=lambda: NOW,
             free_cpus=self.free_cpus,

@@ -16,9 +16,10 @@ from podium_core.placement import gpu_fragments
 from podium_core.placement.registry import placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Endpoint
+from podium_extender.server.limits import ConcurrencyLimit
 from podium_extender.state.node_cache import NodeCache
 from podium_extender.verbs.decisions import MAX_POD_KINDS, NodeEvaluator
+from podium_extender.verbs.handlers import Verbs
 
 BODIES = 200
 
@@ -35,7 +36,8 @@ def test_malformed_bodies_get_valid_responses(caches: Callable[..., NodeCache], 
         runs = [asyncio.create_task(cache.run()) for cache in node_cache.caches.values()]
         await asyncio.gather(*(cache.wait_synced() for cache in node_cache.caches.values()))
         evaluator = NodeEvaluator(placement_policy(placement), 60.0)
-        app = create_app(Endpoint(node_cache, Metrics(), evaluator, body_limit=2**20, max_requests=32))
+        metrics = Metrics()
+        app = create_app(Verbs(node_cache, metrics, evaluator), metrics, ConcurrencyLimit(32), 2**20)
         seen: Counter[int] = Counter()
         for _ in range(BODIES):
             verb, body = malformed(chance, true)

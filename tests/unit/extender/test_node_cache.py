@@ -19,7 +19,7 @@ from podium_cluster.watch import WatchCache
 from podium_core.placement.views import NodeView
 from podium_extender.main import prepare_when_synced
 from podium_extender.state import node_cache
-from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.state.node_cache import Heartbeats, NodeCache, Watches, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 
 NOW = 1_800_000_000.0
@@ -73,10 +73,12 @@ class LiveCaches:
         self.servers = servers
         clock = lambda: NOW  # noqa: E731
         self.node_cache = NodeCache(
-            WatchCache(cast(Api, servers[GPUNODES]), GPUNODES, parse_gpunode),
-            WatchCache(cast(Api, servers[PODS]), PODS, parse_pod),
-            WatchCache(cast(Api, servers[LEASES]), LEASES, Heartbeats(clock).parse, namespace="podium-system"),
-            WatchCache(cast(Api, servers[TRIALS]), TRIALS, parse_trial),
+            Watches(
+                WatchCache(cast(Api, servers[GPUNODES]), GPUNODES, parse_gpunode),
+                WatchCache(cast(Api, servers[PODS]), PODS, parse_pod),
+                WatchCache(cast(Api, servers[LEASES]), LEASES, Heartbeats(clock).parse, namespace="podium-system"),
+                WatchCache(cast(Api, servers[TRIALS]), TRIALS, parse_trial),
+            ),
             namespace="podium-system",
             clock=clock,
         )

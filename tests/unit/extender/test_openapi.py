@@ -26,9 +26,10 @@ from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Endpoint
+from podium_extender.server.limits import ConcurrencyLimit
 from podium_extender.state.node_cache import NodeCache
 from podium_extender.verbs.decisions import NodeEvaluator
+from podium_extender.verbs.handlers import Verbs
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 20
@@ -48,9 +49,9 @@ def schema(caches: Callable[..., NodeCache]) -> schemathesis.BaseSchema:
 
     asyncio.run(warm())
     evaluator = NodeEvaluator(placement_policy(DEFAULT), 60.0)
-    app = create_app(
-        Endpoint(node_cache, Metrics(), evaluator, body_limit=2**20, max_requests=32), openapi_url="/openapi.json"
-    )
+    metrics = Metrics()
+    verbs = Verbs(node_cache, metrics, evaluator)
+    app = create_app(verbs, metrics, ConcurrencyLimit(32), 2**20, openapi_url="/openapi.json")
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 

@@ -14,8 +14,9 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
 from podium_cluster.watch import WatchCache
 from podium_extender.metrics import Metrics
-from podium_extender.server.limits import ConcurrencyLimit, RequestError
+from podium_extender.server.limits import ConcurrencyLimit
 from podium_extender.verbs.events import EventRecorder
+from podium_extender.verbs.wire import RequestError
 
 Json = Mapping[str, Any]
 Ask = Callable[..., httpx.Response]

@@ -19,7 +19,7 @@ from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
 from podium_core.placement.views import NodeView, PodNeed
 from podium_extender.metrics import Metrics
-from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.state.node_cache import Heartbeats, NodeCache, Watches, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 from podium_extender.verbs.preempt import PreemptVerb
 from podium_extender.verbs.preemption_limits import (
@@ -140,10 +140,12 @@ class Cluster:
         api, self.now = cast(Api, None), NOW
         self.pods = WatchCache(api, PODS, parse_pod)
         self.node_cache = NodeCache(
-            WatchCache(api, GPUNODES, parse_gpunode),
-            self.pods,
-            WatchCache(api, LEASES, Heartbeats(lambda: self.now).parse),
-            WatchCache(api, TRIALS, parse_trial),
+            Watches(
+                WatchCache(api, GPUNODES, parse_gpunode),
+                self.pods,
+                WatchCache(api, LEASES, Heartbeats(lambda: self.now).parse),
+                WatchCache(api, TRIALS, parse_trial),
+            ),
             namespace="podium-system",
             clock=lambda: self.now,
         )

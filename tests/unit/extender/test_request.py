@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from podium_extender.server.limits import RequestError
-from podium_extender.verbs.request import NodeRequest, RequestParser, parse_whole, write_names
+from podium_extender.verbs.request import NodeRequest, RequestParser, parse_whole
+from podium_extender.verbs.wire import RequestError
 
 MARK = ',"Nodes":null,"NodeNames":["'
 POD = '{"metadata":{"name":"p","uid":"u"},"spec":{"containers":[]}}'
@@ -81,14 +81,14 @@ def test_the_names_of_a_response_are_recognised_in_the_next_request() -> None:
     reader = RequestParser()
     reader.parse(question("u", "a", "b", "c"))
     passed = ("a", "c")
-    reader.remember(write_names(passed), passed)
+    reader.write_names(passed)
     assert reader.parse(question("u", *passed)).names is passed
     assert reader.parse(question("u", "a", "b", "c")).names == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("names", [(), ("a",), ("a", "b")])
 def test_names_are_written_as_the_scheduler_writes_them(names: tuple[str, ...]) -> None:
-    assert write_names(names) == json.dumps(names, separators=(",", ":")).encode()
+    assert RequestParser().write_names(names) == json.dumps(names, separators=(",", ":")).encode()
 
 
 def test_names_that_repeat_for_every_pod_are_parsed_once() -> None:
@@ -98,5 +98,5 @@ def test_names_that_repeat_for_every_pod_are_parsed_once() -> None:
     for i in range(3):
         few = ("a", "bc"[i % 2])
         assert reader.parse(question(f"p{i}", "a", "b", "c")).names is every
-        reader.remember(write_names(few), few)
+        reader.write_names(few)
         assert reader.parse(question(f"p{i}", *few)).names is few

@@ -1,4 +1,4 @@
-"""The fast path over real connections: the same responses as FastAPI's routes, in order, and clear errors."""
+"""The verbs over real connections: responses in order, limits, and clear errors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from podium_cluster.watch import wait_all_synced
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Endpoint
-from podium_extender.server.fast_path import fast_path_protocol
+from podium_extender.server.limits import ConcurrencyLimit
 from podium_extender.state.node_cache import NodeCache
 from podium_extender.verbs.decisions import NodeEvaluator
+from podium_extender.verbs.handlers import Verbs
 
 LIMIT = 2**18
 Caches = Callable[..., NodeCache]
@@ -49,14 +49,13 @@ class Connection:
 
 
 class Server:
-    """A uvicorn server with the fast path."""
+    """A uvicorn server of the extender."""
 
-    def __init__(self, endpoint: Endpoint, metrics: Metrics, node_cache: NodeCache) -> None:
-        self.endpoint, self.metrics, self.node_cache = endpoint, metrics, node_cache
-        self.app = create_app(endpoint)
-        config = uvicorn.Config(
-            self.app, port=0, http=fast_path_protocol(endpoint), log_config=None, access_log=False, lifespan="off"
-        )
+    def __init__(self, node_cache: NodeCache, max_requests: int) -> None:
+        self.node_cache, self.metrics, self.concurrency = node_cache, Metrics(), ConcurrencyLimit(max_requests)
+        self.verbs = Verbs(node_cache, self.metrics, NodeEvaluator(placement_policy(DEFAULT), 60.0))
+        self.app = create_app(self.verbs, self.metrics, self.concurrency, LIMIT)
+        config = uvicorn.Config(self.app, port=0, http="httptools", log_config=None, access_log=False, lifespan="off")
         self.uvicorn = uvicorn.Server(config)
         self._connections: list[Connection] = []
 
@@ -76,13 +75,10 @@ class Server:
 
 @asynccontextmanager
 async def serving(caches: Caches, objects: Mapping[Any, Any], max_requests: int = 32) -> AsyncIterator[Server]:
-    node_cache, metrics = caches(objects), Metrics()
+    node_cache = caches(objects)
     runs = [asyncio.create_task(cache.run()) for cache in node_cache.caches.values()]
     await wait_all_synced(node_cache.caches.values())
-    evaluator = NodeEvaluator(placement_policy(DEFAULT), 60.0)
-    server = Server(
-        Endpoint(node_cache, metrics, evaluator, body_limit=LIMIT, max_requests=max_requests), metrics, node_cache
-    )
+    server = Server(node_cache, max_requests)
     config = server.uvicorn.config
     config.load()
     server.uvicorn.lifespan = config.lifespan_class(config)
@@ -110,24 +106,24 @@ def golden(name: str) -> dict[Any, Any]:
     return {GPUNODES: nodes, PODS: sitting["pods"], TRIALS: sitting["trials"]}
 
 
-def test_recorded_requests_get_the_same_responses_as_through_the_routes(caches: Caches) -> None:
+def test_recorded_requests_get_the_same_responses_as_without_a_connection(caches: Caches) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
-        transport = httpx.ASGITransport(create_app(server.endpoint))
-        async with httpx.AsyncClient(transport=transport, base_url="http://extender") as routes:
+        transport = httpx.ASGITransport(server.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://extender") as client:
             for verb, request in recorded():
                 if verb == "preempt":
                     continue  # an answer bears on the next
                 body = json.dumps(request).encode()
                 connection.send(f"/{verb}", body)
-                slow = await routes.post(f"/{verb}", content=body)
-                assert await connection.reply() == (slow.status_code, slow.json())
-                assert slow.status_code == 200
+                direct = await client.post(f"/{verb}", content=body)
+                assert await connection.reply() == (direct.status_code, direct.json())
+                assert direct.status_code == 200
 
     run(caches, story, objects=golden("filter"))
 
 
-def test_preempt_uses_the_fast_path(caches: Caches) -> None:
+def test_preempt_over_a_connection(caches: Caches) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
         asked = next(request for verb, request in recorded() if verb == "preempt" and request["NodeNameToMetaVictims"])
@@ -139,8 +135,6 @@ def test_preempt_uses_the_fast_path(caches: Caches) -> None:
 
 
 def test_requests_of_one_connection_are_answered_in_their_order(caches: Caches) -> None:
-    """The order is the same for the fast path and the routes."""
-
     async def story(server: Server) -> None:
         connection = await server.connect()
         for path in ("/filter", "/prioritize", "/nowhere", "/filter", "/prioritize"):
@@ -210,7 +204,7 @@ def test_an_error_is_explained(caches: Caches, path: str, body: bytes, status: i
 
 
 def test_expect_100_continue_is_supported(caches: Caches) -> None:
-    """kube-scheduler does not use it; FastAPI's routes handle it."""
+    """kube-scheduler does not use it."""
 
     async def story(server: Server) -> None:
         connection = await server.connect()
@@ -236,7 +230,7 @@ def test_a_connection_without_keep_alive_is_closed_after_the_response(caches: Ca
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/filter"), ("PUT", "/filter"), ("POST", "/filter/../preempt")])
-def test_other_requests_go_to_the_routes(caches: Caches, method: str, path: str) -> None:
+def test_other_methods_and_paths_are_explained(caches: Caches, method: str, path: str) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
         connection.send(path, QUESTION, method=method)
@@ -281,19 +275,17 @@ def test_too_many_requests_are_refused_at_once(caches: Caches) -> None:
     """They arrive at the same moment. Requests above the limit get an error, and later requests are served again."""
 
     async def story(server: Server) -> None:
-        server.endpoint.concurrency.acquire()  # a long request
-        crowd = [await server.connect() for _ in range(3)]
-        server.endpoint.concurrency.acquire()
-        for connection in crowd:
-            connection.send("/filter", QUESTION)
-        for connection in crowd:
-            status, answer = await connection.reply()
-            assert status == 503
-            assert "PODIUM_MAX_REQUESTS" in answer["Error"]
-        server.endpoint.concurrency.release()
-        crowd[0].send("/filter", QUESTION)
-        assert (await crowd[0].reply())[0] == 200
-        server.endpoint.concurrency.release()
+        async with server.concurrency.hold():  # a long request
+            crowd = [await server.connect() for _ in range(3)]
+            async with server.concurrency.hold():
+                for connection in crowd:
+                    connection.send("/filter", QUESTION)
+                for connection in crowd:
+                    status, answer = await connection.reply()
+                    assert status == 503
+                    assert "PODIUM_MAX_REQUESTS" in answer["Error"]
+            crowd[0].send("/filter", QUESTION)
+            assert (await crowd[0].reply())[0] == 200
         for connection in crowd * 2:
             connection.send("/filter", QUESTION)
             assert (await connection.reply())[0] == 200
@@ -333,7 +325,7 @@ def test_a_failing_verb_affects_only_its_response(caches: Caches, monkeypatch: p
 
         connection = await server.connect()
         with monkeypatch.context() as patch:
-            patch.setattr(server.endpoint.verbs, "answer", fails)
+            patch.setattr(server.verbs, "answer", fails)
             connection.send("/filter", QUESTION)
             assert await connection.reply() == (500, {"Error": "Internal Server Error"})
         for _ in range(3):
