@@ -64,7 +64,7 @@ class Report:
     def of_job(self, view: JobView, eta: Eta) -> JobReport:
         """Return what was decided about a job."""
         return JobReport(
-            size=view.max_trials,
+            size=view.limits.max_trials,
             eta=eta,
             end=self.job_ends.get(view.key),
             reservations=self.reservations.get(view.key),

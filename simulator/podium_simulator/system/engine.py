@@ -7,7 +7,7 @@ order in which they were scheduled.
 from __future__ import annotations
 
 from podium_core.domain.phrases import count
-from podium_core.domain.snapshot import GpuView
+from podium_core.domain.snapshot import GpuMemory, GpuView
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.nodes import NodeEvents
@@ -58,7 +58,13 @@ def _node(spec: NodeSpec, *, migrates: bool) -> Node:
     for index in range(spec.gpus):
         uuid = f"{spec.name}-gpu{index}"
         view = GpuView(
-            spec.name, uuid, "Healthy", slots, free_slots=slots, memory_total=spec.memory, supports_migration=migrates
+            node=spec.name,
+            uuid=uuid,
+            health="Healthy",
+            slots=slots,
+            free_slots=slots,
+            memory=GpuMemory(total=spec.memory),
+            supports_migration=migrates,
         )
         node.gpus.append(Gpu(uuid, node, view))
     return node
@@ -82,7 +88,7 @@ def _trial_end(trial: Trial) -> TrialEnd:
         trial=trial.key,
         job=trial.job.view.key,
         number=trial.number,
-        gpus=trial.job.view.gpus_per_trial,
+        gpus=trial.job.view.gpus.per_trial,
         phase=trial.view.phase,
         started=trial.first_held,
         ended=trial.ended,

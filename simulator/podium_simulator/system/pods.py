@@ -346,7 +346,7 @@ class Pods:
         if trial.attempt != attempt or trial.state not in _CAN_CRASH:
             return
         trial.failures += 1
-        if trial.failures > trial.job.view.retries:
+        if trial.failures > trial.job.view.limits.retries:
             trial.ended = self._queue.now
             self._end_pod(trial, TrialPhase.FAILED, fault=True)
             return

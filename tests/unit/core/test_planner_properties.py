@@ -17,7 +17,16 @@ from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, Trial
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
 from podium_core.policies.registry import NAMES
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
+from podium_core.testing.builders import (
+    change_gpu,
+    change_job,
+    change_trial,
+    make_gpu,
+    make_job,
+    make_snapshot,
+    make_trial,
+    trial_key,
+)
 from podium_core.testing.toy_cluster import World
 
 GPUS = [("g0", "a"), ("g1", "a"), ("g2", "b"), ("g3", "b")]
@@ -109,7 +118,7 @@ def carried_out(snapshot: Snapshot) -> Snapshot:
             for uuid, places in action.gpus:
                 order = tuple(p.trial for p in places)
                 ousts = uuid in action.preempting
-                gpus[uuid] = replace(gpus[uuid], run_queue=order, in_effect=False, no_preemption=not ousts)
+                gpus[uuid] = change_gpu(gpus[uuid], run_queue=order, in_effect=False, no_preemption=not ousts)
     return replace(snapshot, gpus=tuple(gpus.values()), epochs=epochs)
 
 
@@ -191,13 +200,13 @@ def test_everything_ends_whatever_happens(policy: str, seed: int, jobs: int, wid
             meddle(world, random)
         elif world.now >= 60:
             for key, trial in world.trials.items():
-                world.trials[key] = replace(trial, suspend=False)
+                world.trials[key] = change_trial(trial, suspend=False)
             for name, job in world.jobs.items():
-                world.jobs[name] = replace(job, suspended=False)
+                world.jobs[name] = change_job(job, suspended=False)
     assert world.all_over(), f"not over after {world.now:.0f} s"
     for job in world.jobs.values():
         mine = [t for t in world.trials.values() if t.job == job.key]
-        assert len(mine) == job.max_trials
+        assert len(mine) == job.limits.max_trials
         assert all(t.phase in FINAL and t.pod is None for t in mine)
         assert all([p.step for p in t.curve] == list(range(1, len(t.curve) + 1)) for t in mine), "no step lost or twice"
 
@@ -210,14 +219,14 @@ def meddle(world: World, random: Random) -> None:
     if dice < 0.04:
         world.disrupt(key)
     elif dice < 0.08:
-        world.trials[key] = replace(trial, suspend=not trial.suspend)
+        world.trials[key] = change_trial(trial, suspend=not trial.intent.suspend)
     elif dice < 0.12:
-        world.trials[key] = replace(trial, pinned=not trial.pinned)
+        world.trials[key] = change_trial(trial, pinned=not trial.intent.pinned)
     elif dice < 0.13:
-        world.trials[key] = replace(trial, stopped=True)
+        world.trials[key] = change_trial(trial, stopped=True)
     elif dice < 0.15:
         job = world.jobs[trial.job]
-        world.jobs[trial.job] = replace(job, suspended=not job.suspended)
+        world.jobs[trial.job] = change_job(job, suspended=not job.state.suspended)
 
 
 @given(seed=st.integers(0, 10**6))

@@ -66,8 +66,8 @@ def test_the_planners_view_of_a_migration(
 ) -> None:
     snapshot = build_snapshot(seen, observe(seen))
     (trial,) = snapshot.trials
-    assert (trial.migration, trial.migrated, trial.suspend) == expected
-    assert snapshot.jobs[0].migratable
+    assert (trial.relocation.migration, trial.relocation.migrated, trial.intent.suspend) == expected
+    assert snapshot.jobs[0].abilities.migratable
     assert [gpu.supports_migration for gpu in snapshot.gpus] == [True, False]
 
 
@@ -75,7 +75,7 @@ def test_container_checkpoint_alone_keeps_no_trial_in_place() -> None:
     only = make_node()
     status = only.status.model_copy(update={"methods": ["freeze", CONTAINER_CHECKPOINT]})
     seen = make_cluster_state(make_job(**MIGRATABLE), only.model_copy(update={"status": status}))
-    assert not build_snapshot(seen, {}).jobs[0].suspendable
+    assert not build_snapshot(seen, {}).jobs[0].abilities.suspendable
 
 
 def test_the_new_pod_of_a_migrated_trial() -> None:
