@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from podium_agent.migration import archive
 from podium_agent.migration.artifacts import ArtifactRecords
-from podium_agent.migration.container_checkpoint import MigrationTools, checkpoint_container, get_pod
+from podium_agent.migration.container_checkpoint import MigrationSource, MigrationTools, checkpoint_container, get_pod
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.garbage_collection import GarbageCollector, MigrationChecks, remove_image
 from podium_agent.migration.kubelet import ContainerRef
@@ -153,11 +153,11 @@ class MigrationController:
             raise MigrationError("ContainerNotRunning", message)
         container = _container_ref(pod)
         await self._freeze_again(running.freezer)
-        current = await get_pod(self._api, container)
+        source = MigrationSource(container, running.freezer, await get_pod(self._api, container))
         await asyncio.to_thread(self._records.begin, pod)
         before_push = functools.partial(self._records.add_image, pod.uid)
         image, gpu_state = await checkpoint_container(
-            self._settings, self._api, self._tools, container, running.freezer, current, pod.carry, before_push
+            self._settings, self._api, self._tools, source, pod.carry, before_push
         )
         gpu_state_json = "" if gpu_state is None else gpu_state.model_dump_json()
         return ContainerCheckpoint(pod_uid=pod.uid, image=image.reference, gpu_state=gpu_state_json)

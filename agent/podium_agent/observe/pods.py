@@ -262,6 +262,6 @@ def _arrival(text: str | None) -> tuple[GpuState | None, str]:
         return GpuState.model_validate_json(text), ""
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "value"
+        path = ".".join(map(str, first["loc"])) or "value"
         cure = "copy what the migration command printed as `gpuState`, and create the pod again"
-        return None, f"{INVALID_GPU_STATE}: annotation {GPU_STATE_ANNOTATION}: {field}: {first['msg']}; {cure}"
+        return None, f"{INVALID_GPU_STATE}: annotation {GPU_STATE_ANNOTATION}: {path}: {first['msg']}; {cure}"

@@ -12,7 +12,11 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show
 from podium_cli.views import arrivals as arrivals_view
 from podium_cli.views import formatting
-from podium_simulator.system.arrivals import Arrivals, compare
+from podium_simulator.system.arrivals import (
+    Arrivals,
+    SharedCluster,
+    compare,
+)
 from podium_simulator.system.comparison import ClusterSpec
 from podium_simulator.system.scenario import SimulationError
 from podium_simulator.traces.trace import Trace
@@ -84,7 +88,8 @@ def run(
 ) -> Exit:
     """Simulate the jobs under each policy and print the tables or the JSON."""
     try:
-        found = [compare(r, names, place, arguments.seeds, arguments.trials, arrivals, memory) for r in recordings]
+        shared = SharedCluster(place, arrivals, memory)
+        found = [compare(r, names, shared, arguments.seeds, arguments.trials) for r in recordings]
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.output == "json":

@@ -222,8 +222,8 @@ def _job_lines(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:
     old = before.job.status if before else None
     if old is not None and (old.phase, old.reason) == (status.phase, status.reason):
         return []
-    why = ": ".join(part for part in (formatting.clean(status.reason), formatting.clean(status.message)) if part)
-    return [f"job {after.job.metadata.name} {status.phase}" + (f" ({why})" if why else "")]
+    cause = ": ".join(part for part in (formatting.clean(status.reason), formatting.clean(status.message)) if part)
+    return [f"job {after.job.metadata.name} {status.phase}" + (f" ({cause})" if cause else "")]
 
 
 def _trial_lines(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:

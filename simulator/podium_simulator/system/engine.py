@@ -13,7 +13,7 @@ from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.nodes import NodeEvents
 from podium_simulator.system.operator import Operator
 from podium_simulator.system.outcome import JobEnd, Outcome, TrialEnd
-from podium_simulator.system.pods import Pods
+from podium_simulator.system.pods import Channels, Pods
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import NodeSpec, Scenario, SimulationError
 from podium_simulator.system.state import Gpu, Job, Node, Trial
@@ -32,8 +32,9 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     reports = Reports(queue, scenario.timing, operator.changed, operator.progress)
     writer = StatusWriter(queue, scenario.timing, operator.progress)
     chance, telemetry = RandomFaults(scenario.faults, scenario.seed), Telemetry(queue, scenario.timing.telemetry, nodes)
-    pods = Pods(queue, scenario.timing, nodes, chance, reports, writer, telemetry)
-    NodeEvents(queue, scenario.timing, nodes, chance, pods, reports, writer, telemetry, scenario.drains)
+    channels = Channels(reports, writer, telemetry)
+    pods = Pods(queue, scenario.timing, nodes, chance, channels)
+    NodeEvents(queue, scenario, nodes, chance, pods, channels)
     operator.connect(pods, reports, writer)
     for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):
         queue.at(job.view.created, operator.add_job, job)

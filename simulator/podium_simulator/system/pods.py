@@ -6,6 +6,7 @@ The simulated operator says what to create and delete; `agent.next_steps` says w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.observe import FINAL_REPORT_SECONDS, retry_delay
@@ -25,6 +26,15 @@ from podium_simulator.system.telemetry import Telemetry
 _CAN_CRASH = frozenset({PodStage.STARTING, PodStage.LOADING, PodStage.RUNNING, PodStage.CHECKPOINTING})
 
 
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """How operator and placement learn what happens: states, the trials' own records and the use of GPUs."""
+
+    reports: Reports
+    writer: StatusWriter
+    telemetry: Telemetry
+
+
 class Pods:
     """All pods.
 
@@ -37,17 +47,15 @@ class Pods:
         timing: Timing,
         nodes: Sequence[Node],
         chance: RandomFaults,
-        reports: Reports,
-        writer: StatusWriter,
-        telemetry: Telemetry,
+        channels: Channels,
     ) -> None:
         self._queue = queue
         self._timing = timing
         self._nodes = nodes
         self._chance = chance
-        self._reports = reports
-        self._writer = writer
-        self._telemetry = telemetry
+        self._reports = channels.reports
+        self._writer = channels.writer
+        self._telemetry = channels.telemetry
         self._unplaced: list[Trial] = []
         self.spans: list[Span] = []
         self.values: list[Value] = []
@@ -242,13 +250,13 @@ class Pods:
         self._queue.after(left, self._evaluate, trial, guard=trial)
 
     def _evaluate(self, trial: Trial) -> None:
-        now, place = self._queue.now, trial.evaluations
-        trial.trained = trial.curve.seconds[place]  # avoids accumulated rounding errors
+        now, index = self._queue.now, trial.evaluations
+        trial.trained = trial.curve.seconds[index]  # avoids accumulated rounding errors
         trial.trains_from = now
         trial.evaluations += 1
         # otherwise the trial repeats the step: the agent ignores steps that it has read before
-        if place == len(trial.points):
-            step, value = trial.steps[place], trial.curve.values[place]
+        if index == len(trial.points):
+            step, value = trial.steps[index], trial.curve.values[index]
             trial.points.append(Point(step, value, now))
             self.values.append(Value(now, trial.job.view.key, trial.key, step, value))
             self._writer.note_value(trial)

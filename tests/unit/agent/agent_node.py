@@ -13,7 +13,11 @@ from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import LocalTrial
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.admissions import Admissions
-from podium_agent.schedule.executor import Executor
+from podium_agent.schedule.executor import (
+    Executor,
+    ExecutorHooks,
+    TrialStart,
+)
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
 from podium_agent.schedule.memory_admission import MemoryAdmission
@@ -46,14 +50,11 @@ class Node(Machine):
         self.observer = Observer(settings, self.gates, admissions, methods, lambda: None)
         self.executor = Executor(
             self.observer,
-            self.gates,
-            admissions,
             methods,
-            MemoryAdmission(self.observer.records, methods),
+            TrialStart(self.gates, admissions, MemoryAdmission(self.observer.records, methods)),
             Metrics(),
             5.0,
-            self.trial_records.get,
-            lambda: self.settled.set(),
+            ExecutorHooks(self.trial_records.get, lambda: self.settled.set()),
         )
 
     def look(self, *pods: TrialPod, now: float = 1.0) -> tuple[LocalTrial, ...]:

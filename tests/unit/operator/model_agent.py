@@ -14,7 +14,11 @@ from model_node import Node, Process
 
 from podium_agent.observe.pods import TrialPod, parse
 from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
-from podium_agent.report.lost_work import CompletionMarker, GateReport
+from podium_agent.report.lost_work import (
+    AttemptStart,
+    CompletionMarker,
+    GateReport,
+)
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
 from podium_agent.report.usage_ledger import begin_attempt
@@ -231,9 +235,8 @@ class Agent:
             assert record.process is not None
             said = GateReport(None if record.process.gate_checkpoint is None else _mark(record.process.gate_checkpoint))
             spent = status.gpu_seconds
-            account = begin_attempt(
-                account, said, trial_record.node, trial_record.pod.attempt, reached(status), spent, now
-            )
+            start = AttemptStart(said, trial_record.node, trial_record.pod.attempt)
+            account = begin_attempt(account, start, reached(status), spent, now)
             begins_at = account.checkpoint.step if account.checkpoint is not None else 0.0
         position = position_from(status, trial_record.pod.uid, "main")
         trial_record.load(account, curve_from(status, position, begins_at), position)

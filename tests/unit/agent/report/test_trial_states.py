@@ -14,8 +14,19 @@ from podium_agent.observe.gpu_health import Reading, Sample, merge
 from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import parse
 from podium_agent.observe.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
-from podium_agent.report.lost_work import AttemptLostWork, CompletionMarker, GateReport, LostWorkTotals
-from podium_agent.report.node_status import build, decisive, moved
+from podium_agent.report.lost_work import (
+    AttemptLostWork,
+    AttemptStart,
+    CompletionMarker,
+    GateReport,
+    LostWorkTotals,
+)
+from podium_agent.report.node_status import (
+    NodeFacts,
+    build,
+    decisive,
+    moved,
+)
 from podium_agent.report.pod_conditions import HOLDS, SUSPENDED, patch
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
@@ -28,6 +39,8 @@ from podium_agent.report.usage_ledger import (
     saw_marker,
     suspended,
 )
+from podium_agent.schedule.local_scheduler import RunQueues
+from podium_agent.schedule.node_reconciler import View
 from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.methods import SuspensionMethods
@@ -215,7 +228,7 @@ def attempts(status: TrialStatus, attempt: int, begins: int, ends: int) -> Trial
     """The status after a pod that continues from step `begins` and prints up to step `ends`."""
     ledger = ledger_from(status)
     said = GateReport(CompletionMarker(float(begins)) if begins else None)
-    ledger = begin_attempt(ledger, said, "n", attempt, reached(status), status.gpu_seconds, 100.0)
+    ledger = begin_attempt(ledger, AttemptStart(said, "n", attempt), reached(status), status.gpu_seconds, 100.0)
     lines = [Line(100.0, f"{step}") for step in range(begins + 1, ends + 1)]
     curve = extend(
         curve_from(status, Position(), float(begins)),
@@ -266,7 +279,8 @@ def local(name: str, state: TrialState, since: float = 0.0) -> LocalTrial:
 
 def status_of(*trials: LocalTrial, **sample: Any) -> Any:
     reading = merge(Reading(), [Sample("A", 0, "H200", 1000, 10, **sample)], 1.0, "610")
-    return build(reading, trials, 5, lambda uuid: 5, lambda trial: trial.since, 4, ("freeze",), "0.1", 2.0, {})
+    facts, view = NodeFacts(reading, 4, ("freeze",), "0.1"), View(RunQueues(5), trials)
+    return build(facts, view, lambda uuid: 5, lambda trial: trial.since, 2.0)
 
 
 def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:

@@ -27,12 +27,24 @@ from podium_agent.observe.observer import Observer
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import OCCUPYING, LocalTrial
-from podium_agent.report.node_status import build
+from podium_agent.report.node_status import (
+    NodeFacts,
+    build,
+)
 from podium_agent.schedule.admissions import Admissions
-from podium_agent.schedule.executor import Executor
+from podium_agent.schedule.executor import (
+    Executor,
+    ExecutorHooks,
+    TrialStart,
+)
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
+from podium_agent.schedule.local_scheduler import (
+    QueueEntry,
+    RunQueues,
+    decide,
+)
 from podium_agent.schedule.memory_admission import MemoryAdmission
+from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -131,7 +143,8 @@ class Site:
     def report(self, trials: tuple[LocalTrial, ...], now: float) -> None:
         """What the agent would tell the API in this very moment: at most one holder, whatever is under way."""
         reading = merge(Reading(), [Sample(self.gpu, 0, "X", self.total, 0)], now, "610")
-        status = build(reading, trials, 1, lambda _: 1, lambda trial: trial.since, 4, (METHOD,), "0", now, {}).gpus[0]
+        facts, view = NodeFacts(reading, 4, (METHOD,), "0"), View(RunQueues(1), trials)
+        status = build(facts, view, lambda _: 1, lambda trial: trial.since, now).gpus[0]
         at_work = [trial.key.name for trial in trials if trial.state in OCCUPYING]
         assert at_work == ([status.holder.trial] if status.holder else [])
 
@@ -174,8 +187,8 @@ def site(cuda_node: Any, tmp_path: Path) -> Iterator[Site]:
     cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 5.0, 20.0), freeze, parked)
     methods, admissions = SuspensionMethods(freeze, cuda, notes=parked), Admissions(settings.admissions_dir)
     observer = Observer(settings, gates, admissions, methods, lambda: None)
-    admission = MemoryAdmission(observer.records, methods)
-    executor = Executor(observer, gates, admissions, methods, admission, Metrics(), 1.0, {}.get, lambda: None)
+    start = TrialStart(gates, admissions, MemoryAdmission(observer.records, methods))
+    executor = Executor(observer, methods, start, Metrics(), 1.0, ExecutorHooks({}.get, lambda: None))
     yield Site(cuda_node, gpu, total, trials, observer, executor)
     for trial in trials.values():
         record = observer.record(pod_uid(trial.name))
