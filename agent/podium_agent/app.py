@@ -75,7 +75,7 @@ async def _work(settings: AgentSettings) -> None:
         ),
         lock.held(),
     ):
-        install(settings.share_dir, settings.helper)
+        install(settings.trial_dir, settings.helper)
         await _serve_node(settings, metrics, health)
 
 
@@ -118,7 +118,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 await reservations.known.wait()
             await node_reconciler.run(observer, executor, gates)
 
-        async with gates.serve(settings.share_dir):
+        async with gates.serve(settings.trial_dir):
             group = (
                 telemetry.run(),
                 watches.trials.run(),

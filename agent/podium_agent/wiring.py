@@ -58,7 +58,10 @@ class NodeWatches:
 
 @dataclass(frozen=True, slots=True)
 class GpuUsers:
-    """The parts that know which GPUs others than trials use; `reservations` is None where Podium owns all GPUs."""
+    """The parts that know other uses of GPUs.
+
+    `reservations` is None where Podium owns all GPUs.
+    """
 
     exclusive: ExclusiveAllocations
     other_pods: OtherPods

@@ -85,17 +85,18 @@ async def checkpoint_container(
     if held:
         processes = await asyncio.to_thread(tools.processes)
         # the agent takes the container over at this time, even if this process was killed
-        gpu_state = CheckpointedGpuState(processes, tools.notes, freezer.path.name, 2 * settings.move_seconds + 60.0)
+        takeover_seconds = 2 * settings.migration_step_seconds + 60.0
+        gpu_state = CheckpointedGpuState(processes, tools.notes, freezer.path.name, takeover_seconds)
     checkpointer = Checkpointer(
         Kubelet(here.address, here.port, settings.kubelet_authority, settings.kubelet_token),
         registry_from(settings),
         tools.freeze,
         settings.checkpoints_dir,
-        settings.move_seconds,
+        settings.migration_step_seconds,
         gpu_state,
     )
     container_facts = pod.container_facts(container.name, open_files, off_gpu=bool(held))
-    target_facts = there.node_facts(settings.restore_switched_on) if there else None
+    target_facts = there.node_facts(settings.restore_enabled) if there else None
     image = await checkpointer.checkpoint(
         container, freezer, container_facts, here.node_facts(), target_facts, before_push
     )

@@ -11,13 +11,13 @@ from podium_agent.observe.gpu_health import Gpu, Reading
 from podium_agent.observe.other_pods import LocalOtherPod
 from podium_agent.observe.trials import OCCUPYING, LocalTrial
 from podium_agent.schedule.node_reconciler import View
-from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, OtherPod, TrialOnGpu, TrialState
+from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, OtherPod, SlotState, TrialOnGpu
 
 USE_STEP = 5.0  # percentage points
 MEMORY_STEP = 0.02  # of the total
 HEAT_STEP = 3.0  # degrees
 # the holder runs, or is being started, suspended or resumed
-_RANK = {TrialState.RUNNING: 0, TrialState.SUSPENDING: 1, TrialState.STARTING: 2, TrialState.RESUMING: 3}
+_RANK = {SlotState.RUNNING: 0, SlotState.SUSPENDING: 1, SlotState.STARTING: 2, SlotState.RESUMING: 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class _GpuSlots:
-    """Slots of one GPU, and who has them. `epoch`: that its trials have arrived at."""
+    """Slots of one GPU, and its other users. `epoch`: that its trials have arrived at."""
 
     count: int
     epoch: int

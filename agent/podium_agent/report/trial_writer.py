@@ -180,7 +180,7 @@ class TrialWriter:
             )
             spent = status.gpu_seconds
             start = AttemptStart(gate_report, trial_record.node, pod.attempt)
-            at, migrated = reached(status), pod.carried or pod.arrival is not None
+            at, migrated = reached(status), pod.migrated or pod.gpu_state is not None
             ledger = begin_attempt(ledger, start, at, spent, time.time(), migrated=migrated)
             save = at if migrated else ledger.checkpoint.step if ledger.checkpoint is not None else None
             begins_at = save or 0.0

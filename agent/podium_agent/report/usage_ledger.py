@@ -17,7 +17,7 @@ from podium_agent.report.lost_work import (
     count,
     resumed_checkpoint,
 )
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 MAX_ALLOCATIONS = 512
 MAX_RECENT = 32
@@ -74,7 +74,7 @@ class UsageLedger:
         )
 
 
-def follow(ledger: UsageLedger, state: TrialState | None, gpus: tuple[str, ...], node: str, now: float) -> UsageLedger:
+def follow(ledger: UsageLedger, state: SlotState | None, gpus: tuple[str, ...], node: str, now: float) -> UsageLedger:
     """Return the ledger after the trial has reached this state (None: it has ended)."""
     last = ledger.allocations[-1] if ledger.allocations and ledger.allocations[-1].end is None else None
     allocations = state in OCCUPYING

@@ -34,7 +34,7 @@ HURRY_SECONDS = 0.5  # between two attempts if the pod is about to be killed
 
 @dataclass(frozen=True, slots=True)
 class TrialStart:
-    """The parts of the agent that let a trial start: its gate, the note that it was admitted, and its memory."""
+    """The parts that let a trial start: gates, notes of admissions, and the memory of the GPUs."""
 
     gates: Gates
     admissions: Admissions

@@ -41,7 +41,7 @@ Value = Callable[[int, int], float]  # trial number, step -> metric
 
 
 @dataclass(slots=True)
-class World:
+class ToyCluster:
     """State of the toy cluster. `value` is each trial's curve; one step takes `step_seconds` on its GPUs."""
 
     jobs: dict[JobKey, JobView]

@@ -6,33 +6,21 @@ The simulated operator says what to create and delete; `agent.next_steps` says w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.observe import FINAL_REPORT_SECONDS, retry_delay
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_simulator.system.agent import Step, gpus_in_transition, next_steps
+from podium_simulator.system.channels import Channels
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.outcome import Span, Value
-from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import Timing
 from podium_simulator.system.scheduler import place
 from podium_simulator.system.state import OCCUPIES, USES, Node, PodStage, SimMigration, Trial
-from podium_simulator.system.status_writer import StatusWriter
-from podium_simulator.system.telemetry import Telemetry
 
 _CAN_CRASH = frozenset({PodStage.STARTING, PodStage.LOADING, PodStage.RUNNING, PodStage.CHECKPOINTING})
-
-
-@dataclass(frozen=True, slots=True)
-class Channels:
-    """How operator and placement learn what happens: states, the trials' own records and the use of GPUs."""
-
-    reports: Reports
-    writer: StatusWriter
-    telemetry: Telemetry
 
 
 class Pods:
@@ -82,7 +70,7 @@ class Pods:
 
     def request_end(self, trial: Trial) -> None:
         """Ask the pod to end: the trial may checkpoint first, if it has started."""
-        trial.leaving = True
+        trial.terminating = True
         self._queue.after(self._timing.order, self._end_requested, trial, trial.attempt)
 
     def request_migration(self, trial: Trial, migration: SimMigration) -> None:
@@ -306,7 +294,7 @@ class Pods:
             self._train(trial)
 
     def _end_requested(self, trial: Trial, attempt: int) -> None:
-        if trial.attempt != attempt or trial.state in (None, PodStage.ENDED) or not trial.leaving:
+        if trial.attempt != attempt or trial.state in (None, PodStage.ENDED) or not trial.terminating:
             return
         if trial.state in (PodStage.PLACING, PodStage.CREATING, PodStage.GATED):
             self._pod_lost(trial)  # nothing of this attempt has run, or its node is down
@@ -378,7 +366,7 @@ class Pods:
         node = trial.node
         self._enter(trial, None)
         trial.node, trial.gpus = None, ()
-        trial.leaving = trial.asked_to_end = trial.asked_to_migrate = trial.stuck = False
+        trial.terminating = trial.asked_to_end = trial.asked_to_migrate = trial.stuck = False
         if node is not None:
             node.trials.remove(trial)
             self._reports.node_changed(node)

@@ -206,7 +206,7 @@ class Trial:
     points: list[Point] = field(default_factory=list)
     written_status: WrittenStatus = field(default_factory=WrittenStatus)
     checkpoint_seconds: float | None = None  # seconds of training that a later pod finds in the checkpoint
-    leaving: bool = False
+    terminating: bool = False
     asked_to_end: bool = False  # its node knows that it is asked to end
     asked_to_migrate: bool = False  # its node knows that it is asked to migrate: it gets no time slice
     migration: SimMigration | None = None
@@ -298,7 +298,7 @@ class Trial:
             node=None if self.node is None else self.node.spec.name,
             gpus=tuple([gpu.uuid for gpu in self.gpus]),
             since=self.pod_since,
-            terminating=self.leaving,
+            terminating=self.terminating,
             stuck=self.stuck,
             waits_for_capacity=self.stuck,
         )

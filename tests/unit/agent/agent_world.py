@@ -42,7 +42,7 @@ from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
-from podium_core.schema.gpunode import GPUNode, TrialState
+from podium_core.schema.gpunode import GPUNode, SlotState
 
 TURN_SECONDS = 0.1
 POLL_SECONDS = 0.001  # real ones, between two looks of the freezer at what it asked for
@@ -242,7 +242,7 @@ def _seen(trial: Trial) -> dict[str, str]:
         "uid": key(trial.name).uid,
         "pod": trial.as_pod().name,
         "podUID": trial.as_pod().uid,
-        "state": TrialState.GATED,
+        "state": SlotState.GATED,
         "since": "2026-11-21T00:00:00Z",
     }
 

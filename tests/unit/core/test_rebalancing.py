@@ -27,7 +27,7 @@ from podium_core.testing.builders import (
     make_snapshot,
     make_trial,
 )
-from podium_core.testing.toy_cluster import World
+from podium_core.testing.toy_cluster import ToyCluster
 
 RULES = RebalancingRules(min_stay=120.0)
 SAVES: dict[str, Any] = {"checkpointable": True}
@@ -351,7 +351,7 @@ def test_without_rebalancing_nothing_moves_and_with_it_a_search_ends_sooner() ->
             settings={"quantum": 1.0},
         )
         late = make_gpu("g1", node="b", slots=4, draining=True)
-        world = World(
+        world = ToyCluster(
             jobs={job.key: job},
             gpus={"g0": make_gpu("g0", node="a", slots=4), "g1": late},
             value=lambda number, step: step * (1.0 + number) + random.random(),

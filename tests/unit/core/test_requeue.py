@@ -23,7 +23,7 @@ from podium_core.testing.builders import (
     make_snapshot,
     make_trial,
 )
-from podium_core.testing.toy_cluster import World
+from podium_core.testing.toy_cluster import ToyCluster
 
 
 def requeues_of(made: Plan) -> list[tuple[str, str]]:
@@ -221,11 +221,12 @@ def test_suspend_requeues_a_trial_that_cannot_be_suspended(who: str) -> None:
 # what must hold in the long run
 
 
-def world(seed: int, *, freezes: bool) -> World:
+def world(seed: int, *, freezes: bool) -> ToyCluster:
     slopes = [((seed * 31 + n * 7919) % 97 + 1) / 50 for n in range(16)]
     job = make_job(max_trials=8, parallel=6, max_steps=20, suspendable=freezes, checkpointable=True)
     gpus = {u: make_gpu(u, node=n, slots=3) for u, n in (("g0", "a"), ("g1", "a"), ("g2", "b"))}
-    return World({job.key: job}, gpus, lambda n, s: 1 - 1 / (1 + s * slopes[n]), steps=20, costs=Costs(0.05, 0.05, 1.0))
+    costs = Costs(0.05, 0.05, 1.0)
+    return ToyCluster({job.key: job}, gpus, lambda n, s: 1 - 1 / (1 + s * slopes[n]), steps=20, costs=costs)
 
 
 @given(seed=st.integers(0, 10**6), at=st.integers(1, 20), freezes=st.booleans())
@@ -278,7 +279,7 @@ def test_trials_that_cannot_be_suspended_are_not_requeued_repeatedly(seed: int) 
     assert len(there.requeues) * 10.0 <= spent + 10.0 * len(there.gpus)
 
 
-def _rests(there: World) -> list[str]:
+def _rests(there: ToyCluster) -> list[str]:
     """Trials that left an unhealthy GPU sooner than 30 s, 60 s, 120 s, ... after the last time."""
     last: dict[str, tuple[float, int]] = {}
     found = []

@@ -30,7 +30,7 @@ from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.curves.growing_curve import Line, extend
 from podium_core.curves.line_readers import ParsedLine
 from podium_core.curves.thinning import Grid
-from podium_core.schema.gpunode import GPUNode, TrialOnGpu, TrialState
+from podium_core.schema.gpunode import GPUNode, SlotState, TrialOnGpu
 from podium_core.schema.trial import HyperParamTrial
 
 MANAGER = "podium-agent"
@@ -43,7 +43,7 @@ class Record:
     pod: TrialPod
     process: Process | None = None
     trial_record: TrialRecord | None = None
-    state: TrialState | None = None
+    state: SlotState | None = None
     since: float = 0.0
     acting: Acting = Acting.NOTHING
     ends: Suspend | Resume | None = None  # the action in progress
@@ -276,7 +276,7 @@ class Agent:
 
 
 def _runs(record: Record) -> bool:
-    return record.state not in (None, TrialState.GATED, TrialState.SUSPENDED)
+    return record.state not in (None, SlotState.GATED, SlotState.SUSPENDED)
 
 
 def _reading(text: str) -> list[ParsedLine]:

@@ -177,7 +177,7 @@ def test_sharing_slows_jobs_down_and_shares_add_up() -> None:
 
 
 def test_jobs_that_arrive_far_apart_do_not_share() -> None:
-    found = compare(bundled_trace(), ["fifo"], PLACE, 1, 3, Arrivals(3, 200_000.0, 3))
+    found = compare(bundled_trace(), ["fifo"], SharedCluster(PLACE, Arrivals(3, 200_000.0, 3)), 1, 3)
     (one,) = found.runs["fifo"]
     assert [job.slowdown for job in one.jobs] == pytest.approx([1.0] * 3)
     assert [user.of_equal for user in one.users] == [None] * 3

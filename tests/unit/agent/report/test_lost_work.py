@@ -88,8 +88,8 @@ def test_an_allocation_on_a_dead_node_lasted_as_long_as_reported() -> None:
     )
     start = AttemptStart(None, "here", 1)
     after = begin_attempt(ledger, start, reached=4.0, spent=50.0, now=9000.0)
-    carried = begin_attempt(ledger, start, reached=4.0, spent=50.0, now=9000.0, migrated=True)
-    assert (carried.allocations, carried.lost_work) == (after.allocations, ledger.lost_work), (
+    continued = begin_attempt(ledger, start, reached=4.0, spent=50.0, now=9000.0, migrated=True)
+    assert (continued.allocations, continued.lost_work) == (after.allocations, ledger.lost_work), (
         "its process continues: nothing is lost"
     )
     assert after.allocations[-1].end == 115.0

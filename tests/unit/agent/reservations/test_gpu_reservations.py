@@ -42,14 +42,14 @@ from podium_cluster.client import Api
 from podium_cluster.resources import PODS
 from podium_cluster.watch import WatchCache
 from podium_core.domain.gpu_reservation import ReservationState
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
-GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED
+GATED, RUNNING, OFF = SlotState.GATED, SlotState.RUNNING, SlotState.SUSPENDED
 NAME = ("lab", "podium-reservation-0")
 GPUS = [Gpu(Sample("A", 0), 0.0, "Healthy"), Gpu(Sample("B", 1), 0.0, "Healthy")]
 
 
-def trial(state: TrialState, gpu: str = "A", method: str = "cuda-checkpoint") -> LocalTrial:
+def trial(state: SlotState, gpu: str = "A", method: str = "cuda-checkpoint") -> LocalTrial:
     gate = Gate.WAITING if state is GATED else Gate.PASSED
     return LocalTrial(key(), "a-0", "uid-a", (gpu,), state, 0.0, gate=gate, method=method)
 
@@ -110,7 +110,7 @@ RULES = [
 
 @pytest.mark.parametrize(("state", "method", "reserved", "expected"), RULES)
 def test_the_local_scheduler_on_reserved_gpus(
-    state: TrialState, method: str, reserved: tuple[str, ...] | None, expected: set[str]
+    state: SlotState, method: str, reserved: tuple[str, ...] | None, expected: set[str]
 ) -> None:
     run_queues = RunQueues(1, {"A": (QueueEntry(key(), "Ranked"),)}, reserved=reserved)
     steps = decide(run_queues, [trial(state, method=method)], 10.0)

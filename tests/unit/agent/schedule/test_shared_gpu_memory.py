@@ -53,7 +53,7 @@ from podium_agent.suspension.gpu_memory import read_memory
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_agent.suspension.processes import CudaProcesses
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 SCRIPT = Path(__file__).resolve().parents[4] / "examples/digits/train.py"
 FLAGS = ["--work=12", "--epochs=1000000", "--width=16", "--batch-size=128"]
@@ -182,10 +182,10 @@ def site(cuda_node: Any, tmp_path: Path) -> Iterator[Site]:
         name: Trial(name, root / f"pod{pod_uid(name)}" / os.urandom(32).hex(), environment, tmp_path / name)
         for name in SEEDS
     }
-    settings = AgentSettings(node_name="n", share_dir=tmp_path / "share")
-    freeze, parked, gates = Freeze(5.0), GpuStateNotes(tmp_path / "parked"), _Gates(trials)
-    cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 5.0, 20.0), freeze, parked)
-    methods, admissions = SuspensionMethods(freeze, cuda, notes=parked), Admissions(settings.admissions_dir)
+    settings = AgentSettings(node_name="n", trial_dir=tmp_path / "trial")
+    freeze, notes, gates = Freeze(5.0), GpuStateNotes(tmp_path / "gpu-state"), _Gates(trials)
+    cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 5.0, 20.0), freeze, notes)
+    methods, admissions = SuspensionMethods(freeze, cuda, notes=notes), Admissions(settings.admissions_dir)
     observer = Observer(settings, gates, admissions, methods, lambda: None)
     start = TrialStart(gates, admissions, MemoryAdmission(observer.records, methods))
     executor = Executor(observer, methods, start, Metrics(), 1.0, ExecutorHooks({}.get, lambda: None))
@@ -230,7 +230,7 @@ def test_two_trials_that_do_not_fit_together_share_a_gpu_and_wait_for_another_pr
         await site.until(lambda: len(site.trials[now].lines()) >= before + 2, f"{now} works")
 
     def waits(name: str) -> bool:
-        return bool(site.record(name).memory_shortage) and site.record(name).state is TrialState.SUSPENDED
+        return bool(site.record(name).memory_shortage) and site.record(name).state is SlotState.SUSPENDED
 
     async def scene() -> None:
         for _ in range(3):  # the one works on, the other's memory is off the GPU
