@@ -203,9 +203,7 @@ def _ablated(
     `one` runs in one process, `many` with one process for each context.
     """
     together = scenarios.launch_ahead(CALIBRATED, ABLATION, settings, *one).fps_in_time
-    spread = scenarios.mixed_priorities(
-        CALIBRATED, *one, OVERLOAD, settings, shared_process=True
-    ).overall.fps_in_time
+    spread = scenarios.mixed_priorities(CALIBRATED, *one, OVERLOAD, settings, shared_process=True).overall.fps_in_time
     apart = scenarios.mixed_priorities(CALIBRATED, *many, OVERLOAD, settings).overall.fps_in_time
     say(f"| {name} | {together:.0f} | {spread:.0f} | {apart:.0f} |")
     return together
