@@ -73,7 +73,8 @@ def end_paused(
     changing |= {keys[a.trial] for a in planned if isinstance(a, CreatePod | Requeue)}
     changing |= {keys[key] for key in closing.trials}
     changing |= {t.job for t in snapshot.trials if t.phase in FINAL and t.pod is not None}
-    changing |= {t.job for t in snapshot.trials if t.terminating and not t.termination_overdue}
+    known = [(t.job, pod) for t in snapshot.trials if (pod := t.pod or t.ended_pod) is not None]
+    changing |= {job for job, pod in known if pod.terminating and not pod.termination_overdue}
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     actions: list[Action] = []
     wakes: list[float] = []

@@ -96,10 +96,11 @@ class _Free:
         used: dict[str, int] = {}
         self._reserved = 0  # by unplaced pods, which may go to any GPU
         for trial in with_pod:
-            for uuid in trial.gpus:
+            uuids = trial.gpus
+            for uuid in uuids:
                 used[uuid] = used.get(uuid, 0) + 1
             # A pod that finds no node blocks no other one: it may never find one.
-            if not trial.gpus and not _is_stuck(trial) and not trial.in_migration and trial.job in jobs:
+            if not uuids and not _is_stuck(trial) and not trial.in_migration and trial.job in jobs:
                 self._reserved += jobs[trial.job].gpus.per_trial
         self._free = {
             g.uuid: g.slots - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0) for g in self._gpus

@@ -35,7 +35,8 @@ def promises(snapshot: Snapshot) -> Promises:
     slots: dict[str, int] = {}
     broken: set[TrialKey] = set()
     jobs = {job.key: job for job in snapshot.jobs}
-    migrating = [trial for trial in snapshot.trials if trial.in_migration and trial.phase not in FINAL]
+    moving = [trial for trial in snapshot.trials if trial.relocation.migration is not None]
+    migrating = [trial for trial in moving if trial.in_migration and trial.phase not in FINAL]
     for trial in sorted(migrating, key=_by_progress):
         job = jobs.get(trial.job)
         target = trial.relocation.target

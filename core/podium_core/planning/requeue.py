@@ -47,7 +47,8 @@ def requeue(
     requested: list[tuple[Standing, Requeue]] = []
     has_problems = draining or any(gpu.health == "Unhealthy" or gpu.reservation_ended for gpu in snapshot.gpus)
     for standing in standings.values():
-        if standing.trial.pod is None or standing.trial.terminating:
+        pod = standing.trial.pod
+        if pod is None or pod.terminating:
             continue
         reclaimed = reclaims.requeues.get(standing.trial.key)
         if standing.job.abilities.suspendable and not has_problems and reclaimed is None:  # no reason applies
@@ -62,6 +63,8 @@ def requeue(
         )
         if action is not None:
             requested.append((standing, action))
+    if not requested:
+        return Requeues((), min(wakes, default=None))
     # Holders first: other trials of the GPU could not checkpoint beside them.
     requested.sort(key=lambda pair: (not _holds(pair[0].trial, gpus), pair[0].ranked.rank, pair[0].trial.key))
     busy = {uuid for trial in snapshot.trials if trial.terminating for uuid in trial.gpus}

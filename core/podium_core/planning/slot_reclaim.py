@@ -70,7 +70,8 @@ def _of_job(
     parallel_trials = max(1, sum(fits(job, gpu) for gpu in gpus.values()) // job.gpus.per_trial)
     in_line = [s for s in mine if s.trial.key not in claims and is_next_in_line(s, now)][:parallel_trials]
     without = [s for s in in_line if s.trial.pod is None]
-    there = sum(s.trial.pod is not None and (s.trial.termination_overdue or not s.trial.terminating) for s in mine)
+    pods_there = [pod for s in mine if (pod := s.trial.pod) is not None]
+    there = sum([pod.termination_overdue or not pod.terminating for pod in pods_there])
     free_pods = pods - there  # slots that they get anyway
     if len(without) <= free_pods:
         return {}
