@@ -20,19 +20,19 @@ from podium_agent.metrics import Metrics
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.other_pods import OtherPods
 from podium_agent.observe.telemetry import Telemetry
-from podium_agent.report.node_reporter import MANAGER, NodeReporter
+from podium_agent.report.node_reporter import MANAGER, NodeReporter, StatusSources
 from podium_agent.reservations.controller import GpuReservations
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.cpu_downsizing import CpuDownsizer
 from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations
-from podium_agent.schedule.executor import Executor
+from podium_agent.schedule.executor import Executor, ExecutorHooks, TrialStart
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.single_instance import NodeLock
 from podium_agent.suspension.detection import MethodDetection
-from podium_agent.wiring import NodeWatches, make_migration_controller, make_node_reconciler, make_plugins
+from podium_agent.wiring import GpuUsers, NodeWatches, make_migration_controller, make_node_reconciler, make_plugins
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
 from podium_cluster.heartbeat import send_heartbeats
@@ -75,7 +75,7 @@ async def _work(settings: AgentSettings) -> None:
         ),
         lock.held(),
     ):
-        install(settings.share_dir, settings.helper)
+        install(settings.trial_dir, settings.helper)
         await _serve_node(settings, metrics, health)
 
 
@@ -92,21 +92,19 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             if settings.gpu_mode == "reservations"
             else None
         )
-        node_reconciler = make_node_reconciler(settings, api, metrics, tasks, watches, exclusive, reservations)
-        shares, plugins = make_plugins(
-            settings, telemetry, watches, node_reconciler, exclusive, other_pods, reservations
-        )
+        users = GpuUsers(exclusive, other_pods, reservations)
+        node_reconciler = make_node_reconciler(settings, api, metrics, tasks, watches, users)
+        slots, plugins = make_plugins(settings, telemetry, watches, node_reconciler, users)
         gates = Gates(settings.proc, node_reconciler.wake)
         admissions = Admissions(settings.admissions_dir)
         observer = Observer(settings, gates, admissions, methods, node_reconciler.wake)
-        admission = MemoryAdmission(observer.records, methods)
-        pause, trial_record_of, wake = settings.retry_seconds, node_reconciler.trial_record_of, node_reconciler.wake
-        executor = Executor(observer, gates, admissions, methods, admission, metrics, pause, trial_record_of, wake)
-        reporter = NodeReporter(
-            settings, api, telemetry, node_reconciler, metrics, methods, __version__, other_pods.all
-        )
+        start = TrialStart(gates, admissions, MemoryAdmission(observer.records, methods))
+        hooks = ExecutorHooks(node_reconciler.trial_record_of, node_reconciler.wake)
+        executor = Executor(observer, methods, start, metrics, settings.retry_seconds, hooks)
+        sources = StatusSources(telemetry, node_reconciler, methods, other_pods.all)
+        reporter = NodeReporter(settings, api, metrics, sources, __version__)
         other_pods.subscribe(reporter.wake)
-        shares.gpus = lambda: [gpu_reading(gpu) for gpu in reporter.now().gpus]
+        slots.gpus = lambda: [gpu_reading(gpu) for gpu in reporter.now().gpus]
         cpu_downsizer = CpuDownsizer(api, metrics, watches.trials.values)
         node_reconciler.subscribe(cpu_downsizer.on_view)
         migration_controller = make_migration_controller(
@@ -120,7 +118,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 await reservations.known.wait()
             await node_reconciler.run(observer, executor, gates)
 
-        async with gates.serve(settings.share_dir):
+        async with gates.serve(settings.trial_dir):
             group = (
                 telemetry.run(),
                 watches.trials.run(),

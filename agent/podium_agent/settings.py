@@ -42,8 +42,8 @@ class AgentSettings(ClusterSettings):
         description="reservations: only GPUs that reservation pods hold are shared, the others are nvidia.com/gpu's",
     )
 
-    share_dir: Path = Field(Path("/var/lib/podium/share"), description="contains the helper and the gate's socket")
-    share_dir_on_host: Path | None = Field(None, description="the same folder as the node sees it, if elsewhere")
+    trial_dir: Path = Field(Path("/var/lib/podium/trial"), description="contains the helper and the gate's socket")
+    trial_dir_on_host: Path | None = Field(None, description="the same folder as the node sees it, if elsewhere")
     helper: Path = Field(Path("/usr/local/lib/podium/podium-gate"), description="the static helper in the image")
     plugin_dir: Path = Field(Path("/var/lib/kubelet/device-plugins"), description="the kubelet's plugin sockets")
     pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
@@ -86,16 +86,16 @@ class AgentSettings(ClusterSettings):
 
     @property
     def lock_file(self) -> Path:
-        return self.share_dir.parent / "agent.lock"
+        return self.trial_dir.parent / "agent.lock"
 
     @property
     def admissions_dir(self) -> Path:
-        return self.share_dir.parent / "passages"
+        return self.trial_dir.parent / "admissions"
 
     @property
     def exclusive_dir(self) -> Path:
-        return self.share_dir.parent / "exclusive"
+        return self.trial_dir.parent / "exclusive"
 
     @property
-    def share_dir_for_mounts(self) -> Path:
-        return self.share_dir_on_host or self.share_dir
+    def trial_dir_for_mounts(self) -> Path:
+        return self.trial_dir_on_host or self.trial_dir

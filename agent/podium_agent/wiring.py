@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from podium_agent.deviceplugin.exclusive import ExclusiveGpuService
 from podium_agent.deviceplugin.plugin import DevicePlugin
@@ -27,7 +28,7 @@ from podium_agent.reservations.controller import RESERVATION_LABEL, GpuReservati
 from podium_agent.reservations.reserved_gpus import ReservationPod
 from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations, parse_pod
 from podium_agent.schedule.exclusive_gpus import NodePod
-from podium_agent.schedule.node_reconciler import NodeReconciler
+from podium_agent.schedule.node_reconciler import GpuClaims, NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.detection import MethodDetection
 from podium_agent.suspension.processes import CudaProcesses
@@ -55,16 +56,29 @@ class NodeWatches:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class GpuUsers:
+    """The parts that know other uses of GPUs.
+
+    `reservations` is None where Podium owns all GPUs.
+    """
+
+    exclusive: ExclusiveAllocations
+    other_pods: OtherPods
+    reservations: GpuReservations | None
+
+
 def make_node_reconciler(
     settings: AgentSettings,
     api: Api,
     metrics: Metrics,
     tasks: asyncio.TaskGroup,
     watches: NodeWatches,
-    exclusive: ExclusiveAllocations,
-    reservations: GpuReservations | None,
+    users: GpuUsers,
 ) -> NodeReconciler:
     """Make the node reconciler; each trial record that it opens gets a writer, a task of its own."""
+
+    exclusive, reservations = users.exclusive, users.reservations
 
     def open_trial_record(pod: TrialPod) -> TrialRecord:
         trial_record = TrialRecord(pod, settings.node_name)
@@ -77,8 +91,7 @@ def make_node_reconciler(
         watches.nodes,
         metrics,
         open_trial_record,
-        lambda: exclusive.exclusive_pods,
-        lambda: None if reservations is None else reservations.held,
+        GpuClaims(lambda: exclusive.exclusive_pods, lambda: None if reservations is None else reservations.held),
     )
     made.subscribe(exclusive.on_view)
     exclusive.changed = made.wake
@@ -90,25 +103,24 @@ def make_plugins(
     telemetry: Telemetry,
     watches: NodeWatches,
     node_reconciler: NodeReconciler,
-    exclusive: ExclusiveAllocations,
-    other_pods: OtherPods,
-    reservations: GpuReservations | None,
+    users: GpuUsers,
 ) -> tuple[SlotService, list[DevicePlugin]]:
     """Make the servicer of trial slots, and the device plugins that are registered with the kubelet."""
+    exclusive, other_pods, reservations = users.exclusive, users.other_pods, users.reservations
     if reservations is None:
-        shares = SlotService(settings, telemetry, lambda: exclusive.exclusive_pods, other_pods.find_pod_need)
+        slots = SlotService(settings, telemetry, lambda: exclusive.exclusive_pods, other_pods.find_pod_need)
         whole = ExclusiveGpuService(settings, telemetry, node_reconciler, exclusive)
-        return shares, [
-            DevicePlugin(settings, telemetry, settings.resource, shares),
+        return slots, [
+            DevicePlugin(settings, telemetry, settings.resource, slots),
             DevicePlugin(settings, telemetry, EXCLUSIVE_RESOURCE, whole),
         ]
     # a pod that needs a whole GPU requests nvidia.com/gpu there
-    shares = ReservedSlotService(settings, telemetry, reservations, other_pods.find_pod_need)
+    slots = ReservedSlotService(settings, telemetry, reservations, other_pods.find_pod_need)
     reservations.subscribe(node_reconciler.wake)
-    reservations.subscribe(shares.wake)
+    reservations.subscribe(slots.wake)
     watches.trials.subscribe(reservations.refresh_soon)
     node_reconciler.subscribe(reservations.on_view)
-    return shares, [DevicePlugin(settings, telemetry, settings.resource, shares)]
+    return slots, [DevicePlugin(settings, telemetry, settings.resource, slots)]
 
 
 def make_migration_controller(

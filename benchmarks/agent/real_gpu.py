@@ -124,7 +124,7 @@ class Bench:
         begin = time.perf_counter()
         moved = self.notes.held_bytes(trial.freezer.path.name)
         memory = await asyncio.to_thread(read_memory)
-        assert shortfall(Footprint("trial", tuple(moved), parked=moved), (), memory.free) is None
+        assert shortfall(Footprint("trial", tuple(moved), off_gpu=moved), (), memory.free) is None
         outcome = await self.method.resume((trial.freezer,))
         assert outcome.ok, outcome
         return time.perf_counter() - begin

@@ -29,7 +29,7 @@ from podium_core.domain.actions import Plan, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
 from podium_core.planning.planner import plan
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_gpu, make_gpu, make_job, make_snapshot, make_trial
 
 PER_GPU, PER_NODE, STEPS, BAR = 10, 8, 40, 1.0
 
@@ -103,7 +103,7 @@ def after_a_second(snapshot: Snapshot, made: Plan, random: np.random.Generator) 
 def _with_queue(gpu: GpuView, queue: Sequence[TrialKey], now: float) -> GpuView:
     holder = queue[0] if queue else None
     since = gpu.holder_since if holder == gpu.holder else now
-    return replace(gpu, run_queue=tuple(queue), holder=holder, holder_since=since)
+    return change_gpu(gpu, run_queue=tuple(queue), holder=holder, holder_since=since)
 
 
 def _with_new_value(trial: TrialView, now: float, random: np.random.Generator) -> TrialView:

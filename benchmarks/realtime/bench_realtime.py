@@ -185,29 +185,26 @@ def ablation(settings: SimulationSettings, say: Say) -> dict[str, float]:
     }
     rates: list[float] = []
     for name, (one, many) in variants.items():
-        rates.append(_ablated(name, settings, one, DARIS_POOL, many, LAUNCH_AHEAD_POOL, say))
-    _ablated("launching ahead: yes / no", settings, BATCHED_LAUNCH_AHEAD, LAUNCH_AHEAD_POOL, alone, DARIS_POOL, say)
+        rates.append(_ablated(name, settings, (one, DARIS_POOL), (many, LAUNCH_AHEAD_POOL), say))
+    yes, no = (BATCHED_LAUNCH_AHEAD, LAUNCH_AHEAD_POOL), (alone, DARIS_POOL)
+    _ablated("launching ahead: yes / no", settings, yes, no, say)
     return {f"launch_ahead_in_time_at_{ABLATION}": round(rates[0])}
 
 
 def _ablated(
     name: str,
     settings: SimulationSettings,
-    one: LaunchAhead,
-    one_pool: Sequence[ContextSpec],
-    many: LaunchAhead,
-    many_pool: Sequence[ContextSpec],
+    one: tuple[LaunchAhead, Sequence[ContextSpec]],
+    many: tuple[LaunchAhead, Sequence[ContextSpec]],
     say: Say,
 ) -> float:
     """Print one row, and return the frames in time of `one`.
 
     `one` runs in one process, `many` with one process for each context.
     """
-    together = scenarios.launch_ahead(CALIBRATED, ABLATION, settings, one, one_pool).fps_in_time
-    spread = scenarios.mixed_priorities(
-        CALIBRATED, one, one_pool, OVERLOAD, settings, shared_process=True
-    ).overall.fps_in_time
-    apart = scenarios.mixed_priorities(CALIBRATED, many, many_pool, OVERLOAD, settings).overall.fps_in_time
+    together = scenarios.launch_ahead(CALIBRATED, ABLATION, settings, *one).fps_in_time
+    spread = scenarios.mixed_priorities(CALIBRATED, *one, OVERLOAD, settings, shared_process=True).overall.fps_in_time
+    apart = scenarios.mixed_priorities(CALIBRATED, *many, OVERLOAD, settings).overall.fps_in_time
     say(f"| {name} | {together:.0f} | {spread:.0f} | {apart:.0f} |")
     return together
 

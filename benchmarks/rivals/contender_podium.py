@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.rivals.local_runner import LocalRunner, Machine, Trial
@@ -17,6 +16,7 @@ from podium_core.domain.snapshot import Scalar
 from podium_core.planning.job_view import job_view
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import read_manifests
+from podium_core.testing.builders import change_job
 from podium_operator.searchers.base import TrialResult
 from podium_operator.searchers.registry import SEARCHERS
 
@@ -27,7 +27,7 @@ def main(path: str) -> None:
     search = {"seed": setup.seed, "algorithm": setup.search}
     spec = job.spec.model_copy(update={"search": job.spec.search.model_copy(update=search)})
     searcher = SEARCHERS[setup.search]
-    view = replace(
+    view = change_job(
         job_view(job.model_copy(update={"spec": spec}), points=None, accepted=True, finished=False, suspendable=True),
         policy=setup.policy,
         settings={},

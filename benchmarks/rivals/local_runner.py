@@ -19,7 +19,18 @@ from types import MappingProxyType
 from benchmarks.rivals.training import Training
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, WriteRunQueues
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, Scalar, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import (
+    Costs,
+    GpuView,
+    JobView,
+    PodView,
+    Point,
+    RunQueueView,
+    Scalar,
+    Snapshot,
+    TrialKey,
+    TrialView,
+)
 from podium_core.planning.planner import plan
 
 NODE = "here"
@@ -106,7 +117,6 @@ class LocalRunner:
 
     def _trial(self, trial: Trial, now: float) -> TrialView:
         running = 0.0 if trial.held_since is None else now - trial.held_since
-        has_pod = trial.core is not None
         return TrialView(
             key=trial.key,
             job=self._view.key,
@@ -114,9 +124,7 @@ class LocalRunner:
             created=0.0,
             phase=trial.phase,
             curve=tuple(trial.points),
-            pod=trial.key.name if has_pod else None,
-            node=NODE if has_pod else None,
-            gpus=() if trial.core is None else (trial.core,),
+            pod=None if trial.core is None else PodView(trial.key.name, NODE, (trial.core,)),
             gpu_seconds=trial.held + running,
             switch_seconds=fmean(trial.suspends) + fmean(trial.resumes) if trial.resumes else None,
             parameters=tuple(trial.parameters.items()),
@@ -133,7 +141,7 @@ class LocalRunner:
             holder=None if holder is None else holder.key,
             holder_since=None if holder is None else holder.held_since,
             trials=tuple(trial.key for trial in here),
-            run_queue=self._run_queues[core],
+            run_queue=RunQueueView(self._run_queues[core]),
             free_slots=self._machine.slots - len(here),
         )
 

@@ -26,6 +26,7 @@ from podium_cli.objects import saved_at, snapshot_of
 from podium_core.domain.phase import TrialPhase
 from podium_core.planning.job_view import job_view
 from podium_core.schema.trial import HyperParamTrial
+from podium_core.testing.builders import change_job
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob
@@ -149,7 +150,7 @@ def search_of(snapshot: JobSnapshot, pods: Mapping[str, PodTimes]) -> Search:
         curve(trial, fact.load or 0.0, snapshot.job.spec.trials.max_steps, usual)
         for trial, fact in zip(trials, begun.facts, strict=True)
     )
-    job = SimJob(replace(view, created=0.0, deadline=None), curves, _method(trials), facts=begun.facts)
+    job = SimJob(change_job(view, created=0.0, deadline=None), curves, _method(trials), facts=begun.facts)
     nodes = tuple(
         NodeSpec(node.metadata.name, len(gpus), gpus[0].slots, gpus[0].memory_total)
         for node in snapshot.nodes

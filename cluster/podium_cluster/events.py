@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -15,16 +16,16 @@ log = logging.getLogger(__name__)
 MAX_MESSAGE_LENGTH = 1024
 
 
-async def emit(
-    api: Api,
-    resource: Resource,
-    metadata: Mapping[str, Any],
-    *,
-    reason: str,
-    message: str,
-    component: str,
-    kind: Literal["Normal", "Warning"] = "Normal",
-) -> None:
+@dataclass(frozen=True, slots=True)
+class EventText:
+    """What an Event says."""
+
+    reason: str
+    message: str
+    kind: Literal["Normal", "Warning"] = "Normal"
+
+
+async def emit(api: Api, resource: Resource, metadata: Mapping[str, Any], text: EventText, *, component: str) -> None:
     """Record an Event about one object.
 
     `metadata` needs name, uid, and namespace if the object has one. A failure is only logged, because no decision
@@ -43,9 +44,9 @@ async def emit(
             "namespace": metadata.get("namespace") or "",
             "uid": metadata.get("uid", ""),
         },
-        "reason": reason,
-        "message": message[:MAX_MESSAGE_LENGTH],
-        "type": kind,
+        "reason": text.reason,
+        "message": text.message[:MAX_MESSAGE_LENGTH],
+        "type": text.kind,
         "source": {"component": component},
         "firstTimestamp": now,
         "lastTimestamp": now,
@@ -54,4 +55,5 @@ async def emit(
     try:
         await api.create(EVENTS, manifest, manager=component)
     except ApiError as error:
-        log.warning("event %s about %s %s could not be recorded: %s", reason, resource.kind, metadata["name"], error)
+        about = f"{resource.kind} {metadata['name']}"
+        log.warning("event %s about %s could not be recorded: %s", text.reason, about, error)

@@ -24,7 +24,7 @@ from podium_operator.jobs import handlers
 from podium_operator.metrics import Metrics
 from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.reconciler import Reconciler
+from podium_operator.reconciler import Actors, Reconciler
 from podium_operator.report.status_writer import StatusWriter
 from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
@@ -44,22 +44,11 @@ async def serve(settings: OperatorSettings) -> None:
         caches = WatchCaches(api, settings)
         rules = PodRules(settings.scheduler_name, settings.resource, settings.trial_priority_class)
         actuator = Actuator(api, caches, rules, metrics)
-        status_writer = StatusWriter(api, settings.status_seconds, metrics)
         cleanup = Cleanup(api, caches.cluster_state, settings.image)
         reserved_gpus = settings.gpu_mode == "reservations"
-        reservation_controller = ReservationController(api, settings, metrics)
-        rebalancer = Rebalancer(api, settings)
-        reconciler = Reconciler(
-            settings,
-            caches,
-            actuator,
-            status_writer,
-            FinalLogReader(api),
-            cleanup,
-            metrics,
-            reservation_controller,
-            rebalancer,
-        )
+        actors = Actors(actuator, cleanup, ReservationController(api, settings, metrics), Rebalancer(api, settings))
+        status_writer = StatusWriter(api, settings.status_seconds, metrics)
+        reconciler = Reconciler(settings, caches, FinalLogReader(api), actors, status_writer, metrics)
 
         def alive() -> str | None:
             idle = time.monotonic() - reconciler.last

@@ -82,6 +82,16 @@ def predict(snapshot: Snapshot) -> tuple[Mapping[TrialKey, Forecast], int]:
     return forecasts, failed
 
 
+@dataclass(frozen=True, slots=True)
+class Actors:
+    """The parts that change the cluster."""
+
+    actuator: Actuator
+    cleanup: Cleanup
+    reservation_controller: ReservationController
+    rebalancer: Rebalancer
+
+
 class Reconciler:
     """The operator's loop, made of the parts that observe, plan, act and report."""
 
@@ -89,23 +99,20 @@ class Reconciler:
         self,
         settings: OperatorSettings,
         caches: WatchCaches,
-        actuator: Actuator,
-        status_writer: StatusWriter,
         final_log_reader: FinalLogReader,
-        cleanup: Cleanup,
+        actors: Actors,
+        status_writer: StatusWriter,
         metrics: Metrics,
-        reservation_controller: ReservationController,
-        rebalancer: Rebalancer,
     ) -> None:
         self._settings = settings
         self._caches = caches
-        self._actuator = actuator
-        self._status_writer = status_writer
         self._final_log_reader = final_log_reader
-        self._cleanup = cleanup
+        self._actuator = actors.actuator
+        self._cleanup = actors.cleanup
+        self._reservation_controller = actors.reservation_controller
+        self._rebalancer = actors.rebalancer
+        self._status_writer = status_writer
         self._metrics = metrics
-        self._reservation_controller = reservation_controller
-        self._rebalancer = rebalancer
         self._requeue_costs = RequeueCosts()
         self._reservations_wake_at: float | None = None
         self._changed = asyncio.Event()
@@ -223,10 +230,10 @@ class Reconciler:
         guarded: GuardedPlan,
     ) -> None:
         """Create objects, manage reservations and write every status, including those of jobs that were left out."""
-        plan = guarded.plan
+        actions, ranks = guarded.plan.actions, guarded.plan.ranks
         with self._metrics.part_seconds.labels("act").time():
-            refused = await self._actuator.create(cluster, plan.actions)
-            requested = {action.trial: action for action in plan.actions if isinstance(action, Migrate)}
+            refused = await self._actuator.create(cluster, actions)
+            requested = {action.trial: action for action in actions if isinstance(action, Migrate)}
             news = MigrationNews(
                 requested=requested,
                 refused=self._actuator.refused_migrations(),
@@ -237,13 +244,13 @@ class Reconciler:
             reservations, self._reservations_wake_at = await self._reservation_controller.reconcile(cluster, snapshot)
         with self._metrics.part_seconds.labels("describe").time():
             # the plan builds the sentences of its ranks on first use
-            rankings = {ranking.trial: ranking for ranking in plan.ranks}
+            rankings = {ranking.trial: ranking for ranking in ranks}
             predicted, unpredicted = predict(snapshot)
             self._metrics.errors.inc(unpredicted)
-        ends = {action.trial: action for action in plan.actions if isinstance(action, EndTrial)}
+        ends = {action.trial: action for action in actions if isinstance(action, EndTrial)}
         ends |= {end.trial: end for end in refused}
-        job_ends = {action.job: action for action in plan.actions if isinstance(action, EndJob)}
-        for requeue in plan.actions:
+        job_ends = {action.job: action for action in actions if isinstance(action, EndJob)}
+        for requeue in actions:
             if isinstance(requeue, Requeue) and requeue.trial in rankings:
                 # written before the pod is gone: the phase Requeued keeps the reason
                 rankings[requeue.trial] = replace(

@@ -47,7 +47,7 @@ KINDS = {"v1": Path("/sys/fs/cgroup/freezer"), "v2": V2}
 
 def cuda_checkpoint(folder: Path, library: str) -> SuspensionMethod:
     freeze = Freeze(5.0)
-    return CudaCheckpoint(CudaProcesses(CudaDriver(library), 5.0, 20.0), freeze, GpuStateNotes(folder / "parked"))
+    return CudaCheckpoint(CudaProcesses(CudaDriver(library), 5.0, 20.0), freeze, GpuStateNotes(folder / "gpu-state"))
 
 
 @dataclass

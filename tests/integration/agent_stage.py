@@ -224,8 +224,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         settings = {
             "PODIUM_KUBECONFIG": cluster.kubeconfig,
             "PODIUM_NODE_NAME": NODE,
-            "PODIUM_SHARE_DIR": root / "var/lib/podium/share",
-            "PODIUM_SHARE_DIR_ON_HOST": "/var/lib/podium/share",
+            "PODIUM_TRIAL_DIR": root / "var/lib/podium/trial",
+            "PODIUM_TRIAL_DIR_ON_HOST": "/var/lib/podium/trial",
             "PODIUM_HELPER": folder / "helper/podium-gate",
             "PODIUM_PLUGIN_DIR": root / "var/lib/kubelet/device-plugins",
             "PODIUM_POD_RESOURCES_SOCKET": root / "var/lib/kubelet/pod-resources/kubelet.sock",

@@ -194,7 +194,7 @@ def test_all_pods_but_the_agent_are_restricted_and_all_have_limits(tool: Tool) -
 
 def test_every_component_is_probed_on_its_own_port(tool: Tool) -> None:
     for name, spec in pod_specs(parse(render(tool))).items():
-        if name in ("podium-thaw", "podium-unthaw", "podium-release", "podium-test-share"):
+        if name in ("podium-thaw", "podium-unthaw", "podium-release", "podium-test-slot"):
             continue
         for container in spec["containers"]:
             ports = {port["name"] for port in container["ports"]}

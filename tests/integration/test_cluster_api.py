@@ -110,7 +110,7 @@ def test_heartbeat_and_event_are_written(kubeconfig: Path) -> None:
             )
         )
         about = {"name": "thing", "namespace": "default", "uid": "u-1"}
-        await events.emit(api, CONFIGMAPS, about, reason="Tried", message="once", component="podium-test")
+        await events.emit(api, CONFIGMAPS, about, events.EventText("Tried", "once"), component="podium-test")
         found = await api.list(EVENTS, "default", fields="involvedObject.name=thing")
         assert [event["reason"] for event in found["items"]] == ["Tried"]
         async with asyncio.timeout(10):

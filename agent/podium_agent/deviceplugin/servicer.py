@@ -156,7 +156,7 @@ class SlotService(DevicePluginService):
 
 
 def _mount(settings: AgentSettings) -> Any:
-    return pb.Mount(container_path=MOUNT_POINT, host_path=str(settings.share_dir_for_mounts), read_only=True)
+    return pb.Mount(container_path=MOUNT_POINT, host_path=str(settings.trial_dir_for_mounts), read_only=True)
 
 
 def allocation_response(settings: AgentSettings, uuids: tuple[str, ...], *mounts: Any) -> Any:

@@ -22,7 +22,7 @@ from dataclasses import asdict
 
 from pydantic import ValidationError
 
-from podium_agent.migration.container_checkpoint import MigrationTools, checkpoint_container, get_pod
+from podium_agent.migration.container_checkpoint import MigrationSource, MigrationTools, checkpoint_container, get_pod
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.kubelet import ContainerRef
 from podium_agent.migration.settings import MigrationSettings
@@ -88,9 +88,8 @@ async def run(settings: MigrationSettings, options: argparse.Namespace) -> dict[
             gpus = tuple(filter(None, options.onto.split(",")))
             return await _restore(settings, notes, freezer, options.gpu_state, gpus)
         tools = MigrationTools(freeze, notes, lambda: _cuda(settings))
-        image, gpu_state = await checkpoint_container(
-            settings, api, tools, container, freezer, pod, options.target or ""
-        )
+        source = MigrationSource(container, freezer, pod)
+        image, gpu_state = await checkpoint_container(settings, api, tools, source, options.target or "")
     output: dict[str, object] = {"image" if key == "reference" else key: one for key, one in asdict(image).items()}
     return {**output, "gpuState": gpu_state.model_dump()} if gpu_state is not None else output
 

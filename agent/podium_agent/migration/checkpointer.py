@@ -55,7 +55,6 @@ class Checkpointer:
     folder: the kubelet's checkpoints as this process sees them (/var/lib/kubelet/checkpoints on the node).
     seconds: limit of the checkpoint and of the push, each.
     gpu_state: of a container whose GPU memory the driver has moved to host memory.
-    before_push: called with the image's reference before the push; it may block.
     """
 
     def __init__(
@@ -66,10 +65,9 @@ class Checkpointer:
         folder: Path,
         seconds: float,
         gpu_state: CheckpointedGpuState | None = None,
-        before_push: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kubelet, self._registry, self._freeze = kubelet, registry, freeze
-        self._folder, self._seconds, self._gpu_state, self._before_push = folder, seconds, gpu_state, before_push
+        self._folder, self._seconds, self._gpu_state = folder, seconds, gpu_state
 
     async def checkpoint(
         self,
@@ -78,9 +76,11 @@ class Checkpointer:
         container_facts: ContainerFacts,
         source: NodeFacts,
         target: NodeFacts | None,
+        before_push: Callable[[str], None] = lambda _: None,
     ) -> CheckpointImage:
         """Make and push the image of a container, and leave the container frozen.
 
+        `before_push` is called with the image's reference before the push; it may block.
         Raises MigrationError, or OSError if the kernel does not report the container's state; the container is then in
         its original state.
         """
@@ -92,7 +92,7 @@ class Checkpointer:
             raise MigrationError("ContainerNotRunning", f"{container} does not run, or changes its state; try again")
         try:
             with self._gpu_state or nullcontext():
-                return await self._checkpoint(container, freezer)
+                return await self._checkpoint(container, freezer, before_push)
         except BaseException:
             undo = self._freeze.suspend if before is SuspensionState.SUSPENDED else self._freeze.resume
             undone = await undo((freezer,))
@@ -102,7 +102,9 @@ class Checkpointer:
         finally:
             await asyncio.to_thread(archive.remove_archives, self._folder, container)
 
-    async def _checkpoint(self, container: ContainerRef, freezer: Freezer) -> CheckpointImage:
+    async def _checkpoint(
+        self, container: ContainerRef, freezer: Freezer, before_push: Callable[[str], None]
+    ) -> CheckpointImage:
         begin = time.monotonic()
         await self._set_frozen(
             freezer, frozen=False
@@ -116,7 +118,7 @@ class Checkpointer:
         contents = await asyncio.to_thread(archive.read_archive, self._folder / written.name)
         made = image.build_image(contents, container.name)
         repository = f"{REPOSITORY}/{container.namespace}/{container.pod}"
-        await asyncio.to_thread(self._before_push, self._registry.reference(repository, made))
+        await asyncio.to_thread(before_push, self._registry.reference(repository, made))
         reference = await self._registry.push(repository, made, contents, self._seconds)
         pushed = time.monotonic()
         took = checkpointed - begin, stopped - checkpointed, pushed - stopped

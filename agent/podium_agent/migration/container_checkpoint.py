@@ -35,6 +35,15 @@ class MigrationTools:
     processes: Callable[[], CudaProcesses]
 
 
+@dataclass(frozen=True, slots=True)
+class MigrationSource:
+    """The container to migrate, its cgroup and its pod."""
+
+    container: ContainerRef
+    freezer: Freezer
+    pod: Pod
+
+
 def registry_from(settings: MigrationSettings) -> Registry:
     """Return the registry of the settings."""
     return Registry(settings.registry, settings.registry_user, settings.registry_password)
@@ -57,9 +66,7 @@ async def checkpoint_container(
     settings: MigrationSettings,
     api: Api,
     tools: MigrationTools,
-    container: ContainerRef,
-    freezer: Freezer,
-    pod: Pod,
+    source: MigrationSource,
     target: str,
     before_push: Callable[[str], None] = lambda _: None,
 ) -> tuple[CheckpointImage, GpuState | None]:
@@ -69,7 +76,8 @@ async def checkpoint_container(
     empty if it is not decided yet. `before_push` is called with the image's reference before the push; it may block.
     Raises MigrationError, ApiError and OSError; the container is then in its original state.
     """
-    source = await _node(api, pod.spec.node_name)
+    container, freezer, pod = source.container, source.freezer, source.pod
+    here = await _node(api, pod.spec.node_name)
     there = await _node(api, target) if target else None
     held = _held_bytes(tools, freezer)
     open_files = await asyncio.to_thread(open_files_of, freezer.processes(), settings.proc)
@@ -77,19 +85,21 @@ async def checkpoint_container(
     if held:
         processes = await asyncio.to_thread(tools.processes)
         # the agent takes the container over at this time, even if this process was killed
-        gpu_state = CheckpointedGpuState(processes, tools.notes, freezer.path.name, 2 * settings.move_seconds + 60.0)
+        takeover_seconds = 2 * settings.migration_step_seconds + 60.0
+        gpu_state = CheckpointedGpuState(processes, tools.notes, freezer.path.name, takeover_seconds)
     checkpointer = Checkpointer(
-        Kubelet(source.address, source.port, settings.kubelet_authority, settings.kubelet_token),
+        Kubelet(here.address, here.port, settings.kubelet_authority, settings.kubelet_token),
         registry_from(settings),
         tools.freeze,
         settings.checkpoints_dir,
-        settings.move_seconds,
+        settings.migration_step_seconds,
         gpu_state,
-        before_push,
     )
     container_facts = pod.container_facts(container.name, open_files, off_gpu=bool(held))
-    target_facts = there.node_facts(settings.restore_switched_on) if there else None
-    image = await checkpointer.checkpoint(container, freezer, container_facts, source.node_facts(), target_facts)
+    target_facts = there.node_facts(settings.restore_enabled) if there else None
+    image = await checkpointer.checkpoint(
+        container, freezer, container_facts, here.node_facts(), target_facts, before_push
+    )
     return image, GpuState(gpus=held, processes=image.processes) if held else None
 
 

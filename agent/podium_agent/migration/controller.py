@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from podium_agent.migration import archive
 from podium_agent.migration.artifacts import ArtifactRecords
-from podium_agent.migration.container_checkpoint import MigrationTools, checkpoint_container, get_pod
+from podium_agent.migration.container_checkpoint import MigrationSource, MigrationTools, checkpoint_container, get_pod
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.garbage_collection import GarbageCollector, MigrationChecks, remove_image
 from podium_agent.migration.kubelet import ContainerRef
@@ -27,7 +27,7 @@ from podium_agent.observe.pods import TrialPod
 from podium_agent.report.trial_record import TrialRecord
 from podium_cluster.client import Api, ApiError
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import ContainerCheckpoint
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class MigrationController:
         self._archive_possible_until: dict[str, float] = {}  # until then the runtime may still write an archive
         self._removed: dict[str, str] = {}  # removed image, by pod
         self._reconciled_at = 0.0
-        self._records = ArtifactRecords(settings.traces_dir)
+        self._records = ArtifactRecords(settings.migration_records_dir)
         checks = MigrationChecks(self._is_local, self._tasks.__contains__, self._is_checkpointing)
         self._garbage_collector = GarbageCollector(settings, api, self._records, checks, trial_record_of)
 
@@ -86,7 +86,7 @@ class MigrationController:
         there = {pod.uid: pod for pod in self._pods()}
         self._drop_others(there.keys())
         for uid, task in list(self._tasks.items()):
-            requested = uid in there and there[uid].carry and there[uid].deadline is None
+            requested = uid in there and there[uid].migrate_to and there[uid].deadline is None
             if not requested and not task.cancelling():  # cancel once: undoing takes longer than one interval
                 task.cancel()
             if task.done():
@@ -96,11 +96,11 @@ class MigrationController:
             self._update_image_state(pod, trial_record)
             if now < self._not_before.get(uid, 0.0) or uid in self._tasks:
                 continue
-            if pod.carry and trial_record is not None and _can_start(pod, trial_record):
+            if pod.migrate_to and trial_record is not None and _can_start(pod, trial_record):
                 self._tasks[uid] = asyncio.get_running_loop().create_task(self._checkpoint(pod, trial_record, now))
-            elif not pod.carry and trial_record is not None:
+            elif not pod.migrate_to and trial_record is not None:
                 await self._discard_result(pod, trial_record, now)
-            if pod.carried and _image_not_needed(pod):
+            if pod.migrated and _image_not_needed(pod):
                 await self._remove(pod, pod.image, now)
 
     def _update_image_state(self, pod: TrialPod, trial_record: TrialRecord | None) -> None:
@@ -113,8 +113,8 @@ class MigrationController:
         if trial_record is None or trial_record.ledger is None or record is None:
             return
         result = trial_record.container_checkpoint
-        runs = trial_record.state in (TrialState.RESUMING, TrialState.RUNNING) and pod.deadline is None
-        if pod.carry and result is not None and result.image and runs:
+        runs = trial_record.state in (SlotState.RESUMING, SlotState.RUNNING) and pod.deadline is None
+        if pod.migrate_to and result is not None and result.image and runs:
             text = "The trial ran again after its image was made; it continues on this node."
             log.warning("%s: %s", pod.name, text)
             result = ContainerCheckpoint(pod_uid=pod.uid, code="TrialResumed", message=text)
@@ -122,7 +122,7 @@ class MigrationController:
         record.image_complete = result is not None and bool(result.image)
 
     async def _checkpoint(self, pod: TrialPod, trial_record: TrialRecord, now: float) -> None:
-        self._archive_possible_until[pod.uid] = now + 2 * self._settings.move_seconds
+        self._archive_possible_until[pod.uid] = now + 2 * self._settings.migration_step_seconds
         try:
             result = await self._make_image(pod)
         except ApiError as error:
@@ -135,7 +135,7 @@ class MigrationController:
             log.exception("%s cannot be checkpointed", pod.name)
             result = ContainerCheckpoint(pod_uid=pod.uid, code="Crashed", message=repr(error))
         summary = result.image or f"{result.code}: {result.message}"
-        log.info("live migration of %s to %s: %s", pod.name, pod.carry, summary)
+        log.info("live migration of %s to %s: %s", pod.name, pod.migrate_to, summary)
         if any(one.uid == pod.uid and one.deadline is not None for one in self._pods()):
             return  # it may run by now to write a checkpoint, so the image is out of date
         trial_record.set_container_checkpoint(result)
@@ -153,11 +153,11 @@ class MigrationController:
             raise MigrationError("ContainerNotRunning", message)
         container = _container_ref(pod)
         await self._freeze_again(running.freezer)
-        current = await get_pod(self._api, container)
+        source = MigrationSource(container, running.freezer, await get_pod(self._api, container))
         await asyncio.to_thread(self._records.begin, pod)
         before_push = functools.partial(self._records.add_image, pod.uid)
         image, gpu_state = await checkpoint_container(
-            self._settings, self._api, self._tools, container, running.freezer, current, pod.carry, before_push
+            self._settings, self._api, self._tools, source, pod.migrate_to, before_push
         )
         gpu_state_json = "" if gpu_state is None else gpu_state.model_dump_json()
         return ContainerCheckpoint(pod_uid=pod.uid, image=image.reference, gpu_state=gpu_state_json)
@@ -231,4 +231,4 @@ def _image_not_needed(pod: TrialPod) -> bool:
 def _can_start(pod: TrialPod, trial_record: TrialRecord) -> bool:
     """Return whether the trial is suspended and has no result, and its status has been read (`ledger`)."""
     unanswered = trial_record.ledger is not None and trial_record.container_checkpoint is None
-    return unanswered and trial_record.state is TrialState.SUSPENDED and pod.deadline is None and not pod.ended
+    return unanswered and trial_record.state is SlotState.SUSPENDED and pod.deadline is None and not pod.ended

@@ -31,7 +31,7 @@ class NodeFacts:
     node: str
     runtime: str
     architecture: str
-    restore_switched_on: bool = False
+    restore_enabled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _nodes(source: NodeFacts, target: NodeFacts, runs: runtimes.Runtime) -> Migr
             " architecture"
         )
         return MigrationError("ArchitecturesDiffer", message)
-    return runtimes.restore_unsupported(other, target.restore_switched_on)
+    return runtimes.restore_unsupported(other, target.restore_enabled)
 
 
 def _pod(container_facts: ContainerFacts) -> MigrationError | None:

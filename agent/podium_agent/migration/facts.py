@@ -121,7 +121,7 @@ class Node(StatusModel):
         """Port of the kubelet."""
         return self.status.daemon_endpoints.kubelet_endpoint.port
 
-    def node_facts(self, restore_switched_on: bool = False) -> NodeFacts:
+    def node_facts(self, restore_enabled: bool = False) -> NodeFacts:
         """Return the facts about the node."""
         info = self.status.node_info
-        return NodeFacts(self.metadata.name, info.container_runtime_version, info.architecture, restore_switched_on)
+        return NodeFacts(self.metadata.name, info.container_runtime_version, info.architecture, restore_enabled)

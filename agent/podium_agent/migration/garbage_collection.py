@@ -96,7 +96,7 @@ class GarbageCollector:
         # the runtime may continue to write an archive for this time after the request was cancelled
         if (
             not self._records.remove_images(uid, unneeded)
-            and self._records.age(uid, now) > 2 * self._settings.move_seconds
+            and self._records.age(uid, now) > 2 * self._settings.migration_step_seconds
         ):
             self._records.remove(uid)
 

@@ -74,7 +74,8 @@ class Kubelet:
         except TimeoutError as error:
             raise MigrationError(
                 "CheckpointTimeout",
-                f"the kubelet returned no archive of {container} within {seconds:g} s; increase PODIUM_MOVE_SECONDS",
+                f"the kubelet returned no archive of {container} within {seconds:g} s; "
+                "increase PODIUM_MIGRATION_STEP_SECONDS",
             ) from error
         except (OSError, aiohttp.ClientError) as error:
             raise MigrationError("KubeletUnreachable", f"{url}: {error}; can the agent reach its kubelet?") from error

@@ -68,7 +68,7 @@ def restore_unsupported(runtime: Runtime, switched_on: bool) -> MigrationError |
     if off is not None and patch >= off and not switched_on:
         message = (
             f"{runtime} does not start pods from checkpoints by default; set {SWITCH} = true in its configuration "
-            "and PODIUM_RESTORE_SWITCHED_ON=true"
+            "and PODIUM_RESTORE_ENABLED=true"
         )
         return MigrationError("RestoreDisabled", message)
     return None

@@ -21,15 +21,19 @@ class MigrationSettings(ClusterSettings):
     checkpoints_dir: Path = Field(
         Path("/var/lib/kubelet/checkpoints"), description="folder in which the runtime writes archives"
     )
-    restore_switched_on: bool = Field(
+    restore_enabled: bool = Field(
         False, description="whether containerd's enable_experimental_restore_via_create is set"
     )
-    move_seconds: float = Field(300.0, gt=0, le=3600, description="time limit of a checkpoint and of a push, each")
+    migration_step_seconds: float = Field(
+        300.0, gt=0, le=3600, description="time limit of a checkpoint and of a push, each"
+    )
     freeze_timeout: float = Field(10.0, gt=0, le=120, description="time limit of a freeze, which is undone afterwards")
     gpu_state_dir: Path = Field(
-        Path("/var/lib/podium/parked"), description="the agent's notes about checkpointed GPU state"
+        Path("/var/lib/podium/gpu-state"), description="the agent's notes about checkpointed GPU state"
     )
-    traces_dir: Path = Field(Path("/var/lib/podium/leaving"), description="the agent's records of migration artifacts")
+    migration_records_dir: Path = Field(
+        Path("/var/lib/podium/migrations"), description="the agent's records of migration artifacts"
+    )
     cuda_lock_seconds: float = Field(10.0, gt=0, le=600, description="as in the agent's settings")
     cuda_copy_seconds: float = Field(120.0, gt=0, le=3600, description="as in the agent's settings")
     proc: Path = Path("/proc")

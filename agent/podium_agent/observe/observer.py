@@ -30,7 +30,7 @@ from podium_agent.suspension.base import SuspensionState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.placement.needs import moves_memory
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 0.5
@@ -185,13 +185,13 @@ class Observer:
         record.done = Acting.NOTHING
         if state is None:
             return None
-        if state is TrialState.SUSPENDED and record.kill_at(now) is None and self._termination_seen(record, changed):
+        if state is SlotState.SUSPENDED and record.kill_at(now) is None and self._termination_seen(record, changed):
             log.info("%s is being terminated; the signal arrived while it was frozen, or just before", pod.name)
             record.note_termination(now)
         deleting = record.kill_at(now) is not None or record.over_since is not None
         heeds = True
         if deleting:  # a trial that continues on another node must not compute here as well
-            elsewhere = pod.carry and record.image_complete is not False
+            elsewhere = pod.migrate_to and record.image_complete is not False
             heeds = not elsewhere and any(
                 handles_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
             )
@@ -214,13 +214,13 @@ class Observer:
             retry_at=record.retry_at,
             trouble=record.trouble,
             memory_shortage=record.memory_shortage,
-            is_checkpointed=state is TrialState.SUSPENDED and self._methods.is_checkpointed(record.freezers),
+            is_checkpointed=state is SlotState.SUSPENDED and self._methods.is_checkpointed(record.freezers),
             admitting=record.acting is Acting.ADMITTING,
             memory=pod.memory,
             moves_memory=method == CudaCheckpoint.name and moves_memory(pod.methods),
             attempt=pod.attempt,
             method=method,
-            partly_suspended=record.partly_suspended and state is TrialState.RUNNING,
+            partly_suspended=record.partly_suspended and state is SlotState.RUNNING,
             over_since=record.over_since,
             hinted_gpus=hinted_gpus,
         )
@@ -247,7 +247,7 @@ class Observer:
             record.ended = over
             return Work.ENDED if over else Work.NOT_STARTED
         try:
-            self._note_arrival(record)
+            self._note_gpu_state(record)
             suspension_state = self._methods.suspension_state(record.freezers)
         except (OSError, ValueError) as error:
             log.error(
@@ -272,15 +272,15 @@ class Observer:
         record.work = Work.FROZEN if suspension_state is SuspensionState.SUSPENDED else Work.THAWED
         return record.work
 
-    def _note_arrival(self, record: PodRecord) -> None:
+    def _note_gpu_state(self, record: PodRecord) -> None:
         """Note the GPU state of a container that was migrated here: it is partly suspended until it is restored.
 
         Only the pod's first container is migrated; a container beside it (a sidecar) started here.
         """
         main = record.containers.get(record.pod.main)
-        if record.pod.arrival is None or record.gpu_state_noted or not record.gpus or main is None:
+        if record.pod.gpu_state is None or record.gpu_state_noted or not record.gpus or main is None:
             return
-        self._methods.add_migrated(main.freezer, record.pod.arrival, record.gpus)
+        self._methods.add_migrated(main.freezer, record.pod.gpu_state, record.gpus)
         record.gpu_state_noted = True
 
     def _incomplete(self, record: PodRecord) -> bool:

@@ -9,7 +9,7 @@ from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import Acting, Work
 from podium_agent.report.lost_work import GateReport
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class PodRecord:
     started: bool = False  # its gate was passed
     gate_report: GateReport | None = None  # what the gate reported of its checkpoints
     gpus: tuple[str, ...] = ()
-    state: TrialState | None = None
+    state: SlotState | None = None
     since: float = 0.0
     acting: Acting = Acting.NOTHING
     done: Acting = Acting.NOTHING  # the act that ended since the last observation

@@ -117,11 +117,11 @@ class TrialPod:
     containers is still to start, and nothing prevents that. `main`: id of its first container, whose log is read and
     which writes checkpoints to `checkpoint`. `methods`: its job's suspension.methods, in order.
 
-    `arrival`: of a migrated pod, its GPU state from the source node; `gpu_state_trouble`: why that cannot be read, as
+    `gpu_state`: of a migrated pod, its GPU state from the source node; `gpu_state_trouble`: why that cannot be read, as
     a code and a sentence. Such a pod counts as one that started here.
 
-    `carry`: the target node of its live migration, empty without one. `carried`: it continues from an image of a live
-    trial, the `image` of its first container.
+    `migrate_to`: the target node of its live migration, empty without one. `migrated`: it continues from an image of a
+    live trial, the `image` of its first container.
 
     `cpu`: what each container requests while the trial runs; `requests`: what it requests now; in thousandths of a
     CPU.
@@ -149,10 +149,10 @@ class TrialPod:
     methods: tuple[str, ...] = (FREEZE,)
     cpu: Mapping[str, int] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
-    arrival: GpuState | None = None
+    gpu_state: GpuState | None = None
     gpu_state_trouble: str = ""
-    carry: str = ""
-    carried: bool = False
+    migrate_to: str = ""
+    migrated: bool = False
     image: str = ""
 
 
@@ -168,7 +168,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
     gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
     reading, trouble = _reading(meta.annotations.get(METRICS_ANNOTATION))
     cpu = from_annotation(meta.annotations.get(CPU_ANNOTATION, "{}"))
-    arrival, gpu_state_trouble = _arrival(meta.annotations.get(GPU_STATE_ANNOTATION))
+    gpu_state, gpu_state_trouble = _gpu_state(meta.annotations.get(GPU_STATE_ANNOTATION))
     return TrialPod(
         key=TrialKey(meta.namespace, trial, owner.uid),
         name=meta.name,
@@ -193,10 +193,10 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         methods=tuple(meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(",")),
         cpu=cpu,
         requests={one.name: _thousandths(one) for one in pod.spec.containers if one.name in cpu},
-        arrival=arrival,
+        gpu_state=gpu_state,
         gpu_state_trouble=gpu_state_trouble,
-        carry=meta.annotations.get(MIGRATE_ANNOTATION, ""),
-        carried=MIGRATED_ANNOTATION in meta.annotations,
+        migrate_to=meta.annotations.get(MIGRATE_ANNOTATION, ""),
+        migrated=MIGRATED_ANNOTATION in meta.annotations,
         image=pod.spec.containers[0].image if pod.spec.containers else "",
     )
 
@@ -255,13 +255,13 @@ def _reading(text: str | None) -> tuple[MetricsConfig | None, str]:
         return None, f"annotation {METRICS_ANNOTATION}: {error.errors()[0]['msg']}"
 
 
-def _arrival(text: str | None) -> tuple[GpuState | None, str]:
+def _gpu_state(text: str | None) -> tuple[GpuState | None, str]:
     if text is None:
         return None, ""
     try:
         return GpuState.model_validate_json(text), ""
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "value"
+        path = ".".join(map(str, first["loc"])) or "value"
         cure = "copy what the migration command printed as `gpuState`, and create the pod again"
-        return None, f"{INVALID_GPU_STATE}: annotation {GPU_STATE_ANNOTATION}: {field}: {first['msg']}; {cure}"
+        return None, f"{INVALID_GPU_STATE}: annotation {GPU_STATE_ANNOTATION}: {path}: {first['msg']}; {cure}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 
 class Gate(StrEnum):
@@ -49,7 +49,7 @@ class LocalTrial:
     pod: str
     pod_uid: str
     gpus: tuple[str, ...]
-    state: TrialState
+    state: SlotState
     since: float
     gate: Gate = Gate.ABSENT
     work: Work = Work.NOT_STARTED
@@ -86,4 +86,4 @@ class LocalTrial:
         return self.state in OCCUPYING or self.admitting
 
 
-OCCUPYING = frozenset({TrialState.STARTING, TrialState.RUNNING, TrialState.SUSPENDING, TrialState.RESUMING})
+OCCUPYING = frozenset({SlotState.STARTING, SlotState.RUNNING, SlotState.SUSPENDING, SlotState.RESUMING})

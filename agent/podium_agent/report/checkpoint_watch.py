@@ -17,7 +17,7 @@ from podium_agent.observe.cgroups import Container
 from podium_agent.report.checkpoints import Folder
 from podium_agent.report.lost_work import CompletionMarker
 from podium_agent.report.trial_record import TrialRecord
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class CheckpointWatch:
         trial_record, over = self._record, self._record.ended
         if self._looker is None and not self._over and trial_record.main is not None and trial_record.pod.checkpoint:
             self._looker = CheckpointReader(self._proc, trial_record.main, trial_record.pod.checkpoint)
-        frozen, was_frozen = trial_record.state is TrialState.SUSPENDED, self._frozen
+        frozen, was_frozen = trial_record.state is SlotState.SUSPENDED, self._frozen
         self._frozen = frozen
         if self._looker is not None and not (frozen and was_frozen):  # a frozen trial writes no checkpoint
             await self._ask(self._looker)

@@ -77,21 +77,29 @@ class LostWorkTotals:
     recent: tuple[AttemptLostWork, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptStart:
+    """Start of an attempt on a node. `gate_report`: what its gate said; None: the gate was not heard."""
+
+    gate_report: GateReport | None
+    node: str
+    attempt: int
+
+
 def resumed_checkpoint(
-    gate_report: GateReport | None,
+    start: AttemptStart,
     known: Checkpoint | None,
-    node: str,
-    attempt: int,
     reached: float | None,
     spent: float,
     now: float,
 ) -> Checkpoint | None:
     """Return the checkpoint that this attempt continues from; None: it starts from the beginning.
 
-    `gate_report` None: the gate was not heard. The folder, as read on this `node`, is more reliable than the status: a
+    The folder, as read on this node, is more reliable than the status: a
     node may have died between a checkpoint and the agent's next read. The time of such a checkpoint is unknown. Its
     GPU-seconds are interpolated by its step between the previous checkpoint and the end (`spent`).
     """
+    gate_report, node, earlier = start.gate_report, start.node, max(0, start.attempt - 1)
     if gate_report is None or (
         gate_report.marker is not None and known is not None and known.is_of(gate_report.marker)
     ):
@@ -106,7 +114,7 @@ def resumed_checkpoint(
             gate_report.marker.path,
             node,
             gpu * gate_report.marker.step / begin,
-            max(0, attempt - 1),
+            earlier,
         )
     part = 1.0
     if reached is not None and reached > begin:
@@ -117,7 +125,7 @@ def resumed_checkpoint(
         gate_report.marker.path,
         node,
         gpu + part * max(0.0, spent - gpu),
-        max(0, attempt - 1),
+        earlier,
     )
 
 

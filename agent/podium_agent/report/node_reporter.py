@@ -9,12 +9,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from podium_agent.metrics import Metrics
 from podium_agent.observe.other_pods import LocalOtherPod
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.observe.trials import LocalTrial
-from podium_agent.report.node_status import build, decisive, moved, to_json
+from podium_agent.report.node_status import NodeFacts, build, decisive, moved, to_json
 from podium_agent.schedule.node_reconciler import NodeReconciler, View
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.methods import SuspensionMethods
@@ -29,6 +30,16 @@ GATHER_SECONDS = 0.01  # changes at the same time are written together
 LONGEST_PAUSE = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class StatusSources:
+    """The parts of the agent that know what is reported."""
+
+    telemetry: Telemetry
+    node_reconciler: NodeReconciler
+    methods: SuspensionMethods
+    other_pods: Callable[[], Sequence[LocalOtherPod]] = tuple
+
+
 class NodeReporter:
     """Task that writes this node's GPUNode.status."""
 
@@ -36,27 +47,21 @@ class NodeReporter:
         self,
         settings: AgentSettings,
         api: Api,
-        telemetry: Telemetry,
-        node_reconciler: NodeReconciler,
         metrics: Metrics,
-        methods: SuspensionMethods,
+        sources: StatusSources,
         version: str,
-        other_pods: Callable[[], Sequence[LocalOtherPod]] = tuple,
     ) -> None:
         self._settings = settings
         self._api = api
-        self._telemetry = telemetry
-        self._node_reconciler = node_reconciler
         self._metrics = metrics
-        self._methods = methods
+        self._sources = sources
         self._version = version
-        self._other_pods = other_pods
         self._event = asyncio.Event()
         self._epochs: dict[str, int] = {}
         self._written: GpuNodeStatus | None = None
         self._last = 0.0
-        telemetry.subscribe(self._event.set)
-        node_reconciler.subscribe(self._on_view)
+        sources.telemetry.subscribe(self._event.set)
+        sources.node_reconciler.subscribe(self._on_view)
 
     def wake(self) -> None:
         """Write soon: something other than the trials has changed."""
@@ -64,32 +69,29 @@ class NodeReporter:
 
     def _on_view(self, view: View) -> None:
         """Write soon if something decisive changed in this view."""
-        for gpu in self._telemetry.reading.gpus:
+        for gpu in self._sources.telemetry.reading.gpus:
             if gpu.uuid not in view.unsettled:
                 self._epochs[gpu.uuid] = view.run_queues.epoch
         if self._written is None or decisive(self.now()) != decisive(self._written):
             self._event.set()
 
+    def _epoch_of(self, uuid: str) -> int:
+        return self._epochs.get(uuid, 0)
+
     def now(self) -> GpuNodeStatus:
         """Return the status at this moment."""
-        view = self._node_reconciler.view
-        return build(
-            self._telemetry.reading,
-            view.trials,
-            view.run_queues.epoch,
-            lambda uuid: self._epochs.get(uuid, 0),
-            self._held_since,
+        sources = self._sources
+        facts = NodeFacts(
+            sources.telemetry.reading,
             self._settings.slots_per_gpu,
-            self._methods.names,
+            sources.methods.names,
             self._version,
-            time.time(),
-            view.exclusive_pods,
-            view.reserved,
-            self._other_pods(),
+            sources.other_pods(),
         )
+        return build(facts, sources.node_reconciler.view, self._epoch_of, self._held_since, time.time())
 
     def _held_since(self, trial: LocalTrial) -> float:
-        trial_record = self._node_reconciler.trial_record_of(trial.pod_uid)
+        trial_record = self._sources.node_reconciler.trial_record_of(trial.pod_uid)
         since = trial_record.held_since() if trial_record is not None else None
         return trial.since if since is None else since
 
@@ -99,8 +101,8 @@ class NodeReporter:
         The status of the previous agent tells this one where the trials are, so it must not be overwritten before. The
         driver takes seconds to answer, and a status without GPUs would have no trials on them.
         """
-        await self._node_reconciler.observed.wait()
-        await self._telemetry.asked.wait()
+        await self._sources.node_reconciler.observed.wait()
+        await self._sources.telemetry.asked.wait()
         pause = 0.5
         while True:
             await self._event.wait()
@@ -147,7 +149,7 @@ class NodeReporter:
 
     def _gauge(self, status: GpuNodeStatus) -> None:
         counts: dict[str, int] = {}
-        for trial in self._node_reconciler.view.trials:
+        for trial in self._sources.node_reconciler.view.trials:
             counts[trial.state] = counts.get(trial.state, 0) + 1
         self._metrics.trials.clear()
         for state, count in counts.items():

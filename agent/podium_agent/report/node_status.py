@@ -2,54 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from podium_agent.observe.gpu_health import Gpu, Reading
 from podium_agent.observe.other_pods import LocalOtherPod
 from podium_agent.observe.trials import OCCUPYING, LocalTrial
-from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, OtherPod, TrialOnGpu, TrialState
+from podium_agent.schedule.node_reconciler import View
+from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, OtherPod, SlotState, TrialOnGpu
 
 USE_STEP = 5.0  # percentage points
 MEMORY_STEP = 0.02  # of the total
 HEAT_STEP = 3.0  # degrees
 # the holder runs, or is being started, suspended or resumed
-_RANK = {TrialState.RUNNING: 0, TrialState.SUSPENDING: 1, TrialState.STARTING: 2, TrialState.RESUMING: 3}
+_RANK = {SlotState.RUNNING: 0, SlotState.SUSPENDING: 1, SlotState.STARTING: 2, SlotState.RESUMING: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """Facts about the node and its agent. `slots`: number of slots of a GPU that Podium has."""
+
+    reading: Reading
+    slots: int
+    methods: tuple[str, ...]
+    agent: str
+    other_pods: Sequence[LocalOtherPod] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuSlots:
+    """Slots of one GPU, and its other users. `epoch`: that its trials have arrived at."""
+
+    count: int
+    epoch: int
+    exclusive_pod: str | None
+    reservation: str | None
+    other_pods: Sequence[LocalOtherPod]
 
 
 def build(
-    reading: Reading,
-    trials: tuple[LocalTrial, ...],
-    epoch: int,
+    node: NodeFacts,
+    view: View,
     settled: Callable[[str], int],
     held_since: Callable[[LocalTrial], float],
-    shares: int,
-    methods: tuple[str, ...],
-    agent: str,
     now: float,
-    exclusive_pods: Mapping[str, str],
-    reserved: Mapping[str, str] | None = None,
-    other_pods: Sequence[LocalOtherPod] = (),
 ) -> GpuNodeStatus:
-    """Build the status.
-
-    `settled` returns the epoch that a GPU's trials have arrived at; `exclusive_pods` names the exclusive pod of each
-    GPU that has one; `reserved` the reservation pod of each GPU that has one; None: all GPUs are Podium's.
-    """
+    """Build the status. `settled` returns the epoch that a GPU's trials have arrived at."""
+    reading, reserved = node.reading, view.reserved
     gpus = []
     for gpu in reading.gpus:
         reservation = None if reserved is None else reserved.get(gpu.uuid)
-        here = shares if reserved is None or reservation is not None else 0
-        visit = [other_pod for other_pod in other_pods if gpu.uuid in other_pod.gpus]
-        gpus.append(
-            _gpu(gpu, trials, settled(gpu.uuid), held_since, here, exclusive_pods.get(gpu.uuid), reservation, visit)
+        slots = _GpuSlots(
+            count=node.slots if reserved is None or reservation is not None else 0,
+            epoch=settled(gpu.uuid),
+            exclusive_pod=view.exclusive_pods.get(gpu.uuid),
+            reservation=reservation,
+            other_pods=[other_pod for other_pod in node.other_pods if gpu.uuid in other_pod.gpus],
         )
+        gpus.append(_gpu(gpu, view.trials, held_since, slots))
     return GpuNodeStatus(
-        observed_epoch=epoch,
+        observed_epoch=view.run_queues.epoch,
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",
-        agent=agent,
-        methods=list(methods),
+        agent=node.agent,
+        methods=list(node.methods),
         mode="dedicated" if reserved is None else "reservations",
         updated_at=_moment(now),
         gpus=gpus,
@@ -57,29 +74,22 @@ def build(
 
 
 def _gpu(
-    gpu: Gpu,
-    trials: tuple[LocalTrial, ...],
-    epoch: int,
-    held_since: Callable[[LocalTrial], float],
-    shares: int,
-    exclusive: str | None,
-    reservation: str | None,
-    other_pods: Sequence[LocalOtherPod],
+    gpu: Gpu, trials: tuple[LocalTrial, ...], held_since: Callable[[LocalTrial], float], slots: _GpuSlots
 ) -> GpuStatus:
     here = [trial for trial in trials if gpu.uuid in trial.seen_on]
     holders = sorted(
         (trial for trial in here if trial.state in OCCUPYING), key=lambda trial: (_RANK[trial.state], trial.since)
     )
     sample = gpu.sample
-    moved = max((trial.memory for trial in here if trial.moves_memory), default=0)
+    movable = max((trial.memory for trial in here if trial.moves_memory), default=0)
     return GpuStatus(
         uuid=gpu.uuid,
         index=sample.index,
         product=sample.product,
         memory_total=sample.memory_total,
         memory_used=sample.memory_used,
-        memory_reserved=moved + sum(trial.memory for trial in here if not trial.moves_memory),
-        memory_movable=moved,
+        memory_reserved=movable + sum(trial.memory for trial in here if not trial.moves_memory),
+        memory_movable=movable,
         sm_utilization=round(gpu.sm_utilization, 1),
         temperature=sample.temperature,
         sm_clock=sample.sm_clock,
@@ -88,13 +98,13 @@ def _gpu(
         xid=sample.xid,
         health=gpu.health,
         health_reason=gpu.health_reason,
-        slots=shares,
-        epoch=epoch,
-        exclusive_pod=exclusive,
-        reservation=reservation,
+        slots=slots.count,
+        epoch=slots.epoch,
+        exclusive_pod=slots.exclusive_pod,
+        reservation=slots.reservation,
         holder=_holder(holders[0], held_since(holders[0])) if holders else None,
         trials=[_trial(trial) for trial in here],
-        other_pods=[_guest(other_pod) for other_pod in other_pods],
+        other_pods=[_other_pod(other_pod) for other_pod in slots.other_pods],
     )
 
 
@@ -114,7 +124,7 @@ def _trial(trial: LocalTrial) -> TrialOnGpu:
     )
 
 
-def _guest(other_pod: LocalOtherPod) -> OtherPod:
+def _other_pod(other_pod: LocalOtherPod) -> OtherPod:
     namespace, pod = other_pod.pod
     return OtherPod(namespace=namespace, pod=pod, pod_uid=other_pod.uid, memory=other_pod.need.memory or 0)
 

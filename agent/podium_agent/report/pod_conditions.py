@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY, TrialState
+from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY, SlotState
 
 HOLDS = "podium.dev/holds-gpu"
 SUSPENDED = "podium.dev/Suspended"
 
 _MESSAGES = {
-    TrialState.GATED: "waiting for a time slice on the GPU",
-    TrialState.STARTING: "admitted to the GPU and starting",
-    TrialState.RUNNING: "holds the GPU",
-    TrialState.SUSPENDING: "being suspended",
-    TrialState.SUSPENDED: "its processes are stopped; they resume where they stopped in the next time slice",
-    TrialState.RESUMING: "being resumed",
+    SlotState.GATED: "waiting for a time slice on the GPU",
+    SlotState.STARTING: "admitted to the GPU and starting",
+    SlotState.RUNNING: "holds the GPU",
+    SlotState.SUSPENDING: "being suspended",
+    SlotState.SUSPENDED: "its processes are stopped; they resume where they stopped in the next time slice",
+    SlotState.RESUMING: "being resumed",
 }
-_HOLDS = (TrialState.STARTING, TrialState.RUNNING)
+_HOLDS = (SlotState.STARTING, SlotState.RUNNING)
 
 
-def wanted(state: TrialState, memory_shortage: str = "", trouble: str = "") -> dict[str, tuple[str, str, str]]:
+def wanted(state: SlotState, memory_shortage: str = "", trouble: str = "") -> dict[str, tuple[str, str, str]]:
     """Return (status, reason, message) of each condition type.
 
     `memory_shortage`: the GPU memory that the trial waits for; `trouble`: a code and a sentence about a problem of the
     pod in any state.
     """
     reason, message = str(state), _MESSAGES[state]
-    if memory_shortage and state in (TrialState.GATED, TrialState.SUSPENDED):
+    if memory_shortage and state in (SlotState.GATED, SlotState.SUSPENDED):
         reason, message = INSUFFICIENT_GPU_MEMORY, f"waiting for GPU memory: {memory_shortage}"
     if trouble:
         reason, _, message = trouble.partition(": ")
     return {
         HOLDS: ("True" if state in _HOLDS else "False", reason, message),
-        SUSPENDED: ("True" if state is TrialState.SUSPENDED else "False", reason, message),
+        SUSPENDED: ("True" if state is SlotState.SUSPENDED else "False", reason, message),
     }
 
 
 def patch(
-    state: TrialState, shown: Mapping[str, tuple[str, str]], now: str, memory_shortage: str = "", trouble: str = ""
+    state: SlotState, shown: Mapping[str, tuple[str, str]], now: str, memory_shortage: str = "", trouble: str = ""
 ) -> dict[str, Any] | None:
     """Return the patch that makes the pod show this state, or None if it does already."""
     entries = []

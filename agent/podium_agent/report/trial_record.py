@@ -28,7 +28,7 @@ from podium_agent.report.usage_ledger import (
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import ContainerCheckpoint
 
 
@@ -41,7 +41,7 @@ class TrialRecord:
 
     pod: TrialPod
     node: str
-    state: TrialState | None = None
+    state: SlotState | None = None
     gpus: tuple[str, ...] = ()
     started: bool = False  # its gate was passed (or it has none): the previous pod has ended
     gate_report: GateReport | None = None  # what its gate reported of the checkpoint folder; None: not to this agent
@@ -90,7 +90,7 @@ class TrialRecord:
         if self.curve.accepted != before.accepted or self.curve.additional_metrics != before.additional_metrics:
             self.touch()
 
-    def follow(self, state: TrialState | None, gpus: tuple[str, ...], now: float) -> None:
+    def follow(self, state: SlotState | None, gpus: tuple[str, ...], now: float) -> None:
         """Note the trial's state; called after every observation, so only changes count."""
         if (state, gpus) == (self.state, self.gpus) and not (state is None and not self.ended):
             return

@@ -20,6 +20,7 @@ from podium_agent.observe.logs.tail import Tail
 from podium_agent.observe.pods import GATE_CONTAINER
 from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.checkpoints import report_in_log
+from podium_agent.report.lost_work import AttemptStart
 from podium_agent.report.pod_conditions import patch as condition_patch
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
@@ -168,7 +169,9 @@ class TrialWriter:
                 return
             # how long it ran after its last report is unknown
             spent, self._stored_container = status.gpu_seconds, status.log_cursor.container
-            ledger = begin_attempt(ledger, None, trial_record.node, pod.attempt, None, spent, time.time(), carried=True)
+            ledger = begin_attempt(
+                ledger, AttemptStart(None, trial_record.node, pod.attempt), None, spent, time.time(), migrated=True
+            )
             trial_record.touch()
         elif not mine:
             gate_report = (
@@ -177,11 +180,10 @@ class TrialWriter:
                 else report_in_log(self._logs(GATE_CONTAINER))
             )
             spent = status.gpu_seconds
-            at, carried = reached(status), pod.carried or pod.arrival is not None
-            ledger = begin_attempt(
-                ledger, gate_report, trial_record.node, pod.attempt, at, spent, time.time(), carried=carried
-            )
-            save = at if carried else ledger.checkpoint.step if ledger.checkpoint is not None else None
+            start = AttemptStart(gate_report, trial_record.node, pod.attempt)
+            at, migrated = reached(status), pod.migrated or pod.gpu_state is not None
+            ledger = begin_attempt(ledger, start, at, spent, time.time(), migrated=migrated)
+            save = at if migrated else ledger.checkpoint.step if ledger.checkpoint is not None else None
             begins_at = save or 0.0
             trial_record.touch()
             log.info("%s: its record begins", pod.name)

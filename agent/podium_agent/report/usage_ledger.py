@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 
 from podium_agent.observe.trials import OCCUPYING
 from podium_agent.report.lost_work import (
+    AttemptStart,
     Checkpoint,
     CompletionMarker,
-    GateReport,
     LostWorkTotals,
     add_repeated_work,
     count,
     resumed_checkpoint,
 )
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 MAX_ALLOCATIONS = 512
 MAX_RECENT = 32
@@ -74,7 +74,7 @@ class UsageLedger:
         )
 
 
-def follow(ledger: UsageLedger, state: TrialState | None, gpus: tuple[str, ...], node: str, now: float) -> UsageLedger:
+def follow(ledger: UsageLedger, state: SlotState | None, gpus: tuple[str, ...], node: str, now: float) -> UsageLedger:
     """Return the ledger after the trial has reached this state (None: it has ended)."""
     last = ledger.allocations[-1] if ledger.allocations and ledger.allocations[-1].end is None else None
     allocations = state in OCCUPYING
@@ -118,18 +118,16 @@ def saw_marker(ledger: UsageLedger, marker: CompletionMarker, node: str, attempt
 
 def begin_attempt(
     ledger: UsageLedger,
-    gate_report: GateReport | None,
-    node: str,
-    attempt: int,
+    start: AttemptStart,
     reached: float | None,
     spent: float,
     now: float,
     *,
-    carried: bool = False,
+    migrated: bool = False,
 ) -> UsageLedger:
     """Return the ledger at the start of an attempt, with the work that the previous attempt lost.
 
-    `reached`: the step at which that attempt ended, `spent`: the GPU-seconds it reported. `carried`: the same process
+    `reached`: the step at which that attempt ended, `spent`: the GPU-seconds it reported. `migrated`: the same process
     continues in this attempt, so nothing is lost. An allocation without an end was on a node that died: it lasted as
     long as was reported.
     """
@@ -141,12 +139,10 @@ def begin_attempt(
         ledger = replace(
             ledger, allocations=(*ledger.allocations[:-1], ended), finished_gpu_seconds=finished_gpu_seconds
         )
-    if carried:
+    if migrated:
         return ledger
-    checkpoint = resumed_checkpoint(
-        gate_report, ledger.checkpoint, node, attempt, reached, ledger.finished_gpu_seconds, now
-    )
-    lost_work = count(ledger.lost_work, checkpoint, attempt, reached, ledger.finished_gpu_seconds, now)
+    checkpoint = resumed_checkpoint(start, ledger.checkpoint, reached, ledger.finished_gpu_seconds, now)
+    lost_work = count(ledger.lost_work, checkpoint, start.attempt, reached, ledger.finished_gpu_seconds, now)
     return replace(ledger, checkpoint=checkpoint, lost_work=lost_work)
 
 

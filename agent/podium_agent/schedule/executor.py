@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 
 from podium_agent.metrics import Metrics
 from podium_agent.observe.cgroups import Freezer
@@ -31,34 +32,48 @@ MEMORY_SECONDS = 1.0  # between two checks of the memory that a trial waits for
 HURRY_SECONDS = 0.5  # between two attempts if the pod is about to be killed
 
 
-class Executor:
-    """Executor of actions.
+@dataclass(frozen=True, slots=True)
+class TrialStart:
+    """The parts that let a trial start: gates, notes of admissions, and the memory of the GPUs."""
+
+    gates: Gates
+    admissions: Admissions
+    memory: MemoryAdmission
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorHooks:
+    """What the executor calls.
 
     `trial_record_of` returns the record that costs are noted in; `changed` wakes the node reconciler when an act has
     ended.
     """
 
+    trial_record_of: Callable[[str], TrialRecord | None]
+    changed: Callable[[], None]
+
+
+class Executor:
+    """Executor of actions."""
+
     def __init__(
         self,
         observer: Observer,
-        gates: Gates,
-        admissions: Admissions,
         methods: SuspensionMethods,
-        admission: MemoryAdmission,
+        start: TrialStart,
         metrics: Metrics,
         retry_seconds: float,
-        trial_record_of: Callable[[str], TrialRecord | None],
-        changed: Callable[[], None],
+        hooks: ExecutorHooks,
     ) -> None:
         self._observer = observer
-        self._gates = gates
-        self._admissions = admissions
         self._methods = methods
-        self._admission = admission
+        self._gates = start.gates
+        self._admissions = start.admissions
+        self._memory = start.memory
         self._metrics = metrics
         self._retry_seconds = retry_seconds
-        self._trial_record_of = trial_record_of
-        self._changed = changed
+        self._trial_record_of = hooks.trial_record_of
+        self._changed = hooks.changed
         self._tasks: set[asyncio.Task[None]] = set()
 
     def execute(self, actions: Iterable[Action]) -> bool:
@@ -81,7 +96,7 @@ class Executor:
             acted = True
             log.info("%s: %s (%s)", action.trial.pod, type(action).__name__.lower(), action.reason)
             if isinstance(action, Admit):
-                if self._admission.concerns(record):
+                if self._memory.concerns(record):
                     record.acting = Acting.ADMITTING
                     self._start(self._admit(record))
                 else:
@@ -107,7 +122,7 @@ class Executor:
         self._metrics.grants.inc()
 
     async def _admit(self, record: PodRecord) -> None:
-        memory_shortage = await self._admission.admit(record)
+        memory_shortage = await self._memory.admit(record)
         record.acting = Acting.NOTHING
         if memory_shortage:
             self._wait_for_memory(record, memory_shortage)
@@ -118,7 +133,7 @@ class Executor:
 
     async def _check_memory_again(self, record: PodRecord) -> None:
         """Check whether a trial that waits for GPU memory could have it now."""
-        record.memory_shortage = await self._admission.could(record)
+        record.memory_shortage = await self._memory.could(record)
         if not record.memory_shortage:
             record.retry_at = 0.0
             self._changed()
@@ -146,8 +161,8 @@ class Executor:
 
     async def _resume(self, record: PodRecord, action: Resume) -> None:
         # for a final checkpoint it is resumed if the driver can, whatever is promised to others
-        if action.reason != "FinalCheckpoint" and self._admission.concerns(record):
-            memory_shortage = await self._admission.admit(record)
+        if action.reason != "FinalCheckpoint" and self._memory.concerns(record):
+            memory_shortage = await self._memory.admit(record)
             if memory_shortage:
                 record.acting = Acting.NOTHING
                 self._wait_for_memory(record, memory_shortage)

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 
 from podium_agent.observe.trials import Gate, LocalTrial
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY, TrialState
+from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY, SlotState
 
 FINAL_CHECKPOINT_SECONDS = 10.0
 # Part of a short grace period. Before it, other ending trials have the GPU, or the holder is preempted.
@@ -134,9 +134,9 @@ def decide(run_queues: RunQueues, trials: Sequence[LocalTrial], now: float) -> t
 
 
 def _released(trial: LocalTrial, now: float) -> Action | None:
-    if (trial.state is TrialState.SUSPENDED or trial.partly_suspended) and now >= trial.retry_at:
+    if (trial.state is SlotState.SUSPENDED or trial.partly_suspended) and now >= trial.retry_at:
         return Resume(trial, "Released")
-    if trial.state is TrialState.GATED:
+    if trial.state is SlotState.GATED:
         return Wait(trial, "Released", "this node was released (podium thaw): no trial starts here")
     return None
 
@@ -165,7 +165,7 @@ def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[L
         return -1 if _ending(trial) and not _lacks_memory(trial) else None
     if _newer_pod(trial, trials) is not None:
         return None
-    if trial.state is TrialState.GATED and trial.gate is not Gate.WAITING:
+    if trial.state is SlotState.GATED and trial.gate is not Gate.WAITING:
         return None
     if _lacks_memory(trial):
         return None
@@ -189,11 +189,11 @@ def _ending(trial: LocalTrial) -> bool:
     """Return whether a deleted trial runs, or would handle its SIGTERM once it is thawed."""
     if trial.occupies:
         return True
-    return trial.state is TrialState.SUSPENDED and trial.handles_sigterm and trial.over_since is None
+    return trial.state is SlotState.SUSPENDED and trial.handles_sigterm and trial.over_since is None
 
 
 def _lacks_memory(trial: LocalTrial) -> bool:
-    return bool(trial.memory_shortage) and trial.state in (TrialState.GATED, TrialState.SUSPENDED)
+    return bool(trial.memory_shortage) and trial.state in (SlotState.GATED, SlotState.SUSPENDED)
 
 
 def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
@@ -218,9 +218,9 @@ def _action(
     if _lacks_memory(trial):
         return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.memory_shortage)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
-    if trial.state is TrialState.RUNNING:
+    if trial.state is SlotState.RUNNING:
         return _while_running(trial, chosen, _suspend_reason(run_queues, trial, holders, trials), now)
-    if trial.state not in (TrialState.GATED, TrialState.SUSPENDED):
+    if trial.state not in (SlotState.GATED, SlotState.SUSPENDED):
         return None
     if not chosen:
         return _wait(run_queues, trial, holders, trials)
@@ -230,7 +230,7 @@ def _action(
     if now < trial.retry_at:
         return Wait(trial, "ResumeFailed", trial.trouble)
     why = _entry_reason(run_queues, trial)
-    return Admit(trial, why) if trial.state is TrialState.GATED else Resume(trial, why)
+    return Admit(trial, why) if trial.state is SlotState.GATED else Resume(trial, why)
 
 
 def _while_running(trial: LocalTrial, chosen: bool, suspend_reason: str, now: float) -> Action | None:
@@ -253,13 +253,13 @@ def _end(
     """Decide for a deleted pod: a frozen trial is thawed to receive its SIGTERM, alone on the GPU if possible."""
     if trial.over_since is not None:
         overdue = now - trial.over_since >= trial.grace + ORPHAN_SECONDS
-        stop = trial.state is TrialState.RUNNING and trial.freezable and overdue and now >= trial.retry_at
+        stop = trial.state is SlotState.RUNNING and trial.freezable and overdue and now >= trial.retry_at
         return Suspend(trial, "Orphan") if stop else None
     if now < trial.retry_at or not trial.handles_sigterm:
         return None
     if trial.partly_suspended:
         return Resume(trial, "PartlySuspended")
-    if trial.state is not TrialState.SUSPENDED:
+    if trial.state is not SlotState.SUSPENDED:
         return None
     if trial.is_checkpointed and any(run_queues.closed(uuid) for uuid in trial.gpus):
         return _wait(run_queues, trial, holders, trials)
@@ -316,7 +316,7 @@ def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
             "SwitchInProgress",
             f"next on this GPU; pod {other.pod} of {name} has ended, but its processes still run",
         )
-    if state == TrialState.RUNNING and not other.freezable and not other.deleting:
+    if state == SlotState.RUNNING and not other.freezable and not other.deleting:
         return Wait(trial, "HolderNotFreezable", f"{name} holds the GPU, and {NOT_FREEZABLE}")
     return Wait(trial, "SwitchInProgress", f"next on this GPU; {name} is still {state}")
 

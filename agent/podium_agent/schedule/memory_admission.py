@@ -18,13 +18,13 @@ from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
 from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory
 from podium_agent.suspension.methods import SuspensionMethods
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 log = logging.getLogger(__name__)
 Judge = Callable[[Footprint, Iterable[Footprint], Mapping[str, int]], Shortfall | None]
 READ_SECONDS = 5.0
-STOPPED = (TrialState.SUSPENDED, TrialState.RESUMING)
-AT_WORK = (TrialState.STARTING, TrialState.RUNNING, TrialState.SUSPENDING)
+STOPPED = (SlotState.SUSPENDED, SlotState.RESUMING)
+AT_WORK = (SlotState.STARTING, SlotState.RUNNING, SlotState.SUSPENDING)
 
 
 class MemoryAdmission:
@@ -68,7 +68,7 @@ class MemoryAdmission:
         try:
             memory = await self._read()
             claim = self._footprint(record, memory)
-            if claim.here and not claim.parked:
+            if claim.here and not claim.off_gpu:
                 return ""  # frozen with its memory on the GPU
             others = [self._footprint(one, memory) for one in self._records() if one is not record]
         except GPUMemoryUnknownError as error:
@@ -107,17 +107,17 @@ class MemoryAdmission:
 
     def _footprint(self, record: PodRecord, memory: GpuMemory) -> Footprint:
         """Return the footprint of one pod; raises OSError if the kernel does not report its processes."""
-        parked = self._methods.held_bytes(record.freezers)
+        off_gpu = self._methods.held_bytes(record.freezers)
         held = memory.held_by(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
         moved = self._moved(record)
         # a trial stopped before it took memory asks again; one stopped by `freeze` continues without asking
-        frozen = record.state in STOPPED and not parked and (bool(held) or not moved)
+        frozen = record.state in STOPPED and not off_gpu and (bool(held) or not moved)
         return Footprint(
             record.pod.name,
             record.gpus,
             record.pod.memory,
             held,
-            parked,
+            off_gpu,
             here=not record.ended and (record.admitted or record.state in AT_WORK or frozen),
             leaves=moved and not frozen and CudaCheckpoint.name not in record.failed,
         )

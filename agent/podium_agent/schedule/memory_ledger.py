@@ -19,7 +19,7 @@ from podium_agent.suspension.base import RESTORE_SCRATCH
 class Footprint:
     """Bytes of one trial on each of its GPUs (uuids).
 
-    `held`: as NVML reports; `parked`: what a restore brings back. `here`: the trial is on its GPUs, running or frozen.
+    `held`: as NVML reports; `off_gpu`: what a restore brings back. `here`: the trial is on its GPUs, running or frozen.
     `leaves`: its memory is moved out when its time slice ends.
     """
 
@@ -27,7 +27,7 @@ class Footprint:
     gpus: tuple[str, ...]
     declared: int = 0
     held: Mapping[str, int] = field(default_factory=dict)
-    parked: Mapping[str, int] = field(default_factory=dict)
+    off_gpu: Mapping[str, int] = field(default_factory=dict)
     here: bool = False
     leaves: bool = False
 
@@ -38,7 +38,7 @@ class Footprint:
         """
         if uuid not in self.gpus:
             return 0
-        back = self.parked.get(uuid, 0)
+        back = self.off_gpu.get(uuid, 0)
         return max(self.declared, back + RESTORE_SCRATCH if back else 0, self.held.get(uuid, 0))
 
     def to_come(self, uuid: str) -> int:

@@ -45,6 +45,20 @@ class View:
     reserved: Mapping[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class GpuClaims:
+    """Claims on this node's GPUs beside the run queues, by GPU.
+
+    `exclusive_pods` returns the exclusive pods, `reserved` the reservation pods; None: all GPUs are Podium's.
+    """
+
+    exclusive_pods: Callable[[], Mapping[str, str]] = dict
+    reserved: Callable[[], Mapping[str, str] | None] = lambda: None
+
+
+NO_CLAIMS = GpuClaims()
+
+
 def run_queues_of(node: GPUNode) -> RunQueues:
     """Return the operator's run queues as the local scheduler takes them."""
     gpus = {
@@ -58,10 +72,7 @@ def run_queues_of(node: GPUNode) -> RunQueues:
 
 
 class NodeReconciler:
-    """The agent's loop; `open_trial_record` makes the record of a pod that is seen for the first time.
-
-    `exclusive_pods` returns the GPUs of exclusive pods, `reserved` those of GPU reservations.
-    """
+    """The agent's loop; `open_trial_record` makes the record of a pod that is seen for the first time."""
 
     def __init__(
         self,
@@ -70,16 +81,14 @@ class NodeReconciler:
         nodes: WatchCache[GPUNode],
         metrics: Metrics,
         open_trial_record: Callable[[TrialPod], TrialRecord],
-        exclusive_pods: Callable[[], Mapping[str, str]] = dict,
-        reserved: Callable[[], Mapping[str, str] | None] = lambda: None,
+        claims: GpuClaims = NO_CLAIMS,
     ) -> None:
         self._settings = settings
         self._pods = pods
         self._nodes = nodes
         self._metrics = metrics
         self._open_trial_record = open_trial_record
-        self._exclusive_pods = exclusive_pods
-        self._reserved = reserved
+        self._claims = claims
         self._event = asyncio.Event()
         self._listeners: list[Callable[[View], None]] = []
         self._node_uid = ""
@@ -142,7 +151,8 @@ class NodeReconciler:
     def reconcile(self, observer: Observer, executor: Executor) -> None:
         """Make one pass: observe, decide, start the actions, publish the view."""
         now = time.time()
-        run_queues, exclusive_pods, reserved = self._run_queues(), self._exclusive_pods(), self._reserved()
+        run_queues = self._run_queues()
+        exclusive_pods, reserved = self._claims.exclusive_pods(), self._claims.reserved()
         trials = observer.observe(self._pods.values(), now)
         self._update_trial_records(observer, now)
         actions = decide(replace(run_queues, exclusive_pods=exclusive_pods, reserved=reserved), trials, now)

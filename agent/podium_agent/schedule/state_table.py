@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from podium_agent.observe.trials import Acting, Gate, Work
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
-G, S, R = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
-OUT, OFF, IN = TrialState.SUSPENDING, TrialState.SUSPENDED, TrialState.RESUMING
+G, S, R = SlotState.GATED, SlotState.STARTING, SlotState.RUNNING
+OUT, OFF, IN = SlotState.SUSPENDING, SlotState.SUSPENDED, SlotState.RESUMING
 
 _BY_GATE = {Gate.ABSENT: G, Gate.WAITING: G, Gate.SILENT: S, Gate.PASSED: S}
 _BY_WORK = {
@@ -27,7 +27,7 @@ _BY_WORK = {
     (Work.FROZEN, Acting.RESUMING): IN,
 }
 
-TRANSITIONS: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
+TRANSITIONS: Mapping[tuple[SlotState, SlotState], str] = MappingProxyType(
     {
         (G, S): "Granted",
         (S, G): "GateReconnected",  # a new agent took a silent gate for an open one
@@ -48,7 +48,7 @@ TRANSITIONS: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
 )
 
 
-def derive(gate: Gate, work: Work, acting: Acting) -> TrialState | None:
+def derive(gate: Gate, work: Work, acting: Acting) -> SlotState | None:
     """Return the state that these facts amount to; None: the trial's containers have ended."""
     if work is Work.ENDED:
         return None
@@ -57,7 +57,7 @@ def derive(gate: Gate, work: Work, acting: Acting) -> TrialState | None:
     return _BY_WORK[work, acting]
 
 
-def reason(before: TrialState | None, after: TrialState | None, done: Acting = Acting.NOTHING) -> str:
+def reason(before: SlotState | None, after: SlotState | None, done: Acting = Acting.NOTHING) -> str:
     """Return why one state followed another, in CamelCase.
 
     `done` is an act that ended since the last observation.

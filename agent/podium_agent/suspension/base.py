@@ -21,9 +21,9 @@ RESTORE_SCRATCH = 32 << 20
 class SuspensionState(StrEnum):
     """State of a trial's processes, as the kernel reports it."""
 
-    RUNNING = "Working"
+    RUNNING = "Running"
     PARTLY_SUSPENDED = "PartlySuspended"  # some run, others are stopped or stopping: an agent ended half-way
-    SUSPENDED = "Parked"
+    SUSPENDED = "Suspended"
     GONE = "Gone"
 
 

@@ -66,7 +66,7 @@ class MethodDetection:
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self.freeze = Freeze(settings.freeze_timeout)
-        self.notes = GpuStateNotes(settings.share_dir.parent / "parked")
+        self.notes = GpuStateNotes(settings.trial_dir.parent / "gpu-state")
         self.notes.remove_stale(cgroup_names(settings.proc))
         self.processes: CudaProcesses | None = None
         reservations, migrates = settings.gpu_mode == "reservations", bool(settings.registry)

@@ -135,8 +135,8 @@ def _in_place(job: HyperParamJob) -> str | None:
 
 
 def _method(job: HyperParamJob, view: JobView, path: Path, machine: MachineOptions, gpu_memory: str | None) -> Method:
-    memory = None if view.memory is None else view.memory * view.gpus_per_trial
-    name = _in_place(job) or (APP_CHECKPOINT if view.checkpointable else "freeze")
+    memory = None if view.gpus.memory is None else view.gpus.memory * view.gpus.per_trial
+    name = _in_place(job) or (APP_CHECKPOINT if view.abilities.checkpointable else "freeze")
     check_resume(name, machine.resume)
     if switch_times.is_undetermined(name, memory, machine.suspend, machine.resume):
         text = f"{path}: spec.gpus.memory is not set, on which the duration of a {name} switch depends; set it"
@@ -146,16 +146,20 @@ def _method(job: HyperParamJob, view: JobView, path: Path, machine: MachineOptio
         raise CliError(Exit.USAGE, "MemoryWithoutEffect", f"{text}; set spec.gpus.memory in {path}, or omit it")
     found = switch_times.switch_method(name, memory, machine.suspend, machine.resume, machine.switch)
     # a frozen trial keeps its memory on the GPU, so agents refuse its live migration
-    return switch_times.with_migration(found, memory or 0) if view.migratable and not found.keeps_memory else found
+    migrates = view.abilities.migratable and not found.keeps_memory
+    return switch_times.with_migration(found, memory or 0) if migrates else found
 
 
 def _view(job: HyperParamJob, path: Path) -> JobView:
     """Return the job as the operator sees it once it is accepted, with times relative to now."""
     points = grid_points(job.spec) if job.spec.search.algorithm == "grid" else None
     view = job_view(job, points=points, accepted=True, finished=False, suspendable=_in_place(job) is not None)
-    deadline = None if view.deadline is None else view.deadline - time.time()
-    if deadline is not None and deadline <= 0.0:
-        text = f"{path}: spec.budget.deadline: {datetime.fromtimestamp(view.deadline or 0.0, UTC):%Y-%m-%d %H:%M} UTC"
+    limits, now = view.limits, time.time()
+    if limits.deadline is not None and limits.deadline <= now:
+        text = f"{path}: spec.budget.deadline: {datetime.fromtimestamp(limits.deadline, UTC):%Y-%m-%d %H:%M} UTC"
         text += " has passed, so the job would end at once; set a later one, or omit it"
         raise CliError(Exit.FAILED, "DeadlineInPast", text)
-    return replace(view, uid=f"forecast-{view.key.name}", created=0.0, suspended=False, deadline=deadline)
+    if limits.deadline is not None:
+        limits = replace(limits, deadline=limits.deadline - now)
+    state = replace(view.state, suspended=False)
+    return replace(view, uid=f"forecast-{view.key.name}", created=0.0, limits=limits, state=state)

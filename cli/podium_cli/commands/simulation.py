@@ -121,8 +121,8 @@ def simulate_arrivals(asked: Simulation, arrivals: Arrivals) -> None:
     """Simulate several jobs under each policy and print the result."""
     memory, seeds, size = _of_a_trial(asked), asked.searches.seeds, asked.trials
     where = place_of(asked.machine, asked.searches, asked.system, _method(asked, memory))
-    compared = system_arrivals.compare
-    found = [compared(r, asked.policies, where, seeds, size, arrivals, memory) for r in _recordings(asked)]
+    shared = system_arrivals.SharedCluster(where, arrivals, memory)
+    found = [system_arrivals.compare(r, asked.policies, shared, seeds, size) for r in _recordings(asked)]
     print_comparisons(found, asked.output)
 
 

@@ -18,10 +18,10 @@ from podium_cli.options.names import node_names
 from podium_cli.session import MANAGER, Session, kind_missing, run_with_cluster
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES
-from podium_core.schema.gpunode import GPUNode, TrialState
+from podium_core.schema.gpunode import GPUNode, SlotState
 
 POLL_SECONDS = 0.5
-SUSPENDED_STATES = frozenset({TrialState.SUSPENDED, TrialState.SUSPENDING})
+SUSPENDED_STATES = frozenset({SlotState.SUSPENDED, SlotState.SUSPENDING})
 
 
 app = typer.Typer()

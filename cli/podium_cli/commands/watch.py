@@ -166,10 +166,10 @@ async def _snapshots(session: Session, options: Options, caches: JobCaches) -> A
         await _wait(caches, TICK - FRAME)
 
 
-async def _wait(caches: JobCaches, seconds: float) -> None:
+async def _wait(caches: JobCaches, timeout: float) -> None:
     signal = asyncio.create_task(caches.changed.wait())
     try:
-        await asyncio.wait({signal, *caches.tasks}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({signal, *caches.tasks}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     finally:
         signal.cancel()
     caches.check()

@@ -60,9 +60,9 @@ def since(start: datetime | None, now: datetime) -> str:
     return NOTHING if start is None else duration((now - start).total_seconds())
 
 
-def gibibytes(count: int) -> str:
+def gibibytes(size: int) -> str:
     """Return bytes in GiB with one decimal."""
-    return f"{count / 2**30:.1f}"
+    return f"{size / 2**30:.1f}"
 
 
 def scalar(value: Scalar) -> str:

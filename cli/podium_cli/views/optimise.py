@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def summary(instance: MakespanInstance, schedule: MakespanSchedule) -> str:
     """Return the makespan of the schedule and its largest possible distance from the optimum."""
     took = "" if schedule.seconds is None else f" Took {formatting.duration(schedule.seconds)}."
-    machines = f"{formatting.count(instance.cpus, 'CPU')} and {formatting.count(instance.gpus, 'GPU')}"
+    hardware = f"{formatting.count(instance.cpus, 'CPU')} and {formatting.count(instance.gpus, 'GPU')}"
     return (
-        f"{schedule.method}: {formatting.count(instance.n, 'task')} on {machines}, done after "
+        f"{schedule.method}: {formatting.count(instance.n, 'task')} on {hardware}, done after "
         f"{formatting.number(schedule.makespan)} s. "
         f"No schedule ends before {formatting.number(schedule.lower_bound)} s, "
         f"so this one is at most {schedule.ratio:.3f} times the optimum.{took}"

@@ -24,7 +24,7 @@ def heading(found: JobForecast) -> str:
     view, searches = found.view, formatting.count(len(found.own), "simulated search", "simulated searches")
     left = formatting.left_out(found.trace, "the forecast is made from the others")
     return (
-        f"{formatting.clean(view.key.name)}: {formatting.count(view.max_trials, 'trial')} under {view.policy}, "
+        f"{formatting.clean(view.key.name)}: {formatting.count(view.limits.max_trials, 'trial')} under {view.policy}, "
         "forecast from "
         f"{searches} on curves of {formatting.search(found.trace)}{'.' if left else ''}{left}"
     )
@@ -126,7 +126,7 @@ def _rows(view: JobView, *, migrates: bool) -> list[tuple[str, Figure, Callable[
         ("GPU hours", lambda s: s.gpu_seconds, hours),
         ("share of them not training", lambda s: s.overhead, percent),
         (
-            "checkpoints" if view.checkpointable and not view.suspendable else "suspensions",
+            "checkpoints" if view.abilities.checkpointable and not view.abilities.suspendable else "suspensions",
             lambda s: float(s.suspensions + s.checkpoints),
             whole,
         ),

@@ -14,7 +14,7 @@ from podium_cli.job_snapshot import JobSnapshot, run_queue_of
 from podium_cli.views import additional_metrics, formatting
 from podium_cli.views.decision import newest_decision
 from podium_core.domain.phase import TrialPhase
-from podium_core.schema.gpunode import GPUNode, GpuStatus, TrialState
+from podium_core.schema.gpunode import GPUNode, GpuStatus, SlotState
 from podium_core.schema.trial import HyperParamTrial
 
 PHASE_STYLE = {
@@ -161,7 +161,7 @@ def waiting(node: GPUNode, gpu: GpuStatus) -> Text:
     others.sort(key=lambda trial: (positions.get(trial.uid, len(positions)), trial.trial))
     text = Text(f"{len(others)}" if others else "0", style="" if others else "dim")
     for trial in others:
-        text.append(f"  {trial.trial}", style="yellow" if trial.state is TrialState.SUSPENDED else "dim")
+        text.append(f"  {trial.trial}", style="yellow" if trial.state is SlotState.SUSPENDED else "dim")
     return text
 
 
@@ -222,8 +222,8 @@ def _job_lines(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:
     old = before.job.status if before else None
     if old is not None and (old.phase, old.reason) == (status.phase, status.reason):
         return []
-    why = ": ".join(part for part in (formatting.clean(status.reason), formatting.clean(status.message)) if part)
-    return [f"job {after.job.metadata.name} {status.phase}" + (f" ({why})" if why else "")]
+    cause = ": ".join(part for part in (formatting.clean(status.reason), formatting.clean(status.message)) if part)
+    return [f"job {after.job.metadata.name} {status.phase}" + (f" ({cause})" if cause else "")]
 
 
 def _trial_lines(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:

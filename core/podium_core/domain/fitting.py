@@ -7,8 +7,11 @@ from podium_core.domain.snapshot import GpuView, JobView
 
 def fits(job: JobView, gpu: GpuView) -> bool:
     """Return whether reservation, health, product and memory allow it; the present holder does not matter."""
-    if gpu.reserved_for is not None and gpu.reserved_for != job.key.namespace:
+    needs, available = job.gpus, gpu.availability
+    if available.reserved_for is not None and available.reserved_for != job.key.namespace:
         return False
-    if gpu.health == "Unhealthy" or gpu.draining or (job.products and gpu.product and gpu.product not in job.products):
+    if gpu.health == "Unhealthy" or available.draining:
         return False
-    return job.memory is None or gpu.memory_total == 0 or job.memory <= gpu.memory_total
+    if needs.products and gpu.product and gpu.product not in needs.products:
+        return False
+    return needs.memory is None or gpu.memory.total == 0 or needs.memory <= gpu.memory.total

@@ -48,6 +48,47 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class JobLimits:
+    """How many trials a job creates, runs and may lose, and what it may spend."""
+
+    max_trials: int
+    parallel: int | None  # None = auto: as many as there are slots
+    max_failed: int
+    retries: int
+    budget_gpu_seconds: float | None = None
+    deadline: float | None = None  # same clock as Snapshot.now
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNeeds:
+    """The GPUs that each trial of a job needs."""
+
+    per_trial: int
+    products: tuple[str, ...] = ()  # empty = any
+    memory: int | None = None  # bytes that one trial uses on each of its GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What can be done with the trials of a job without losing work."""
+
+    suspendable: bool = True  # they can be suspended where they are, so that another trial gets the GPU
+    checkpointable: bool = False  # they checkpoint when their pod is deleted, so that another pod continues
+    checkpoint_scope: CheckpointScope = "nowhere"
+    migratable: bool = False  # they can be migrated to another node if they would lose steps otherwise
+    moves_memory: bool = False  # the memory of a suspended one is off its GPU
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """Whether a job is accepted, suspended or finished."""
+
+    accepted: bool
+    suspended: bool
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job as the planner sees it."""
 
@@ -58,24 +99,11 @@ class JobView:
     settings: Mapping[str, Scalar]
     maximize: bool
     target: float | None
-    max_trials: int
-    parallel: int | None  # None = auto: as many as there are slots
     max_steps: float | None
-    max_failed: int
-    retries: int
-    gpus_per_trial: int
-    accepted: bool
-    suspended: bool
-    finished: bool = False
-    budget_gpu_seconds: float | None = None
-    deadline: float | None = None  # same clock as Snapshot.now
-    products: tuple[str, ...] = ()  # empty = any
-    memory: int | None = None  # bytes that one trial uses on each of its GPUs
-    suspendable: bool = True  # its trials can be suspended where they are, so that another trial gets the GPU
-    checkpointable: bool = False  # its trials checkpoint when their pod is deleted, so that another pod continues
-    checkpoint_scope: CheckpointScope = "nowhere"
-    migratable: bool = False  # its trials can be migrated to another node if they would lose steps otherwise
-    moves_memory: bool = False  # the memory of a suspended trial is off its GPU
+    limits: JobLimits
+    gpus: GpuNeeds
+    abilities: Abilities
+    state: JobState
     learns: bool = False  # its searcher learns from earlier trials: the later a trial is created, the better
 
     @property
@@ -84,7 +112,61 @@ class JobView:
 
         Another pod must be able to continue from the checkpoint on any node.
         """
-        return self.gpus_per_trial > 0 and self.checkpointable and self.checkpoint_scope == "anywhere"
+        able = self.abilities
+        return self.gpus.per_trial > 0 and able.checkpointable and able.checkpoint_scope == "anywhere"
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod of a trial as the planner sees it."""
+
+    name: str
+    node: str | None = None
+    gpus: tuple[str, ...] = ()  # UUIDs of the GPUs on which it has a slot
+    since: float = 0.0  # when it was created
+    terminating: bool = False  # it is being deleted: it may still checkpoint, and keeps its slot until it is gone
+    termination_overdue: bool = False  # it should have been gone for a long time; it is unknown when it will be
+    stuck: bool = False  # it has found no node, or could not start, for a long time
+    # it is stuck for lack of capacity, which the end of another trial of its job would free
+    waits_for_capacity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The attempts of a trial so far, and what the next one starts from."""
+
+    number: int = 0  # of the present attempt
+    failures: int = 0
+    retry_at: float = 0.0  # no new pod before this time (back-off)
+    checkpoint_step: float | None = None  # step of its newest checkpoint; None: it has none
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What the user asks for a trial; a migration that needs the trial suspended sets `suspend` too."""
+
+    suspend: bool = False
+    pinned: bool = False
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """How a trial gets to another node: its live migration, and the moves of rebalancing."""
+
+    migration: MigrationPhase | None = (
+        None  # phase of the migration of its present pod, old or new; None: there is none
+    )
+    migrated: bool = False  # its present pod is the new one
+    target: str | None = None  # target node of the migration
+    rebalance_count: int = 0  # how often it was moved by rebalancing
+    destination: str | None = None  # node that Podium chose for its next pod, while it is on the way
+
+
+# shared by most trials
+_FIRST_ATTEMPT = Attempts()
+_NO_INTENT = Intent()
+_NO_RELOCATION = Relocation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,36 +179,84 @@ class TrialView:
     created: float
     phase: TrialPhase
     curve: tuple[Point, ...] = ()
-    attempt: int = 0
-    failures: int = 0
-    pod: str | None = None  # pod of this attempt, if it exists; of a finished trial only until the pod has ended
-    node: str | None = None
-    gpus: tuple[str, ...] = ()  # UUIDs of the GPUs on which its pod has a slot
     gpu_seconds: float = 0.0
-    retry_at: float = 0.0  # no new pod before this time (back-off)
-    suspend: bool = False
-    pinned: bool = False
-    stopped: bool = False
-    stuck: bool = False  # its pod has groups no node, or could not start, for a long time
-    # it is stuck for lack of capacity, which the end of another trial of its job would free
-    waits_for_capacity: bool = False
-    terminating: bool = False  # its pod is being deleted: it may still checkpoint, and keeps its slot until it is gone
-    termination_overdue: bool = False  # the pod should have been gone for a long time; it is unknown when it will be
-    pod_since: float = 0.0  # when that pod was created
-    checkpoint_step: float | None = None  # step of its newest checkpoint; None: it has none
     switch_seconds: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
-    migration: MigrationPhase | None = None  # migration phase of its present pod, old or new; None: it is not migrated
-    migrated: bool = False  # its present pod is the new one
-    migration_target: str | None = None  # target node of the migration
-    rebalance_count: int = 0  # how often it was moved by rebalancing
-    destination: str | None = None  # node that Podium chose for its next pod, while it is on the way
-    finished_at: float | None = None  # when it ended
     parameters: tuple[tuple[str, Scalar], ...] = ()  # values of its parameters
+    pod: PodView | None = None  # pod of this attempt, if it exists and has not ended
+    ended_pod: PodView | None = None  # its ended pod, while it is not gone: the agent may still report its slots
+    attempts: Attempts = _FIRST_ATTEMPT
+    intent: Intent = _NO_INTENT
+    relocation: Relocation = _NO_RELOCATION
+    finished_at: float | None = None  # when it ended
+
+    @property
+    def node(self) -> str | None:
+        """Return the node of its pod."""
+        pod = self.pod or self.ended_pod
+        return None if pod is None else pod.node
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Return the UUIDs of the GPUs on which its pod has a slot."""
+        pod = self.pod or self.ended_pod
+        return () if pod is None else pod.gpus
+
+    @property
+    def pod_since(self) -> float:
+        """Return when its pod was created; 0 without a pod."""
+        return 0.0 if self.pod is None else self.pod.since
+
+    @property
+    def terminating(self) -> bool:
+        """Return whether its pod is being deleted."""
+        pod = self.pod or self.ended_pod
+        return pod is not None and pod.terminating
+
+    @property
+    def termination_overdue(self) -> bool:
+        """Return whether its pod should have been gone for a long time."""
+        pod = self.pod or self.ended_pod
+        return pod is not None and pod.termination_overdue
 
     @property
     def in_migration(self) -> bool:
         """Return whether it is being migrated: its new pod has no GPU yet, or does not exist yet."""
-        return self.migration in IN_PROGRESS and self.migration_target is not None and not (self.migrated and self.gpus)
+        move = self.relocation
+        return move.migration in IN_PROGRESS and move.target is not None and not (move.migrated and self.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class RunQueueView:
+    """The run queue of a GPU as last written, and whether its agent follows it."""
+
+    trials: tuple[TrialKey, ...] = ()
+    in_effect: bool = False  # the agent has carried out this run queue
+    no_preemption: bool = False  # the agent knows this run queue, which takes the GPU from no trial that held it before
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """Memory of a GPU in bytes."""
+
+    total: int = 0
+    reserved: int = 0  # declared by all on it; of the trials that are moved off it only the largest counts
+    movable: int = 0  # declared by that largest one
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Who may use a GPU."""
+
+    draining: bool = False  # its node is drained
+    # exclusive pod that has or will have the whole GPU; empty: its name is not known yet
+    exclusive_pod: str | None = None
+    # namespace whose trials may use the reserved GPU; empty: not reserved; None: dedicated to Podium
+    reserved_for: str | None = None
+
+
+_EMPTY_QUEUE = RunQueueView()
+_UNKNOWN_MEMORY = GpuMemory()
+_AVAILABLE = Availability()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,29 +267,20 @@ class GpuView:
     uuid: str
     health: Literal["Healthy", "Unhealthy", "Unknown"]
     slots: int  # slots for trials, without those that other pods occupy
+    free_slots: int = 0
+    product: str = ""
     holder: TrialKey | None = None
     holder_since: float | None = None
     trials: tuple[TrialKey, ...] = ()  # trials with a slot on this GPU, in any state
-    run_queue: tuple[TrialKey, ...] = ()  # the run queue as last written
-    in_effect: bool = False  # the agent has carried out this run queue
-    no_preemption: bool = False  # the agent knows this run queue, which takes the GPU from no trial that held it before
-    free_slots: int = 0
-    product: str = ""
-    memory_total: int = 0
-    memory_reserved: int = 0  # declared by all on it; of the trials that are moved off it only the largest counts
-    memory_movable: int = 0  # declared by that largest one
-    draining: bool = False  # its node is drained
-    # exclusive pod that has or will have the whole GPU; empty: its name is not known yet
-    exclusive_pod: str | None = None
-    reserved_for: str | None = (
-        None  # namespace whose trials may use the reserved GPU; empty: not reserved; None: dedicated to Podium
-    )
+    run_queue: RunQueueView = _EMPTY_QUEUE
+    memory: GpuMemory = _UNKNOWN_MEMORY
+    availability: Availability = _AVAILABLE
     supports_migration: bool = False  # the agent of its node can migrate running trials in both directions
 
     @property
     def reservation_ended(self) -> bool:
         """Return whether no reservation holds the GPU: trials with a slot on it must not run."""
-        return self.reserved_for == ""
+        return self.availability.reserved_for == ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +296,7 @@ class Costs:
 
     def of(self, job: JobView) -> Costs:
         """Return the costs of preempting a trial of this job: those of a requeue if it cannot be suspended."""
-        return self if job.suspendable else Costs(self.requeue, 0.0, self.requeue)
+        return self if job.abilities.suspendable else Costs(self.requeue, 0.0, self.requeue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,13 +54,13 @@ def loss(mix: PodMix, left: FreeCapacity) -> Floats:
     return fragments_of(mix, left, usable) - WEIGHT * worth(mix, left, usable)
 
 
-def worth(mix: PodMix, left: FreeCapacity, served: Served) -> Floats:
+def worth(mix: PodMix, left: FreeCapacity, serves: Served) -> Floats:
     """Return V: the GPUs of each node that pods drawn from `mix` would fill.
 
     The value is limited by the CPUs of the node, and averaged over the pods.
     """
     filled = np.append(_fill(tuple(mix.sizes.tolist()), tuple(mix.fractions.tolist())), 0.0)[left.gpus].sum(axis=1)
-    _, fits = served
+    _, fits = serves
     cpu_limit = np.full(fits.shape, np.inf)
     uses_cpu = mix.cpus > 0
     gpu_per_cpu = (mix.gpus * mix.sizes)[uses_cpu] / mix.cpus[uses_cpu]  # GPU thousandths for each thousandth of a CPU

@@ -45,9 +45,9 @@ def fragments(mix: PodMix, left: FreeCapacity) -> Floats:
     return fragments_of(mix, left, served(mix, left))
 
 
-def fragments_of(mix: PodMix, left: FreeCapacity, served: Served) -> Floats:
-    """Return `fragments` for a mix whose `served` is known."""
-    usable, fits = served
+def fragments_of(mix: PodMix, left: FreeCapacity, serves: Served) -> Floats:
+    """Return `fragments` for a mix whose `serves` is known."""
+    usable, fits = serves
     free = np.maximum(left.gpus, 0)
     pieces = np.where(usable, 0, free[:, np.newaxis, :]).sum(axis=2)
     lost: Floats = np.where(fits, pieces, free.sum(axis=1)[:, np.newaxis]) @ mix.fractions / WHOLE

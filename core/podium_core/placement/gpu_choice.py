@@ -1,7 +1,7 @@
 """The GPUs of a node that a pod will get, and their state then.
 
-The rule is that of the device plugin, which calls `fullest` too (`podium_agent.deviceplugin.packing`). Used by
-`node_parser` for pods that are placed but not reported yet, and by `gpu_fragments`, which looks ahead.
+The device plugin follows the same rule. `node_parser` uses it for pods that are placed but not reported yet, and
+`gpu_fragments` to look ahead.
 """
 
 from __future__ import annotations

@@ -61,12 +61,12 @@ def close(snapshot: Snapshot) -> Closing:
             for trial in live:
                 actions += ending(trial, *_fate(trial, verdict))
                 ended.add(trial.key)
-            if not job.finished:
+            if not job.state.finished:
                 actions.append(EndJob(job.key, verdict.succeeded, verdict.reason, verdict.message))
             jobs.add(job.key)
             continue
         for trial in live:
-            if trial.stopped:
+            if trial.intent.stopped:
                 text = "spec.stopped is set: the trial ends and keeps its result."
                 actions += ending(trial, TrialPhase.EARLY_STOPPED, "StoppedByUser", text)
                 ended.add(trial.key)
@@ -111,16 +111,16 @@ def _fate(trial: TrialView, verdict: _Verdict) -> tuple[TrialPhase, str, str]:
 
 def _verdict(job: JobView, trials: Sequence[TrialView], done: int, now: float) -> _Verdict | None:
     """Return why the job ends, None if it does not. `done`: number of its trials in a final phase."""
-    if job.finished:
+    if job.state.finished:
         return _Verdict(
             True, "JobFinished", "The job is finished; this trial is not needed any more.", TrialPhase.KILLED
         )
-    if not job.accepted:
+    if not job.state.accepted:
         return None
     return (
         _target(job, trials)
-        or (_failures(job, trials) if done > job.max_failed else None)
-        or (_all_done(trials) if len(trials) >= job.max_trials and done == len(trials) else None)
+        or (_failures(job, trials) if done > job.limits.max_failed else None)
+        or (_all_done(trials) if len(trials) >= job.limits.max_trials and done == len(trials) else None)
         or _budget(job, trials, now)
     )
 
@@ -144,10 +144,10 @@ def _target(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
 
 def _failures(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
     failed = [t for t in trials if t.phase is TrialPhase.FAILED]
-    if len(failed) <= job.max_failed:
+    if len(failed) <= job.limits.max_failed:
         return None
     names = ", ".join(t.key.name for t in failed[:5])
-    text = f"{count(len(failed), 'trial')} failed; trials.maxFailed allows {job.max_failed}. The first: {names}."
+    text = f"{count(len(failed), 'trial')} failed; trials.maxFailed allows {job.limits.max_failed}. The first: {names}."
     return _Verdict(False, "TooManyFailedTrials", text, TrialPhase.KILLED, "JobFailed")
 
 
@@ -163,15 +163,16 @@ def _all_done(trials: Sequence[TrialView]) -> _Verdict:
 
 
 def _budget(job: JobView, trials: Sequence[TrialView], now: float) -> _Verdict | None:
-    if job.budget_gpu_seconds is None and job.deadline is None:
+    budget, deadline = job.limits.budget_gpu_seconds, job.limits.deadline
+    if budget is None and deadline is None:
         return None
     has_value = any(best_point(t.curve, job.maximize) is not None for t in trials)
     hint = "The best trial so far is the result." if has_value else "No trial reported a value before."
-    if job.budget_gpu_seconds is not None:
+    if budget is not None:
         used = sum(t.gpu_seconds for t in trials)
-        if used >= job.budget_gpu_seconds:
-            text = f"{used:.0f} GPU-seconds are used; budget.gpuSeconds allows {job.budget_gpu_seconds:.0f}. {hint}"
+        if used >= budget:
+            text = f"{used:.0f} GPU-seconds are used; budget.gpuSeconds allows {budget:.0f}. {hint}"
             return _Verdict(has_value, "BudgetSpent", text)
-    if job.deadline is not None and now >= job.deadline:
+    if deadline is not None and now >= deadline:
         return _Verdict(has_value, "DeadlinePassed", f"budget.deadline passed. {hint}")
     return None

@@ -57,23 +57,23 @@ def create(
         if quota is None:
             reason = (
                 ("JobSuspended", "The job is suspended.")
-                if job.suspended
+                if job.state.suspended
                 else ("JobNotActive", "The job starts no trials.")
             )
             waiting.update({t.key: reason for t in without})
             continue
         left = quota.pods - sum(t.pod is not None for t in live)
         for trial in without:
-            if trial.suspend:
+            if trial.intent.suspend:
                 waiting[trial.key] = ("TrialSuspended", "spec.suspend is set: the trial gets no pod.")
-            elif trial.retry_at > snapshot.now:
-                text = (
-                    f"Failure {trial.failures} of {job.retries} that are retried; a pause precedes the next one."
-                    if trial.failures
-                    else "The cluster ended or rejected its pod repeatedly; a pause precedes the next one."
+            elif trial.attempts.retry_at > snapshot.now:
+                why = (
+                    f"Failure {trial.attempts.failures} of {job.limits.retries} that are retried"
+                    if trial.attempts.failures
+                    else "The cluster ended or rejected its pod repeatedly"
                 )
-                waiting[trial.key] = ("BackOff", text)
-                wake.append(trial.retry_at)
+                waiting[trial.key] = ("BackOff", f"{why}; a pause precedes the next one.")
+                wake.append(trial.attempts.retry_at)
             elif left <= 0:
                 waiting[trial.key] = (quota.reason, quota.message)
             else:
@@ -87,15 +87,15 @@ def create(
 def _by_priority(without: Iterable[TrialView], standings: Mapping[TrialKey, Standing] | None) -> list[TrialView]:
     """Return the trials without a pod, in the order in which they get one."""
     if standings is None:
-        return sorted(without, key=lambda t: (not t.pinned, t.attempt == 0, t.number, t.key))
+        return sorted(without, key=lambda t: (not t.intent.pinned, t.attempts.number == 0, t.number, t.key))
     return sorted(
-        without, key=lambda t: (not t.pinned, standings[t.key].ranked.rank if t.key in standings else 0, t.key)
+        without, key=lambda t: (not t.intent.pinned, standings[t.key].ranked.rank if t.key in standings else 0, t.key)
     )
 
 
 def _pod(trial: TrialView, quota: PodQuota) -> CreatePod:
     continues = trial.phase is TrialPhase.REQUEUED
-    attempt = trial.attempt + 1 if continues else trial.attempt
+    attempt = trial.attempts.number + 1 if continues else trial.attempts.number
     text = f"Attempt {attempt}: a slot is free; the job may have {quota.pods} pods."
     return CreatePod(trial.key, attempt, "Requeued" if continues else "SlotAvailable", text)
 
@@ -113,19 +113,20 @@ def _learning_capacity(
     when the policy starts another trial; minus the trials that may start there. A trial that waits on a busy GPU does
     not move to an idle one.
     """
-    if job.gpus_per_trial == 0:
-        return job.max_trials
+    if job.gpus.per_trial == 0:
+        return job.limits.max_trials
     fitting = {gpu.uuid: gpu for gpu in snapshot.gpus if fits(job, gpu)}
     idle = Counter(gpu.node for gpu in fitting.values() if gpu.uuid not in taken and _is_idle(gpu))
-    slots = sum(gpus // job.gpus_per_trial for gpus in idle.values())
-    reserve = max(1, len(fitting) // (RESERVE * job.gpus_per_trial))
+    slots = sum(gpus // job.gpus.per_trial for gpus in idle.values())
+    reserve = max(1, len(fitting) // (RESERVE * job.gpus.per_trial))
     waiting = sum(trial.key not in claims and _may_start(job, trial, fitting, snapshot.now) for trial in live)
     return slots + reserve - waiting
 
 
 def _is_idle(gpu: GpuView) -> bool:
     """Return whether a new pod could run there at once."""
-    return gpu.holder is None and gpu.free_slots > 0 and gpu.health == "Healthy" and gpu.exclusive_pod is None
+    unused = gpu.holder is None and gpu.availability.exclusive_pod is None
+    return unused and gpu.free_slots > 0 and gpu.health == "Healthy"
 
 
 def _may_start(job: JobView, trial: TrialView, fitting: Collection[str], now: float) -> bool:
@@ -134,10 +135,10 @@ def _may_start(job: JobView, trial: TrialView, fitting: Collection[str], now: fl
     It may not if it is suspended, or if its GPU cannot be used now. A started trial with GPUs gets its time slices
     there, and one whose slot was reclaimed waits for a better rank.
     """
-    if trial.suspend:
+    if trial.intent.suspend:
         return False
     if not trial.gpus:
-        return trial.retry_at <= now and not (job.reclaims_slots and _was_started(trial))
+        return trial.attempts.retry_at <= now and not (job.reclaims_slots and _was_started(trial))
     return not _was_started(trial) and trial.phase in _BEFORE_WORK and all(uuid in fitting for uuid in trial.gpus)
 
 
@@ -153,19 +154,19 @@ def _trials(
     If trials of the job reclaim slots: twice as many, plus the trials whose slots were reclaimed. `most`: upper limit
     for now.
     """
-    bound = quota.pods if job.parallel is None else job.parallel
-    if job.parallel is None and job.reclaims_slots:
+    most_trials = job.limits.max_trials
+    most_trials = job.limits.max_trials
+    bound = quota.pods if job.limits.parallel is None else job.limits.parallel
+    if job.limits.parallel is None and job.reclaims_slots:
         bound += quota.pods + sum(t.pod is None and _was_started(t) for t in live)
-    capacity = min(bound - len(live), job.max_trials - len(mine))
+    capacity = min(bound - len(live), most_trials - len(mine))
     if most is not None:
         capacity = min(capacity, most)
     if capacity <= 0:
         return []
     taken = {t.number for t in mine}
-    numbers = (n for n in range(job.max_trials) if n not in taken)
-    text = (
-        f"{len(live)} of at most {bound} trials at a time are unfinished, {len(mine)} of {job.max_trials} are created."
-    )
+    numbers = (n for n in range(most_trials) if n not in taken)
+    text = f"{len(live)} of at most {bound} trials at a time are unfinished, {len(mine)} of {most_trials} are created."
     return [
         CreateTrial(job.key, number, "CapacityAvailable", text)
         for number, _ in zip(numbers, range(capacity), strict=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, Requeue
 from podium_core.domain.fitting import fits
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
+from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey, TrialView
 from podium_core.planning.completion import Closing, ending, without
 from podium_core.planning.ranking import Standing
 from podium_core.policies.base import Admission
@@ -73,15 +73,16 @@ def end_paused(
     changing |= {keys[a.trial] for a in planned if isinstance(a, CreatePod | Requeue)}
     changing |= {keys[key] for key in closing.trials}
     changing |= {t.job for t in snapshot.trials if t.phase in FINAL and t.pod is not None}
-    changing |= {t.job for t in snapshot.trials if t.terminating and not t.termination_overdue}
+    known = [(t.job, pod) for t in snapshot.trials if (pod := t.pod or t.ended_pod) is not None]
+    changing |= {job for job, pod in known if pod.terminating and not pod.termination_overdue}
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     actions: list[Action] = []
     wakes: list[float] = []
     for mine in blocked:
         key, waiting = mine[0].job.key, [s for s in mine if s.paused]
-        if key in changing or mine[0].job.suspended:
+        if key in changing or mine[0].job.state.suspended:
             continue
-        if len(waiting) == len(mine) and len(closing.trials_by_job[key]) >= mine[0].job.max_trials:
+        if len(waiting) == len(mine) and len(closing.trials_by_job[key]) >= mine[0].job.limits.max_trials:
             for s in waiting:
                 text = "Its policy pauses it and selects no other trial of the job any more."
                 actions += ending(s.trial, STOPPED, "PolicyDone", text)
@@ -91,7 +92,7 @@ def end_paused(
             (trial.finished_at for trial in closing.trials_by_job[key] if trial.finished_at is not None),
             default=-math.inf,
         )
-        if placed and any(s.trial.waits_for_capacity for s in mine) and snapshot.now < left_at + PLACING_SECONDS:
+        if placed and any(_waits_for_capacity(s.trial) for s in mine) and snapshot.now < left_at + PLACING_SECONDS:
             wakes.append(left_at + PLACING_SECONDS)
         elif placed:
             last = max(placed, key=lambda s: s.ranked.rank)
@@ -106,8 +107,12 @@ def _continues(standing: Standing, now: float) -> bool:
     Examples: its pod has capacity, its back-off passes, or its user unsets spec.suspend.
     """
     trial = standing.trial
-    has_pod = trial.pod is not None and not trial.waits_for_capacity
-    return not standing.paused and (has_pod or trial.retry_at > now or trial.suspend)
+    has_pod = trial.pod is not None and not trial.pod.waits_for_capacity
+    return not standing.paused and (has_pod or trial.attempts.retry_at > now or trial.intent.suspend)
+
+
+def _waits_for_capacity(trial: TrialView) -> bool:
+    return trial.pod is not None and trial.pod.waits_for_capacity
 
 
 def _has_good_gpu(standing: Standing, gpus: Mapping[str, GpuView]) -> bool:

@@ -32,12 +32,12 @@ def pace(job: JobView, trial: TrialView) -> float | None:
     if not trial.curve or trial.gpu_seconds <= 0.0:
         return None
     steps = trial.curve[-1].step
-    return trial.gpu_seconds / max(1, job.gpus_per_trial) / steps if steps > 0.0 else None
+    return trial.gpu_seconds / max(1, job.gpus.per_trial) / steps if steps > 0.0 else None
 
 
 def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
     """Return the median pace of the trials; None if no trial has made progress."""
-    width = max(1, job.gpus_per_trial)
+    width = max(1, job.gpus.per_trial)
     paces = [  # `pace` inlined, since each plan computes it for all trials
         t.gpu_seconds / width / steps
         for t in trials
@@ -66,7 +66,7 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
 
     It is the remaining training of all trials, divided by the GPUs that the job can use.
     """
-    if job.finished:
+    if job.state.finished:
         return Eta(0.0, "The job is finished.")
     trials = snapshot.trials_by_job.get(job.key, ())
     live = [t for t in trials if t.phase not in FINAL]
@@ -77,8 +77,8 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
     left = 0.0
     for trial in live:
         own = remaining(job, trial, lambda: usual)
-        left += max(0.0, whole - trial.gpu_seconds / max(1, job.gpus_per_trial)) if own is None else own
-    to_come = max(0, job.max_trials - len(trials))
+        left += max(0.0, whole - trial.gpu_seconds / max(1, job.gpus.per_trial)) if own is None else own
+    to_come = max(0, job.limits.max_trials - len(trials))
     left += to_come * whole
     width = _width(job, snapshot)
     if width == 0:
@@ -91,13 +91,13 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
 def _whole_trial(job: JobView, trials: Sequence[TrialView], usual: float | None) -> float | None:
     if job.max_steps is not None and usual is not None:
         return job.max_steps * usual
-    complete = [t.gpu_seconds / max(1, job.gpus_per_trial) for t in trials if t.phase is TrialPhase.SUCCEEDED]
+    complete = [t.gpu_seconds / max(1, job.gpus.per_trial) for t in trials if t.phase is TrialPhase.SUCCEEDED]
     return median(complete) if complete and max(complete) > 0.0 else None
 
 
 def _width(job: JobView, snapshot: Snapshot) -> int:
     """Return how many trials can run at once."""
-    if job.gpus_per_trial == 0:
-        return job.parallel or CPU_ONLY_PARALLEL
-    capacity = sum(fits(job, gpu) for gpu in snapshot.gpus) // job.gpus_per_trial
-    return capacity if job.parallel is None else min(capacity, job.parallel)
+    if job.gpus.per_trial == 0:
+        return job.limits.parallel or CPU_ONLY_PARALLEL
+    capacity = sum(fits(job, gpu) for gpu in snapshot.gpus) // job.gpus.per_trial
+    return capacity if job.limits.parallel is None else min(capacity, job.limits.parallel)

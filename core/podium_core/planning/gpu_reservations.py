@@ -10,7 +10,7 @@ more; otherwise the cluster's scheduler would preempt the same trials again and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -131,32 +131,23 @@ def plan_reservations(
             continue
         needed = min(demand.gpus, demand.max_gpus)
         if len(mine) < needed:
-            names = {reservation.name for reservation in reservations if reservation.pool == pool}
-            _request(
-                pool, needed - len(mine), needed, names, preemptions.get(pool, PoolPreemptions()), now, actions, wakes
-            )
+            lost = preemptions.get(pool, PoolPreemptions())
+            retry_at = lost.last + retry_delay(lost.consecutive) if lost.consecutive else now
+            if retry_at > now:
+                wakes.append(retry_at)
+            else:
+                names = {reservation.name for reservation in reservations if reservation.pool == pool}
+                actions += _requests(pool, needed - len(mine), needed, names)
         _release(mine, needed, demand.max_gpus, now, actions, wakes)
     return ReservationPlan(tuple(actions), min(wakes, default=None))
 
 
-def _request(
-    pool: Pool,
-    missing: int,
-    needed: int,
-    names: set[str],
-    preemptions: PoolPreemptions,
-    now: float,
-    actions: list[RequestReservation | ReleaseReservation | MarkUnneeded],
-    wakes: list[float],
-) -> None:
-    retry_at = preemptions.last + retry_delay(preemptions.consecutive) if preemptions.consecutive else now
-    if retry_at > now:
-        wakes.append(retry_at)
-        return
+def _requests(pool: Pool, missing: int, needed: int, names: set[str]) -> Iterator[RequestReservation]:
+    """Yield one request for each missing GPU. `names`: of the pool's reservations that exist."""
     free = (name for number in count() if (name := _name(pool, number)) not in names)
     for _ in range(missing):
         message = f"{needed} GPUs can be used now; {missing} of them are neither reserved nor requested."
-        actions.append(RequestReservation(pool, next(free), "TrialsWaiting", message))
+        yield RequestReservation(pool, next(free), "TrialsWaiting", message)
 
 
 def _name(pool: Pool, number: int) -> str:

@@ -54,7 +54,7 @@ def _reasons(plan: Plan) -> list[str]:
 def _order(snapshot: Snapshot, order: WriteRunQueues) -> list[str]:
     broken = []
     trials = {trial.key: trial for trial in snapshot.trials}
-    suspended = {job.key for job in snapshot.jobs if job.suspended}
+    suspended = {job.key for job in snapshot.jobs if job.state.suspended}
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus if gpu.node == order.node}
     if order.epoch != snapshot.epochs.get(order.node, 0) + 1:
         broken.append(f"node {order.node}: epoch {order.epoch} does not follow {snapshot.epochs.get(order.node, 0)}")
@@ -63,14 +63,14 @@ def _order(snapshot: Snapshot, order: WriteRunQueues) -> list[str]:
     changed = False
     for uuid, entries in order.gpus:
         keys = tuple(entry.trial for entry in entries)
-        changed = changed or uuid not in gpus or keys != gpus[uuid].run_queue
+        changed = changed or uuid not in gpus or keys != gpus[uuid].run_queue.trials
         if len(set(keys)) != len(keys):
             broken.append(f"GPU {uuid}: a trial has two entries")
         for key in keys:
             trial = trials.get(key)
             if trial is None or uuid not in trial.gpus or trial.pod is None:
                 broken.append(f"GPU {uuid}: {key.name} is in the run queue but has no slot")
-            elif trial.suspend or trial.terminating or trial.job in suspended or trial.phase in FINAL:
+            elif trial.intent.suspend or trial.terminating or trial.job in suspended or trial.phase in FINAL:
                 broken.append(f"GPU {uuid}: {key.name} is suspended, terminating or finished but in the run queue")
     if not changed:
         broken.append(f"node {order.node}: a new epoch for unchanged run queues")
@@ -95,7 +95,7 @@ def _work_conserving(snapshot: Snapshot, plan: Plan) -> list[str]:
 
     A trial that can run is first on its GPUs, or another trial that can run has one of them.
     """
-    order = {gpu.uuid: gpu.run_queue for gpu in snapshot.gpus}
+    order = {gpu.uuid: gpu.run_queue.trials for gpu in snapshot.gpus}
     for action in plan.actions:
         if isinstance(action, WriteRunQueues):
             order |= {uuid: tuple(entry.trial for entry in entries) for uuid, entries in action.gpus}
@@ -125,7 +125,9 @@ def _position(order: Sequence[TrialKey], key: TrialKey) -> int:
 
 def _can_run(standing: Standing, snapshot: Snapshot) -> bool:
     trial, uuids = standing.trial, set(standing.trial.gpus)
-    if trial.pod is None or trial.terminating or trial.suspend or standing.job.suspended or standing.paused:
+    if trial.pod is None or trial.pod.terminating or standing.paused:
+        return False
+    if trial.intent.suspend or standing.job.state.suspended:
         return False
     holds = any(gpu.holder == trial.key for gpu in snapshot.gpus if gpu.uuid in uuids)
     return trial.phase is not TrialPhase.PENDING or holds
@@ -151,9 +153,9 @@ def _requeues(snapshot: Snapshot, plan: Plan) -> list[str]:
         if trial.pod is None or trial.terminating or trial.phase in FINAL or trial.key in over:
             broken.append(f"{name} has no pod that could be deleted")
         # A pod to which its trial was migrated, and which cannot continue, holds no work.
-        holds_work = action.reason != "MigrationFailed" and is_started(trial.phase, migrated=trial.migrated)
+        holds_work = action.reason != "MigrationFailed" and is_started(trial.phase, migrated=trial.relocation.migrated)
         if (
-            holds_work and not jobs[trial.job].checkpointable and action.reason != "ReservationEnded"
+            holds_work and not jobs[trial.job].abilities.checkpointable and action.reason != "ReservationEnded"
         ):  # its GPU belongs to another pod now
             broken.append(f"{name} would lose its work: its job does not checkpoint")
         if holds_work:
@@ -176,13 +178,13 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     slots = {gpu.uuid: gpu.slots for gpu in snapshot.gpus if gpu.health != "Unhealthy" and not gpu.reservation_ended}
     # A pod on a missing, unhealthy or unreserved GPU uses none of these slots; an unplaced one does, unless stuck.
     used = sum(
-        sum(uuid in slots for uuid in t.gpus) if t.gpus else jobs[t.job].gpus_per_trial
+        sum(uuid in slots for uuid in t.gpus) if t.gpus else jobs[t.job].gpus.per_trial
         for t in live
-        if t.pod is not None and t.job in jobs and (t.gpus or not t.stuck)
+        if t.pod is not None and t.job in jobs and (t.pod.gpus or not t.pod.stuck)
     )
     # During a migration a trial has two pods for a moment.
     fresh = [a for a in created if not is_migrating_away(trials[a.trial])]
-    new = sum(jobs[trials[a.trial].job].gpus_per_trial for a in fresh)
+    new = sum(jobs[trials[a.trial].job].gpus.per_trial for a in fresh)
     if new and used + new > sum(slots.values()):
         broken.append(f"{used} slots are used, {new} more requested, there are {sum(slots.values())}")
     twice = [key.name for key, n in Counter(a.trial for a in created).items() if n > 1]
@@ -191,13 +193,13 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     for job in jobs.values():
         numbers = [a.number for a in plan.actions if isinstance(a, CreateTrial) and a.job == job.key]
         mine = [t for t in snapshot.trials if t.job == job.key]
-        if len(mine) + len(numbers) > job.max_trials and numbers:
-            broken.append(f"{job.key.name}: more than {job.max_trials} trials")
+        if len(mine) + len(numbers) > job.limits.max_trials and numbers:
+            broken.append(f"{job.key.name}: more than {job.limits.max_trials} trials")
         if len({*numbers, *(t.number for t in mine)}) != len(numbers) + len(mine):
             broken.append(f"{job.key.name}: a trial number is used twice")
         unfinished = sum(t.job == job.key for t in live)
-        if job.parallel is not None and numbers and unfinished + len(numbers) > job.parallel:
-            broken.append(f"{job.key.name}: more than {job.parallel} trials at a time")
+        if job.limits.parallel is not None and numbers and unfinished + len(numbers) > job.limits.parallel:
+            broken.append(f"{job.key.name}: more than {job.limits.parallel} trials at a time")
     ends = Counter(a.job for a in plan.actions if isinstance(a, EndJob))
     broken += [f"{key.name} ends twice" for key, n in ends.items() if n > 1]
     return broken

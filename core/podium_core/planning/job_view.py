@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from podium_core.domain.snapshot import JobKey, JobView
+from podium_core.domain.snapshot import Abilities, GpuNeeds, JobKey, JobLimits, JobState, JobView
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkpoint_scope
-from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.job import Direction, HyperParamJob, JobSpec
 from podium_core.schema.quantity import to_bytes
 from podium_core.schema.search_settings import learns
 
@@ -26,23 +26,32 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
         settings=spec.policy.settings,
         maximize=spec.objective.direction is Direction.MAXIMIZE,
         target=spec.objective.target,
+        max_steps=spec.trials.max_steps,
+        limits=_limits(spec, points),
+        gpus=GpuNeeds(
+            spec.gpus.per_trial,
+            tuple(spec.gpus.products),
+            memory=None if spec.gpus.memory is None else to_bytes(spec.gpus.memory),
+        ),
+        abilities=Abilities(
+            suspendable=suspendable,
+            checkpointable=can_checkpoint(spec),
+            checkpoint_scope=checkpoint_scope(spec),
+            migratable=can_migrate(spec),
+            moves_memory=moves_memory(spec.suspension.methods),
+        ),
+        state=JobState(accepted=accepted, suspended=spec.suspend, finished=finished),
+        learns=learns(spec),
+    )
+
+
+def _limits(spec: JobSpec, points: int | None) -> JobLimits:
+    budget = spec.budget
+    return JobLimits(
         max_trials=spec.trials.max if points is None else min(spec.trials.max, points),
         parallel=None if spec.trials.parallel == "auto" else spec.trials.parallel,
-        max_steps=spec.trials.max_steps,
         max_failed=spec.trials.max_failed,
         retries=spec.trials.retries,
-        gpus_per_trial=spec.gpus.per_trial,
-        accepted=accepted,
-        suspended=spec.suspend,
-        finished=finished,
-        budget_gpu_seconds=spec.budget.gpu_seconds if spec.budget else None,
-        deadline=spec.budget.deadline.timestamp() if spec.budget and spec.budget.deadline else None,
-        products=tuple(spec.gpus.products),
-        memory=None if spec.gpus.memory is None else to_bytes(spec.gpus.memory),
-        suspendable=suspendable,
-        checkpointable=can_checkpoint(spec),
-        checkpoint_scope=checkpoint_scope(spec),
-        migratable=can_migrate(spec),
-        moves_memory=moves_memory(spec.suspension.methods),
-        learns=learns(spec),
+        budget_gpu_seconds=budget.gpu_seconds if budget else None,
+        deadline=budget.deadline.timestamp() if budget and budget.deadline else None,
     )

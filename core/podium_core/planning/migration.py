@@ -35,8 +35,8 @@ def migrate(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Migra
 
     O(trials + GPUs of a trial), and O(GPUs) for each migrated trial.
     """
-    draining = any(gpu.draining for gpu in snapshot.gpus)
-    if not draining and all(standing.trial.migration is None for standing in standings.values()):
+    draining = any(gpu.availability.draining for gpu in snapshot.gpus)
+    if not draining and all(standing.trial.relocation.migration is None for standing in standings.values()):
         return Migrations((), {})
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     busy = {standing.trial.node for standing in standings.values() if is_migrating_away(standing.trial)}
@@ -48,16 +48,16 @@ def migrate(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Migra
         if trial.pod is None:
             continue
         # The old pod may be terminating by now, even without an end: only the image is needed.
-        if trial.migration is MigrationPhase.IMAGE_PUSHED and is_migrating_away(trial):
+        if trial.relocation.migration is MigrationPhase.IMAGE_PUSHED and is_migrating_away(trial):
             if trial.key not in known.broken:  # else the migration fails, and the trial continues where it is
                 text = "Its image is in the registry: the trial continues from it."
-                actions.append(CreatePod(trial.key, trial.attempt + 1, "Migrated", text))
+                actions.append(CreatePod(trial.key, trial.attempts.number + 1, "Migrated", text))
         elif trial.terminating:
             continue
-        elif trial.migration is MigrationPhase.FAILED and trial.migrated:
+        elif trial.relocation.migration is MigrationPhase.FAILED and trial.relocation.migrated:
             text = "The pod on the target does not continue: a new pod starts from the checkpoint, if there is one."
             actions.append(Requeue(trial.key, "MigrationFailed", text))
-        elif trial.migration is None and trial.node not in busy and _must_migrate(standing.job, trial, gpus):
+        elif trial.relocation.migration is None and trial.node not in busy and _must_migrate(standing.job, trial, gpus):
             slots = _target(standing.job, trial, gpus, promised, incoming)
             if slots:
                 busy.add(trial.node)
@@ -70,22 +70,23 @@ def migrate(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Migra
 
 def is_migrating_away(trial: TrialView) -> bool:
     """Return whether its present pod is the old one, which gets no time slice any more."""
-    return trial.migration in NOT_RESUMABLE and not trial.migrated
+    return trial.relocation.migration in NOT_RESUMABLE and not trial.relocation.migrated
 
 
 def _must_migrate(job: JobView, trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:
     """Return whether its node drains and only a migration keeps its work."""
     mine = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]
-    if not any(gpu.draining for gpu in mine):
+    if not any(gpu.availability.draining for gpu in mine):
         return False
     if is_relocatable(
         trial.phase,
-        checkpointable=job.checkpointable,
-        checkpoint_scope=job.checkpoint_scope,
-        has_checkpoint=trial.checkpoint_step is not None,
+        checkpointable=job.abilities.checkpointable,
+        checkpoint_scope=job.abilities.checkpoint_scope,
+        has_checkpoint=trial.attempts.checkpoint_step is not None,
     ):
         return False
-    return is_migratable(trial.phase, migratable=job.migratable, supported=all(gpu.supports_migration for gpu in mine))
+    supported = all(gpu.supports_migration for gpu in mine)
+    return is_migratable(trial.phase, migratable=job.abilities.migratable, supported=supported)
 
 
 def _target(
@@ -110,7 +111,7 @@ def _target(
     for node, mine in there.items():
         slots = sum(max(0, gpu.free_slots - promised.get(gpu.uuid, 0)) for gpu in mine)
         left = slots - incoming.get(node, 0) - incoming.get(None, 0)
-        if left >= job.gpus_per_trial and slots_for(job, mine, promised):
+        if left >= job.gpus.per_trial and slots_for(job, mine, promised):
             free[node] = slots
     return slots_for(job, there[min(free, key=lambda node: (-free[node], node))], promised) if free else ()
 
@@ -120,10 +121,10 @@ def _incoming(snapshot: Snapshot) -> Mapping[str | None, int]:
 
     A pod that finds no node is not counted: it may never find one.
     """
-    needs = {job.key: job.gpus_per_trial for job in snapshot.jobs}
+    needs = {job.key: job.gpus.per_trial for job in snapshot.jobs}
     known: dict[str | None, int] = {}
     for trial in snapshot.trials:
-        unplaced = trial.pod is not None and not trial.gpus and trial.phase not in FINAL
-        if unplaced and not trial.stuck and not trial.in_migration:
+        unplaced = trial.pod is not None and not trial.pod.gpus and not trial.pod.stuck and trial.phase not in FINAL
+        if unplaced and not trial.in_migration:
             known[trial.node] = known.get(trial.node, 0) + needs.get(trial.job, 0)
     return known

@@ -49,7 +49,9 @@ def plan(snapshot: Snapshot) -> Plan:
                 yield queues.rank_of(key) or _off_gpu(standing, creation.waiting, unreserved)
 
     deadlines = [
-        j.deadline for j in snapshot.jobs if j.deadline is not None and j.deadline > snapshot.now and not j.finished
+        deadline
+        for job in snapshot.jobs
+        if (deadline := job.limits.deadline) is not None and deadline > snapshot.now and not job.state.finished
     ]
     parts = (queues, requeues, creation, rebalanced, paused_ends)
     wakes = [at for at in (*(part.wake_at for part in parts), *deadlines) if at is not None]
@@ -77,14 +79,14 @@ def _why_off(standing: Standing, unreserved: Collection[str]) -> tuple[str, str]
     trial = standing.trial
     if trial.terminating:
         return "PodTerminating", "Its pod is terminating; another one continues the trial."
-    if standing.job.suspended:
+    if standing.job.state.suspended:
         return "JobSuspended", "The job is suspended: its pods remain and hold no GPU."
     if is_migrating_away(trial):
         return (
             "MigrationInProgress",
             "It is being migrated to another node: its memory becomes an image, from which it continues.",
         )
-    if trial.suspend:
+    if trial.intent.suspend:
         return "TrialSuspended", "spec.suspend is set: the trial gets no GPU."
     if any(uuid in unreserved for uuid in trial.gpus):
         return "ReservationEnded", "The reservation of its GPU has ended: it continues when the GPU is reserved again."

@@ -42,7 +42,7 @@ def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int]
     pods = {job.key: len(with_pod.get(job.key, ())) for job in jobs}
     free = _Free(snapshot, [t for mine in with_pod.values() for t in mine], by_key, promised)
     wanted = {job.key: _demand(job, closing) for job in jobs}
-    stuck = {job.key: sum([t.stuck for t in with_pod.get(job.key, ())]) for job in jobs}
+    stuck = {job.key: sum([_is_stuck(t) for t in with_pod.get(job.key, ())]) for job in jobs}
     limits: dict[JobKey, tuple[str, str]] = {}
     open_jobs = list(jobs)
     while open_jobs:
@@ -66,16 +66,20 @@ def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int]
 
 
 def _open(job: JobView, closing: Closing) -> bool:
-    return job.accepted and not job.suspended and not job.finished and job.key not in closing.jobs
+    return job.state.accepted and not job.state.suspended and not job.state.finished and job.key not in closing.jobs
+
+
+def _is_stuck(trial: TrialView) -> bool:
+    return trial.pod is not None and trial.pod.stuck
 
 
 def _demand(job: JobView, closing: Closing) -> int:
     """Return how many pods the job could use: its unfinished and future trials, within `parallel`."""
     over = len(closing.trials_by_job.get(job.key, ())) - len(closing.live.get(job.key, ()))
-    left = max(0, job.max_trials - over)
-    if job.parallel is not None:
-        return min(job.parallel, left)
-    return min(left, CPU_ONLY_PARALLEL) if job.gpus_per_trial == 0 else left
+    left = max(0, job.limits.max_trials - over)
+    if job.limits.parallel is not None:
+        return min(job.limits.parallel, left)
+    return min(left, CPU_ONLY_PARALLEL) if job.gpus.per_trial == 0 else left
 
 
 class _Free:
@@ -92,11 +96,12 @@ class _Free:
         used: dict[str, int] = {}
         self._reserved = 0  # by unplaced pods, which may go to any GPU
         for trial in with_pod:
-            for uuid in trial.gpus:
+            uuids = trial.gpus
+            for uuid in uuids:
                 used[uuid] = used.get(uuid, 0) + 1
             # A pod that finds no node blocks no other one: it may never find one.
-            if not trial.gpus and not trial.stuck and not trial.in_migration and trial.job in jobs:
-                self._reserved += jobs[trial.job].gpus_per_trial
+            if not uuids and not _is_stuck(trial) and not trial.in_migration and trial.job in jobs:
+                self._reserved += jobs[trial.job].gpus.per_trial
         self._free = {
             g.uuid: g.slots - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0) for g in self._gpus
         }
@@ -105,7 +110,7 @@ class _Free:
 
     def take(self, job: JobView) -> bool:
         """Reserve the slots of one more pod, if there are enough. Constant time after a job's first call."""
-        need = job.gpus_per_trial
+        need = job.gpus.per_trial
         if need == 0:
             return True
         if self._capacity(job) - self._reserved < need:
@@ -119,7 +124,7 @@ class _Free:
             nodes: dict[str, list[int]] = {}
             for gpu in self._usable(job):
                 nodes.setdefault(gpu.node, []).append(max(0, self._free[gpu.uuid]))
-            need = job.gpus_per_trial
+            need = job.gpus.per_trial
             self._capacities[job.key] = sum(_groups(free, need) * need for free in nodes.values())
         return self._capacities[job.key]
 
@@ -133,23 +138,20 @@ class _Free:
         if not self._gpus:
             return "NoGPUs", "No node has reported a GPU yet."
         if not usable:
-            if any(g.reserved_for is not None for g in self._gpus):
+            if any(g.availability.reserved_for is not None for g in self._gpus):
                 where = job.key.namespace
                 return (
                     "NoReservation",
                     f"Podium has no GPU reservation for namespace {where} yet: see the job's condition GPUsReserved.",
                 )
-            asked = ", ".join(job.products) or "any product"
-            return (
-                "NoFittingGPU",
-                f"None of {len(self._gpus)} GPUs is healthy, not draining, fits ({asked}, {job.memory or 0} bytes).",
-            )
+            asked = f"{', '.join(job.gpus.products) or 'any product'}, {job.gpus.memory or 0} bytes"
+            return "NoFittingGPU", f"None of {len(self._gpus)} GPUs is healthy, not draining, fits ({asked})."
         total = sum(g.slots for g in usable)
         if total == 0:
             text = f"None of {len(usable)} fitting GPUs has a slot for trials: other pods have them all."
             return "NoFreeSlot", text
-        if job.gpus_per_trial > 1:
-            text = f"No node has free slots on {job.gpus_per_trial} different GPUs, of {len(usable)} that fit."
+        if job.gpus.per_trial > 1:
+            text = f"No node has free slots on {job.gpus.per_trial} different GPUs, of {len(usable)} that fit."
             return "NoFreeSlot", text
         return "NoFreeSlot", f"All {total} slots of {len(usable)} fitting GPUs are taken or promised."
 

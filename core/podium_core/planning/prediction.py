@@ -23,7 +23,7 @@ LEVEL = 0.8  # probability that the interval contains the final value
 def predictions(job: JobView, snapshot: Snapshot) -> Mapping[TrialKey, Forecast]:
     """Return the prediction of each unfinished trial that has a finite value. Microseconds per trial."""
     unfinished = [trial for trial in snapshot.trials_by_job.get(job.key, ()) if trial.phase not in FINAL]
-    if job.finished or job.max_steps is None or job.max_steps <= 0.0 or not unfinished:
+    if job.state.finished or job.max_steps is None or job.max_steps <= 0.0 or not unfinished:
         return {}
     curves = curves_of_job(job, unfinished, snapshot)
     found = forecasts(align(curves, job.max_steps), curves, LEVEL)

@@ -35,17 +35,19 @@ def promises(snapshot: Snapshot) -> Promises:
     slots: dict[str, int] = {}
     broken: set[TrialKey] = set()
     jobs = {job.key: job for job in snapshot.jobs}
-    migrating = [trial for trial in snapshot.trials if trial.in_migration and trial.phase not in FINAL]
+    moving = [trial for trial in snapshot.trials if trial.relocation.migration is not None]
+    migrating = [trial for trial in moving if trial.in_migration and trial.phase not in FINAL]
     for trial in sorted(migrating, key=_by_progress):
         job = jobs.get(trial.job)
-        reported = [gpu for gpu in snapshot.gpus if gpu.node == trial.migration_target and not gpu.draining]
+        target = trial.relocation.target
+        reported = [gpu for gpu in snapshot.gpus if gpu.node == target and not gpu.availability.draining]
         usable = [gpu for gpu in reported if job is not None and fits(job, gpu)]
         if job is None or any(trial.key in gpu.trials for gpu in usable):
             continue  # its new pod has them, though the agent has not reported that pod
         taken = slots_for(job, usable, slots)
         if taken:
             promise(taken, slots)
-        elif len(reported) >= job.gpus_per_trial:  # if the node has reported nothing, this is unknown
+        elif len(reported) >= job.gpus.per_trial:  # if the node has reported nothing, this is unknown
             broken.add(trial.key)
     return Promises(slots, frozenset(broken))
 
@@ -57,7 +59,7 @@ def slots_for(job: JobView, gpus: Iterable[GpuView], promised: Mapping[str, int]
     """
     free = {gpu.uuid: gpu.free_slots - promised.get(gpu.uuid, 0) for gpu in gpus}
     best = sorted((uuid for uuid in free if free[uuid] > 0), key=lambda uuid: (-free[uuid], uuid))
-    return tuple(best[: job.gpus_per_trial]) if len(best) >= job.gpus_per_trial else ()
+    return tuple(best[: job.gpus.per_trial]) if len(best) >= job.gpus.per_trial else ()
 
 
 def promise(uuids: Iterable[str], slots: dict[str, int]) -> None:
@@ -67,5 +69,5 @@ def promise(uuids: Iterable[str], slots: dict[str, int]) -> None:
 
 
 def _by_progress(trial: TrialView) -> tuple[int, TrialKey]:
-    phase = MigrationPhase.POD_CREATED if trial.migrated else trial.migration
+    phase = MigrationPhase.POD_CREATED if trial.relocation.migrated else trial.relocation.migration
     return _PROGRESS.index(phase or MigrationPhase.REQUESTED), trial.key

@@ -44,7 +44,7 @@ class Standing(NamedTuple):
     @property
     def stops(self) -> bool:
         """Return whether its policy ends it. A pin or the end of its training takes precedence."""
-        return self.ranked.admission is Admission.STOP and not self.trial.pinned and not self._trained
+        return self.ranked.admission is Admission.STOP and not self.trial.intent.pinned and not self._trained
 
     @property
     def paused(self) -> bool:
@@ -53,9 +53,9 @@ class Standing(NamedTuple):
         A pinned trial is never paused. A running trial that cannot be suspended continues, last in rank, until another
         trial needs its GPU.
         """
-        if self.ranked.admission is not Admission.WAIT or self.trial.pinned or self.job.gpus_per_trial == 0:
+        if self.ranked.admission is not Admission.WAIT or self.trial.intent.pinned or self.job.gpus.per_trial == 0:
             return False
-        return (self.job.suspendable or self.trial.phase not in _WORKING) and not self._trained
+        return (self.job.abilities.suspendable or self.trial.phase not in _WORKING) and not self._trained
 
     @property
     def _trained(self) -> bool:

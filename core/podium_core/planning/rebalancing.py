@@ -24,7 +24,7 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.phrases import count
 from podium_core.domain.rebalancing import MIN_DIFFERENCE, MIN_REMAINING_MOVES, REBALANCING
 from podium_core.domain.relocation import is_migratable, is_relocatable, is_started
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import CheckpointScope, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.eta import remaining, typical_pace
 from podium_core.planning.ranking import Standing
 
@@ -91,7 +91,7 @@ def rebalance(
     wake_times: list[float] = []
     for mine in sorted(by_job.values(), key=lambda group: (group[0].job.created, group[0].job.key)):
         job = mine[0].job
-        closed = job.gpus_per_trial == 0 or job.suspended or job.key in growing
+        closed = job.gpus.per_trial == 0 or job.state.suspended or job.key in growing
         if closed or any(_on_its_way(s.trial) for s in mine if not _is_held_back(s)):
             continue
         sites = load_map.sites(job)
@@ -100,7 +100,8 @@ def rebalance(
             sentence = _benefit(snapshot, move, usual)
             if sentence is None:
                 continue
-            move_at = move.standing.trial.pod_since + rules.min_stay_after(move.standing.trial.rebalance_count)
+            trial = move.standing.trial
+            move_at = trial.pod_since + rules.min_stay_after(trial.relocation.rebalance_count)
             if snapshot.now < move_at:
                 wake_times.append(move_at)
                 continue
@@ -116,9 +117,10 @@ def _in_motion(standings: Mapping[TrialKey, Standing], planned: Sequence[Action]
         return True
     for standing in standings.values():
         trial = standing.trial
-        if standing.job.gpus_per_trial == 0 or trial.destination is not None:
+        if standing.job.gpus.per_trial == 0 or trial.relocation.destination is not None:
             continue
-        unplaced = trial.pod is not None and trial.node is None and not trial.gpus and not trial.stuck
+        pod = trial.pod
+        unplaced = pod is not None and pod.node is None and not pod.gpus and not pod.stuck
         if (trial.terminating and not trial.termination_overdue) or unplaced:
             return True
     return False
@@ -134,23 +136,23 @@ def _growing(snapshot: Snapshot, planned: Sequence[Action]) -> Collection[JobKey
 def _on_its_way(trial: TrialView) -> bool:
     """Return whether the trial gets a new pod, which may balance the GPUs by itself."""
     starting = trial.pod is not None and trial.phase is TrialPhase.PENDING
-    starting = starting or (trial.phase is TrialPhase.REQUEUED and not trial.suspend)
+    starting = starting or (trial.phase is TrialPhase.REQUEUED and not trial.intent.suspend)
     return (
         starting
         or (trial.terminating and not trial.termination_overdue)
-        or trial.destination is not None
-        or trial.migration in IN_PROGRESS
+        or trial.relocation.destination is not None
+        or trial.relocation.migration in IN_PROGRESS
     )
 
 
 def _is_held_back(standing: Standing) -> bool:
     """Return whether its user suspended it, for an unknown time: no move waits for it."""
-    return standing.trial.pod is None and (standing.trial.suspend or standing.job.suspended)
+    return standing.trial.pod is None and (standing.trial.intent.suspend or standing.job.state.suspended)
 
 
 def _move_order(standing: Standing) -> tuple[bool, int, TrialKey]:
     trial = standing.trial
-    return is_started(trial.phase, migrated=trial.migrated), standing.ranked.rank, trial.key
+    return is_started(trial.phase, migrated=trial.relocation.migrated), standing.ranked.rank, trial.key
 
 
 @dataclass(slots=True)
@@ -170,12 +172,12 @@ class _LoadMap:
         for standing in standings.values():
             trial = standing.trial
             placed = trial.pod is not None and trial.node is not None
-            arriving = placed and not trial.gpus and standing.job.gpus_per_trial > 0
-            if (trial.destination is not None or arriving) and not _is_held_back(standing):
-                busy.update(node for node in (trial.destination, trial.node) if node is not None)
+            arriving = placed and not trial.gpus and standing.job.gpus.per_trial > 0
+            if (trial.relocation.destination is not None or arriving) and not _is_held_back(standing):
+                busy.update(node for node in (trial.relocation.destination, trial.node) if node is not None)
             if trial.termination_overdue and trial.node is not None:  # a kubelet that ends no pods starts none either
                 busy.add(trial.node)
-            if not (trial.suspend or trial.terminating or standing.job.suspended):
+            if not (trial.intent.suspend or trial.terminating or standing.job.state.suspended):
                 for uuid in trial.gpus:
                     if uuid in load:
                         load[uuid] += 1
@@ -190,8 +192,8 @@ class _LoadMap:
                 nodes.setdefault(gpu.node, []).append(gpu)
         result = []
         for node, there in nodes.items():
-            chosen = sorted(there, key=lambda gpu: (self.load[gpu.uuid], gpu.uuid))[: job.gpus_per_trial]
-            if len(chosen) == job.gpus_per_trial:
+            chosen = sorted(there, key=lambda gpu: (self.load[gpu.uuid], gpu.uuid))[: job.gpus.per_trial]
+            if len(chosen) == job.gpus.per_trial:
                 result.append(_Site(self.load[chosen[-1].uuid], node, tuple(chosen)))
         return sorted(result, key=lambda site: (site.most, site.node))
 
@@ -202,12 +204,13 @@ class _LoadMap:
         for standing in mine:
             trial = standing.trial
             left = [self.gpus[uuid] for uuid in trial.gpus if uuid in self.gpus]
-            if len(left) != standing.job.gpus_per_trial or trial.phase not in _WAITS or trial.key in claims:
+            if len(left) != standing.job.gpus.per_trial or trial.phase not in _WAITS or trial.key in claims:
                 continue
             least = min(self.load[gpu.uuid] for gpu in left)
-            if least < sites[0].most + MIN_DIFFERENCE or trial.suspend or trial.stuck or standing.paused:
+            stuck = trial.pod is not None and trial.pod.stuck
+            if least < sites[0].most + MIN_DIFFERENCE or trial.intent.suspend or stuck or standing.paused:
                 continue
-            if any(gpu.holder == trial.key or gpu.draining or not self._open(gpu) for gpu in left):
+            if any(gpu.holder == trial.key or gpu.availability.draining or not self._open(gpu) for gpu in left):
                 continue
             for site in sites:
                 if least < site.most + MIN_DIFFERENCE:
@@ -223,15 +226,15 @@ class _LoadMap:
     def _open(self, gpu: GpuView) -> bool:
         return (
             gpu.health == "Healthy"
-            and gpu.exclusive_pod is None
+            and gpu.availability.exclusive_pod is None
             and not gpu.reservation_ended
             and gpu.node not in self.busy
         )
 
 
 def _has_memory(job: JobView, gpu: GpuView) -> bool:
-    beside = gpu.memory_reserved - (gpu.memory_movable if job.moves_memory else 0)
-    return gpu.memory_total == 0 or (job.memory or 0) + beside <= gpu.memory_total
+    beside = gpu.memory.reserved - (gpu.memory.movable if job.abilities.moves_memory else 0)
+    return gpu.memory.total == 0 or (job.gpus.memory or 0) + beside <= gpu.memory.total
 
 
 def _is_live_move(standing: Standing, left: Sequence[GpuView], site: _Site) -> bool | None:
@@ -239,34 +242,36 @@ def _is_live_move(standing: Standing, left: Sequence[GpuView], site: _Site) -> b
     trial, job = standing.trial, standing.job
     here = all(gpu.node == site.node for gpu in left)
     # A checkpoint in a folder of the node can be read on its other GPUs.
-    scope = "anywhere" if here and job.checkpoint_scope == "node" else job.checkpoint_scope
-    has_checkpoint = trial.checkpoint_step is not None
+    able = job.abilities
+    scope: CheckpointScope = "anywhere" if here and able.checkpoint_scope == "node" else able.checkpoint_scope
+    has_checkpoint = trial.attempts.checkpoint_step is not None
     if is_relocatable(
         trial.phase,
-        checkpointable=job.checkpointable,
+        checkpointable=able.checkpointable,
         checkpoint_scope=scope,
         has_checkpoint=has_checkpoint,
-        migrated=trial.migrated,
+        migrated=trial.relocation.migrated,
     ):
         return False
-    if here or job.memory is None or trial.migration is not None:
+    if here or job.gpus.memory is None or trial.relocation.migration is not None:
         return None
     supported = all(gpu.supports_migration for gpu in (*left, *site.gpus))
     same_product = (
         len({gpu.product for gpu in (*left, *site.gpus)}) == 1
     )  # GPU memory can be restored on the same product only
-    return True if same_product and is_migratable(trial.phase, migratable=job.migratable, supported=supported) else None
+    possible = is_migratable(trial.phase, migratable=able.migratable, supported=supported)
+    return True if same_product and possible else None
 
 
 def _benefit(snapshot: Snapshot, move: _Move, usual: Callable[[], float | None]) -> str | None:
     """Return why the move is worth its cost, as half a sentence; None if it is not, or if that is unknown."""
     standing, job = move.standing, move.standing.job
-    if not is_started(standing.trial.phase, migrated=standing.trial.migrated):
+    if not is_started(standing.trial.phase, migrated=standing.trial.relocation.migrated):
         return "it has not started, so it has no work to save"
     left = remaining(job, standing.trial, usual)
     cost = snapshot.costs.requeue
     if move.alive:
-        cost = migration_seconds(job.memory or 0)
+        cost = migration_seconds(job.gpus.memory or 0)
     if left is None or left < MIN_REMAINING_MOVES * cost:
         return None
     how = "it is migrated there" if move.alive else "it checkpoints and continues there"

@@ -42,15 +42,16 @@ def requeue(
 ) -> Requeues:
     """Return the requeues. O(trials * GPUs of a trial), and O(GPUs) for each requeued trial."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
-    draining = frozenset(gpu.node for gpu in snapshot.gpus if gpu.draining)
+    draining = frozenset(gpu.node for gpu in snapshot.gpus if gpu.availability.draining)
     wakes = [] if reclaims.wake_at is None else [reclaims.wake_at]
     requested: list[tuple[Standing, Requeue]] = []
     has_problems = draining or any(gpu.health == "Unhealthy" or gpu.reservation_ended for gpu in snapshot.gpus)
     for standing in standings.values():
-        if standing.trial.pod is None or standing.trial.terminating:
+        pod = standing.trial.pod
+        if pod is None or pod.terminating:
             continue
         reclaimed = reclaims.requeues.get(standing.trial.key)
-        if standing.job.suspendable and not has_problems and reclaimed is None:  # no reason applies
+        if standing.job.abilities.suspendable and not has_problems and reclaimed is None:  # no reason applies
             continue
         action = (
             _drained(standing, gpus, draining)
@@ -62,6 +63,8 @@ def requeue(
         )
         if action is not None:
             requested.append((standing, action))
+    if not requested:
+        return Requeues((), min(wakes, default=None))
     # Holders first: other trials of the GPU could not checkpoint beside them.
     requested.sort(key=lambda pair: (not _holds(pair[0].trial, gpus), pair[0].ranked.rank, pair[0].trial.key))
     busy = {uuid for trial in snapshot.trials if trial.terminating for uuid in trial.gpus}
@@ -78,13 +81,13 @@ def requeue(
 def _movable(standing: Standing) -> bool:
     """Return whether the trial can continue on any other node."""
     trial, job = standing.trial, standing.job
-    has_checkpoint = trial.checkpoint_step is not None
+    has_checkpoint = trial.attempts.checkpoint_step is not None
     return is_relocatable(
         trial.phase,
-        checkpointable=job.checkpointable,
-        checkpoint_scope=job.checkpoint_scope,
+        checkpointable=job.abilities.checkpointable,
+        checkpoint_scope=job.abilities.checkpoint_scope,
         has_checkpoint=has_checkpoint,
-        migrated=trial.migrated,
+        migrated=trial.relocation.migrated,
     )
 
 
@@ -92,7 +95,7 @@ def _drained(standing: Standing, gpus: Mapping[str, GpuView], draining: frozense
     trial = standing.trial
     where = (trial.node, *(gpus[uuid].node for uuid in trial.gpus if uuid in gpus))
     node = next((node for node in where if node in draining), None)
-    if node is None or standing.job.gpus_per_trial == 0 or not _movable(standing):
+    if node is None or standing.job.gpus.per_trial == 0 or not _movable(standing):
         return None
     return Requeue(trial.key, "NodeDraining", f"Node {node} drains: the trial continues elsewhere.")
 
@@ -109,11 +112,11 @@ def _reservation_ended(standing: Standing, gpus: Mapping[str, GpuView]) -> Reque
     why = f"The reservation of GPU {unreserved} has ended."
     if _is_unstarted(trial):
         return Requeue(trial.key, "ReservationEnded", f"{why} The trial had not started: it starts elsewhere.")
-    if job.suspendable or not _holds(trial, gpus):
+    if job.abilities.suspendable or not _holds(trial, gpus):
         return None
-    how = (
-        "checkpoints and continues later" if job.checkpointable else "cannot checkpoint either, and starts from step 0"
-    )
+    how = "cannot checkpoint either, and starts from step 0"
+    if job.abilities.checkpointable:
+        how = "checkpoints and continues later"
     return Requeue(trial.key, "ReservationEnded", f"{why} The trial cannot be suspended: it {how}.")
 
 
@@ -122,9 +125,10 @@ def _unhealthy(
 ) -> Requeue | None:
     trial, job = standing.trial, standing.job
     unhealthy = [uuid for uuid in trial.gpus if uuid in gpus and gpus[uuid].health == "Unhealthy"]
-    if not unhealthy or not (job.checkpointable or _is_unstarted(trial)) or not any(_elsewhere(standing, gpus)):
+    keeps_work = job.abilities.checkpointable or _is_unstarted(trial)
+    if not unhealthy or not keeps_work or not any(_elsewhere(standing, gpus)):
         return None
-    min_stay = min(MAX_STAY_SECONDS, MIN_STAY_SECONDS * 2.0 ** min(trial.attempt, 20))
+    min_stay = min(MAX_STAY_SECONDS, MIN_STAY_SECONDS * 2.0 ** min(trial.attempts.number, 20))
     if snapshot.now < trial.pod_since + min_stay:
         wakes.append(trial.pod_since + min_stay)
         return None
@@ -133,7 +137,7 @@ def _unhealthy(
 
 def _elsewhere(standing: Standing, gpus: Mapping[str, GpuView]) -> Iterator[GpuView]:
     """Yield the GPUs that could run it; only those of its node if its checkpoints are there."""
-    node_bound = standing.job.checkpoint_scope == "node" and not _movable(standing)
+    node_bound = standing.job.abilities.checkpoint_scope == "node" and not _movable(standing)
     for gpu in gpus.values():
         if fits(standing.job, gpu) and (not node_bound or gpu.node == standing.trial.node):
             yield gpu
@@ -142,10 +146,10 @@ def _elsewhere(standing: Standing, gpus: Mapping[str, GpuView]) -> Iterator[GpuV
 def _preempted_by_exclusive_pod(standing: Standing, gpus: Mapping[str, GpuView]) -> Requeue | None:
     """Requeue a trial whose GPU an exclusive pod is to get, if it cannot be suspended."""
     trial, job = standing.trial, standing.job
-    if job.suspendable or not job.checkpointable or not _holds(trial, gpus):
+    if job.abilities.suspendable or not job.abilities.checkpointable or not _holds(trial, gpus):
         return None
     for uuid in trial.gpus:
-        if uuid in gpus and (name := gpus[uuid].exclusive_pod) is not None:
+        if uuid in gpus and (name := gpus[uuid].availability.exclusive_pod) is not None:
             pod = f"Pod {name}" if name else "An exclusive pod"
             why = f"{pod} gets the whole GPU {uuid}."
             return Requeue(
@@ -156,9 +160,11 @@ def _preempted_by_exclusive_pod(standing: Standing, gpus: Mapping[str, GpuView])
 
 def _preempted_by_trial(standing: Standing, gpus: Mapping[str, GpuView], queues: RunQueuePlan) -> Requeue | None:
     trial, job = standing.trial, standing.job
-    if job.suspendable or not job.checkpointable or not _holds(trial, gpus) or trial.key in queues.claims:
+    if job.abilities.suspendable or not job.abilities.checkpointable:
         return None
-    if trial.suspend or job.suspended:
+    if not _holds(trial, gpus) or trial.key in queues.claims:
+        return None
+    if trial.intent.suspend or job.state.suspended:
         return Requeue(
             trial.key, "SuspendedByUser", "The trial must give up its GPU and cannot be suspended: it checkpoints."
         )
@@ -173,4 +179,4 @@ def _holds(trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:
 
 def _is_unstarted(trial: TrialView) -> bool:
     """Nothing of this attempt ran yet, so nothing can be unreserved."""
-    return not is_started(trial.phase, migrated=trial.migrated)
+    return not is_started(trial.phase, migrated=trial.relocation.migrated)

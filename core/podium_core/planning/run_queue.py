@@ -43,7 +43,7 @@ def plan_run_queues(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) 
         [k for k, s in eligible.items() if s.trial.phase is not TrialPhase.PENDING or _holds(k, uuids[k], gpus)]
     )
     base = list(eligible.values())
-    if len(snapshot.jobs) > 1 or any(s.trial.pinned for s in base):  # else they are ordered by rank already
+    if len(snapshot.jobs) > 1 or any(s.trial.intent.pinned for s in base):  # else they are ordered by rank already
         base.sort(key=_base_key)
     if len(ready) < len(base):
         base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within both parts
@@ -70,7 +70,7 @@ def plan_run_queues(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) 
 def _base_key(standing: Standing) -> tuple[bool, int, float, JobKey]:
     """Return the sort key: jobs are mixed rank by rank, and the older job comes first at equal ranks."""
     trial, job, _, ranked = standing
-    return (not trial.pinned, ranked.rank, job.created, job.key)
+    return (not trial.intent.pinned, ranked.rank, job.created, job.key)
 
 
 def _eligible(
@@ -82,11 +82,12 @@ def _eligible(
     unreserved = {uuid for uuid, gpu in gpus.items() if gpu.reservation_ended}
     for key, standing in standings.items():
         trial = standing.trial
-        if trial.pod is None or trial.terminating or trial.suspend or standing.job.suspended:
+        pod = trial.pod
+        if pod is None or pod.terminating or trial.intent.suspend or standing.job.state.suspended:
             continue
         if standing.ranked.admission is Admission.WAIT and standing.paused:
             continue
-        mine = trial.gpus
+        mine = pod.gpus
         if len(mine) != 1 or mine[0] not in gpus:  # most trials have one, which exists
             mine = tuple([uuid for uuid in mine if uuid in gpus])
         if mine and (not unreserved or unreserved.isdisjoint(mine)):
@@ -109,7 +110,7 @@ def _writes(
         nodes.setdefault(gpu.node, []).append(uuid)
     writes: list[WriteRunQueues] = []
     for node, mine in sorted(nodes.items()):
-        if any(tuple(wanted[uuid]) != gpus[uuid].run_queue for uuid in mine):
+        if any(tuple(wanted[uuid]) != gpus[uuid].run_queue.trials for uuid in mine):
             epoch = snapshot.epochs.get(node, 0) + 1
             queues = tuple((uuid, tuple(choice.ranks_of(wanted[uuid]))) for uuid in sorted(mine))
             preempting = tuple([uuid for uuid in sorted(mine) if choice.takes(uuid, wanted[uuid])])
@@ -173,7 +174,7 @@ class _Choice:
                 base,
                 key=lambda s: (
                     s.trial.key not in ready,
-                    not s.trial.pinned,
+                    not s.trial.intent.pinned,
                     s.ranked.level != STARVED,
                     held.get(s.job.key, 0),
                 ),
@@ -235,9 +236,10 @@ class _Choice:
         mine = [self.gpus[uuid] for uuid in self._uuids(holder)]
         if any(gpu.holder != holder.trial.key for gpu in mine):
             return False
-        if not holder.job.suspendable:
+        if not holder.job.abilities.suspendable:
             return True
-        return holder.trial.phase is TrialPhase.RUNNING and all(gpu.in_effect or gpu.no_preemption for gpu in mine)
+        queues = [gpu.run_queue for gpu in mine]
+        return holder.trial.phase is TrialPhase.RUNNING and all(q.in_effect or q.no_preemption for q in queues)
 
     def takes(self, uuid: str, wanted: Sequence[TrialKey]) -> bool:
         """Return whether the first of `wanted` takes this GPU from its holder."""
@@ -245,7 +247,7 @@ class _Choice:
         return holder is not None and bool(wanted) and wanted[0] != holder.trial.key
 
     def _first(self, gpu: GpuView) -> Standing | None:
-        for key in gpu.run_queue:
+        for key in gpu.run_queue.trials:
             if (standing := self._present(key, gpu.uuid)) is not None:
                 return standing
         return None

@@ -67,10 +67,11 @@ def _of_job(
 ) -> dict[TrialKey, Requeue]:
     """Return the requeues of one job. `mine`: its trials by rank; `pods`: the pods that it may have."""
     job, now = mine[0].job, snapshot.now
-    parallel_trials = max(1, sum(fits(job, gpu) for gpu in gpus.values()) // job.gpus_per_trial)
+    parallel_trials = max(1, sum(fits(job, gpu) for gpu in gpus.values()) // job.gpus.per_trial)
     in_line = [s for s in mine if s.trial.key not in claims and is_next_in_line(s, now)][:parallel_trials]
     without = [s for s in in_line if s.trial.pod is None]
-    there = sum(s.trial.pod is not None and (s.trial.termination_overdue or not s.trial.terminating) for s in mine)
+    pods_there = [pod for s in mine if (pod := s.trial.pod) is not None]
+    there = sum([pod.termination_overdue or not pod.terminating for pod in pods_there])
     free_pods = pods - there  # slots that they get anyway
     if len(without) <= free_pods:
         return {}
@@ -79,7 +80,7 @@ def _of_job(
     requeues: dict[TrialKey, Requeue] = {}
     for wanted, victim in zip(without[max(0, free_pods) :], _victims(mine, kept, gpus), strict=False):
         trial = victim.trial
-        requeue_costs = MIN_STAY_REQUEUES if is_started(trial.phase, migrated=trial.migrated) else 1.0
+        requeue_costs = MIN_STAY_REQUEUES if is_started(trial.phase, migrated=trial.relocation.migrated) else 1.0
         free_at = trial.pod_since + requeue_costs * snapshot.costs.requeue
         if has_holder and now < free_at:
             wakes.append(free_at)
@@ -94,24 +95,25 @@ def _of_job(
 def is_next_in_line(standing: Standing, now: float) -> bool:
     """Return whether it would take a GPU that is offered."""
     trial = standing.trial
-    return not (standing.paused or trial.suspend or trial.terminating or trial.in_migration or trial.retry_at > now)
+    held_back = trial.intent.suspend or trial.attempts.retry_at > now
+    return not (standing.paused or held_back or trial.terminating or trial.in_migration)
 
 
 def _victims(mine: Sequence[Standing], kept: Collection[TrialKey], gpus: Mapping[str, GpuView]) -> Iterator[Standing]:
     """Yield the trials whose slot can be reclaimed: paused ones first, then the last by rank."""
     for standing in sorted(mine, key=lambda s: (not s.paused, -s.ranked.rank)):
         trial, job = standing.trial, standing.job
-        if trial.key in kept or trial.pod is None or trial.terminating or trial.pinned or not trial.gpus:
+        if trial.key in kept or trial.pod is None or trial.terminating or trial.intent.pinned or not trial.gpus:
             continue
-        if trial.phase not in (TrialPhase.GATED, TrialPhase.SUSPENDED) or trial.migration is not None:
+        if trial.phase not in (TrialPhase.GATED, TrialPhase.SUSPENDED) or trial.relocation.migration is not None:
             continue
-        has_checkpoint = trial.checkpoint_step is not None
+        has_checkpoint = trial.attempts.checkpoint_step is not None
         if not is_relocatable(
             trial.phase,
-            checkpointable=job.checkpointable,
-            checkpoint_scope=job.checkpoint_scope,
+            checkpointable=job.abilities.checkpointable,
+            checkpoint_scope=job.abilities.checkpoint_scope,
             has_checkpoint=has_checkpoint,
-            migrated=trial.migrated,
+            migrated=trial.relocation.migrated,
         ):
             continue
         there = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]

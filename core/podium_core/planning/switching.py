@@ -59,10 +59,10 @@ def judge_switch(
     `pace`: returns the typical pace of the rival's job, used if the rival has none.
     """
     holder = current.standing
-    if not (holder.job.suspendable or holder.job.checkpointable):
+    if not (holder.job.abilities.suspendable or holder.job.abilities.checkpointable):
         return Verdict(False, "HolderNotPreemptible", lambda: f"{holder.name} can neither be suspended nor checkpoint.")
-    if rival.trial.pinned != holder.trial.pinned:
-        if rival.trial.pinned:
+    if rival.trial.intent.pinned != holder.trial.intent.pinned:
+        if rival.trial.intent.pinned:
             return Verdict(True, "Pinned", lambda: f"is pinned; {holder.name} is not.")
         return Verdict(False, "HolderPinned", lambda: f"{holder.name} is pinned.")
     if rival.job is not holder.job and rival.job.key != holder.job.key:
@@ -85,7 +85,7 @@ def job_time_slice(current: CurrentHolder, costs: Costs) -> float:
 
 def _own_cost(holder: Standing, costs: Costs) -> Costs:
     """Return `Costs.of`, with the measured switch time of this trial if there is one."""
-    if holder.job.suspendable and holder.trial.switch_seconds is not None:
+    if holder.job.abilities.suspendable and holder.trial.switch_seconds is not None:
         return Costs(holder.trial.switch_seconds, 0.0, costs.requeue)
     return costs.of(holder.job)
 
@@ -95,7 +95,7 @@ def _at_least(holder: Standing, floor: float) -> float:
 
     A trial that is requeued is not suspended, so its switch time does not count.
     """
-    return smallest_time_slice(holder.trial.switch_seconds, floor) if holder.job.suspendable else floor
+    return smallest_time_slice(holder.trial.switch_seconds, floor) if holder.job.abilities.suspendable else floor
 
 
 def _between_jobs(rival: Standing, current: CurrentHolder, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:

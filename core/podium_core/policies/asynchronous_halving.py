@@ -25,7 +25,7 @@ def asynchronous_promotions(
     continue will be ended. Then the best of even a few arrivals is promoted, and a trial that was once among the best
     is not judged again.
     """
-    arrivals, least = rung_arrivals(curves, steps, job.suspendable), int(stop)
+    arrivals, least = rung_arrivals(curves, steps, job.abilities.suspendable), int(stop)
     allowed = ever_promotable(curves, arrivals, steps, eta, least, bracket)
     positions = rung_positions(arrivals, allowed)
     promoted = (positions.rung != NO_RUNG) & (positions.rung < bracket)

@@ -116,7 +116,7 @@ class Envelope:
         curves = curves_of_job(job, trials, snapshot)
         aligned = align(curves, horizon(job, curves))
         length, started, live = aligned.horizon, curves.started, ~curves.done
-        pace, spacing, width = _pace(curves), _evaluation_spacing(curves), max(1, job.gpus_per_trial)
+        pace, spacing, width = _pace(curves), _evaluation_spacing(curves), max(1, job.gpus.per_trial)
         trained = _trained_steps(curves, pace, spacing, length)
         least = max(self.warmup * length, self.constants.evaluations * spacing)  # steps of the warm-up
         waiting = trained[started & live & ~curves.running]

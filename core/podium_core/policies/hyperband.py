@@ -69,12 +69,12 @@ class Hyperband:
         """Return the ranking. O(n log n) plus the new points."""
         curves = curves_of_job(job, trials, snapshot)
         steps, stop = rung_steps(horizon(job, curves), self.eta, self.rungs), self.on_cut == "stop"
-        sizes = self.brackets(max(job.max_trials, len(curves)))
+        sizes = self.brackets(max(job.limits.max_trials, len(curves)))
         bracket = np.minimum(np.searchsorted(np.cumsum(sizes), curves.numbers, side="right"), self.rungs)
         if self.mode == "async":
             halving = asynchronous_promotions(job, curves, steps, self.eta, stop, bracket)
         else:
-            halving = self._synchronous(curves, rung_arrivals(curves, steps, job.suspendable), sizes, bracket)
+            halving = self._synchronous(curves, rung_arrivals(curves, steps, job.abilities.suspendable), sizes, bracket)
         return halving_ranking(job, curves, halving, stop)
 
     def _synchronous(

@@ -113,7 +113,7 @@ class Pop:
 
 def _concurrent_trials(curves: CurveTable, job: JobView, snapshot: Snapshot) -> float:
     """Return how many of the job's trials can run at a time; without GPUs the order does not matter."""
-    if not job.gpus_per_trial:
+    if not job.gpus.per_trial:
         return 1.0
     return concurrent_trials(
         job, snapshot, lambda key: (row := curves.rows.get(key)) is not None and not curves.done[row]

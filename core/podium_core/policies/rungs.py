@@ -195,7 +195,7 @@ def _complete_one(job: JobView, curves: CurveTable, halving: Halving) -> Halving
     choice holds while the trial trains: its position does not change, and only a pinned trial can pass it.
     """
     positions = halving.positions
-    if len(curves) < job.max_trials or (curves.complete & (curves.best > -np.inf)).any():
+    if len(curves) < job.limits.max_trials or (curves.complete & (curves.best > -np.inf)).any():
         return halving
     live = ~curves.done
     if (live & (halving.promoted | halving.waiting | positions.between | (positions.rung == NO_RUNG))).any():

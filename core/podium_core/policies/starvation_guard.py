@@ -40,9 +40,9 @@ def starved_rows(
     starved.
     """
     count = int(np.count_nonzero(live))
-    if min_share <= 0.0 or not count or not snapshot.gpus or not job.gpus_per_trial:
+    if min_share <= 0.0 or not count or not snapshot.gpus or not job.gpus.per_trial:
         return ()
-    each = seconds_between_values(curves, live, job.gpus_per_trial)
+    each = seconds_between_values(curves, live, job.gpus.per_trial)
     if each is None:
         return ()
     costs = snapshot.costs.of(job)
@@ -57,7 +57,7 @@ def starved_rows(
         return ()
     slices = (
         np.maximum(curves.switch_seconds / MAX_SWITCH_SHARE, least)
-        if job.suspendable
+        if job.abilities.suspendable
         else limit_switch_share(costs, least)
     )
     slices = np.fmax(slices, MIN_JOB_TIME_SLICE if rivals else 0.0)  # NaN where nothing was measured of a trial
@@ -115,25 +115,26 @@ def concurrent_trials(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey
     """
     fitting = [gpu for gpu in snapshot.gpus if fits(job, gpu)]
     job_gpus = [gpu for gpu in fitting if any(map(live, gpu.trials))] or fitting
-    reserved = all(gpu.reserved_for is not None for gpu in job_gpus)
+    reserved = all(gpu.availability.reserved_for is not None for gpu in job_gpus)
     rivals = sum(_competes(job, other, reserved=reserved) for other in snapshot.jobs if other.key != job.key)
-    return len(job_gpus) / job.gpus_per_trial / (1 + rivals), rivals
+    return len(job_gpus) / job.gpus.per_trial / (1 + rivals), rivals
 
 
 def _competes(job: JobView, other: JobView, *, reserved: bool) -> bool:
-    if not other.accepted or other.suspended or other.finished or not other.gpus_per_trial:
+    if not other.state.accepted or other.state.suspended or other.state.finished or not other.gpus.per_trial:
         return False
     if reserved and other.key.namespace != job.key.namespace:
         return False
-    return not job.products or not other.products or not set(job.products).isdisjoint(other.products)
+    mine, others = job.gpus.products, other.gpus.products
+    return not mine or not others or not set(mine).isdisjoint(others)
 
 
 def _can_be_served(view: TrialView, job: JobView, now: float) -> bool:
     """Return whether a run queue could serve it: its pod has reached its gate, or may get another's slot."""
-    if view.suspend or view.terminating or view.stopped:
+    if view.intent.suspend or view.terminating or view.intent.stopped:
         return False
     if view.pod is None:
-        return job.reclaims_slots and not view.in_migration and view.retry_at <= now
+        return job.reclaims_slots and not view.in_migration and view.attempts.retry_at <= now
     return view.phase is not TrialPhase.PENDING
 
 
@@ -147,7 +148,8 @@ class _Gpus:
         others = held - own.keys()
         of_others = {trial.key: trial for trial in snapshot.trials if trial.key in others} if others else {}
         self._holders: Mapping[TrialKey, TrialView | None] = {**own, **of_others}
-        self._preemptible = {job.key for job in snapshot.jobs if job.suspendable or job.checkpointable}
+        able = [(job.key, job.abilities) for job in snapshot.jobs]
+        self._preemptible = {key for key, abilities in able if abilities.suspendable or abilities.checkpointable}
 
     def obtainable(self, uuid: str, view: TrialView) -> bool:
         """Return whether nothing prevents the trial from getting this GPU.
@@ -156,9 +158,11 @@ class _Gpus:
         prevents it.
         """
         gpu = self._gpus.get(uuid)
-        if gpu is None or gpu.reservation_ended or gpu.exclusive_pod is not None or gpu.health != "Healthy":
+        if gpu is None or gpu.reservation_ended or gpu.health != "Healthy":
+            return False
+        if gpu.availability.exclusive_pod is not None:
             return False
         holder = None if gpu.holder is None else self._holders.get(gpu.holder)
         if holder is None or holder.key == view.key:
             return True
-        return holder.job in self._preemptible and (view.pinned or not holder.pinned)
+        return holder.job in self._preemptible and (view.intent.pinned or not holder.intent.pinned)

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from podium_core.domain.phrases import count
 from podium_core.schema.openapi import INT_OR_STRING, PRESERVE, VALIDATIONS, Schema, schema_of
 from podium_core.schema.rules import Refusal
 
@@ -34,10 +35,10 @@ _LIMITS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "greater_than_equal": lambda ctx: f"must be at least {ctx['ge']:g}",
     "less_than": lambda ctx: f"must be less than {ctx['lt']:g}",
     "less_than_equal": lambda ctx: f"must be at most {ctx['le']:g}",
-    "string_too_short": lambda ctx: f"must have at least {ctx['min_length']} characters",
-    "string_too_long": lambda ctx: f"must have at most {ctx['max_length']} characters",
-    "too_short": lambda ctx: f"must have at least {ctx['min_length']} entries",
-    "too_long": lambda ctx: f"must have at most {ctx['max_length']} entries",
+    "string_too_short": lambda ctx: f"must have at least {count(ctx['min_length'], 'character')}",
+    "string_too_long": lambda ctx: f"must have at most {count(ctx['max_length'], 'character')}",
+    "too_short": lambda ctx: f"must have at least {count(ctx['min_length'], 'entry', 'entries')}",
+    "too_long": lambda ctx: f"must have at most {count(ctx['max_length'], 'entry', 'entries')}",
     "literal_error": lambda ctx: f"must be {ctx['expected']}",
     "enum": lambda ctx: f"must be {ctx['expected']}",
 }

@@ -82,7 +82,7 @@ class Holder(TrialRef):
     since: datetime = Field(description="Time at which the trial became the holder.")
 
 
-class TrialState(StrEnum):
+class SlotState(StrEnum):
     """State of a trial on a GPU as its agent reports it."""
 
     GATED = "Gated"
@@ -98,7 +98,7 @@ class TrialOnGpu(TrialRef):
 
     pod: str = Field(description="Name of the trial's pod.")
     pod_uid: str = Field(alias="podUID", description="UID of the trial's pod.")
-    state: TrialState = Field(description="State of the trial on the GPU.")
+    state: SlotState = Field(description="State of the trial on the GPU.")
     since: datetime = Field(description="Time at which the trial entered this state.")
 
 

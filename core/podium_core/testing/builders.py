@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import (
+    Abilities,
     CheckpointScope,
     Costs,
+    GpuNeeds,
     GpuView,
     JobKey,
+    JobLimits,
+    JobState,
     JobView,
+    PodView,
     Point,
     Scalar,
     Snapshot,
@@ -23,6 +29,7 @@ from podium_core.domain.snapshot import (
 )
 
 NAMESPACE = "lab"
+View = TypeVar("View", JobView, TrialView, GpuView)
 
 
 def job_key(name: str = "job") -> JobKey:
@@ -38,193 +45,213 @@ def make_curve(values: Iterable[float], start: float = 1.0) -> tuple[Point, ...]
     return tuple(Point(start + i, value, start + i) for i, value in enumerate(values))
 
 
-def make_job(
-    name: str = "job",
-    *,
-    policy: str = "hermes",
-    settings: Mapping[str, Scalar] | None = None,
-    created: float = 0.0,
-    maximize: bool = True,
-    target: float | None = None,
-    max_trials: int = 12,
-    parallel: int | None = 8,
-    max_steps: float | None = 100.0,
-    max_failed: int = 3,
-    retries: int = 2,
-    gpus_per_trial: int = 1,
-    accepted: bool = True,
-    suspended: bool = False,
-    finished: bool = False,
-    budget_gpu_seconds: float | None = None,
-    deadline: float | None = None,
-    products: tuple[str, ...] = (),
-    memory: int | None = None,
-    suspendable: bool = True,
-    checkpointable: bool = False,
-    checkpoint_scope: CheckpointScope | None = None,
-    migratable: bool = False,
-    moves_memory: bool = False,
-    learns: bool = False,
-) -> JobView:
-    return JobView(
+def _changed(view: View, fields: Mapping[str, Any], paths: Mapping[str, str]) -> View:
+    """Return a copy of the view; `paths` says in which of its groups a field is, if it is in one."""
+    changes: dict[str, dict[str, Any]] = {}
+    for name, value in fields.items():
+        group, _, inner = paths.get(name, name).rpartition(".")
+        changes.setdefault(group, {})[inner] = value
+    own = changes.pop("", {})
+    groups = {group: replace(getattr(view, group), **inner) for group, inner in changes.items()}
+    return replace(view, **own, **groups)
+
+
+def _in_group(group: str, *same: str, **renamed: str) -> dict[str, str]:
+    """Return where the fields of a group are; `renamed` have another name in it."""
+    return {name: f"{group}.{inner}" for name, inner in (*zip(same, same, strict=True), *renamed.items())}
+
+
+class JobFields(TypedDict, total=False):
+    """Fields of a job and of its groups."""
+
+    policy: str
+    settings: Mapping[str, Scalar]
+    created: float
+    maximize: bool
+    target: float | None
+    max_steps: float | None
+    learns: bool
+    max_trials: int
+    parallel: int | None
+    max_failed: int
+    retries: int
+    budget_gpu_seconds: float | None
+    deadline: float | None
+    gpus_per_trial: int
+    products: tuple[str, ...]
+    memory: int | None
+    suspendable: bool
+    checkpointable: bool
+    checkpoint_scope: CheckpointScope
+    migratable: bool
+    moves_memory: bool
+    accepted: bool
+    suspended: bool
+    finished: bool
+
+
+_JOB_PATHS = {
+    **_in_group("limits", "max_trials", "parallel", "max_failed", "retries", "budget_gpu_seconds", "deadline"),
+    **_in_group("gpus", "products", "memory", gpus_per_trial="per_trial"),
+    **_in_group("abilities", "suspendable", "checkpointable", "checkpoint_scope", "migratable", "moves_memory"),
+    **_in_group("state", "accepted", "suspended", "finished"),
+}
+
+
+def make_job(name: str = "job", **fields: Unpack[JobFields]) -> JobView:
+    """Return a job. The checkpoints of its trials, if there are any, can be read anywhere by default."""
+    fields.setdefault("checkpoint_scope", "anywhere" if fields.get("checkpointable") else "nowhere")
+    job = JobView(
         key=job_key(name),
         uid=f"uid-{name}",
-        created=created,
-        policy=policy,
-        settings=MappingProxyType(dict(settings or {})),
-        maximize=maximize,
-        target=target,
-        max_trials=max_trials,
-        parallel=parallel,
-        max_steps=max_steps,
-        max_failed=max_failed,
-        retries=retries,
-        gpus_per_trial=gpus_per_trial,
-        accepted=accepted,
-        suspended=suspended,
-        finished=finished,
-        budget_gpu_seconds=budget_gpu_seconds,
-        deadline=deadline,
-        products=products,
-        memory=memory,
-        suspendable=suspendable,
-        checkpointable=checkpointable,
-        checkpoint_scope=checkpoint_scope or ("anywhere" if checkpointable else "nowhere"),
-        migratable=migratable,
-        moves_memory=moves_memory,
-        learns=learns,
+        created=0.0,
+        policy="hermes",
+        settings=MappingProxyType({}),
+        maximize=True,
+        target=None,
+        max_steps=100.0,
+        limits=JobLimits(max_trials=12, parallel=8, max_failed=3, retries=2),
+        gpus=GpuNeeds(per_trial=1),
+        abilities=Abilities(),
+        state=JobState(accepted=True, suspended=False),
     )
+    return change_job(job, **fields)
 
 
-def make_trial(
-    number: int = 0,
-    *,
-    job: str = "job",
-    phase: TrialPhase = TrialPhase.PENDING,
-    values: Sequence[float] = (),
-    curve: tuple[Point, ...] | None = None,
-    gpus: Sequence[str] = (),
-    pod: str | Literal["auto"] | None = "auto",
-    node: str | None = None,
-    attempt: int = 0,
-    failures: int = 0,
-    gpu_seconds: float = 0.0,
-    retry_at: float = 0.0,
-    suspend: bool = False,
-    pinned: bool = False,
-    stopped: bool = False,
-    stuck: bool = False,
-    waits_for_capacity: bool = False,
-    terminating: bool = False,
-    termination_overdue: bool = False,
-    pod_since: float = 0.0,
-    checkpoint_step: float | None = None,
-    migration: MigrationPhase | None = None,
-    migrated: bool = False,
-    migration_target: str | None = None,
-    rebalance_count: int = 0,
-    destination: str | None = None,
-    finished_at: float | None = None,
-    parameters: Mapping[str, Scalar] = MappingProxyType({}),
-) -> TrialView:
-    """Return a trial; `values` is a curve with one point per step. A trial with GPUs has a pod by default."""
+def change_job(job: JobView, **fields: Unpack[JobFields]) -> JobView:
+    """Return the job with these fields changed."""
+    return _changed(job, fields, _JOB_PATHS)
+
+
+class TrialFields(TypedDict, total=False):
+    """Fields of a trial and of its groups."""
+
+    phase: TrialPhase
+    values: Sequence[float]
+    curve: tuple[Point, ...]
+    gpu_seconds: float
+    finished_at: float | None
+    parameters: Mapping[str, Scalar]
+    pod: str | None
+    node: str | None
+    gpus: Sequence[str]
+    pod_since: float
+    terminating: bool
+    termination_overdue: bool
+    stuck: bool
+    waits_for_capacity: bool
+    attempt: int
+    failures: int
+    retry_at: float
+    checkpoint_step: float | None
+    suspend: bool
+    pinned: bool
+    stopped: bool
+    migration: MigrationPhase | None
+    migrated: bool
+    migration_target: str | None
+    rebalance_count: int
+    destination: str | None
+
+
+_TRIAL_PATHS = {
+    **_in_group("pod", "node", "gpus", "terminating", "termination_overdue", "stuck", "waits_for_capacity"),
+    **_in_group("pod", pod_since="since"),
+    **_in_group("attempts", "failures", "retry_at", "checkpoint_step", attempt="number"),
+    **_in_group("intent", "suspend", "pinned", "stopped"),
+    **_in_group("relocation", "migration", "migrated", "rebalance_count", "destination", migration_target="target"),
+}
+
+
+def make_trial(number: int = 0, *, job: str = "job", **fields: Unpack[TrialFields]) -> TrialView:
+    """Return a trial. A trial with GPUs has a pod by default."""
     name = f"{job}-{number}"
-    has_pod = f"{name}-{attempt}" if gpus else None
-    return TrialView(
-        key=trial_key(name),
-        job=job_key(job),
-        number=number,
-        created=float(number),
-        phase=phase,
-        curve=make_curve(values) if curve is None else curve,
-        attempt=attempt,
-        failures=failures,
-        pod=has_pod if pod == "auto" else pod,
-        node=node,
-        gpus=tuple(gpus),
-        gpu_seconds=gpu_seconds,
-        retry_at=retry_at,
-        suspend=suspend,
-        pinned=pinned,
-        stopped=stopped,
-        stuck=stuck,
-        waits_for_capacity=waits_for_capacity,
-        terminating=terminating,
-        termination_overdue=termination_overdue,
-        pod_since=pod_since,
-        checkpoint_step=checkpoint_step,
-        migration=migration,
-        migrated=migrated,
-        migration_target=migration_target,
-        rebalance_count=rebalance_count,
-        destination=destination,
-        finished_at=finished_at,
-        parameters=tuple(parameters.items()),
-    )
+    if fields.get("gpus"):
+        fields.setdefault("pod", f"{name}-{fields.get('attempt', 0)}")
+    trial = TrialView(trial_key(name), job_key(job), number, created=float(number), phase=TrialPhase.PENDING)
+    return change_trial(trial, **fields)
 
 
-def make_gpu(
-    uuid: str = "gpu-0",
-    *,
-    node: str = "node-a",
-    health: Literal["Healthy", "Unhealthy", "Unknown"] = "Healthy",
-    slots: int = 4,
-    holder: TrialKey | None = None,
-    holder_since: float | None = None,
-    trials: Sequence[TrialKey] = (),
-    run_queue: Sequence[TrialKey] = (),
-    product: str = "",
-    memory_total: int = 0,
-    memory_reserved: int = 0,
-    memory_movable: int = 0,
-    draining: bool = False,
-    exclusive_pod: str | None = None,
-    reserved_for: str | None = None,
-    supports_migration: bool = False,
-    in_effect: bool = False,
-    no_preemption: bool = False,
-) -> GpuView:
-    return GpuView(
-        node=node,
-        uuid=uuid,
-        health=health,
-        slots=slots,
-        holder=holder,
-        holder_since=holder_since,
-        trials=tuple(trials),
-        run_queue=tuple(run_queue),
-        free_slots=max(0, slots - len(trials)),
-        product=product,
-        memory_total=memory_total,
-        memory_reserved=memory_reserved,
-        memory_movable=memory_movable,
-        draining=draining,
-        exclusive_pod=exclusive_pod,
-        reserved_for=reserved_for,
-        supports_migration=supports_migration,
-        in_effect=in_effect,
-        no_preemption=no_preemption,
-    )
+def change_trial(trial: TrialView, **fields: Unpack[TrialFields]) -> TrialView:
+    """Return the trial with these fields changed; `values` is a curve with one point per step.
+
+    What is named of a pod belongs to an ended pod if the trial has none.
+    """
+    changes: dict[str, Any] = {**fields}
+    if "values" in fields:
+        changes["curve"] = make_curve(changes.pop("values"))
+    if "parameters" in fields:
+        changes["parameters"] = tuple(fields["parameters"].items())
+    if "gpus" in fields:
+        changes["gpus"] = tuple(fields["gpus"])
+    name = changes.pop("pod", trial.pod.name if trial.pod else None)
+    no_pod = PodView(f"{trial.key.name}-{fields.get('attempt', trial.attempts.number)}")
+    changed = _changed(replace(trial, pod=trial.pod or trial.ended_pod or no_pod), changes, _TRIAL_PATHS)
+    pod = changed.pod
+    if pod is None or name is None:
+        return replace(changed, pod=None, ended_pod=None if pod == no_pod else pod)
+    return replace(changed, pod=replace(pod, name=name), ended_pod=None)
 
 
-def make_snapshot(
-    *,
-    now: float = 1000.0,
-    jobs: Iterable[JobView] = (),
-    trials: Iterable[TrialView] = (),
-    gpus: Iterable[GpuView] = (),
-    costs: Costs | None = None,
-    epochs: Mapping[str, int] | None = None,
-    rebalancing: RebalancingRules | None = None,
-    full_nodes: Iterable[tuple[JobKey, str]] = (),
-) -> Snapshot:
-    return Snapshot(
-        now=now,
-        jobs=tuple(jobs),
-        trials=tuple(trials),
-        gpus=tuple(gpus),
-        costs=costs or Costs(),
-        epochs=MappingProxyType(dict(epochs or {})),
-        rebalancing=rebalancing,
-        full_nodes=frozenset(full_nodes),
-    )
+class GpuFields(TypedDict, total=False):
+    """Fields of a GPU and of its groups."""
+
+    node: str
+    health: Literal["Healthy", "Unhealthy", "Unknown"]
+    slots: int
+    product: str
+    holder: TrialKey | None
+    holder_since: float | None
+    trials: Sequence[TrialKey]
+    run_queue: Sequence[TrialKey]
+    in_effect: bool
+    no_preemption: bool
+    memory_total: int
+    memory_reserved: int
+    memory_movable: int
+    draining: bool
+    exclusive_pod: str | None
+    reserved_for: str | None
+    supports_migration: bool
+
+
+_GPU_PATHS = {
+    **_in_group("run_queue", "in_effect", "no_preemption", run_queue="trials"),
+    **_in_group("memory", memory_total="total", memory_reserved="reserved", memory_movable="movable"),
+    **_in_group("availability", "draining", "exclusive_pod", "reserved_for"),
+}
+
+
+def make_gpu(uuid: str = "gpu-0", **fields: Unpack[GpuFields]) -> GpuView:
+    """Return a GPU; its free slots are those without a trial."""
+    gpu = change_gpu(GpuView("node-a", uuid, "Healthy", slots=4), **fields)
+    return replace(gpu, free_slots=max(0, gpu.slots - len(gpu.trials)))
+
+
+def change_gpu(gpu: GpuView, **fields: Unpack[GpuFields]) -> GpuView:
+    """Return the GPU with these fields changed."""
+    changes: dict[str, Any] = {**fields}
+    changes |= {name: tuple(changes[name]) for name in ("trials", "run_queue") if name in fields}
+    return _changed(gpu, changes, _GPU_PATHS)
+
+
+class SnapshotFields(TypedDict, total=False):
+    """Fields of a snapshot."""
+
+    now: float
+    jobs: Iterable[JobView]
+    trials: Iterable[TrialView]
+    gpus: Iterable[GpuView]
+    costs: Costs
+    epochs: Mapping[str, int]
+    rebalancing: RebalancingRules | None
+    full_nodes: Iterable[tuple[JobKey, str]]
+
+
+def make_snapshot(**fields: Unpack[SnapshotFields]) -> Snapshot:
+    """Return a snapshot, taken at 1000 s by default."""
+    changes: dict[str, Any] = {"now": 1000.0, **fields}
+    for name in ("jobs", "trials", "gpus"):
+        changes[name] = tuple(changes.get(name, ()))
+    changes["full_nodes"] = frozenset(changes.get("full_nodes", ()))
+    return Snapshot(**changes)

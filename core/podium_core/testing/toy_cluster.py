@@ -22,7 +22,17 @@ from podium_core.domain.actions import (
 )
 from podium_core.domain.phase import FINAL, TrialPhase, check
 from podium_core.domain.rebalancing import RebalancingRules
-from podium_core.domain.snapshot import Costs, GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import (
+    Costs,
+    GpuView,
+    JobKey,
+    JobView,
+    PodView,
+    Point,
+    Snapshot,
+    TrialKey,
+    TrialView,
+)
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import trial_key
@@ -31,7 +41,7 @@ Value = Callable[[int, int], float]  # trial number, step -> metric
 
 
 @dataclass(slots=True)
-class World:
+class ToyCluster:
     """State of the toy cluster. `value` is each trial's curve; one step takes `step_seconds` on its GPUs."""
 
     jobs: dict[JobKey, JobView]
@@ -42,7 +52,7 @@ class World:
     now: float = 0.0
     costs: Costs = field(default_factory=lambda: Costs(0.05, 0.05))
     trials: dict[TrialKey, TrialView] = field(default_factory=dict)
-    levelling: RebalancingRules | None = None
+    rebalancing: RebalancingRules | None = None
     epochs: dict[str, int] = field(default_factory=dict)
     outcome: dict[JobKey, bool] = field(default_factory=dict)
     finished: list[str] = field(default_factory=list)  # names in the order in which the trials ended
@@ -58,7 +68,7 @@ class World:
             gpus=tuple(self.gpus.values()),
             costs=self.costs,
             epochs=dict(self.epochs),
-            rebalancing=self.levelling,
+            rebalancing=self.rebalancing,
         )
 
     def decide(self) -> Plan:
@@ -90,11 +100,10 @@ class World:
         """Remove the trial's pod; the trial continues later from where it was."""
         trial = self.trials[key]
         if trial.pod is not None and trial.phase not in FINAL:
-            gone = replace(trial, pod=None, node=None, gpus=(), terminating=False)
-            self._become(replace(gone, phase=TrialPhase.REQUEUED))
+            self._become(replace(trial, pod=None, phase=TrialPhase.REQUEUED))
 
     def all_over(self) -> bool:
-        return all(job.finished for job in self.jobs.values())
+        return all(job.state.finished for job in self.jobs.values())
 
     def _apply(self, action: Action) -> None:
         if isinstance(action, CreateTrial):
@@ -102,21 +111,25 @@ class World:
             self.trials[key] = TrialView(key, action.job, action.number, self.now, TrialPhase.PENDING)
         elif isinstance(action, CreatePod):
             trial, name = self.trials[action.trial], f"{action.trial.name}-{action.attempt}"
-            self._become(replace(trial, phase=TrialPhase.PENDING, pod=name, attempt=action.attempt, pod_since=self.now))
+            pod, attempts = PodView(name, since=self.now), replace(trial.attempts, number=action.attempt)
+            self._become(replace(trial, phase=TrialPhase.PENDING, pod=pod, attempts=attempts))
         elif isinstance(action, Requeue):
             self.requeues.append((self.now, action.trial, action.reason))
-            self._become(replace(self.trials[action.trial], terminating=True))
+            self._end_soon(self.trials[action.trial])
         elif isinstance(action, DeletePod):
-            self._become(replace(self.trials[action.trial], pod=None, node=None, gpus=(), terminating=False))
+            self._become(replace(self.trials[action.trial], pod=None))
         elif isinstance(action, EndTrial):
             self._become(replace(self.trials[action.trial], phase=action.phase))
         elif isinstance(action, EndJob):
-            self.jobs[action.job] = replace(self.jobs[action.job], finished=True)
+            job = self.jobs[action.job]
+            self.jobs[action.job] = replace(job, state=replace(job.state, finished=True))
             self.outcome[action.job] = action.succeeded
         elif isinstance(action, WriteRunQueues):
             self.epochs[action.node] = action.epoch
-            for uuid, places in action.gpus:
-                self.gpus[uuid] = replace(self.gpus[uuid], run_queue=tuple(place.trial for place in places))
+            for uuid, entries in action.gpus:
+                gpu = self.gpus[uuid]
+                queue = replace(gpu.run_queue, trials=tuple(entry.trial for entry in entries))
+                self.gpus[uuid] = replace(gpu, run_queue=queue)
 
     def _become(self, trial: TrialView) -> None:
         old = self.trials[trial.key]
@@ -126,19 +139,23 @@ class World:
                 self.finished.append(trial.key.name)
         self.trials[trial.key] = trial
 
+    def _end_soon(self, trial: TrialView) -> None:
+        if trial.pod is not None:
+            self._become(replace(trial, pod=replace(trial.pod, terminating=True)))
+
     def _place(self, key: TrialKey) -> None:
         """Act as the scheduler: the least loaded GPUs of one node with enough free slots."""
         trial = self.trials[key]
-        need = self.jobs[trial.job].gpus_per_trial
+        need = self.jobs[trial.job].gpus.per_trial
         if trial.pod is None or trial.gpus or trial.phase in FINAL or need == 0:
             return
         load = {u: sum(u in t.gpus for t in self.trials.values()) for u in self.gpus}
         for node in sorted({g.node for g in self.gpus.values()}, key=lambda n: (self._node_load(n, load), n)):
-            here = {u: g for u, g in self.gpus.items() if g.node == node and not g.draining and g.health == "Healthy"}
-            free = [u for u, g in here.items() if load[u] < g.slots]
+            here = [(u, g) for u, g in self.gpus.items() if g.node == node and g.health == "Healthy"]
+            free = [u for u, g in here if load[u] < g.slots and not g.availability.draining]
             if len(free) >= need:
                 chosen = tuple(sorted(sorted(free, key=lambda u: (load[u], u))[:need]))
-                self._become(replace(trial, phase=TrialPhase.GATED, node=node, gpus=chosen))
+                self._become(replace(trial, phase=TrialPhase.GATED, pod=replace(trial.pod, node=node, gpus=chosen)))
                 return
 
     def _node_load(self, node: str, load: dict[str, int]) -> float:
@@ -153,7 +170,7 @@ class World:
         kept = {uuid: gpu.holder for uuid, gpu in self.gpus.items() if self._stays(gpu)}
         for uuid, gpu in self.gpus.items():
             here = tuple(k for k, t in sorted(self.trials.items()) if uuid in t.gpus)
-            first = next((k for k in gpu.run_queue if k in here), None)
+            first = next((k for k in gpu.run_queue.trials if k in here), None)
             mine = self.trials[first].gpus if first is not None else ()
             if any(self._first(u) != first or kept.get(u, first) != first for u in mine):
                 first = None
@@ -165,20 +182,20 @@ class World:
 
     def _stays(self, gpu: GpuView) -> bool:
         trial = self.trials.get(gpu.holder) if gpu.holder is not None else None
-        return trial is not None and gpu.uuid in trial.gpus and not self.jobs[trial.job].suspendable
+        return trial is not None and gpu.uuid in trial.gpus and not self.jobs[trial.job].abilities.suspendable
 
     def _first(self, uuid: str) -> TrialKey | None:
-        return next((k for k in self.gpus[uuid].run_queue if uuid in self.trials[k].gpus), None)
+        return next((k for k in self.gpus[uuid].run_queue.trials if uuid in self.trials[k].gpus), None)
 
     def _at_work(self, trial: TrialView) -> bool:
         if trial.phase in FINAL or trial.pod is None:
             return False
-        if self.jobs[trial.job].gpus_per_trial == 0:
+        if self.jobs[trial.job].gpus.per_trial == 0:
             return True
         return bool(trial.gpus) and all(self.gpus[u].holder == trial.key for u in trial.gpus)
 
     def _train(self, trial: TrialView, seconds: float) -> None:
-        width = self.jobs[trial.job].gpus_per_trial
+        width = self.jobs[trial.job].gpus.per_trial
         used = trial.gpu_seconds + seconds * max(1, width)
         done = min(self.steps, int(used / max(1, width) / self.step_seconds + 1e-9))
         seen = len(trial.curve)
@@ -191,6 +208,5 @@ class World:
                 curve=(*trial.curve, *points),
                 gpu_seconds=used,
                 pod=None if over else trial.pod,
-                gpus=() if over else trial.gpus,
             )
         )

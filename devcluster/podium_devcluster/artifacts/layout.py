@@ -73,13 +73,13 @@ def adopt(plain: Path, folder: Path, image: str) -> None:
     temporary.replace(folder / "index.json")
 
 
-def share_blobs(blobs: Iterable[Path], originals: Iterable[Path]) -> None:
-    """Replace blobs by hard links to the originals with equal names.
+def share_blobs(copies: Iterable[Path], originals: Iterable[Path]) -> None:
+    """Replace copies of blobs by hard links to the originals with equal names.
 
     This is safe because a blob is never changed: its name is its hash.
     """
     by_name = {original.name: original for original in originals}
-    for blob in blobs:
+    for blob in copies:
         original = by_name.get(blob.name)
         if original is None or blob.name.startswith("."):
             continue

@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass
 
 from podium_cluster.client import Api
-from podium_cluster.events import emit
+from podium_cluster.events import EventText, emit
 from podium_cluster.resources import TRIALS
 from podium_core.domain.unsaved_work import WILL_LOSE_WORK, UnsavedWork
 from podium_core.placement.victims import Eviction
@@ -51,4 +51,4 @@ class EventRecorder:
         while True:
             event = await self._queue.get()
             metadata = {"namespace": event.namespace, "name": event.trial, "uid": event.uid}
-            await emit(api, TRIALS, metadata, reason=WILL_LOSE_WORK, message=event.message, component=COMPONENT)
+            await emit(api, TRIALS, metadata, EventText(WILL_LOSE_WORK, event.message), component=COMPONENT)

@@ -26,7 +26,15 @@ from podium_core.schema.search_settings import learns
 from podium_core.schema.trial import HyperParamTrial
 from podium_operator.act.back_off import BackOff, BackOffError, next_back_off
 from podium_operator.act.migration import accepts_trials, annotation_changes, migration_of_attempt
-from podium_operator.act.pod_manifest import MIGRATE_ANNOTATION, PodRules, WholeGpu, make_pod, make_trial, pod_name
+from podium_operator.act.pod_manifest import (
+    MIGRATE_ANNOTATION,
+    PodOrigin,
+    PodRules,
+    WholeGpu,
+    make_pod,
+    make_trial,
+    pod_name,
+)
 from podium_operator.act.requeue import INVALID, Requeues
 from podium_operator.jobs.events import emit
 from podium_operator.metrics import Metrics
@@ -324,7 +332,8 @@ class Actuator:
             nodes = {node.metadata.name for node in cluster.nodes}
             memory_exceeded = ran_out_of_gpu_memory(trial, cluster.latest_pod.get(action.trial.uid))
             alone = smallest_whole_gpu(job.spec.gpus, cluster.nodes) if memory_exceeded else None
-            await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, nodes, alone, migration))
+            origin = PodOrigin(nodes, alone, migration)
+            await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, origin))
         except ApiError as error:
             if (
                 migration is not None and not error.transient

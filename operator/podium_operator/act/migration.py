@@ -85,8 +85,8 @@ def annotation_changes(cluster: ClusterState) -> Iterator[tuple[PodState, str]]:
     for trial in cluster.trials:
         stored = trial.status.migration
         for pod in cluster.pods_by_trial.get(trial.metadata.uid, ()):
-            leaving = stored is not None and stored.pod_uid == pod.uid and stored.phase is not MigrationPhase.FAILED
-            wanted = stored.target_node if stored is not None and leaving else ""
+            asked = stored is not None and stored.pod_uid == pod.uid and stored.phase is not MigrationPhase.FAILED
+            wanted = stored.target_node if stored is not None and asked else ""
             if pod.migrate_to != wanted and (_is_live(pod) or (not wanted and pod.facts.phase not in ENDED)):
                 yield pod, wanted
 

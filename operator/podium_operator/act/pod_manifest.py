@@ -62,6 +62,23 @@ class WholeGpu:
     products: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PodOrigin:
+    """Why the pod is created, and what it continues from.
+
+    `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `whole_gpu`: the whole
+    GPU that the trial gets; its memory is not moved then. `migration`: the migration whose image the pod continues
+    from.
+    """
+
+    nodes: Collection[str] = ()
+    whole_gpu: WholeGpu | None = None
+    migration: Migration | None = None
+
+
+NO_ORIGIN = PodOrigin()
+
+
 def pod_name(trial: str, attempt: int) -> str:
     """Return the name of an attempt's pod."""
     return f"{trial}-{attempt}"
@@ -72,21 +89,14 @@ def make_pod(
     trial: HyperParamTrial,
     attempt: int,
     rules: PodRules,
-    nodes: Collection[str] = (),
-    whole_gpu: WholeGpu | None = None,
-    migration: Migration | None = None,
+    origin: PodOrigin = NO_ORIGIN,
 ) -> Manifest:
-    """Return the manifest of an attempt's pod.
-
-    `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `whole_gpu`: the whole
-    GPU that the trial gets; its memory is not moved then. `migration`: the migration whose image the pod continues
-    from.
-    """
-    spec = job.spec
+    """Return the manifest of an attempt's pod."""
+    spec, whole_gpu, migration = job.spec, origin.whole_gpu, origin.migration
     template = copy.deepcopy(spec.template)
     pod: Manifest = template["spec"]
     main = pod["containers"][0]
-    resume = checkpoint_volume.resume_point(job, trial, attempt, nodes)
+    resume = checkpoint_volume.resume_point(job, trial, attempt, origin.nodes)
     downsized: dict[str, int] = {}
     pod["restartPolicy"] = "Never"
     grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
@@ -265,13 +275,13 @@ def owner(kind: str, name: str, uid: str) -> Manifest:
     }
 
 
-def _fill(container: Manifest, words: Substitution, environment: Mapping[str, str]) -> None:
+def _fill(container: Manifest, words: Substitution, variables: Mapping[str, str]) -> None:
     for field in ("command", "args"):
         if container.get(field):
             container[field] = words.command(container[field])
     own = words.environment(container.get("env") or [])
     named = {variable["name"] for variable in own}
-    missing = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
+    missing = [{"name": name, "value": value} for name, value in variables.items() if name not in named]
     container["env"] = own + missing
 
 

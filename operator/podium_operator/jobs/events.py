@@ -37,7 +37,7 @@ async def emit(
 ) -> None:
     """Record one Event about this object."""
     about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
-    await events.emit(api, resource, about, reason=reason, message=message, component=COMPONENT, kind=kind)
+    await events.emit(api, resource, about, events.EventText(reason, message, kind), component=COMPONENT)
 
 
 class EventRecorder:

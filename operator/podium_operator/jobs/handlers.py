@@ -109,8 +109,8 @@ async def _accept(api: Api, manifest: dict[str, Any], *, removes_folders: bool, 
         raise kopf.TemporaryError(f"the condition Accepted was not written: {error}", delay=2) from error
     log.info("job %s/%s: Accepted=%s %s", meta["namespace"], meta["name"], wanted["status"], wanted["reason"])
     if wanted["status"] == "False":
-        event = {"reason": wanted["reason"], "message": wanted["message"]}
-        await events.emit(api, JOBS, meta, **event, component="podium-operator", kind="Warning")
+        text = events.EventText(wanted["reason"], wanted["message"], "Warning")
+        await events.emit(api, JOBS, meta, text, component="podium-operator")
     if wanted["status"] == "Unknown":
         raise kopf.TemporaryError(wanted["message"], delay=CLAIM_RETRY_SECONDS)
 

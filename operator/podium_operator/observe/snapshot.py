@@ -8,10 +8,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from podium_core.domain.migration import CONTAINER_CHECKPOINT, NOT_RESUMABLE
 from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import RebalancingRules
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import (
+    Attempts,
+    Availability,
+    GpuMemory,
+    GpuView,
+    Intent,
+    JobKey,
+    JobView,
+    PodView,
+    Relocation,
+    RunQueueView,
+    Snapshot,
+    TrialKey,
+    TrialView,
+)
 from podium_core.domain.switch_costs import SwitchTotals, mean_costs, mean_switch
 from podium_core.planning.job_view import job_view
-from podium_core.schema.gpunode import GPUNode, GpuRunQueue
+from podium_core.schema.gpunode import GPUNode, GpuRunQueue, GpuStatus
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import SuspensionRecord, Suspensions
 from podium_operator.act.migration import migration_of_pod
@@ -118,13 +132,16 @@ def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
 
 def _trial(trial: TrialState, observation: Observation) -> TrialView:
     created = trial.metadata.creation_timestamp
+    pod = _pod(observation)
     # the planner does not need the ended pod of a finished trial; one that still runs has to be deleted
     over = (
         observation.phase in FINAL
         and observation.pod is not None
         and observation.pod.facts.phase in ("Succeeded", "Failed")
     )
-    migration, migrated = migration_of_pod(trial, observation.pod)
+    live = observation.pod is not None and not over
+    relocation = _relocation(trial, observation)
+    on_its_way = relocation.migration in NOT_RESUMABLE and not relocation.migrated
     return TrialView(
         key=trial_key(trial),
         job=job_key(trial),
@@ -132,30 +149,47 @@ def _trial(trial: TrialState, observation: Observation) -> TrialView:
         created=created.timestamp() if created else 0.0,
         phase=observation.phase,
         curve=trial.points,
-        attempt=observation.attempt,
-        failures=observation.failures,
-        pod=observation.pod.name if observation.pod and not over else None,
+        gpu_seconds=trial.status.gpu_seconds,
+        switch_seconds=_switch(trial.status.suspensions.recent),
+        parameters=tuple(trial.spec.parameters.items()),
+        pod=pod if live else None,
+        ended_pod=None if live else pod,
+        attempts=Attempts(
+            observation.attempt,
+            observation.failures,
+            observation.retry_at,
+            checkpoint_step=trial.status.checkpoint.step if trial.status.checkpoint else None,
+        ),
+        intent=Intent(trial.spec.suspend or on_its_way, trial.spec.pinned, trial.spec.stopped),
+        relocation=relocation,
+        finished_at=trial.status.finished_at.timestamp() if trial.status.finished_at else None,
+    )
+
+
+def _pod(observation: Observation) -> PodView:
+    """Return the trial's pod, or what is still known of its ended pod."""
+    pod = observation.pod
+    return PodView(
+        name=pod.name if pod else "",
         node=observation.node,
         gpus=() if observation.phase in FINAL else observation.gpus,
-        gpu_seconds=trial.status.gpu_seconds,
-        retry_at=observation.retry_at,
-        suspend=trial.spec.suspend or (migration in NOT_RESUMABLE and not migrated),
-        pinned=trial.spec.pinned,
-        stopped=trial.spec.stopped,
-        stuck=observation.stuck,
-        waits_for_capacity=observation.stuck and observation.pod is not None and lacks_capacity(observation.pod.facts),
+        since=pod.created if pod else 0.0,
         terminating=observation.terminating,
         termination_overdue=observation.termination_overdue,
-        pod_since=observation.pod.created if observation.pod else 0.0,
-        checkpoint_step=trial.status.checkpoint.step if trial.status.checkpoint else None,
-        switch_seconds=_switch(trial.status.suspensions.recent),
-        migration=migration,
+        stuck=observation.stuck,
+        waits_for_capacity=observation.stuck and pod is not None and lacks_capacity(pod.facts),
+    )
+
+
+def _relocation(trial: TrialState, observation: Observation) -> Relocation:
+    phase, migrated = migration_of_pod(trial, observation.pod)
+    status = trial.status
+    return Relocation(
+        migration=phase,
         migrated=migrated,
-        migration_target=trial.status.migration.target_node if trial.status.migration and migration else None,
-        rebalance_count=trial.status.rebalanced.count if trial.status.rebalanced else 0,
+        target=status.migration.target_node if status.migration and phase else None,
+        rebalance_count=status.rebalanced.count if status.rebalanced else 0,
         destination=chosen_node(trial, observation),
-        finished_at=trial.status.finished_at.timestamp() if trial.status.finished_at else None,
-        parameters=tuple(trial.spec.parameters.items()),
     )
 
 
@@ -164,32 +198,37 @@ def _gpus(cluster: ClusterState, node: GPUNode) -> Iterable[GpuView]:
     run_queues = {gpu.uuid: gpu for gpu in node.spec.gpus}
     for gpu in node.status.gpus:
         holder, slots = gpu.holder, max(0, gpu.slots - len(gpu.other_pods))
-        run_queue = run_queues.get(gpu.uuid, GpuRunQueue(uuid=gpu.uuid))
         yield GpuView(
             node=node.metadata.name,
             uuid=gpu.uuid,
             # an unresponsive agent cannot start anything: its last report may be old
             health="Unknown" if unresponsive else gpu.health,
             slots=slots,
+            free_slots=max(0, slots - len(gpu.trials)),
+            product=gpu.product,
             holder=TrialKey(holder.namespace, holder.trial, holder.uid) if holder else None,
             # by the operator's clock: the clock of the agent's node may differ
             holder_since=cluster.holder_since.get((node.metadata.name, gpu.uuid), holder.since.timestamp())
             if holder
             else None,
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
-            run_queue=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in run_queue.run_queue),
-            in_effect=gpu.epoch == node.spec.epoch,
-            no_preemption=not run_queue.preempts and node.status.observed_epoch == node.spec.epoch,
-            free_slots=max(0, slots - len(gpu.trials)),
-            product=gpu.product,
-            memory_total=gpu.memory_total,
-            memory_reserved=gpu.memory_claimed,
-            memory_movable=gpu.memory_movable,
-            draining=node.spec.draining,
-            exclusive_pod=gpu.exclusive_pod,
-            reserved_for=None if node.status.mode == "dedicated" else (gpu.reservation or "").partition("/")[0],
+            run_queue=_run_queue(node, gpu, run_queues.get(gpu.uuid, GpuRunQueue(uuid=gpu.uuid))),
+            memory=GpuMemory(gpu.memory_total, gpu.memory_claimed, gpu.memory_movable),
+            availability=Availability(
+                draining=node.spec.draining,
+                exclusive_pod=gpu.exclusive_pod,
+                reserved_for=None if node.status.mode == "dedicated" else (gpu.reservation or "").partition("/")[0],
+            ),
             supports_migration=CONTAINER_CHECKPOINT in node.status.methods,
         )
+
+
+def _run_queue(node: GPUNode, gpu: GpuStatus, run_queue: GpuRunQueue) -> RunQueueView:
+    return RunQueueView(
+        trials=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in run_queue.run_queue),
+        in_effect=gpu.epoch == node.spec.epoch,
+        no_preemption=not run_queue.preempts and node.status.observed_epoch == node.spec.epoch,
+    )
 
 
 def _switch(recent: Sequence[SuspensionRecord]) -> float | None:

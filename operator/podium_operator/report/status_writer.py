@@ -64,7 +64,7 @@ class Report:
     def of_job(self, view: JobView, eta: Eta) -> JobReport:
         """Return what was decided about a job."""
         return JobReport(
-            size=view.max_trials,
+            size=view.limits.max_trials,
             eta=eta,
             end=self.job_ends.get(view.key),
             reservations=self.reservations.get(view.key),
@@ -185,4 +185,4 @@ def _urgent(last: Manifest, status: Manifest) -> bool:
     """Return True if the status has to be written at once: a requeue's reason must be stored before the pod is gone."""
     if last.get("reason") != status.get("reason") and status.get("reason") in REQUEUES:
         return True
-    return any(last.get(field) != status.get(field) for field in URGENT)
+    return any(last.get(name) != status.get(name) for name in URGENT)

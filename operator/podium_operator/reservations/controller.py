@@ -33,7 +33,7 @@ from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.reservation_state import ReservationPodState
 from podium_operator.reservations.condition import ReservationCondition, reservation_condition
 from podium_operator.reservations.demand import PoolDemand, needs_gpus, pool_demands, pool_of, reservations_from
-from podium_operator.reservations.reservation_pod import UNNEEDED_ANNOTATION, make_reservation_pod
+from podium_operator.reservations.reservation_pod import UNNEEDED_ANNOTATION, ReservationRules, make_reservation_pod
 from podium_operator.settings import OperatorSettings
 
 MANAGER = "podium-operator"
@@ -191,13 +191,16 @@ class ReservationController:
         """Create a pod owned by the chart's PriorityClass: `helm uninstall` then removes it without an operator."""
         name = self._settings.reservation_priority_class
         owner = await self._api.get(PRIORITY_CLASSES, name)
+        rules = ReservationRules(
+            image=self._settings.image or "",
+            priority_class=name,
+            priority_class_uid=owner["metadata"]["uid"],
+            node_selector=self._settings.reservation_node_selector,
+        )
         manifest = make_reservation_pod(
             request.name,
             request.pool,
-            image=self._settings.image or "",
-            priority_class=name,
-            owner_uid=owner["metadata"]["uid"],
-            node_selector=self._settings.reservation_node_selector,
+            rules,
             nodes=pool_demand.nodes,
             together=pool_demand.together,
             grace_seconds=grace,

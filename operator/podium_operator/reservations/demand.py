@@ -20,12 +20,12 @@ from podium_operator.observe.reservation_state import ReservationPodState
 
 def pool_of(job: JobView) -> Pool:
     """Return the pool that serves the job."""
-    return Pool(job.key.namespace, "", tuple(sorted(job.products)))
+    return Pool(job.key.namespace, "", tuple(sorted(job.gpus.products)))
 
 
 def needs_gpus(job: JobView) -> bool:
     """Return True if the job's trials need GPUs."""
-    return job.accepted and not job.finished and job.gpus_per_trial > 0
+    return job.state.accepted and not job.state.finished and job.gpus.per_trial > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +70,28 @@ def pool_demands(snapshot: Snapshot, max_gpus: int) -> Mapping[Pool, PoolDemand]
     for job in snapshot.jobs:
         if needs_gpus(job):
             _add(needs.setdefault(pool_of(job), _Need()), job, trials.get(job.key, ()), gpus)
-    idle = Counter(gpu.reserved_for for gpu in snapshot.gpus if gpu.reserved_for and not gpu.trials)
+    idle = Counter(
+        gpu.availability.reserved_for for gpu in snapshot.gpus if gpu.availability.reserved_for and not gpu.trials
+    )
     return {pool: _pool_demand(need, idle[pool.namespace], gpus, max_gpus) for pool, need in needs.items()}
 
 
 def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[str, GpuView]) -> None:
-    if job.suspended:
+    if job.state.suspended:
         return
-    need.together |= job.gpus_per_trial > 1
-    left = max(0, job.max_trials - sum(trial.phase in FINAL for trial in trials))
-    wanted = left if job.parallel is None else min(job.parallel, left)
+    need.together |= job.gpus.per_trial > 1
+    left = max(0, job.limits.max_trials - sum(trial.phase in FINAL for trial in trials))
+    wanted = left if job.limits.parallel is None else min(job.limits.parallel, left)
     for trial in trials:
         lost = any(uuid in gpus and gpus[uuid].reservation_ended for uuid in trial.gpus)
         if trial.phase in FINAL or not trial.gpus or trial.terminating:
             continue
-        if lost and not is_started(trial.phase, migrated=trial.migrated):
+        if lost and not is_started(trial.phase, migrated=trial.relocation.migrated):
             continue
         need.placed.update(trial.gpus)
         need.lost.update(trial.gpus if lost else ())
         wanted -= 1
-    need.free += max(0, wanted) * job.gpus_per_trial
+    need.free += max(0, wanted) * job.gpus.per_trial
 
 
 def _pool_demand(need: _Need, idle: int, gpus: Mapping[str, GpuView], max_gpus: int) -> PoolDemand:

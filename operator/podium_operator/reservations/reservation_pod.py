@@ -9,7 +9,7 @@ handling: process 1 of a container ignores a SIGTERM for which it has no handler
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
 from podium_core.planning.gpu_reservations import Pool
@@ -31,15 +31,25 @@ _BESIDE_OTHERS: Manifest = {  # only preferred: if no node can hold all of them,
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ReservationRules:
+    """What the operator's settings define for all reservation pods.
+
+    `priority_class_uid`: of the PriorityClass, which is deleted with the pods. `node_selector`: labels of nodes.
+    """
+
+    image: str
+    priority_class: str
+    priority_class_uid: str
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+
+
 def make_reservation_pod(
     name: str,
     pool: Pool,
+    rules: ReservationRules,
     *,
-    image: str,
-    priority_class: str,
-    owner_uid: str,
     grace_seconds: int,
-    node_selector: Mapping[str, str] = MappingProxyType({}),
     nodes: Sequence[str] = (),
     together: bool = False,
 ) -> Manifest:
@@ -47,8 +57,7 @@ def make_reservation_pod(
 
     Raises ValueError for `grace_seconds` below 1.
 
-    `grace_seconds`: the longest time in which a trial of the pool is suspended or writes a checkpoint. `owner_uid`: uid
-    of the PriorityClass, which is deleted with the pods. `node_selector`: labels of nodes with an agent. `nodes`: the
+    `grace_seconds`: the longest time in which a trial of the pool is suspended or writes a checkpoint. `nodes`: the
     only nodes where the GPU helps; empty: anywhere. `together`: prefer nodes with other reservations.
     """
     if grace_seconds < 1:
@@ -56,7 +65,7 @@ def make_reservation_pod(
     labels = {RESERVATION_LABEL: name} | ({QUEUE_LABEL: pool.queue} if pool.queue else {})
     spec: Manifest = {
         "restartPolicy": "Never",
-        "priorityClassName": priority_class,
+        "priorityClassName": rules.priority_class,
         "terminationGracePeriodSeconds": grace_seconds,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -65,7 +74,7 @@ def make_reservation_pod(
         "containers": [
             {
                 "name": "reservation",
-                "image": image,
+                "image": rules.image,
                 "command": ["sleep", "infinity"],
                 "resources": {
                     "requests": {"cpu": "1m", "memory": "8Mi", GPU_RESOURCE: "1"},
@@ -79,8 +88,8 @@ def make_reservation_pod(
             }
         ],
     }
-    if node_selector:
-        spec["nodeSelector"] = dict(node_selector)
+    if rules.node_selector:
+        spec["nodeSelector"] = dict(rules.node_selector)
     affinity: Manifest = {}
     if pool.products or nodes:
         terms = {"nodeSelectorTerms": _terms(pool.products, nodes)}
@@ -92,8 +101,8 @@ def make_reservation_pod(
     owner = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
-        "name": priority_class,
-        "uid": owner_uid,
+        "name": rules.priority_class,
+        "uid": rules.priority_class_uid,
     }
     about: Manifest = {"name": name, "namespace": pool.namespace, "labels": labels, "ownerReferences": [owner]}
     if pool.products:

@@ -9,7 +9,20 @@ from itertools import compress
 from types import MappingProxyType
 
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import (
+    Abilities,
+    GpuNeeds,
+    GpuView,
+    JobKey,
+    JobLimits,
+    JobState,
+    JobView,
+    PodView,
+    Point,
+    Snapshot,
+    TrialKey,
+    TrialView,
+)
 from podium_core.policies.base import Policy
 from podium_simulator.replay.history import Evaluation
 from podium_simulator.replay.samples import Machine, Sample
@@ -81,11 +94,10 @@ class SimTrial:
             0.0,
             phase,
             points,
-            pod=old.pod,
-            node=old.node,
             gpu_seconds=self.trained,
             switch_seconds=self.switch,
             parameters=old.parameters,
+            pod=old.pod,
         )
 
     def reset(self) -> None:
@@ -163,8 +175,8 @@ def _view(number: int, sample: Sample) -> TrialView:
         number,
         0.0,
         TrialPhase.GATED,
-        pod=f"{name}-0",
         parameters=tuple(sample.trials[number].hparams.items()),
+        pod=PodView(f"{name}-0"),
     )
 
 
@@ -178,12 +190,9 @@ def _job(sample: Sample, policy: Policy) -> JobView:
         settings=MappingProxyType({}),
         maximize=sample.maximize,
         target=None,
-        max_trials=len(sample.trials),
-        parallel=len(sample.trials),
         max_steps=sample.horizon,
-        max_failed=0,
-        retries=0,
-        gpus_per_trial=1,
-        accepted=True,
-        suspended=False,
+        limits=JobLimits(len(sample.trials), len(sample.trials), max_failed=0, retries=0),
+        gpus=GpuNeeds(per_trial=1),
+        abilities=Abilities(),
+        state=JobState(accepted=True, suspended=False),
     )

@@ -103,31 +103,39 @@ class ArrivalsComparison:
     runs: dict[str, tuple[ArrivalsRun, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class SharedCluster:
+    """A cluster and the jobs that arrive on it. `memory`: bytes that a trial declares on its GPU."""
+
+    cluster: ClusterSpec
+    arrivals: Arrivals
+    memory: int | None = None
+
+
 def compare(
     trace: Trace,
     policies: Sequence[str],
-    cluster: ClusterSpec,
+    shared: SharedCluster,
     seeds: int,
     size: int,
-    arrivals: Arrivals,
-    memory: int | None = None,
 ) -> ArrivalsComparison:
     """Simulate all jobs once per policy and seed, and each job alone.
 
-    `policies`, `memory`: as in `comparison.compare`.
+    `policies`: as in `comparison.compare`.
     """
     names = list(dict.fromkeys([BASE, *policies]))
     runs: dict[str, list[ArrivalsRun]] = {name: [] for name in names}
     for seed in range(seeds):
-        drawn = draw_samples(trace, seed, size, arrivals)
+        drawn = draw_samples(trace, seed, size, shared.arrivals)
         makespans: dict[JobKey, float] = {}
         for name in names:  # fifo goes first
-            outcome = simulate(scenario(drawn, name, cluster, arrivals, seed, memory))
+            outcome = simulate(scenario(drawn, name, shared, seed))
             if name == BASE:
                 makespans = {end.job: end.ended - end.arrived for end in outcome.jobs}
-            runs[name].append(_round(name, seed, drawn, outcome, makespans, cluster, arrivals, memory))
+            runs[name].append(_round(name, seed, drawn, outcome, makespans, shared))
     size = min(size, len(trace.trials))
-    return ArrivalsComparison(trace, cluster, arrivals, size, {name: tuple(results) for name, results in runs.items()})
+    results = {name: tuple(of_policy) for name, of_policy in runs.items()}
+    return ArrivalsComparison(trace, shared.cluster, shared.arrivals, size, results)
 
 
 def draw_samples(trace: Trace, seed: int, size: int, arrivals: Arrivals) -> tuple[Sample, ...]:
@@ -139,40 +147,36 @@ def draw_samples(trace: Trace, seed: int, size: int, arrivals: Arrivals) -> tupl
 
 
 def scenario(
-    draw_samples: Sequence[Sample],
+    samples: Sequence[Sample],
     policy: str,
-    cluster: ClusterSpec,
-    arrivals: Arrivals,
+    shared: SharedCluster,
     seed: int,
-    memory: int | None = None,
 ) -> Scenario:
-    jobs = tuple(_job(sample, number, policy, cluster, arrivals, memory) for number, sample in enumerate(draw_samples))
-    longest = arrivals.at(len(draw_samples)) + sum(time_limit(sample, cluster) for sample in draw_samples)
+    cluster, arrivals = shared.cluster, shared.arrivals
+    jobs = tuple(_job(sample, number, policy, shared) for number, sample in enumerate(samples))
+    longest = arrivals.at(len(samples)) + sum(time_limit(sample, cluster) for sample in samples)
     return scenario_of(cluster, jobs, seed, longest)
 
 
-def _job(
-    sample: Sample, number: int, policy: str, cluster: ClusterSpec, arrivals: Arrivals, memory: int | None
-) -> SimJob:
+def _job(sample: Sample, number: int, policy: str, shared: SharedCluster) -> SimJob:
+    arrivals = shared.arrivals
     name, settings = parse_policy(policy)
-    job = search_job(sample, name, cluster.method, settings, created=arrivals.at(number), memory=memory)
+    job = search_job(sample, name, shared.cluster.method, settings, created=arrivals.at(number), memory=shared.memory)
     return replace(job, view=replace(job.view, key=arrivals.key(sample.task, number)))
 
 
 def _round(
     policy: str,
     seed: int,
-    draw_samples: Sequence[Sample],
+    samples: Sequence[Sample],
     outcome: Outcome,
     makespans: Mapping[JobKey, float],
-    cluster: ClusterSpec,
-    arrivals: Arrivals,
-    memory: int | None,
+    shared: SharedCluster,
 ) -> ArrivalsRun:
     """Return the result of one run. `makespans`: seconds that each job takes in fifo's run."""
     by_job, jobs = outcome.by_job(), []
-    for number, sample in enumerate(draw_samples):
-        key = arrivals.key(sample.task, number)
+    for number, sample in enumerate(samples):
+        key = shared.arrivals.key(sample.task, number)
         own = search_result(policy, sample, by_job[key], makespans[key])
-        jobs.append(ArrivedJob(own, simulate_alone(sample, policy, cluster, memory).makespan))
+        jobs.append(ArrivedJob(own, simulate_alone(sample, policy, shared.cluster, shared.memory).makespan))
     return ArrivalsRun(policy, seed, tuple(jobs), user_shares(outcome), outcome.makespan)

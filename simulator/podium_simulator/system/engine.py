@@ -7,7 +7,8 @@ order in which they were scheduled.
 from __future__ import annotations
 
 from podium_core.domain.phrases import count
-from podium_core.domain.snapshot import GpuView
+from podium_core.domain.snapshot import GpuMemory, GpuView
+from podium_simulator.system.channels import Channels
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.nodes import NodeEvents
@@ -32,8 +33,9 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     reports = Reports(queue, scenario.timing, operator.changed, operator.progress)
     writer = StatusWriter(queue, scenario.timing, operator.progress)
     chance, telemetry = RandomFaults(scenario.faults, scenario.seed), Telemetry(queue, scenario.timing.telemetry, nodes)
-    pods = Pods(queue, scenario.timing, nodes, chance, reports, writer, telemetry)
-    NodeEvents(queue, scenario.timing, nodes, chance, pods, reports, writer, telemetry, scenario.drains)
+    channels = Channels(reports, writer, telemetry)
+    pods = Pods(queue, scenario.timing, nodes, chance, channels)
+    NodeEvents(queue, scenario, nodes, chance, pods, channels)
     operator.connect(pods, reports, writer)
     for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):
         queue.at(job.view.created, operator.add_job, job)
@@ -58,7 +60,13 @@ def _node(spec: NodeSpec, *, migrates: bool) -> Node:
     for index in range(spec.gpus):
         uuid = f"{spec.name}-gpu{index}"
         view = GpuView(
-            spec.name, uuid, "Healthy", slots, free_slots=slots, memory_total=spec.memory, supports_migration=migrates
+            node=spec.name,
+            uuid=uuid,
+            health="Healthy",
+            slots=slots,
+            free_slots=slots,
+            memory=GpuMemory(total=spec.memory),
+            supports_migration=migrates,
         )
         node.gpus.append(Gpu(uuid, node, view))
     return node
@@ -82,7 +90,7 @@ def _trial_end(trial: Trial) -> TrialEnd:
         trial=trial.key,
         job=trial.job.view.key,
         number=trial.number,
-        gpus=trial.job.view.gpus_per_trial,
+        gpus=trial.job.view.gpus.per_trial,
         phase=trial.view.phase,
         started=trial.first_held,
         ended=trial.ended,

@@ -41,7 +41,7 @@ def forecast(view: JobView, trace: Trace, cluster: ClusterSpec, seeds: int, step
     fitting = fit_curves(view, trace, step_seconds)
     own, fifo = [], []
     for seed in range(seeds):
-        sample = draw_sample(fitting, seed, view.max_trials)
+        sample = draw_sample(fitting, seed, view.limits.max_trials)
         outcomes = {}
         for name, job in ((view.policy, view), (BASE, replace(view, policy=BASE, settings={}))):
             sim = SimJob(job, sample.trials, cluster.method)
@@ -57,8 +57,8 @@ def forecast(view: JobView, trace: Trace, cluster: ClusterSpec, seeds: int, step
 def _check_memory(view: JobView, cluster: ClusterSpec) -> None:
     """Raise SimulationError for a trial that fits no GPU: it would wait forever."""
     most = max(node.memory for node in cluster.nodes)
-    if most and view.memory is not None and view.memory > most:
-        text = f"a trial needs {view.memory} bytes on a GPU (gpus.memory), a GPU has {most} (--gpu-memory)"
+    if most and view.gpus.memory is not None and view.gpus.memory > most:
+        text = f"a trial needs {view.gpus.memory} bytes on a GPU (gpus.memory), a GPU has {most} (--gpu-memory)"
         raise SimulationError(f"job {view.key.name}: {text}; give a GPU that holds one")
 
 
@@ -108,13 +108,13 @@ def _assumptions(view: JobView, trace: Trace, cluster: ClusterSpec, step_seconds
         _release_text(view, method),
         "trials on one GPU do not slow each other down",
     ]
-    if view.products:
-        assumptions.append(f"the GPUs are of a product that the job takes ({', '.join(view.products)})")
-    if view.migratable:
+    if view.gpus.products:
+        assumptions.append(f"the GPUs are of a product that the job takes ({', '.join(view.gpus.products)})")
+    if view.abilities.migratable:
         assumptions.append(_migration_text(method, cluster))
-    if view.max_trials > count:
-        assumptions.append(f"{view.max_trials} trials share {count} curves: some are the same")
-    if view.memory is not None and not cluster.nodes[0].memory:
+    if view.limits.max_trials > count:
+        assumptions.append(f"{view.limits.max_trials} trials share {count} curves: some are the same")
+    if view.gpus.memory is not None and not cluster.nodes[0].memory:
         assumptions.append("all trials of a GPU fit into its memory (--gpu-memory sets it)")
     return tuple(assumptions)
 
@@ -134,10 +134,10 @@ def _fault_texts(faults: Faults) -> list[str]:
 
 def _release_text(view: JobView, method: Method) -> str:
     """Return how a trial releases its GPU to another one."""
-    if view.suspendable:
+    if view.abilities.suspendable:
         use = f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s"
         return f"{use} ({method.name}, on every node{f': {method.basis}' if method.basis else ''})"
-    if view.checkpointable:
+    if view.abilities.checkpointable:
         return f"a trial releases its GPU with a checkpoint ({method.suspend:g} s) and continues in another pod"
     return "a trial keeps its GPU to its end: it can neither be suspended nor saved as a checkpoint"
 

@@ -96,7 +96,7 @@ class Migrations:
 
     def _facts(self, trial: Trial, migration: SimMigration, *, slots_free: bool) -> MigrationFacts:
         old, new = trial.attempt < migration.attempt, trial.attempt == migration.attempt
-        present = trial.state is not None and not trial.leaving
+        present = trial.state is not None and not trial.terminating
         target = self._nodes[migration.target]
         return MigrationFacts(
             age=self._queue.now - migration.since,

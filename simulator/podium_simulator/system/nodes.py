@@ -12,43 +12,38 @@ from collections.abc import Sequence
 
 from podium_core.domain.observe import AGENT_STALE_SECONDS
 from podium_core.placement.fit import STALE_AFTER
+from podium_simulator.system.channels import Channels
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.pods import Pods
-from podium_simulator.system.reports import Reports
-from podium_simulator.system.scenario import Drain, Timing
+from podium_simulator.system.scenario import Scenario
 from podium_simulator.system.state import Node, PodStage
-from podium_simulator.system.status_writer import StatusWriter
-from podium_simulator.system.telemetry import Telemetry
 
 
 class NodeEvents:
     def __init__(
         self,
         queue: EventQueue,
-        timing: Timing,
+        scenario: Scenario,
         nodes: Sequence[Node],
         chance: RandomFaults,
         pods: Pods,
-        reports: Reports,
-        writer: StatusWriter,
-        telemetry: Telemetry,
-        drains: Sequence[Drain],
+        channels: Channels,
     ) -> None:
         self._queue = queue
-        self._timing = timing
+        self._timing = scenario.timing
+        self._drains = scenario.drains
         self._chance = chance
         self._pods = pods
-        self._reports = reports
-        self._writer = writer
-        self._telemetry = telemetry
-        self._drains = drains
+        self._reports = channels.reports
+        self._writer = channels.writer
+        self._telemetry = channels.telemetry
         for node in nodes:
             queue.after(chance.node_lifetime(), self._fail, node)
         for node in nodes:
             queue.after(chance.seconds_until_silence(), self._fall_silent, node)
         by_name = {node.spec.name: node for node in nodes}
-        for drain in drains:
+        for drain in scenario.drains:
             queue.at(drain.at, self._drain, by_name[drain.node])
             queue.at(drain.until, self._drain, by_name[drain.node])
 
@@ -78,7 +73,7 @@ class NodeEvents:
     def _read_run_queues(self, node: Node) -> None:
         """Start a new agent, which reads the latest run queues."""
         for gpu in node.gpus:
-            gpu.run_queue, gpu.agent_epoch = gpu.view.run_queue, gpu.newest_epoch
+            gpu.run_queue, gpu.agent_epoch = gpu.view.run_queue.trials, gpu.newest_epoch
 
     def _fall_silent(self, node: Node) -> None:
         if node.up:  # else it is silent already

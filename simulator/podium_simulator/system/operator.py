@@ -25,7 +25,7 @@ from podium_core.domain.actions import (
 )
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
-from podium_core.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import Costs, JobKey, RunQueueView, Snapshot, TrialKey, TrialView
 from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
@@ -101,7 +101,7 @@ class Operator:
     def _may_wait(self, mine: Job, trials: Iterable[Trial]) -> float:
         """Return the seconds that news of a job's progress may wait: 0 where it may end or move something."""
         job, policy = mine.view, mine.policy
-        if not job.suspendable or job.budget_gpu_seconds is not None or self._rebalancing is not None:
+        if not job.abilities.suspendable or job.limits.budget_gpu_seconds is not None or self._rebalancing is not None:
             return 0.0
         if policy.cuts or (job.target is not None and any(_at_target(t, job.target) for t in trials if t.job is mine)):
             return 0.0
@@ -188,7 +188,7 @@ class Operator:
                 self._reports.pod_changed(trial, phase)
             case EndJob(key, succeeded, reason):
                 ended = self.jobs[key]
-                ended.view = replace(ended.view, finished=True)
+                ended.view = replace(ended.view, state=replace(ended.view.state, finished=True))
                 ended.ended, ended.succeeded, ended.reason = self._queue.now, succeeded, reason
                 self.ended += 1
             case WriteRunQueues():
@@ -208,11 +208,11 @@ class Operator:
         run_queues: dict[str, tuple[TrialKey, ...]] = {}
         for uuid, places in action.gpus:
             keys, gpu = tuple([place.trial for place in places]), self._gpus[uuid]
-            if keys and keys[0] != next(iter(gpu.view.run_queue), None):
+            if keys and keys[0] != next(iter(gpu.view.run_queue.trials), None):
                 first = places[0]
                 number = self.trials[first.trial].number
                 self.decisions.append(Decision(self._queue.now, uuid, first.trial, number, first.reason))
-            gpu.view = replace(gpu.view, run_queue=keys, in_effect=False, no_preemption=False)
+            gpu.view = replace(gpu.view, run_queue=RunQueueView(keys))
             gpu.newest_epoch, gpu.preempts = action.epoch, uuid in action.preempting
             run_queues[uuid] = keys
         self._queue.after(

@@ -12,15 +12,13 @@ from podium_core.domain.observe import FINAL_REPORT_SECONDS, retry_delay
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_simulator.system.agent import Step, gpus_in_transition, next_steps
+from podium_simulator.system.channels import Channels
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.outcome import Span, Value
-from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import Timing
 from podium_simulator.system.scheduler import place
 from podium_simulator.system.state import OCCUPIES, USES, Node, PodStage, SimMigration, Trial
-from podium_simulator.system.status_writer import StatusWriter
-from podium_simulator.system.telemetry import Telemetry
 
 _CAN_CRASH = frozenset({PodStage.STARTING, PodStage.LOADING, PodStage.RUNNING, PodStage.CHECKPOINTING})
 
@@ -37,17 +35,15 @@ class Pods:
         timing: Timing,
         nodes: Sequence[Node],
         chance: RandomFaults,
-        reports: Reports,
-        writer: StatusWriter,
-        telemetry: Telemetry,
+        channels: Channels,
     ) -> None:
         self._queue = queue
         self._timing = timing
         self._nodes = nodes
         self._chance = chance
-        self._reports = reports
-        self._writer = writer
-        self._telemetry = telemetry
+        self._reports = channels.reports
+        self._writer = channels.writer
+        self._telemetry = channels.telemetry
         self._unplaced: list[Trial] = []
         self.spans: list[Span] = []
         self.values: list[Value] = []
@@ -74,7 +70,7 @@ class Pods:
 
     def request_end(self, trial: Trial) -> None:
         """Ask the pod to end: the trial may checkpoint first, if it has started."""
-        trial.leaving = True
+        trial.terminating = True
         self._queue.after(self._timing.order, self._end_requested, trial, trial.attempt)
 
     def request_migration(self, trial: Trial, migration: SimMigration) -> None:
@@ -242,13 +238,13 @@ class Pods:
         self._queue.after(left, self._evaluate, trial, guard=trial)
 
     def _evaluate(self, trial: Trial) -> None:
-        now, place = self._queue.now, trial.evaluations
-        trial.trained = trial.curve.seconds[place]  # avoids accumulated rounding errors
+        now, index = self._queue.now, trial.evaluations
+        trial.trained = trial.curve.seconds[index]  # avoids accumulated rounding errors
         trial.trains_from = now
         trial.evaluations += 1
         # otherwise the trial repeats the step: the agent ignores steps that it has read before
-        if place == len(trial.points):
-            step, value = trial.steps[place], trial.curve.values[place]
+        if index == len(trial.points):
+            step, value = trial.steps[index], trial.curve.values[index]
             trial.points.append(Point(step, value, now))
             self.values.append(Value(now, trial.job.view.key, trial.key, step, value))
             self._writer.note_value(trial)
@@ -298,7 +294,7 @@ class Pods:
             self._train(trial)
 
     def _end_requested(self, trial: Trial, attempt: int) -> None:
-        if trial.attempt != attempt or trial.state in (None, PodStage.ENDED) or not trial.leaving:
+        if trial.attempt != attempt or trial.state in (None, PodStage.ENDED) or not trial.terminating:
             return
         if trial.state in (PodStage.PLACING, PodStage.CREATING, PodStage.GATED):
             self._pod_lost(trial)  # nothing of this attempt has run, or its node is down
@@ -346,7 +342,7 @@ class Pods:
         if trial.attempt != attempt or trial.state not in _CAN_CRASH:
             return
         trial.failures += 1
-        if trial.failures > trial.job.view.retries:
+        if trial.failures > trial.job.view.limits.retries:
             trial.ended = self._queue.now
             self._end_pod(trial, TrialPhase.FAILED, fault=True)
             return
@@ -370,7 +366,7 @@ class Pods:
         node = trial.node
         self._enter(trial, None)
         trial.node, trial.gpus = None, ()
-        trial.leaving = trial.asked_to_end = trial.asked_to_migrate = trial.stuck = False
+        trial.terminating = trial.asked_to_end = trial.asked_to_migrate = trial.stuck = False
         if node is not None:
             node.trials.remove(trial)
             self._reports.node_changed(node)

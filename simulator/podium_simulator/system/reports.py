@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from podium_core.domain.phase import TrialPhase, check
-from podium_core.domain.snapshot import GpuView
+from podium_core.domain.snapshot import Availability, GpuMemory, GpuView, RunQueueView
 from podium_simulator.system.event_queue import EventQueue
 from podium_simulator.system.scenario import Timing
 from podium_simulator.system.state import PHASES, Gpu, Node, PodStage, Trial
@@ -75,7 +75,7 @@ class Reports:
     def drain_changed(self, node: Node) -> None:
         """Report the start or end of a drain: a person writes it, so the operator sees it at once."""
         for gpu in node.gpus:
-            gpu.view = replace(gpu.view, draining=node.draining)
+            gpu.view = replace(gpu.view, availability=Availability(draining=node.draining))
         self._changed()
 
     def pod_changed(self, trial: Trial, phase: TrialPhase) -> None:
@@ -134,15 +134,16 @@ def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
         uuid=old.uuid,
         health="Healthy" if node.up else "Unknown",
         slots=old.slots,
+        free_slots=max(0, old.slots - len(here)),
         holder=None if holder is None else holder.key,
         holder_since=None if holder is None else holder.held_since,
         trials=tuple([trial.key for trial in here]),
-        run_queue=old.run_queue,
-        in_effect=gpu.effective_epoch == gpu.newest_epoch,
-        no_preemption=gpu.agent_epoch == gpu.newest_epoch and not gpu.preempts,
-        free_slots=max(0, old.slots - len(here)),
-        memory_total=old.memory_total,
-        draining=old.draining,
+        run_queue=RunQueueView(
+            old.run_queue.trials,
+            in_effect=gpu.effective_epoch == gpu.newest_epoch,
+            no_preemption=gpu.agent_epoch == gpu.newest_epoch and not gpu.preempts,
+        ),
+        memory=GpuMemory(old.memory.total, reserved_bytes(here)),
+        availability=old.availability,
         supports_migration=old.supports_migration,
-        memory_reserved=reserved_bytes(here),
     )

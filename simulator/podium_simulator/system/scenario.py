@@ -188,9 +188,9 @@ class Scenario:
             if not job.curves:
                 raise SimulationError(f"job {job.key.name}: no curves; its trials would have nothing to train")
             most = max(node.gpus for node in self.nodes)
-            if not 1 <= job.view.gpus_per_trial <= most:
+            if not 1 <= job.view.gpus.per_trial <= most:
                 text = (
-                    f"{job.view.gpus_per_trial} GPUs a trial; a node has at most {most}, and at least 1 is needed here"
+                    f"{job.view.gpus.per_trial} GPUs a trial; a node has at most {most}, and at least 1 is needed here"
                 )
                 raise SimulationError(f"job {job.key.name}: {text}")
         for drain in self.drains:

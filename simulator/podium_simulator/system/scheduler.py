@@ -65,7 +65,7 @@ def _open(need: PodNeed, view: NodeView) -> list[GpuReading]:
 def _need(job: Job) -> PodNeed:
     """Return the pod's needs. Simulated GPUs have no product: a request for one is always met."""
     view = job.view
-    return PodNeed(view.gpus_per_trial, view.memory, memory_stays=job.spec.method.keeps_memory)
+    return PodNeed(view.gpus.per_trial, view.gpus.memory, memory_stays=job.spec.method.keeps_memory)
 
 
 def _view(node: Node) -> NodeView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from podium_core.domain.snapshot import JobKey, JobView, Scalar
+from podium_core.domain.snapshot import Abilities, GpuNeeds, JobKey, JobLimits, JobState, JobView, Scalar
 from podium_simulator.replay.samples import Sample
 from podium_simulator.system.operator import steps_of
 from podium_simulator.system.scenario import Method, NodeSpec, SimJob
@@ -26,6 +26,7 @@ def search_job(
     The job declares the longest trial's steps and no target: policies are compared to the end. `memory`: bytes that a
     trial declares on its GPU.
     """
+    count = len(sample.trials)
     checkpoints = method.checkpoints or not method.suspends
     view = JobView(
         key=JobKey(NAMESPACE, sample.task),
@@ -35,20 +36,17 @@ def search_job(
         settings=MappingProxyType(dict(settings or {})),
         maximize=sample.maximize,
         target=None,
-        max_trials=len(sample.trials),
-        parallel=None,
         max_steps=max(steps_of(trial)[-1] for trial in sample.trials),
-        max_failed=len(sample.trials),
-        retries=2,
-        gpus_per_trial=1,
-        accepted=True,
-        suspended=False,
-        memory=memory,
-        moves_memory=not method.keeps_memory,
-        suspendable=method.suspends,
-        checkpointable=checkpoints,
-        checkpoint_scope="anywhere" if checkpoints else "nowhere",
-        migratable=method.migrates,
+        limits=JobLimits(max_trials=count, parallel=None, max_failed=count, retries=2),
+        gpus=GpuNeeds(per_trial=1, memory=memory),
+        abilities=Abilities(
+            suspendable=method.suspends,
+            checkpointable=checkpoints,
+            checkpoint_scope="anywhere" if checkpoints else "nowhere",
+            migratable=method.migrates,
+            moves_memory=not method.keeps_memory,
+        ),
+        state=JobState(accepted=True, suspended=False),
     )
     return SimJob(view, sample.trials, method)
 

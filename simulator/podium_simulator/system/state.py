@@ -8,12 +8,22 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from podium_core.domain.migration import IN_PROGRESS, NOT_RESUMABLE, MigrationPhase
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import GpuView, JobView, Point, TrialKey, TrialView
+from podium_core.domain.snapshot import (
+    Attempts,
+    GpuView,
+    Intent,
+    JobView,
+    PodView,
+    Point,
+    Relocation,
+    TrialKey,
+    TrialView,
+)
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch
 from podium_core.policies.base import Policy
 from podium_simulator.system.outcome import TRAINING
@@ -71,6 +81,9 @@ USES: Mapping[PodStage, str] = {
     PodStage.RESTORING: "restoring",
     PodStage.RESUMING: "resuming",
 }
+
+
+_NO_INTENT, _SUSPENDED, _NOT_MIGRATED = Intent(), Intent(suspend=True), Relocation()
 
 
 @dataclass(slots=True, eq=False)
@@ -193,7 +206,7 @@ class Trial:
     points: list[Point] = field(default_factory=list)
     written_status: WrittenStatus = field(default_factory=WrittenStatus)
     checkpoint_seconds: float | None = None  # seconds of training that a later pod finds in the checkpoint
-    leaving: bool = False
+    terminating: bool = False
     asked_to_end: bool = False  # its node knows that it is asked to end
     asked_to_migrate: bool = False  # its node knows that it is asked to migrate: it gets no time slice
     migration: SimMigration | None = None
@@ -221,7 +234,7 @@ class Trial:
 
     @property
     def freezes(self) -> bool:
-        return self.job.view.suspendable
+        return self.job.view.abilities.suspendable
 
     @property
     def switch_seconds(self) -> float | None:
@@ -258,48 +271,50 @@ class Trial:
 
     def publish(self, phase: TrialPhase) -> None:
         """Publish the trial's state. Built by hand: `dataclasses.replace` would dominate the run time."""
-        old = self.view
-        has_pod = self.state is not None
-        saved = None
-        if self.checkpoint_seconds is not None:
-            saved = max(
-                (s for s, t in zip(self.steps, self.curve.seconds, strict=True) if t <= self.checkpoint_seconds),
-                default=0.0,
-            )
+        old, status = self.view, self.written_status
+        pod = self._pod_view() if self.state is not None else None
+        relocation = _NOT_MIGRATED if self.migration is None else self._relocation(self.migration)
+        on_its_way = relocation.migration in NOT_RESUMABLE and not relocation.migrated
         self.view = TrialView(
             key=old.key,
             job=old.job,
             number=old.number,
             created=old.created,
             phase=phase,
-            curve=self.written_status.curve,
-            attempt=self.attempt,
-            failures=self.failures,
-            pod=f"{self.key.name}-{self.attempt}" if has_pod else None,
-            node=self.node.spec.name if has_pod and self.node is not None else None,
-            gpus=tuple([gpu.uuid for gpu in self.gpus]) if has_pod else (),
-            gpu_seconds=self.written_status.gpu_seconds,
-            retry_at=self.retry_at,
+            curve=status.curve,
+            gpu_seconds=status.gpu_seconds,
+            switch_seconds=status.switch_seconds,
+            parameters=old.parameters,
+            pod=pod,
+            attempts=Attempts(self.attempt, self.failures, self.retry_at, self._checkpoint_step()),
+            intent=_SUSPENDED if on_its_way else _NO_INTENT,
+            relocation=relocation,
+            finished_at=self.ended,
+        )
+
+    def _pod_view(self) -> PodView:
+        return PodView(
+            name=f"{self.key.name}-{self.attempt}",
+            node=None if self.node is None else self.node.spec.name,
+            gpus=tuple([gpu.uuid for gpu in self.gpus]),
+            since=self.pod_since,
+            terminating=self.terminating,
             stuck=self.stuck,
             waits_for_capacity=self.stuck,
-            terminating=self.leaving,
-            pod_since=self.pod_since,
-            checkpoint_step=saved,
-            switch_seconds=self.written_status.switch_seconds,
-            finished_at=self.ended,
-            parameters=old.parameters,
         )
-        if self.migration is not None:
-            self.view = self._on_its_way(self.view, self.migration)
 
-    def _on_its_way(self, view: TrialView, migration: SimMigration) -> TrialView:
+    def _checkpoint_step(self) -> float | None:
+        saved = self.checkpoint_seconds
+        if saved is None:
+            return None
+        return max((s for s, t in zip(self.steps, self.curve.seconds, strict=True) if t <= saved), default=0.0)
+
+    def _relocation(self, migration: SimMigration) -> Relocation:
         new = self.attempt >= migration.attempt
-        carrying = None if view.pod is None or (new and migration.phase is MigrationPhase.RESTORED) else migration.phase
-        return replace(
-            view,
-            suspend=carrying in NOT_RESUMABLE and not new,
-            migration=carrying,
-            migrated=carrying is not None and new,
-            migration_target=None if carrying is None else migration.target,
+        over = self.state is None or (new and migration.phase is MigrationPhase.RESTORED)
+        return Relocation(
+            migration=None if over else migration.phase,
+            migrated=new and not over,
+            target=None if over else migration.target,
             destination=migration.target if migration.phase in IN_PROGRESS else None,
         )

@@ -71,4 +71,4 @@ def load_percent(here: Sequence[Trial]) -> float:
 
 def reserved_bytes(here: Sequence[Trial]) -> int:
     """Return the bytes that stay on the GPU whichever trial runs, by the memory ledger."""
-    return sum([trial.job.view.memory or 0 for trial in here if trial.job.spec.method.keeps_memory])
+    return sum([trial.job.view.gpus.memory or 0 for trial in here if trial.job.spec.method.keeps_memory])

@@ -118,7 +118,7 @@ class Machine:
     def settings(self, **more: Any) -> AgentSettings:
         given = {
             "node_name": "n",
-            "share_dir": self.folder / "share",
+            "trial_dir": self.folder / "trial",
             "proc": self.folder / "proc",
             "cgroup_root": self.folder / "cgroup",
             "pod_logs": self.folder / "logs",

@@ -13,14 +13,18 @@ from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import LocalTrial
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.admissions import Admissions
-from podium_agent.schedule.executor import Executor
+from podium_agent.schedule.executor import (
+    Executor,
+    ExecutorHooks,
+    TrialStart,
+)
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.methods import SuspensionMethods
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 
 class Node(Machine):
@@ -39,21 +43,18 @@ class Node(Machine):
         self._start_agent()
 
     def _start_agent(self) -> None:
-        settings, self.parked = self.settings(), GpuStateNotes(self.folder / "parked")
-        methods = SuspensionMethods(Freeze(1.0), notes=self.parked)
+        settings, self.notes = self.settings(), GpuStateNotes(self.folder / "gpu-state")
+        methods = SuspensionMethods(Freeze(1.0), notes=self.notes)
         self.gates = Gates(settings.proc, lambda: None)
         admissions = Admissions(settings.admissions_dir)
         self.observer = Observer(settings, self.gates, admissions, methods, lambda: None)
         self.executor = Executor(
             self.observer,
-            self.gates,
-            admissions,
             methods,
-            MemoryAdmission(self.observer.records, methods),
+            TrialStart(self.gates, admissions, MemoryAdmission(self.observer.records, methods)),
             Metrics(),
             5.0,
-            self.trial_records.get,
-            lambda: self.settled.set(),
+            ExecutorHooks(self.trial_records.get, lambda: self.settled.set()),
         )
 
     def look(self, *pods: TrialPod, now: float = 1.0) -> tuple[LocalTrial, ...]:
@@ -65,7 +66,7 @@ class Node(Machine):
             one.gpus = ("G",)
         return self.observer.observe(pods, now)
 
-    def state(self, *pods: TrialPod) -> TrialState | None:
+    def state(self, *pods: TrialPod) -> SlotState | None:
         """Of the first one."""
         trials = self.look(*pods)
         return trials[0].state if trials else None

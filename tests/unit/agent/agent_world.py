@@ -28,7 +28,11 @@ from podium_agent.observe.observer import Observer
 from podium_agent.observe.pods import TrialPod, parse
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.admissions import Admissions
-from podium_agent.schedule.executor import Executor
+from podium_agent.schedule.executor import (
+    Executor,
+    ExecutorHooks,
+    TrialStart,
+)
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.local_scheduler import FINAL_CHECKPOINT_PART, FINAL_CHECKPOINT_SECONDS
 from podium_agent.schedule.memory_admission import MemoryAdmission
@@ -38,7 +42,7 @@ from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
-from podium_core.schema.gpunode import GPUNode, TrialState
+from podium_core.schema.gpunode import GPUNode, SlotState
 
 TURN_SECONDS = 0.1
 POLL_SECONDS = 0.001  # real ones, between two looks of the freezer at what it asked for
@@ -238,7 +242,7 @@ def _seen(trial: Trial) -> dict[str, str]:
         "uid": key(trial.name).uid,
         "pod": trial.as_pod().name,
         "podUID": trial.as_pod().uid,
-        "state": TrialState.GATED,
+        "state": SlotState.GATED,
         "since": "2026-11-21T00:00:00Z",
     }
 
@@ -275,11 +279,9 @@ class Agent:
         gates = _Gates(world)
         admissions = Admissions(settings.admissions_dir)
         self.observer = Observer(settings, gates, admissions, methods, lambda: None)
-        trial_record_of, wake = self.node_reconciler.trial_record_of, self.node_reconciler.wake
-        admission = MemoryAdmission(self.observer.records, methods)
-        self.executor = Executor(
-            self.observer, gates, admissions, methods, admission, metrics, 1.0, trial_record_of, wake
-        )
+        start = TrialStart(gates, admissions, MemoryAdmission(self.observer.records, methods))
+        hooks = ExecutorHooks(self.node_reconciler.trial_record_of, self.node_reconciler.wake)
+        self.executor = Executor(self.observer, methods, start, metrics, 1.0, hooks)
         self.hear()
         self.node_reconciler._hint(self.observer)
 

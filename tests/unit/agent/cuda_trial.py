@@ -48,7 +48,7 @@ class Trial:
     def fresh(self, memory: Callable[[], GpuMemory] = read_memory) -> CudaCheckpoint:
         """The method of an agent that has just started: it has the notes of the one before."""
         processes = CudaProcesses(CudaDriver(self.node.library), *self.waits)
-        return CudaCheckpoint(processes, Freeze(5.0), GpuStateNotes(self.folder / "parked"), memory)
+        return CudaCheckpoint(processes, Freeze(5.0), GpuStateNotes(self.folder / "gpu-state"), memory)
 
     def suspend(self) -> Outcome:
         return asyncio.run(self.method.suspend(self.targets))
@@ -130,7 +130,7 @@ def together(cuda_node: Any, tmp_path: Path) -> Iterator[Trial]:
         yield made
 
 
-def carried(trial: Trial, known: int = 1) -> tuple[str, str]:
+def restored(trial: Trial, known: int = 1) -> tuple[str, str]:
     """Suspended, and found as a container is that has come from another node; (the GPU that it left, the one here)."""
     memory = read_memory()
     if len(memory.free) < 2:
@@ -138,7 +138,7 @@ def carried(trial: Trial, known: int = 1) -> tuple[str, str]:
     (old,) = memory.held_by(frozenset(program.pid for program in trial.programs))
     new = next(uuid for uuid in memory.free if uuid != old)
     assert trial.suspend().ok
-    left = GpuStateNotes(trial.folder / "parked")
+    left = GpuStateNotes(trial.folder / "gpu-state")
     for target in trial.targets:
         gpu_state = GpuState(gpus=dict(left.held_bytes(target.path.name)), processes=known)
         left.remove(target.path.name)

@@ -30,7 +30,7 @@ from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import ContainerCheckpoint
 
 LATE = "checkpoint-a-0_demo-train-2026-11-22T04:52:25Z.tar"
@@ -47,7 +47,7 @@ class Driver:
 
 @dataclass
 class Scene:
-    """One suspended trial of node n, of whose GPU memory there is a note; its agent is asked to carry it to `there`."""
+    """One suspended trial of node n, with a note about its GPU memory; its agent is asked to migrate it to `there`."""
 
     root: Path
     certificates: Path
@@ -69,13 +69,16 @@ class Scene:
         self.freezer.ask(True)
         self.kubelet = FakeKubelet(self.folder, self.freezer)
         (self.root / "token").write_text("t")
-        self.notes = GpuStateNotes(self.root / "parked")
+        self.notes = GpuStateNotes(self.root / "gpu-state")
         self.notes.write_held("c1", {"GPU-1": 64})
         self.pod = pod(
-            carry=self.there, methods=("cuda-checkpoint", CONTAINER_CHECKPOINT), main="c1", running=frozenset({"c1"})
+            migrate_to=self.there,
+            methods=("cuda-checkpoint", CONTAINER_CHECKPOINT),
+            main="c1",
+            running=frozenset({"c1"}),
         )
         self.record = PodRecord(self.pod, containers={"c1": Container("c1", FIRST_PID, self.freezer)})
-        self.trial_record = TrialRecord(self.pod, "n", state=TrialState.SUSPENDED, ledger=UsageLedger())
+        self.trial_record = TrialRecord(self.pod, "n", state=SlotState.SUSPENDED, ledger=UsageLedger())
         self.port = 0
 
     async def list(self, *_: Any, **__: Any) -> dict[str, Any]:
@@ -119,7 +122,7 @@ class Scene:
             kubelet_authority=self.certificates / "ca.crt",
             kubelet_token=self.root / "token",
             checkpoints_dir=self.folder,
-            traces_dir=self.root / "traces",
+            migration_records_dir=self.root / "traces",
             proc=self.root,
         )
         tools = MigrationTools(self.freeze, self.notes, lambda: cast(CudaProcesses, Driver()))

@@ -1,7 +1,8 @@
 """A kubelet (TLS) and a registry that a test can tell to fail: they keep to KEP-2008 and the distribution-spec.
 
-Used by test_moving.py. The real ones are met by benchmarks/agent/bench_migration.py. The kubelet writes what containerd
-does, and refuses a frozen container as runc does.
+Used by migration/test_checkpointer.py and migration_scene. The real ones are met by
+benchmarks/agent/bench_migration.py. The kubelet writes what containerd does, and refuses a frozen container as runc
+does.
 """
 
 from __future__ import annotations

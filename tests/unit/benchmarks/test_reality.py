@@ -81,7 +81,7 @@ def test_objects_of_a_cluster_are_read(tmp_path: Path) -> None:
     (found,) = comparison.read_searches(tmp_path)
     assert [(node.name, node.gpus) for node in found.scenario.nodes] == [("node-a", 1), ("node-b", 1)]
     (job,) = found.scenario.jobs
-    assert len(job.curves) == job.view.max_trials == len(found.ends) == 12
+    assert len(job.curves) == job.view.limits.max_trials == len(found.ends) == 12
     assert all(curve.steps[-1] == job.view.max_steps for curve in job.curves)
     assert comparison.compared(found).counts[0] == len(found.slices)
 

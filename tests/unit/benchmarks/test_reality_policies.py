@@ -78,7 +78,7 @@ def test_a_stopped_trial_ends_with_its_stop_and_its_curve_does_not_show_it(tmp_p
     assert gaps == pytest.approx([0.8] * len(gaps)), "at its own pace"
     made = comparison.compared(found)
     assert made.stopped[0] == 1
-    assert len(made.finishes) == job.view.max_trials
+    assert len(made.finishes) == job.view.limits.max_trials
 
 
 def test_a_trial_that_was_stopped_before_its_first_value_is_simulated_too(tmp_path: Path) -> None:

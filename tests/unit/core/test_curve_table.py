@@ -24,7 +24,7 @@ from podium_core.domain.snapshot import Point, Snapshot, TrialView
 from podium_core.planning.eta import estimate
 from podium_core.planning.planner import plan
 from podium_core.policies.envelope import Envelope
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_job, make_gpu, make_job, make_snapshot, make_trial
 
 VALUES = st.one_of(st.floats(-1, 1), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))
 PHASES = st.sampled_from([TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.SUCCEEDED, TrialPhase.FAILED])
@@ -122,7 +122,7 @@ LOOKS: dict[str, Callable[[Snapshot], object]] = {
     "plan": plan,
     "boards": lambda snapshot: [curves_of_job(job, (), snapshot) for job in snapshot.jobs],
     "times left": lambda snapshot: [estimate(job, snapshot) for job in snapshot.jobs],
-    "of finished jobs": lambda snapshot: [estimate(replace(job, finished=True), snapshot) for job in snapshot.jobs],
+    "of finished jobs": lambda snapshot: [estimate(change_job(job, finished=True), snapshot) for job in snapshot.jobs],
 }
 
 

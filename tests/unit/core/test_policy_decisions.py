@@ -22,7 +22,7 @@ from podium_core.policies.hyperband import Hyperband
 from podium_core.policies.pop import normal_cdf
 from podium_core.policies.registry import create
 from podium_core.policies.slaq import predicted_drop
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_job, make_gpu, make_job, make_snapshot, make_trial
 
 GO, WAIT, STOP = Admission.GO, Admission.WAIT, Admission.STOP
 
@@ -184,9 +184,9 @@ def test_pop_calls_no_more_trials_promising_than_can_run(
         [0.8 * (1 - math.exp(-0.3 * i)) + 0.004 * ((i * 7 + k * 3) % 5 - 2) for i in range(1, 11)] for k in range(8)
     ]
     job, trials, snapshot = scene(curves, steps=40.0, gpus=1)
-    job = replace(job, **of_job)
+    job = change_job(job, **of_job)
     mine = [make_gpu(f"gpu-{i}", product="mine") for i in range(gpus)]
-    foreign = [make_gpu(f"other-{i}", product="another") for i in range(30 if job.products else 0)]
+    foreign = [make_gpu(f"other-{i}", product="another") for i in range(30 if job.gpus.products else 0)]
     found = create("pop", {}).rank(job, trials, replace(snapshot, jobs=(job, *others), gpus=(*mine, *foreign)))
     assert [r.reason for r in found] == ["Promising"] * 2 + ["RoundRobin"] * 6
 
@@ -266,7 +266,7 @@ def test_envelope_charges_the_cost_of_a_switch() -> None:
     snapshot = replace(snapshot, costs=Costs(0.5, 0.5, 3.0))
 
     def score(freezes: bool) -> float:
-        asked = replace(job, suspendable=freezes, checkpointable=True, checkpoint_scope="anywhere")
+        asked = change_job(job, suspendable=freezes, checkpointable=True, checkpoint_scope="anywhere")
         return next(one.score for one in Envelope().rank(asked, trials, snapshot) if one.trial == trials[1].key)
 
     assert score(True) - score(False) == pytest.approx(math.log((12 + 3) / (12 + 1)))

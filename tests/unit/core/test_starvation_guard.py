@@ -17,7 +17,15 @@ from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey
 from podium_core.planning.planner import plan
 from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, MIN_JOB_TIME_SLICE
 from podium_core.policies.starvation_guard import concurrent_trials, seconds_between_values, starved_rows
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import (
+    change_gpu,
+    change_job,
+    change_trial,
+    make_gpu,
+    make_job,
+    make_snapshot,
+    make_trial,
+)
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
@@ -143,7 +151,7 @@ def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
         trial = make_trial(number, gpus=["gpu-0"], phase=phase, gpu_seconds=4.0)
         points = tuple(Point(k + 1.0, 0.1 * k, heard[number] - 3 + k) for k in range(4))
         trials.append(replace(trial, created=0.0, curve=points))
-    trials[3] = replace(trials[3], **of_last)
+    trials[3] = change_trial(trials[3], **of_last)
     keys = tuple(trial.key for trial in trials)
     gpu = make_gpu("gpu-0", holder=keys[0], holder_since=0.0, trials=keys, run_queue=keys, slots=8)
     return make_job(policy="envelope", max_steps=64.0, max_trials=4), trials, [gpu]
@@ -198,7 +206,7 @@ def test_a_time_slice_may_be_longer_than_an_evaluation() -> None:
             for trial, at in zip(trials, heard, strict=True)
         ]
         assert row_due(job, shown, gpus) == row
-    requeued = replace(job, suspendable=False, checkpointable=True)
+    requeued = change_job(job, suspendable=False, checkpointable=True)
     assert row_due(requeued, shown, gpus) is None, "turns of ten requeues"
 
 
@@ -281,11 +289,11 @@ def test_a_trial_without_a_slot_gets_one_besides_the_trial_that_is_served() -> N
     so it is overdue after (1 + 1 + 1 + 20) s / 0.1 instead of 30 s.
     """
     job, trials, gpus = scene(pod=None, gpus=(), phase=TrialPhase.REQUEUED)
-    giving = replace(job, checkpointable=True, checkpoint_scope="anywhere")
+    giving = change_job(job, checkpointable=True, checkpoint_scope="anywhere")
     assert rows_due(job, trials, gpus) == (2,)
     assert rows_due(giving, trials, gpus) == (3, 2)
     for kept in ({"retry_at": NOW + 1.0}, {"suspend": True}, {"stopped": True}):
-        assert rows_due(giving, [*trials[:3], replace(trials[3], **kept)], gpus) == (2,)
+        assert rows_due(giving, [*trials[:3], change_trial(trials[3], **kept)], gpus) == (2,)
     for waited, rows in ((229.99, ()), (230.01, (3,))):
         heard = (NOW, NOW, NOW, NOW - waited)
         shown = [
@@ -298,9 +306,9 @@ def test_a_trial_without_a_slot_gets_one_besides_the_trial_that_is_served() -> N
 @pytest.mark.parametrize("of_gpu", [{"reserved_for": ""}, {"exclusive_pod": "urgent"}], ids=["lost", "exclusive"])
 def test_a_trial_whose_gpu_is_unavailable_blocks_no_other(of_gpu: dict[str, Any]) -> None:
     job, trials, (gpu,) = scene(gpus=("gpu-1",))
-    there = replace(gpu, uuid="gpu-1", holder=None, trials=(trials[3].key,), run_queue=())
+    there = change_gpu(gpu, uuid="gpu-1", holder=None, trials=(trials[3].key,), run_queue=())
     assert row_due(job, trials, [gpu, there]) == 3
-    assert row_due(job, trials, [gpu, replace(there, **of_gpu)]) == 2
+    assert row_due(job, trials, [gpu, change_gpu(there, **of_gpu)]) == 2
 
 
 BEHIND = [
@@ -314,9 +322,9 @@ def test_a_trial_behind_a_holder_that_cannot_be_preempted_blocks_no_other(
     of_holder: dict[str, Any], of_job: dict[str, Any]
 ) -> None:
     job, trials, (gpu,) = scene(gpus=("gpu-1",))
-    other = replace(make_job("other"), **of_job)
-    holder = replace(make_trial(0, job="other", gpus=["gpu-1"], phase=TrialPhase.RUNNING), **of_holder)
-    there = replace(gpu, uuid="gpu-1", holder=holder.key, trials=(holder.key, trials[3].key), run_queue=())
+    other = make_job("other", **of_job)
+    holder = change_trial(make_trial(0, job="other", gpus=["gpu-1"], phase=TrialPhase.RUNNING), **of_holder)
+    there = change_gpu(gpu, uuid="gpu-1", holder=holder.key, trials=(holder.key, trials[3].key), run_queue=())
     snapshot = make_snapshot(now=NOW, jobs=[job, other], trials=[*trials, holder], gpus=[gpu, there])
     seen = curves_of_job(job, trials, snapshot)
     assert starved_rows(seen, np.ones(4, dtype=bool), job, snapshot, MIN_SHARE, 2.0) == (2,)
@@ -355,7 +363,7 @@ COUNTS: list[tuple[str, dict[str, Any], list[dict[str, Any]], list[GpuView], flo
     ("another of other products", {"products": ("A",)}, [{"products": ("B",)}], FOUR, 4.0),
     ("one GPU of its product", {"products": ("A",)}, [], [replace(FOUR[0], product=p) for p in "AB"], 1.0),
     ("one that is ill", {}, [], [FOUR[0], replace(FOUR[1], health="Unhealthy")], 1.0),
-    ("leased for another namespace", {}, [], [FOUR[0], replace(FOUR[1], reserved_for="elsewhere")], 1.0),
+    ("leased for another namespace", {}, [], [FOUR[0], change_gpu(FOUR[1], reserved_for="elsewhere")], 1.0),
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 from podium_core.domain.snapshot import Costs, Snapshot
 from podium_core.domain.switch_costs import SwitchTotals, mean_costs, mean_switch
 from podium_core.policies.min_time_slice import MAX_SWITCH_SHARE, smallest_time_slice
+from podium_core.testing.builders import change_job
 
 HELD = 100.0  # seconds, of `holding`
 
@@ -82,6 +83,6 @@ def test_the_same_holds_between_jobs() -> None:
 
 def test_the_measured_suspension_does_not_count_for_a_requeue() -> None:
     snapshot = scene(1e6)
-    job = replace(snapshot.jobs[0], suspendable=False, checkpointable=True, checkpoint_scope="anywhere")
+    job = change_job(snapshot.jobs[0], suspendable=False, checkpointable=True, checkpoint_scope="anywhere")
     saving = replace(snapshot, jobs=(job,), now=snapshot.now + 1000.0)
     assert "MinTimeSlice" not in {place.reason for place in sound(saving).ranks}

@@ -14,7 +14,11 @@ from model_node import Node, Process
 
 from podium_agent.observe.pods import TrialPod, parse
 from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
-from podium_agent.report.lost_work import CompletionMarker, GateReport
+from podium_agent.report.lost_work import (
+    AttemptStart,
+    CompletionMarker,
+    GateReport,
+)
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
 from podium_agent.report.usage_ledger import begin_attempt
@@ -26,7 +30,7 @@ from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.curves.growing_curve import Line, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import ParsedLine
-from podium_core.schema.gpunode import GPUNode, TrialOnGpu, TrialState
+from podium_core.schema.gpunode import GPUNode, SlotState, TrialOnGpu
 from podium_core.schema.trial import HyperParamTrial
 
 MANAGER = "podium-agent"
@@ -39,7 +43,7 @@ class Record:
     pod: TrialPod
     process: Process | None = None
     trial_record: TrialRecord | None = None
-    state: TrialState | None = None
+    state: SlotState | None = None
     since: float = 0.0
     acting: Acting = Acting.NOTHING
     ends: Suspend | Resume | None = None  # the action in progress
@@ -231,9 +235,8 @@ class Agent:
             assert record.process is not None
             said = GateReport(None if record.process.gate_checkpoint is None else _mark(record.process.gate_checkpoint))
             spent = status.gpu_seconds
-            account = begin_attempt(
-                account, said, trial_record.node, trial_record.pod.attempt, reached(status), spent, now
-            )
+            start = AttemptStart(said, trial_record.node, trial_record.pod.attempt)
+            account = begin_attempt(account, start, reached(status), spent, now)
             begins_at = account.checkpoint.step if account.checkpoint is not None else 0.0
         position = position_from(status, trial_record.pod.uid, "main")
         trial_record.load(account, curve_from(status, position, begins_at), position)
@@ -273,7 +276,7 @@ class Agent:
 
 
 def _runs(record: Record) -> bool:
-    return record.state not in (None, TrialState.GATED, TrialState.SUSPENDED)
+    return record.state not in (None, SlotState.GATED, SlotState.SUSPENDED)
 
 
 def _reading(text: str) -> list[ParsedLine]:

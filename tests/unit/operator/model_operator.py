@@ -24,7 +24,7 @@ from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import parse_pod
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.reconciler import Reconciler
+from podium_operator.reconciler import Actors, Reconciler
 from podium_operator.report.status_writer import StatusWriter
 from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
@@ -82,16 +82,14 @@ class Operator:
         self._clock = clock
         self._loop = loop
         self.caches = ModelWatchCaches(server, unresponsive)
-        self._reconciler = Reconciler(
-            _SETTINGS,
-            self.caches,
+        actors = Actors(
             Actuator(api, self.caches, PodRules("podium", "podium.dev/gpu"), _METRICS),
-            StatusWriter(api, 2.0, _METRICS),
-            FinalLogReader(api),
             Cleanup(api, self.caches.cluster_state, None),
-            _METRICS,
             ReservationController(api, _SETTINGS, _METRICS),
             Rebalancer(api, _REBALANCING if rebalances else _SETTINGS),
+        )
+        self._reconciler = Reconciler(
+            _SETTINGS, self.caches, FinalLogReader(api), actors, StatusWriter(api, 2.0, _METRICS), _METRICS
         )
 
     def reconcile(self, killed_after: int | None = None, unanswered_after: int | None = None) -> bool:

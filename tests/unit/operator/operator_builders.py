@@ -20,7 +20,7 @@ from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import PodState, parse_pod
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.reconciler import Reconciler
+from podium_operator.reconciler import Actors, Reconciler
 from podium_operator.report.status_writer import StatusWriter
 from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
@@ -205,14 +205,10 @@ async def carry_out(actuator: Actuator, cluster: ClusterState, actions: Iterable
 
 def make_reconciler(api: Api, caches: WatchCaches, settings: OperatorSettings, metrics: Metrics) -> Reconciler:
     """Return the reconciler with all of its parts, as `main` assembles it."""
-    return Reconciler(
-        settings,
-        caches,
+    actors = Actors(
         Actuator(api, caches, PodRules("podium", "podium.dev/gpu"), metrics),
-        StatusWriter(api, 2.0, metrics),
-        FinalLogReader(api),
         Cleanup(api, caches.cluster_state, None),
-        metrics,
         ReservationController(api, settings, metrics),
         Rebalancer(api, settings),
     )
+    return Reconciler(settings, caches, FinalLogReader(api), actors, StatusWriter(api, 2.0, metrics), metrics)

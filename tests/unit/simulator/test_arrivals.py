@@ -10,7 +10,13 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_simulator.replay.samples import Sample, draw_sample
 from podium_simulator.system import comparison
-from podium_simulator.system.arrivals import Arrivals, compare, draw_samples, scenario
+from podium_simulator.system.arrivals import (
+    Arrivals,
+    SharedCluster,
+    compare,
+    draw_samples,
+    scenario,
+)
 from podium_simulator.system.comparison import ClusterSpec, best_so_far, search_result
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.fairness import jain_index, user_shares
@@ -127,7 +133,7 @@ def test_users_alternate_and_names_sort_as_numbers_do() -> None:
     keys = [arrivals.key("t", number) for number in range(12)]
     assert [key.namespace for key in keys[:4]] == ["user-1", "user-2", "user-3", "user-1"]
     assert sorted(key.name for key in keys) == [key.name for key in keys]
-    found = scenario(draw_samples(bundled_trace(), 0, 2, arrivals), "fifo", PLACE, arrivals, 0)
+    found = scenario(draw_samples(bundled_trace(), 0, 2, arrivals), "fifo", SharedCluster(PLACE, arrivals), 0)
     assert [job.view.created for job in found.jobs] == [30.0 * number for number in range(12)]
 
 
@@ -141,7 +147,7 @@ def test_no_sample_is_drawn_twice_and_the_first_is_that_of_a_single_search() -> 
 
 
 def test_one_job_scores_as_in_the_comparison_of_single_searches() -> None:
-    found = compare(bundled_trace(), ["hermes"], PLACE, 2, 6, Arrivals(1))
+    found = compare(bundled_trace(), ["hermes"], SharedCluster(PLACE, Arrivals(1)), 2, 6)
     plain = comparison.compare(bundled_trace(), ["hermes"], PLACE, 2, 6)
     assert list(found.runs) == list(plain.runs) == ["fifo", "hermes"]
     for name, rounds in found.runs.items():
@@ -150,7 +156,7 @@ def test_one_job_scores_as_in_the_comparison_of_single_searches() -> None:
 
 
 def test_sharing_slows_jobs_down_and_shares_add_up() -> None:
-    found = compare(bundled_trace(), ["envelope"], PLACE, 1, 6, Arrivals(3, 300.0, 2))
+    found = compare(bundled_trace(), ["envelope"], SharedCluster(PLACE, Arrivals(3, 300.0, 2)), 1, 6)
     for (one,) in found.runs.values():
         assert [job.arrived for job in one.jobs] == [0.0, 300.0, 600.0]
         assert [job.key.namespace for job in one.jobs] == ["user-1", "user-2", "user-1"]
@@ -171,7 +177,7 @@ def test_sharing_slows_jobs_down_and_shares_add_up() -> None:
 
 
 def test_jobs_that_arrive_far_apart_do_not_share() -> None:
-    found = compare(bundled_trace(), ["fifo"], PLACE, 1, 3, Arrivals(3, 200_000.0, 3))
+    found = compare(bundled_trace(), ["fifo"], SharedCluster(PLACE, Arrivals(3, 200_000.0, 3)), 1, 3)
     (one,) = found.runs["fifo"]
     assert [job.slowdown for job in one.jobs] == pytest.approx([1.0] * 3)
     assert [user.of_equal for user in one.users] == [None] * 3
@@ -181,7 +187,7 @@ def test_jobs_that_arrive_far_apart_do_not_share() -> None:
 def test_the_same_arrivals_end_the_same_way() -> None:
     arrivals = Arrivals(3, 60.0, 2)
     place = replace(PLACE, faults=replace(PLACE.faults, node=20_000.0))
-    given = scenario(draw_samples(bundled_trace(), 2, 5, arrivals), "round_robin", place, arrivals, 2)
+    given = scenario(draw_samples(bundled_trace(), 2, 5, arrivals), "round_robin", SharedCluster(place, arrivals), 2)
     first = simulate(given, checked=True)
     assert first.broken == ()
     assert simulate(given) == replace(first, broken=())

@@ -302,8 +302,8 @@ def test_a_fault_removes_no_value_and_delays_trials_without_progress(
         for trial in snapshot.trials:
             assert trial.curve[: len(shown.get(trial.key, ()))] == shown.get(trial.key, ())
             shown[trial.key] = trial.curve
-            if trial.phase is TrialPhase.REQUEUED and trial.retry_at > snapshot.now:
-                pauses.setdefault(trial.retry_at, round(trial.retry_at - snapshot.now))
+            if trial.phase is TrialPhase.REQUEUED and trial.attempts.retry_at > snapshot.now:
+                pauses.setdefault(trial.attempts.retry_at, round(trial.attempts.retry_at - snapshot.now))
         return plan(snapshot)
 
     monkeypatch.setattr(operator, "plan", spy)

@@ -119,7 +119,7 @@ def test_invariants(scenario: Scenario) -> None:
         assert all(a.end <= b.start + 1e-9 for a, b in pairwise(spans)), "one holder a GPU"
     jobs = {job.key: job for job in scenario.jobs}
     for trial in outcome.trials:
-        width = jobs[trial.job].view.gpus_per_trial
+        width = jobs[trial.job].view.gpus.per_trial
         trained = sum(s.seconds for s in of_trial[trial.trial] if s.use == TRAINING) / width
         assert trial.gpu_seconds == pytest.approx(sum(s.seconds for s in of_trial[trial.trial]))
         if trial.phase is TrialPhase.SUCCEEDED:

@@ -16,12 +16,12 @@ from podium_agent.single_instance import NodeLock
 
 
 def test_each_file_of_the_trial_folder_is_replaced_atomically(tmp_path: Path) -> None:
-    source, share = tmp_path / "helper", tmp_path / "share"
+    source, folder = tmp_path / "helper", tmp_path / "trial"
     for content in (b"program", b"newer program"):
         source.write_bytes(content)
-        install(share, source)
-        assert (share / "podium-gate").read_bytes() == content
-    modes = {path.relative_to(share).as_posix(): path.stat().st_mode & 0o777 for path in share.rglob("*")}
+        install(folder, source)
+        assert (folder / "podium-gate").read_bytes() == content
+    modes = {path.relative_to(folder).as_posix(): path.stat().st_mode & 0o777 for path in folder.rglob("*")}
     assert modes == {
         "podium-gate": 0o755,
         "python": 0o755,
@@ -30,22 +30,22 @@ def test_each_file_of_the_trial_folder_is_replaced_atomically(tmp_path: Path) ->
         "python/podium/trial.py": 0o644,
     }
     with pytest.raises(FileNotFoundError, match="PODIUM_HELPER"):
-        install(share, tmp_path / "none")
+        install(folder, tmp_path / "none")
 
 
 def test_a_script_imports_the_helper_from_the_trial_folder(tmp_path: Path) -> None:
     """As a trial's image does it: nothing of Podium installed, the standard library only."""
     (tmp_path / "helper").write_bytes(b"program")
-    install(tmp_path / "share", tmp_path / "helper")
+    install(tmp_path / "trial", tmp_path / "helper")
     script = "import podium.trial as t; print(t.__file__, t.params({'lr': 0.1}))"
-    environment = {"PYTHONPATH": str(tmp_path / "share/python"), "PODIUM_PARAMS": '{"lr": 0.5}'}
+    environment = {"PYTHONPATH": str(tmp_path / "trial/python"), "PODIUM_PARAMS": '{"lr": 0.5}'}
     python = [sys.executable, "-S", "-c", script]
     done = subprocess.run(python, env=environment, capture_output=True, text=True, timeout=300, check=True)
-    assert done.stdout.split(maxsplit=1) == [f"{tmp_path}/share/python/podium/trial.py", "{'lr': 0.5}\n"]
+    assert done.stdout.split(maxsplit=1) == [f"{tmp_path}/trial/python/podium/trial.py", "{'lr': 0.5}\n"]
 
 
 def test_a_second_agent_waits_and_reports_it(tmp_path: Path) -> None:
-    settings = AgentSettings(node_name="n", share_dir=tmp_path / "podium/share")
+    settings = AgentSettings(node_name="n", trial_dir=tmp_path / "podium/trial")
     first, second = NodeLock(settings.lock_file), NodeLock(settings.lock_file)
     assert first.trouble is not None
 
@@ -68,7 +68,7 @@ def test_a_second_agent_waits_and_reports_it(tmp_path: Path) -> None:
         await task
 
     asyncio.run(asyncio.wait_for(story(), 300))
-    assert settings.lock_file.parent != settings.share_dir, "a trial could take it there"
+    assert settings.lock_file.parent != settings.trial_dir, "a trial could take it there"
 
 
 def test_a_killed_agent_leaves_no_lock_behind(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.pods import TrialPod
 from podium_agent.suspension.base import Outcome
 from podium_agent.suspension.freeze import Freeze
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import ContainerCheckpoint
 
 
@@ -35,7 +35,7 @@ REFUSALS = {
     "RestoreUnsupported": ("runtimes", {"n": "containerd://2.1.9", "there": "containerd://2.4.0"}),
     "NodeNotFound": ("runtimes", {"n": "containerd://2.1.9"}),
     "ContainerNotRunning": ("record", None),
-    "MethodNotEnabled": ("pod", pod(carry="there", main="c1", methods=("cuda-checkpoint",))),
+    "MethodNotEnabled": ("pod", pod(migrate_to="there", main="c1", methods=("cuda-checkpoint",))),
 }
 
 
@@ -52,10 +52,10 @@ def test_a_refused_migration_is_reported_and_changes_nothing(scene: Scene, code:
 @pytest.mark.parametrize(
     ("pod_change", "record_change"),
     [
-        ({}, {"state": TrialState.RUNNING}),
-        ({}, {"state": TrialState.SUSPENDING}),
+        ({}, {"state": SlotState.RUNNING}),
+        ({}, {"state": SlotState.SUSPENDING}),
         ({}, {"ledger": None}),
-        ({"carry": ""}, {}),
+        ({"migrate_to": ""}, {}),
         ({"deadline": 1.0}, {}),
         ({"ended": True}, {}),
     ],
@@ -82,7 +82,7 @@ def test_a_migration_cancelled_during_the_checkpoint_changes_nothing(scene: Scen
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
             await scene.kubelet.written.wait()
-            scene.pod = replace(scene.pod, carry="")
+            scene.pod = replace(scene.pod, migrate_to="")
             await settled(migration_controller)
 
     asyncio.run(take_back())
@@ -98,7 +98,7 @@ def test_an_archive_written_after_the_cancellation_is_removed(scene: Scene) -> N
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
             await scene.kubelet.written.wait()
-            scene.pod = replace(scene.pod, carry="")
+            scene.pod = replace(scene.pod, migrate_to="")
             await settled(migration_controller)
             for moment in (1.0, 1e4):
                 (scene.folder / LATE).touch()
@@ -130,7 +130,7 @@ def test_undoing_is_not_interrupted_by_the_next_reconcile(scene: Scene) -> None:
         async with scene.agent() as migration_controller:
             await migration_controller.reconcile(0.0)
             await scene.kubelet.written.wait()
-            scene.pod = replace(scene.pod, carry="")
+            scene.pod = replace(scene.pod, migrate_to="")
             await migration_controller.reconcile(0.0)
             await slow.started.wait()
             for _ in range(3):
@@ -148,7 +148,7 @@ def test_the_image_of_a_cancelled_migration_is_removed(scene: Scene) -> None:
         async with scene.agent() as migration_controller:
             await settled(migration_controller)
             assert scene.registry.manifests
-            scene.pod = replace(scene.pod, carry="")
+            scene.pod = replace(scene.pod, migrate_to="")
             await settled(migration_controller)
 
     asyncio.run(take_back())
@@ -156,17 +156,17 @@ def test_the_image_of_a_cancelled_migration_is_removed(scene: Scene) -> None:
     assert not scene.registry.manifests
 
 
-WORKS: list[tuple[str, dict[str, Any], TrialState, bool]] = [
-    ("it stands still", {}, TrialState.SUSPENDED, False),
-    ("it works", {}, TrialState.RUNNING, True),
-    ("it is let work", {}, TrialState.RESUMING, True),
-    ("it works, its pod goes", {"deadline": 1.0}, TrialState.RUNNING, False),
+WORKS: list[tuple[str, dict[str, Any], SlotState, bool]] = [
+    ("it stands still", {}, SlotState.SUSPENDED, False),
+    ("it works", {}, SlotState.RUNNING, True),
+    ("it is let work", {}, SlotState.RESUMING, True),
+    ("it works, its pod goes", {"deadline": 1.0}, SlotState.RUNNING, False),
 ]
 
 
 @pytest.mark.parametrize(("about", "state", "taken_back"), [w[1:] for w in WORKS], ids=[w[0] for w in WORKS])
 def test_the_image_of_a_trial_that_runs_again_is_replaced(
-    scene: Scene, about: dict[str, Any], state: TrialState, taken_back: bool
+    scene: Scene, about: dict[str, Any], state: SlotState, taken_back: bool
 ) -> None:
     """`podium thaw` lets all work. The image itself is removed once no status names it."""
 
@@ -218,7 +218,7 @@ def test_an_image_completed_after_the_deletion_of_its_pod_is_not_reported(scene:
 
 
 def test_the_next_agent_completes_an_unfinished_checkpoint(scene: Scene) -> None:
-    """It died when the archive was there: the container is thawed, and noted as leaving."""
+    """It died when the archive was there: the container is thawed, and noted as migrating."""
     scene.notes.set_migrating_until("c1", 4e9)
     scene.freezer.ask(False)
     (scene.folder / LATE).touch()
@@ -228,7 +228,7 @@ def test_the_next_agent_completes_an_unfinished_checkpoint(scene: Scene) -> None
 
 def test_a_leftover_archive_is_removed_without_a_request(scene: Scene) -> None:
     (scene.folder / LATE).touch()
-    scene.pod = replace(scene.pod, carry="")
+    scene.pod = replace(scene.pod, migrate_to="")
 
     async def look() -> None:
         async with scene.agent() as migration_controller:
@@ -293,7 +293,7 @@ def test_the_image_is_removed_once_the_new_node_has_it(
     async def look() -> None:
         async with scene.agent() as migration_controller:
             image = f"{scene.address}/{repository}@sha256:1"
-            came: TrialPod = pod("a", 1, carried=True, image=image, **({"main": "c2"} | state))
+            came: TrialPod = pod("a", 1, migrated=True, image=image, **({"main": "c2"} | state))
             scene.pod = came
             await migration_controller.reconcile(0.0)
 
@@ -319,7 +319,7 @@ def test_the_result_remains_in_the_status_until_another_pod_writes_it(tmp_path: 
         await kill(writer)
         server.status |= {"attempt": 1, "lastStep": 7.0}
         server.status["logCursor"]["step"] = 7.0
-        successor = started(pod(attempt=1, carried=True))  # of one that held nothing on a GPU yet
+        successor = started(pod(attempt=1, migrated=True))  # of one that held nothing on a GPU yet
         writer = writing.start(successor)
         await writing.until(lambda: successor.owned, "the next attempt writes")
         await kill(writer)

@@ -29,7 +29,7 @@ from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
-from podium_core.schema.gpunode import GPUNode, TrialState
+from podium_core.schema.gpunode import GPUNode, SlotState
 
 TRAIN, SIDECAR = "ab" * 32, "cd" * 32
 
@@ -71,12 +71,12 @@ def test_a_trial_is_starting_until_all_of_its_containers_are_there(on_node: Call
         node.run(pod(), TRAIN, os.getpid())
         both = pod(containers=("train", "sidecar"))
         one = replace(both, running=frozenset({TRAIN}), starting=True)
-        assert node.state(one) is TrialState.STARTING
+        assert node.state(one) is SlotState.STARTING
         two = replace(both, running=frozenset({TRAIN, SIDECAR}))
-        assert node.state(two) is TrialState.STARTING, "running, but its processes are not found yet"
+        assert node.state(two) is SlotState.STARTING, "running, but its processes are not found yet"
         node.run(pod(), SIDECAR, os.getppid())
-        assert node.state(two) is TrialState.RUNNING
-        assert node.state(one) is TrialState.RUNNING, "it has been whole once"
+        assert node.state(two) is SlotState.RUNNING
+        assert node.state(one) is SlotState.RUNNING, "it has been whole once"
 
     on_node(scene)
 
@@ -85,9 +85,9 @@ def test_a_container_without_its_image_is_not_waited_for(on_node: Callable[..., 
     def scene(node: Node) -> None:
         freezer = node.run(pod(), TRAIN, os.getpid())
         stuck = pod(containers=("train", "sidecar"), running=frozenset({TRAIN}), starting=False)
-        assert node.state(stuck) is TrialState.RUNNING
+        assert node.state(stuck) is SlotState.RUNNING
         shutil.rmtree(freezer.path)
-        assert node.state(stuck) is TrialState.STARTING, "nothing is there to suspend, but the pod has not ended"
+        assert node.state(stuck) is SlotState.STARTING, "nothing is there to suspend, but the pod has not ended"
 
     on_node(scene)
 
@@ -96,12 +96,12 @@ def test_a_freezer_that_cannot_be_read_changes_no_state(on_node: Callable[..., N
     def scene(node: Node) -> None:
         freezer = node.run(pod(), TRAIN, os.getpid())
         running = pod(running=frozenset({TRAIN}))
-        assert node.state(running) is TrialState.RUNNING
+        assert node.state(running) is SlotState.RUNNING
         freezer.ask(True)
-        assert node.state(running) is TrialState.SUSPENDED
+        assert node.state(running) is SlotState.SUSPENDED
         (freezer.path / "freezer.state").unlink()
         (freezer.path / "freezer.state").mkdir()
-        assert node.state(running) is TrialState.SUSPENDED
+        assert node.state(running) is SlotState.SUSPENDED
         (freezer.path / "freezer.state").rmdir()
         assert node.state(running) is None, "removed: that is an end"
 
@@ -109,18 +109,22 @@ def test_a_freezer_that_cannot_be_read_changes_no_state(on_node: Callable[..., N
 
 
 @pytest.mark.parametrize(
-    ("carry", "image_complete", "heeds"),
+    ("migrate_to", "image_complete", "heeds"),
     [("", None, True), ("", True, True), ("node-b", None, False), ("node-b", True, False), ("node-b", False, True)],
 )
 def test_a_trial_deleted_during_its_migration_may_save_without_an_image(
-    on_node: Callable[..., None], monkeypatch: pytest.MonkeyPatch, carry: str, image_complete: bool | None, heeds: bool
+    on_node: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    migrate_to: str,
+    image_complete: bool | None,
+    heeds: bool,
 ) -> None:
     """The cause of the deletion does not matter: without the operator the request is not withdrawn."""
     monkeypatch.setattr("podium_agent.observe.observer.handles_sigterm", lambda *_: True)
 
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid()).ask(True)
-        asked = pod(running=frozenset({TRAIN}), carry=carry)
+        asked = pod(running=frozenset({TRAIN}), migrate_to=migrate_to)
         node.look(asked)
         record = node.observer.record(asked.uid)
         assert record is not None
@@ -207,7 +211,7 @@ def test_until_the_kubelet_answers_the_last_agents_gpus_are_only_reported(
         node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
         running = pod(running=frozenset({TRAIN}))
         (first,) = node.observer.observe((running,), 1.0)
-        assert (first.state, first.gpus, first.seen_on) == (TrialState.RUNNING, (), ("G",))
+        assert (first.state, first.gpus, first.seen_on) == (SlotState.RUNNING, (), ("G",))
         (step,) = decide(order("b"), (first,), 1.0)
         assert isinstance(step, Wait)
         assert step.reason == "DevicesUnknown"
@@ -301,7 +305,7 @@ def test_a_suspended_trial_without_memory_on_the_gpu_is_marked(on_node: Callable
         freezer = node.run(one, TRAIN, os.getpid())
         (freezer.path / "freezer.state").write_text("FROZEN")
         assert not node.look(one)[0].is_checkpointed, "frozen with its memory on the GPU"
-        node.parked.write_held(freezer.path.name, {"G": 7})
+        node.notes.write_held(freezer.path.name, {"G": 7})
         assert node.look(one)[0].is_checkpointed
 
     on_node(scene)
@@ -310,18 +314,18 @@ def test_a_suspended_trial_without_memory_on_the_gpu_is_marked(on_node: Callable
 def test_a_migrated_trial_is_noted_with_its_gpu_on_this_node(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         beside = node.run(pod(), SIDECAR, os.getppid())
-        arrival = GpuState(gpus={"GPU-of-there": 7}, processes=1)
-        came = pod(containers=("train", "logs"), running=frozenset({SIDECAR}), arrival=arrival)
+        gpu_state = GpuState(gpus={"GPU-of-there": 7}, processes=1)
+        came = pod(containers=("train", "logs"), running=frozenset({SIDECAR}), gpu_state=gpu_state)
         node.look(came)
         freezer = node.run(pod(), TRAIN, os.getpid())
         came = replace(came, running=frozenset({SIDECAR, TRAIN}), main=TRAIN)
-        assert node.state(came) is TrialState.RUNNING
-        assert not node.parked.has(beside.path.name), "it began here"
-        note = node.parked.read(freezer.path.name)
+        assert node.state(came) is SlotState.RUNNING
+        assert not node.notes.has(beside.path.name), "it began here"
+        note = node.notes.read(freezer.path.name)
         assert (note.held, note.gpu_map) == ({"G": 7}, {"GPU-of-there": "G"})
-        node.parked.remove(freezer.path.name)
+        node.notes.remove(freezer.path.name)
         node.look(came)
-        assert not node.parked.has(freezer.path.name), "it was brought back: it does not come twice"
+        assert not node.notes.has(freezer.path.name), "it was brought back: it does not come twice"
 
     on_node(scene)
 
@@ -337,8 +341,8 @@ META: dict[str, Any] = {
 
 
 def test_the_gpu_state_of_a_pod_is_parsed() -> None:
-    assert parse({"metadata": META}).arrival == GpuState(gpus={"GPU-a": 7}, processes=1)
-    assert parse({"metadata": {**META, "annotations": {}}}).arrival is None
+    assert parse({"metadata": META}).gpu_state == GpuState(gpus={"GPU-a": 7}, processes=1)
+    assert parse({"metadata": {**META, "annotations": {}}}).gpu_state is None
 
 
 @pytest.mark.parametrize(
@@ -351,9 +355,9 @@ def test_the_gpu_state_of_a_pod_is_parsed() -> None:
 )
 def test_an_unreadable_gpu_state_is_reported_and_the_pod_is_kept(text: str, said: str) -> None:
     came = parse({"metadata": {**META, "annotations": {"podium.dev/gpu-state": text}}})
-    assert came.arrival is None
+    assert came.gpu_state is None
     assert came.gpu_state_trouble.startswith(f"InvalidGPUState: annotation podium.dev/gpu-state: {said}")
-    shown = patch(TrialState.RUNNING, {}, "now", trouble=came.gpu_state_trouble)
+    shown = patch(SlotState.RUNNING, {}, "now", trouble=came.gpu_state_trouble)
     assert shown is not None
     assert {entry["reason"] for entry in shown["status"]["conditions"]} == {"InvalidGPUState"}
     assert all(said in entry["message"] for entry in shown["status"]["conditions"])

@@ -5,7 +5,7 @@
 | there | deleted, or another of its name | suspends it, never lets it in; writes no status | here, test_writer |
 | there, and a newer one | there | only the newer runs; the older may end | here, test_local_scheduler |
 | over as the API says, still runs | there | waits for its end; frozen where no kubelet comes; never thawed | here |
-| gone from the API, still runs | there | the same, also by an agent that starts later | here, test_passages |
+| gone from the API, still runs | there | the same, also by an agent that starts later | here, test_admissions |
 | none | there | nothing: the operator makes one | test_operator |
 | claims to be a trial's, and is not | - | is never let in | here |
 | there | there, and a second agent | the second waits for the lock | test_share |
@@ -25,7 +25,7 @@ from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import TrialPod, parse
 from podium_agent.schedule.local_scheduler import ORPHAN_SECONDS
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 TRAIN = "ab" * 32
 
@@ -47,18 +47,18 @@ def test_a_pod_without_its_trial_does_not_run(on_node: Callable[..., None], owne
 
 def test_a_restarted_agent_derives_each_state(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
-        holder, parked, gated = (
+        holder, suspended, gated = (
             pod("a", running=frozenset({TRAIN})),
             pod("b", running=frozenset({"cd" * 32})),
             pod("c", gate_passed=False, gate_running=True),
         )
         node.run(holder, TRAIN, os.getpid())
-        node.run(parked, "cd" * 32, os.getppid()).ask(True)
+        node.run(suspended, "cd" * 32, os.getppid()).ask(True)
         node.restart_agent()
         node.waits_at_its_gate(gated)
-        states = [trial.state for trial in node.look(holder, parked, gated)]
-        assert states == [TrialState.RUNNING, TrialState.SUSPENDED, TrialState.GATED]
-        assert node.steps(order("a", "b", "c"), holder, parked, gated) == {"wait b-0 GPUInUse", "wait c-0 GPUInUse"}
+        states = [trial.state for trial in node.look(holder, suspended, gated)]
+        assert states == [SlotState.RUNNING, SlotState.SUSPENDED, SlotState.GATED]
+        assert node.steps(order("a", "b", "c"), holder, suspended, gated) == {"wait b-0 GPUInUse", "wait c-0 GPUInUse"}
 
     on_node(scene)
 
@@ -71,13 +71,13 @@ def test_a_silent_gate_counts_as_opened_only_if_an_earlier_agent_could(
     def scene(node: Node) -> None:
         assert node.look() == ()
         new = pod(gate_passed=False, gate_running=True)
-        assert node.state(new) is TrialState.GATED
+        assert node.state(new) is SlotState.GATED
         node.restart_agent()
-        assert node.state(new) is TrialState.STARTING
+        assert node.state(new) is SlotState.STARTING
         node.restart_agent()
         node.observer.hint({new.uid: Hint(new.key, new.name, ("G",))})
         assert node.look() == (), "the API server has forgotten it for a moment"
-        assert node.state(new) is TrialState.STARTING, "it was noted when it was let through"
+        assert node.state(new) is SlotState.STARTING, "it was noted when it was let through"
 
     on_node(scene)
 
@@ -113,7 +113,7 @@ def test_an_ended_pod_keeps_its_gpu_until_its_processes_are_gone(
 ) -> None:
     def scene(node: Node) -> None:
         freezer = node.run(pod(), TRAIN, os.getpid())
-        assert node.state(pod(running=frozenset({TRAIN}))) is TrialState.RUNNING
+        assert node.state(pod(running=frozenset({TRAIN}))) is SlotState.RUNNING
         if new_agent:
             node.restart_agent()
             node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
@@ -137,7 +137,7 @@ def test_an_ended_pod_is_never_thawed(on_node: Callable[..., None], after: tuple
     def scene(node: Node) -> None:
         freezer = node.run(pod(), TRAIN, os.getpid())
         freezer.ask(True)
-        assert node.state(pod(running=frozenset({TRAIN}))) is TrialState.SUSPENDED
+        assert node.state(pod(running=frozenset({TRAIN}))) is SlotState.SUSPENDED
         new = pod(attempt=1, gate_passed=False)
         node.waits_at_its_gate(new)
         assert node.steps(order("a"), *after, new, now=100.0) == {"admit a-1 FirstInRunQueue"}
@@ -153,7 +153,7 @@ def test_a_pod_that_never_started_ends_at_once(on_node: Callable[..., None], aft
     def scene(node: Node) -> None:
         gated = pod(gate_passed=False, gate_running=True)
         node.waits_at_its_gate(gated)
-        assert node.state(gated) is TrialState.GATED
+        assert node.state(gated) is SlotState.GATED
         assert node.look(*after) == ()
         assert [record.ended for record in node.observer.records()] == [True] * len(after)
 
@@ -178,6 +178,6 @@ def test_an_api_server_that_forgets_a_pod_for_a_moment_changes_nothing(on_node: 
         assert not node.look(running)[0].deleting
         assert node.look()[0].deleting
         trial = node.look(running)[0]
-        assert (trial.deleting, trial.state) == (False, TrialState.RUNNING)
+        assert (trial.deleting, trial.state) == (False, SlotState.RUNNING)
 
     on_node(scene)

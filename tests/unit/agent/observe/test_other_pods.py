@@ -19,8 +19,14 @@ from podium_agent.observe.gpu_health import Gpu, Reading, Sample
 from podium_agent.observe.other_pods import LocalOtherPod, OtherPods
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName
 from podium_agent.observe.telemetry import Telemetry
-from podium_agent.report.node_status import build, decisive
+from podium_agent.report.node_status import (
+    NodeFacts,
+    build,
+    decisive,
+)
 from podium_agent.schedule.exclusive_allocations import parse_pod
+from podium_agent.schedule.local_scheduler import RunQueues
+from podium_agent.schedule.node_reconciler import View
 from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.gpu_choice import chosen_gpus, fullest
 from podium_core.placement.node_parser import gpu_reading
@@ -184,9 +190,9 @@ def test_other_pods_are_known_until_they_end(
 
 def test_other_pods_are_reported_at_once_and_count_for_the_extender() -> None:
     gpus = tuple(Gpu(Sample(uuid, i, memory_total=80), 0.0, "Healthy") for i, uuid in enumerate("AB"))
-    how: Any = (1, lambda _: 1, lambda _: 0.0, 4, ("freeze",), "0", 1.0, {})
-    before = build(Reading(1.0, "570", gpus), (), *how)
-    status = build(Reading(1.0, "570", gpus), (), *how, other_pods=[LocalOtherPod(("lab", "a"), "u", NEED, ("B",))])
+    facts, view = NodeFacts(Reading(1.0, "570", gpus), 4, ("freeze",), "0"), View(RunQueues(1))
+    crowded = replace(facts, other_pods=[LocalOtherPod(("lab", "a"), "u", NEED, ("B",))])
+    before, status = (build(one, view, lambda _: 1, lambda _: 0.0, 1.0) for one in (facts, crowded))
     assert decisive(before) != decisive(status)
     assert [gpu.other_pods for gpu in status.gpus] == [
         [],

@@ -13,9 +13,9 @@ from agent_writing import Writing, kill, log_cursor, started
 
 from podium_agent.report.lost_work import CompletionMarker, GateReport
 from podium_agent.report.usage_ledger import SuspensionCost
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
-RUNNING = TrialState.RUNNING
+RUNNING = SlotState.RUNNING
 
 
 def saved_status(**more: Any) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from agent_writing import Writing, end, kill, started
 from podium_agent.observe.cgroups import Container
 from podium_agent.report.lost_work import GateReport
 from podium_agent.report.usage_ledger import SuspensionCost
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 TRAIN = "ab" * 32
-RUNNING, SUSPENDED = TrialState.RUNNING, TrialState.SUSPENDED
+RUNNING, SUSPENDED = SlotState.RUNNING, SlotState.SUSPENDED
 
 
 class Saving:

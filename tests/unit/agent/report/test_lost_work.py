@@ -6,6 +6,7 @@ import pytest
 
 from podium_agent.report.lost_work import (
     MAX_RECENT,
+    AttemptStart,
     Checkpoint,
     CompletionMarker,
     GateReport,
@@ -39,7 +40,8 @@ SAME, NEWER = CompletionMarker(10.0, "step-10"), CompletionMarker(14.0, "step-14
 def test_the_checkpoint_that_an_attempt_continues_from(
     said: GateReport | None, known: Checkpoint | None, save: Checkpoint | None
 ) -> None:
-    assert resumed_checkpoint(said, known, "here", attempt=2, reached=15.0, spent=100.0, now=99.0) == save
+    start = AttemptStart(said, "here", attempt=2)
+    assert resumed_checkpoint(start, known, reached=15.0, spent=100.0, now=99.0) == save
 
 
 @pytest.mark.parametrize(
@@ -84,9 +86,10 @@ def test_an_allocation_on_a_dead_node_lasted_as_long_as_reported() -> None:
         allocations=(GpuAllocation(("A", "B"), "far", 0.0, 10.0), GpuAllocation(("A", "B"), "far", 100.0)),
         finished_gpu_seconds=20.0,
     )
-    after = begin_attempt(ledger, None, "here", 1, reached=4.0, spent=50.0, now=9000.0)
-    carried = begin_attempt(ledger, None, "here", 1, reached=4.0, spent=50.0, now=9000.0, carried=True)
-    assert (carried.allocations, carried.lost_work) == (after.allocations, ledger.lost_work), (
+    start = AttemptStart(None, "here", 1)
+    after = begin_attempt(ledger, start, reached=4.0, spent=50.0, now=9000.0)
+    continued = begin_attempt(ledger, start, reached=4.0, spent=50.0, now=9000.0, migrated=True)
+    assert (continued.allocations, continued.lost_work) == (after.allocations, ledger.lost_work), (
         "its process continues: nothing is lost"
     )
     assert after.allocations[-1].end == 115.0

@@ -12,7 +12,10 @@ from agent_builders import Machine
 from podium_agent.metrics import Metrics
 from podium_agent.observe.gpu_health import Reading
 from podium_agent.observe.telemetry import Telemetry
-from podium_agent.report.node_reporter import NodeReporter
+from podium_agent.report.node_reporter import (
+    NodeReporter,
+    StatusSources,
+)
 from podium_agent.schedule.node_reconciler import NodeReconciler, View
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
@@ -38,10 +41,12 @@ def test_no_status_is_written_before_the_first_observation(tmp_path: Path) -> No
         reporter = NodeReporter(
             Machine(tmp_path).settings(),
             cast(Api, SimpleNamespace(apply_status=apply_status)),
-            cast(Telemetry, telemetry),
-            cast(NodeReconciler, node_reconciler),
             Metrics(),
-            cast(SuspensionMethods, SimpleNamespace(names=("freeze",))),
+            StatusSources(
+                cast(Telemetry, telemetry),
+                cast(NodeReconciler, node_reconciler),
+                cast(SuspensionMethods, SimpleNamespace(names=("freeze",))),
+            ),
             "0",
         )
         task = asyncio.ensure_future(reporter.run())

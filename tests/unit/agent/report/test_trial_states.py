@@ -14,8 +14,19 @@ from podium_agent.observe.gpu_health import Reading, Sample, merge
 from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import parse
 from podium_agent.observe.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
-from podium_agent.report.lost_work import AttemptLostWork, CompletionMarker, GateReport, LostWorkTotals
-from podium_agent.report.node_status import build, decisive, moved
+from podium_agent.report.lost_work import (
+    AttemptLostWork,
+    AttemptStart,
+    CompletionMarker,
+    GateReport,
+    LostWorkTotals,
+)
+from podium_agent.report.node_status import (
+    NodeFacts,
+    build,
+    decisive,
+    moved,
+)
 from podium_agent.report.pod_conditions import HOLDS, SUSPENDED, patch
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
@@ -28,6 +39,8 @@ from podium_agent.report.usage_ledger import (
     saw_marker,
     suspended,
 )
+from podium_agent.schedule.local_scheduler import RunQueues
+from podium_agent.schedule.node_reconciler import View
 from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.methods import SuspensionMethods
@@ -35,10 +48,10 @@ from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
 from podium_core.domain.snapshot import TrialKey
 from podium_core.logs.line_reader import ParsedLine
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import TrialStatus
 
-R, OFF = TrialState.RUNNING, TrialState.SUSPENDED
+R, OFF = SlotState.RUNNING, SlotState.SUSPENDED
 KEY = TrialKey("demo", "cnt-0", "u1")
 
 
@@ -62,17 +75,17 @@ def test_every_transition_has_a_valid_reason() -> None:
         (OFF, R, Acting.NOTHING, "ThawedExternally"),
     ],
 )
-def test_reasons(before: TrialState | None, after: TrialState | None, done: Acting, why: str) -> None:
+def test_reasons(before: SlotState | None, after: SlotState | None, done: Acting, why: str) -> None:
     assert reason(before, after, done) == why
 
 
 def test_a_ledger_over_two_time_slices() -> None:
     ledger = UsageLedger()
-    for state, now in ((TrialState.GATED, 0.0), (TrialState.STARTING, 10.0), (R, 11.0), (TrialState.SUSPENDING, 20.0)):
+    for state, now in ((SlotState.GATED, 0.0), (SlotState.STARTING, 10.0), (R, 11.0), (SlotState.SUSPENDING, 20.0)):
         ledger = follow(ledger, state, ("A", "B"), "n", now)
     ledger = suspended(ledger, SuspensionCost("freeze", 20.0, 0.5))
     ledger = follow(ledger, OFF, ("A", "B"), "n", 20.5)
-    ledger = resumed(follow(ledger, TrialState.RESUMING, ("A", "B"), "n", 30.0), 0.25)
+    ledger = resumed(follow(ledger, SlotState.RESUMING, ("A", "B"), "n", 30.0), 0.25)
     ledger = follow(ledger, R, ("A", "B"), "n", 30.5)
     assert ledger.gpu_seconds(31.0) == 2 * (10.5 + 1.0)
     ledger = follow(ledger, None, ("A", "B"), "n", 32.0)
@@ -215,7 +228,7 @@ def attempts(status: TrialStatus, attempt: int, begins: int, ends: int) -> Trial
     """The status after a pod that continues from step `begins` and prints up to step `ends`."""
     ledger = ledger_from(status)
     said = GateReport(CompletionMarker(float(begins)) if begins else None)
-    ledger = begin_attempt(ledger, said, "n", attempt, reached(status), status.gpu_seconds, 100.0)
+    ledger = begin_attempt(ledger, AttemptStart(said, "n", attempt), reached(status), status.gpu_seconds, 100.0)
     lines = [Line(100.0, f"{step}") for step in range(begins + 1, ends + 1)]
     curve = extend(
         curve_from(status, Position(), float(begins)),
@@ -239,7 +252,7 @@ def test_what_happens_before_the_status_could_be_loaded_is_not_lost() -> None:
 
 
 def test_a_trial_that_waits_for_memory_shows_it_while_suspended() -> None:
-    for state, why in ((OFF, "InsufficientGPUMemory"), (TrialState.GATED, "InsufficientGPUMemory"), (R, "Running")):
+    for state, why in ((OFF, "InsufficientGPUMemory"), (SlotState.GATED, "InsufficientGPUMemory"), (R, "Running")):
         entries = (patch(state, {}, "now", "GPU x has 1 bytes free") or {})["status"]["conditions"]
         assert [(entry["reason"], "1 bytes free" in entry["message"]) for entry in entries] == [
             (why, why != str(state))
@@ -260,32 +273,33 @@ def test_pod_conditions_are_patched_only_when_they_differ() -> None:
     assert all(one["lastTransitionTime"] == "later" for one in second["status"]["conditions"])
 
 
-def local(name: str, state: TrialState, since: float = 0.0) -> LocalTrial:
+def local(name: str, state: SlotState, since: float = 0.0) -> LocalTrial:
     return LocalTrial(TrialKey("demo", name, name), name, name, ("A",), state, since, memory=100)
 
 
 def status_of(*trials: LocalTrial, **sample: Any) -> Any:
     reading = merge(Reading(), [Sample("A", 0, "H200", 1000, 10, **sample)], 1.0, "610")
-    return build(reading, trials, 5, lambda uuid: 5, lambda trial: trial.since, 4, ("freeze",), "0.1", 2.0, {})
+    facts, view = NodeFacts(reading, 4, ("freeze",), "0.1"), View(RunQueues(5), trials)
+    return build(facts, view, lambda uuid: 5, lambda trial: trial.since, 2.0)
 
 
 def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
-    status = status_of(local("a", TrialState.SUSPENDING), local("b", TrialState.GATED), local("c", OFF))
+    status = status_of(local("a", SlotState.SUSPENDING), local("b", SlotState.GATED), local("c", OFF))
     gpu = status.gpus[0]
     assert (gpu.holder.trial, gpu.memory_reserved, [one.trial for one in gpu.trials]) == ("a", 300, ["a", "b", "c"])
-    coming = status_of(replace(local("a", TrialState.GATED), admitting=True)).gpus[0]
-    assert (coming.holder, coming.trials[0].state) == (None, TrialState.GATED), "it holds nothing before its gate opens"
+    coming = status_of(replace(local("a", SlotState.GATED), admitting=True)).gpus[0]
+    assert (coming.holder, coming.trials[0].state) == (None, SlotState.GATED), "it holds nothing before its gate opens"
     movers = (replace(local(name, OFF), moves_memory=True, memory=size) for name, size in (("a", 60), ("b", 70)))
     packed = status_of(*movers, local("c", R)).gpus[0]
     assert (packed.memory_reserved, packed.memory_movable) == (170, 70), "of those that are moved off the largest only"
-    assert decisive(status) != decisive(status_of(local("a", R), local("b", TrialState.GATED), local("c", OFF)))
+    assert decisive(status) != decisive(status_of(local("a", R), local("b", SlotState.GATED), local("c", OFF)))
     hot, cold = status_of(temperature=50.0), status_of(temperature=52.0)
     assert decisive(hot) == decisive(cold)
     assert not moved(hot, cold)
     assert moved(hot, status_of(temperature=54.0))
     smaller = hot.model_copy(update={"gpus": [hot.gpus[0].model_copy(update={"memory_total": 1})]})
     assert moved(hot, smaller), "another GPU is reported at once"
-    assert TrialState.GATED not in OCCUPYING
+    assert SlotState.GATED not in OCCUPYING
 
 
 def test_the_node_status_contains_trials_with_unconfirmed_gpus() -> None:

@@ -18,14 +18,14 @@ from podium_agent.report.lost_work import CompletionMarker, GateReport
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.usage_ledger import SuspensionCost
 from podium_core.logs.line_reader import ParsedLine
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 from podium_core.schema.metrics_config import MetricsConfig
 
 TEXT = MetricsConfig.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}
 )
-RUNNING = TrialState.RUNNING
-SUSPENDED = TrialState.SUSPENDED
+RUNNING = SlotState.RUNNING
+SUSPENDED = SlotState.SUSPENDED
 
 
 def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServer]) -> None:

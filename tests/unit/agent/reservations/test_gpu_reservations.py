@@ -20,27 +20,36 @@ from podium_agent.observe.gpu_health import Gpu, Reading, Sample
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.observe.trials import Gate, LocalTrial
-from podium_agent.report.node_status import build
+from podium_agent.report.node_status import (
+    NodeFacts,
+    build,
+)
 from podium_agent.reservations.controller import GpuReservations, parse_reservation_pod
 from podium_agent.reservations.reserved_gpus import ReservationPod, advertised, gpus_of_reservations, is_evacuated
 from podium_agent.schedule.exclusive_allocations import parse_pod
 from podium_agent.schedule.exclusive_gpus import NodePod
-from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
-from podium_agent.schedule.node_reconciler import View
+from podium_agent.schedule.local_scheduler import (
+    QueueEntry,
+    RunQueues,
+    decide,
+)
+from podium_agent.schedule.node_reconciler import (
+    View,
+)
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS
 from podium_cluster.watch import WatchCache
 from podium_core.domain.gpu_reservation import ReservationState
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
-GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED
+GATED, RUNNING, OFF = SlotState.GATED, SlotState.RUNNING, SlotState.SUSPENDED
 NAME = ("lab", "podium-reservation-0")
 GPUS = [Gpu(Sample("A", 0), 0.0, "Healthy"), Gpu(Sample("B", 1), 0.0, "Healthy")]
 
 
-def trial(state: TrialState, gpu: str = "A", method: str = "cuda-checkpoint") -> LocalTrial:
+def trial(state: SlotState, gpu: str = "A", method: str = "cuda-checkpoint") -> LocalTrial:
     gate = Gate.WAITING if state is GATED else Gate.PASSED
     return LocalTrial(key(), "a-0", "uid-a", (gpu,), state, 0.0, gate=gate, method=method)
 
@@ -101,7 +110,7 @@ RULES = [
 
 @pytest.mark.parametrize(("state", "method", "reserved", "expected"), RULES)
 def test_the_local_scheduler_on_reserved_gpus(
-    state: TrialState, method: str, reserved: tuple[str, ...] | None, expected: set[str]
+    state: SlotState, method: str, reserved: tuple[str, ...] | None, expected: set[str]
 ) -> None:
     run_queues = RunQueues(1, {"A": (QueueEntry(key(), "Ranked"),)}, reserved=reserved)
     steps = decide(run_queues, [trial(state, method=method)], 10.0)
@@ -130,11 +139,12 @@ def test_no_trial_is_frozen_with_its_memory_on_a_gpu_that_may_be_taken() -> None
 
 
 def test_a_gpu_without_a_reservation_has_no_slots_in_the_status() -> None:
-    how: tuple[Any, ...] = (1, lambda uuid: 1, lambda one: 0.0, 4, (), "v", 0.0, {})
-    status = build(Reading(1.0, "570", tuple(GPUS)), (), *how, {"A": "lab/podium-reservation-0"})
+    facts = NodeFacts(Reading(1.0, "570", tuple(GPUS)), 4, (), "v")
+    view = View(RunQueues(1), reserved={"A": "lab/podium-reservation-0"})
+    status = build(facts, view, lambda uuid: 1, lambda one: 0.0, 0.0)
     assert [(gpu.reservation, gpu.slots) for gpu in status.gpus] == [("lab/podium-reservation-0", 4), (None, 0)]
     assert status.mode == "reservations"
-    owned = build(Reading(1.0, "570", tuple(GPUS)), (), *how)
+    owned = build(facts, View(RunQueues(1)), lambda uuid: 1, lambda one: 0.0, 0.0)
     assert (owned.mode, [gpu.slots for gpu in owned.gpus]) == ("dedicated", [4, 4])
 
 

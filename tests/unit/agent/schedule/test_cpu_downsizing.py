@@ -14,29 +14,29 @@ from podium_agent.observe.trials import LocalTrial
 from podium_agent.schedule.cpu_downsizing import CpuDownsizer, resizes
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 
 def parking(name: str, requests: int, **more: Any) -> TrialPod:
     return pod(name, cpu={"train": 1500}, requests={"train": requests}, **more)
 
 
-def trial(one: TrialPod, state: TrialState) -> LocalTrial:
+def trial(one: TrialPod, state: SlotState) -> LocalTrial:
     return LocalTrial(one.key, one.name, one.uid, ("GPU-0",), state, 0.0)
 
 
 @pytest.mark.parametrize(
     ("state", "requests", "wanted"),
     [
-        (TrialState.GATED, 10, None),
-        (TrialState.STARTING, 10, 1500),
-        (TrialState.RUNNING, 1500, None),
-        (TrialState.SUSPENDING, 1500, None),
-        (TrialState.SUSPENDED, 1500, 10),
-        (TrialState.RESUMING, 10, 1500),
+        (SlotState.GATED, 10, None),
+        (SlotState.STARTING, 10, 1500),
+        (SlotState.RUNNING, 1500, None),
+        (SlotState.SUSPENDING, 1500, None),
+        (SlotState.SUSPENDED, 1500, 10),
+        (SlotState.RESUMING, 10, 1500),
     ],
 )
-def test_a_running_trial_requests_its_cpus(state: TrialState, requests: int, wanted: int | None) -> None:
+def test_a_running_trial_requests_its_cpus(state: SlotState, requests: int, wanted: int | None) -> None:
     one = parking("a", requests)
     assert [resize.cpu["train"] for resize in resizes([one], [trial(one, state)])] == (
         [] if wanted is None else [wanted]
@@ -47,8 +47,8 @@ def test_decreases_come_first_and_deleted_pods_are_unchanged() -> None:
     taker, giver, leaver, other = parking("a", 10), parking("b", 1500), parking("c", 1500, deadline=9.0), pod("d")
     unknown = parking("e", 1500)
     states = [
-        trial(taker, TrialState.RUNNING),
-        *(trial(one, TrialState.SUSPENDED) for one in (giver, leaver, other)),
+        trial(taker, SlotState.RUNNING),
+        *(trial(one, SlotState.SUSPENDED) for one in (giver, leaver, other)),
     ]
     found = resizes([taker, giver, leaver, other, unknown], states)
     assert [resize.pod.uid for resize in found] == [giver.uid, taker.uid]
@@ -71,7 +71,7 @@ def times(server: Server, *moments: float) -> list[int]:
     """How many patches there were after a look at each of these moments; the watch shows none of them."""
     one = parking("a", 10)
     cpu_downsizer = CpuDownsizer(cast(Api, server), Metrics(), lambda: [one])
-    cpu_downsizer.on_view(View(trials=(trial(one, TrialState.RUNNING),)))
+    cpu_downsizer.on_view(View(trials=(trial(one, SlotState.RUNNING),)))
     counts = []
     for moment in moments:
         asyncio.run(cpu_downsizer.once(moment))

@@ -21,15 +21,15 @@ from podium_agent.schedule.exclusive_gpus import (
 )
 from podium_agent.schedule.local_scheduler import Action, QueueEntry, RunQueues, decide
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
-GATED, STARTING, RUNNING = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
-OUT, OFF = TrialState.SUSPENDING, TrialState.SUSPENDED
+GATED, STARTING, RUNNING = SlotState.GATED, SlotState.STARTING, SlotState.RUNNING
+OUT, OFF = SlotState.SUSPENDING, SlotState.SUSPENDED
 POD = ("prod", "urgent")
 NOW = 1000.0
 
 
-def trial(name: str, state: TrialState, gpus: str = "A", **changes: object) -> LocalTrial:
+def trial(name: str, state: SlotState, gpus: str = "A", **changes: object) -> LocalTrial:
     key = TrialKey("demo", name, f"uid-{name}")
     gate = Gate.WAITING if state is GATED else Gate.PASSED
     base = LocalTrial(key, f"{name}-0", f"pod-{name}", tuple(gpus), state, 0.0, gate=gate)

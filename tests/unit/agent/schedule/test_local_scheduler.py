@@ -23,17 +23,17 @@ from podium_agent.schedule.local_scheduler import (
     newer,
 )
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
-GATED, STARTING, RUNNING = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
-OUT, OFF, IN = TrialState.SUSPENDING, TrialState.SUSPENDED, TrialState.RESUMING
+GATED, STARTING, RUNNING = SlotState.GATED, SlotState.STARTING, SlotState.RUNNING
+OUT, OFF, IN = SlotState.SUSPENDING, SlotState.SUSPENDED, SlotState.RESUMING
 
 
 def key(name: str) -> TrialKey:
     return TrialKey("default", name, f"uid-{name}")
 
 
-def trial(name: str, state: TrialState, gpus: str = "A", **changes: object) -> LocalTrial:
+def trial(name: str, state: SlotState, gpus: str = "A", **changes: object) -> LocalTrial:
     base = LocalTrial(
         key(name),
         f"{name}-0",

@@ -20,7 +20,7 @@ from podium_agent.suspension.methods import SuspensionMethods
 
 
 @pytest.mark.parametrize(
-    ("error", "parked", "says"),
+    ("error", "has_note", "says"),
     [
         (GPUMemoryUnknownError("NVML does not tell"), False, ""),
         (GPUMemoryUnknownError("NVML does not tell"), True, "is unknown: NVML does not tell"),
@@ -29,17 +29,17 @@ from podium_agent.suspension.methods import SuspensionMethods
     ],
 )
 def test_a_driver_without_an_answer_blocks_only_checkpointed_trials(
-    tmp_path: Path, error: Exception, parked: bool, says: str
+    tmp_path: Path, error: Exception, has_note: bool, says: str
 ) -> None:
     def memory() -> GpuMemory:
         raise error
 
-    notes = GpuStateNotes(tmp_path / "parked")
+    notes = GpuStateNotes(tmp_path / "gpu-state")
     record = PodRecord(pod(), gpus=("G",), containers={"c": Container("c", 1, Freezer(tmp_path / "c", unified=False))})
-    if parked:
+    if has_note:
         notes.write_held("c", {"G": 5})
     admission = MemoryAdmission(lambda: [record], SuspensionMethods(Freeze(1.0), notes=notes), memory)
-    assert admission.concerns(record) is parked
+    assert admission.concerns(record) is has_note
     memory_shortage = asyncio.run(admission.admit(record))
     assert memory_shortage.endswith(says)
     assert record.admitted is (says == "")

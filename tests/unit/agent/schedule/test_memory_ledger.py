@@ -24,10 +24,10 @@ def one(name: str = "a", gpus: str = "A", **facts: object) -> Footprint:
         (one(declared=60), [], {"A": 100}, None),
         (one(declared=60), [], {"A": 59}, (60, 59, 0)),
         (one(), [], {"A": 0}, None),
-        (one(parked={"A": 30}), [], {"A": 30}, (30 + RESTORE_SCRATCH, 30, 0)),
-        (one(parked={"A": 30}), [], {"A": 30 + RESTORE_SCRATCH}, None),
-        (one(declared=60 << 30, parked={"A": 30 << 30}), [], {"A": 60 << 30}, None),
-        (one(declared=60, parked={"A": 30}), [], {"A": 59}, (30 + RESTORE_SCRATCH, 59, 0)),
+        (one(off_gpu={"A": 30}), [], {"A": 30}, (30 + RESTORE_SCRATCH, 30, 0)),
+        (one(off_gpu={"A": 30}), [], {"A": 30 + RESTORE_SCRATCH}, None),
+        (one(declared=60 << 30, off_gpu={"A": 30 << 30}), [], {"A": 60 << 30}, None),
+        (one(declared=60, off_gpu={"A": 30}), [], {"A": 59}, (30 + RESTORE_SCRATCH, 59, 0)),
         (one(declared=60), [one("b", declared=60)], {"A": 100}, None),
         (one(declared=60), [one("b", declared=60, here=True)], {"A": 100}, (60, 100, 60)),
         (one(declared=60), [one("b", declared=60, here=True, held={"A": 50})], {"A": 50}, (60, 50, 10)),
@@ -56,13 +56,13 @@ def test_only_memory_that_cannot_move_blocks_a_trial() -> None:
 
 @dataclass
 class Trial:
-    """As it truly is. `held` by GPU while it is on them, `parked` while it is not."""
+    """As it truly is. `held` by GPU while it is on them, `off_gpu` while it is not."""
 
     name: str
     gpus: str
     declared: int
     held: dict[str, int] = field(default_factory=dict)
-    parked: dict[str, int] = field(default_factory=dict)
+    off_gpu: dict[str, int] = field(default_factory=dict)
     here: bool = False
 
 
@@ -79,7 +79,7 @@ class Node:
 
     def admits(self, trial: Trial) -> bool:
         footprints = {
-            t.name: Footprint(t.name, tuple(t.gpus), t.declared, t.held, t.parked, t.here, leaves=True)
+            t.name: Footprint(t.name, tuple(t.gpus), t.declared, t.held, t.off_gpu, t.here, leaves=True)
             for t in self.trials
         }
         claim = footprints.pop(trial.name)
@@ -88,7 +88,7 @@ class Node:
     def come(self, trial: Trial) -> bool:
         if not self.admits(trial):
             return False
-        trial.here, trial.held, trial.parked = True, dict(trial.parked), {}
+        trial.here, trial.held, trial.off_gpu = True, dict(trial.off_gpu), {}
         self.check()
         return True
 
@@ -97,7 +97,7 @@ class Node:
         self.check()
 
     def leave(self, trial: Trial) -> None:
-        trial.here, trial.held, trial.parked = False, {}, trial.held
+        trial.here, trial.held, trial.off_gpu = False, {}, trial.held
 
     def check(self) -> None:
         assert all(count >= 0 for count in self.free().values()), "more is taken than there is"

@@ -27,12 +27,24 @@ from podium_agent.observe.observer import Observer
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import OCCUPYING, LocalTrial
-from podium_agent.report.node_status import build
+from podium_agent.report.node_status import (
+    NodeFacts,
+    build,
+)
 from podium_agent.schedule.admissions import Admissions
-from podium_agent.schedule.executor import Executor
+from podium_agent.schedule.executor import (
+    Executor,
+    ExecutorHooks,
+    TrialStart,
+)
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
+from podium_agent.schedule.local_scheduler import (
+    QueueEntry,
+    RunQueues,
+    decide,
+)
 from podium_agent.schedule.memory_admission import MemoryAdmission
+from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -41,7 +53,7 @@ from podium_agent.suspension.gpu_memory import read_memory
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_agent.suspension.processes import CudaProcesses
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 SCRIPT = Path(__file__).resolve().parents[4] / "examples/digits/train.py"
 FLAGS = ["--work=12", "--epochs=1000000", "--width=16", "--batch-size=128"]
@@ -131,7 +143,8 @@ class Site:
     def report(self, trials: tuple[LocalTrial, ...], now: float) -> None:
         """What the agent would tell the API in this very moment: at most one holder, whatever is under way."""
         reading = merge(Reading(), [Sample(self.gpu, 0, "X", self.total, 0)], now, "610")
-        status = build(reading, trials, 1, lambda _: 1, lambda trial: trial.since, 4, (METHOD,), "0", now, {}).gpus[0]
+        facts, view = NodeFacts(reading, 4, (METHOD,), "0"), View(RunQueues(1), trials)
+        status = build(facts, view, lambda _: 1, lambda trial: trial.since, now).gpus[0]
         at_work = [trial.key.name for trial in trials if trial.state in OCCUPYING]
         assert at_work == ([status.holder.trial] if status.holder else [])
 
@@ -169,13 +182,13 @@ def site(cuda_node: Any, tmp_path: Path) -> Iterator[Site]:
         name: Trial(name, root / f"pod{pod_uid(name)}" / os.urandom(32).hex(), environment, tmp_path / name)
         for name in SEEDS
     }
-    settings = AgentSettings(node_name="n", share_dir=tmp_path / "share")
-    freeze, parked, gates = Freeze(5.0), GpuStateNotes(tmp_path / "parked"), _Gates(trials)
-    cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 5.0, 20.0), freeze, parked)
-    methods, admissions = SuspensionMethods(freeze, cuda, notes=parked), Admissions(settings.admissions_dir)
+    settings = AgentSettings(node_name="n", trial_dir=tmp_path / "trial")
+    freeze, notes, gates = Freeze(5.0), GpuStateNotes(tmp_path / "gpu-state"), _Gates(trials)
+    cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 5.0, 20.0), freeze, notes)
+    methods, admissions = SuspensionMethods(freeze, cuda, notes=notes), Admissions(settings.admissions_dir)
     observer = Observer(settings, gates, admissions, methods, lambda: None)
-    admission = MemoryAdmission(observer.records, methods)
-    executor = Executor(observer, gates, admissions, methods, admission, Metrics(), 1.0, {}.get, lambda: None)
+    start = TrialStart(gates, admissions, MemoryAdmission(observer.records, methods))
+    executor = Executor(observer, methods, start, Metrics(), 1.0, ExecutorHooks({}.get, lambda: None))
     yield Site(cuda_node, gpu, total, trials, observer, executor)
     for trial in trials.values():
         record = observer.record(pod_uid(trial.name))
@@ -217,7 +230,7 @@ def test_two_trials_that_do_not_fit_together_share_a_gpu_and_wait_for_another_pr
         await site.until(lambda: len(site.trials[now].lines()) >= before + 2, f"{now} works")
 
     def waits(name: str) -> bool:
-        return bool(site.record(name).memory_shortage) and site.record(name).state is TrialState.SUSPENDED
+        return bool(site.record(name).memory_shortage) and site.record(name).state is SlotState.SUSPENDED
 
     async def scene() -> None:
         for _ in range(3):  # the one works on, the other's memory is off the GPU

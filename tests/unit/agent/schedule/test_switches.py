@@ -14,10 +14,10 @@ from agent_builders import key
 from podium_agent.observe.trials import Gate, LocalTrial, Work
 from podium_agent.schedule.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, decide
 from podium_agent.schedule.memory_ledger import Footprint, shortfall, shortfall_alone
-from podium_core.schema.gpunode import TrialState
+from podium_core.schema.gpunode import SlotState
 
 TOTAL, DECLARED = 100 << 30, 60 << 30
-GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED
+GATED, RUNNING, OFF = SlotState.GATED, SlotState.RUNNING, SlotState.SUSPENDED
 HAND_OVERS = 200
 MOST_TURNS = 20  # until an order is carried out
 
@@ -44,7 +44,7 @@ class Node:
             trial.gpus,
             DECLARED,
             held=bytes_ if here else {},
-            parked=bytes_ if began and not here else {},
+            off_gpu=bytes_ if began and not here else {},
             here=here,
             leaves=trial.state is RUNNING and trial.pod not in self.failed,
         )

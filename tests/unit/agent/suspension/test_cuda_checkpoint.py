@@ -115,7 +115,7 @@ def test_a_process_that_the_driver_has_lost_is_killed(trial: Trial, when: str) -
     for program in trial.programs:
         assert program.process.wait(20) == -9
     assert trial.suspension_state is SuspensionState.GONE
-    assert not list((trial.folder / "parked").iterdir()), "nothing is noted of what is gone"
+    assert not list((trial.folder / "gpu-state").iterdir()), "nothing is noted of what is gone"
 
 
 def test_a_process_lost_by_a_dead_agent_is_killed_after_a_minute(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_a_process_lost_by_a_dead_agent_is_killed_after_a_minute(trial: Trial, m
     for program in trial.programs:
         assert program.process.wait(20) == -9
     assert trial.suspension_state is SuspensionState.GONE
-    assert not list((trial.folder / "parked").iterdir())
+    assert not list((trial.folder / "gpu-state").iterdir())
 
 
 def test_refusals_count_only_the_seconds_of_attempts() -> None:
@@ -182,7 +182,7 @@ def test_a_process_that_dies_during_a_step_does_not_block_the_others(trial: Tria
 
 @pytest.mark.parametrize("steps", [("lock",), ("lock", "checkpoint")])
 def test_a_resume_completes_what_a_dead_agent_left_unfinished(trial: Trial, steps: tuple[str, ...]) -> None:
-    driver, dead = CudaDriver(trial.node.library), GpuStateNotes(trial.folder / "parked")
+    driver, dead = CudaDriver(trial.node.library), GpuStateNotes(trial.folder / "gpu-state")
     for program, target in zip(trial.programs, trial.targets, strict=True):
         dead.write_held(target.path.name, read_memory().held_by(frozenset({program.pid})))
     driver.lock(trial.programs[0].pid, 5.0)

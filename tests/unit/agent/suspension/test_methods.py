@@ -131,7 +131,7 @@ def test_custom_storage_is_detected(cuda_node: Any) -> None:
 
 def test_an_agent_without_a_driver_has_freeze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(tmp_path / "none"))
-    detection = MethodDetection(AgentSettings(node_name="n", share_dir=tmp_path / "share"))
+    detection = MethodDetection(AgentSettings(node_name="n", trial_dir=tmp_path / "trial"))
     asyncio.run(detection.detect())
     assert detection.methods.names == ("freeze",)
     assert detection.reason.startswith("DriverMissing: ")
@@ -148,12 +148,12 @@ def test_a_driver_that_appears_later_is_detected_and_nothing_is_thawed_before(
     target = Freezer(tmp_path / "pod", unified=False)
     (tmp_path / "proc" / "1").mkdir(parents=True)
     (tmp_path / "proc" / "1" / "cgroup").write_text("6:freezer:/kubepods/pod\n")
-    GpuStateNotes(tmp_path / "parked").write_held("pod", {"GPU-x": 1})
-    GpuStateNotes(tmp_path / "parked").write_held("ended", {"GPU-x": 1})
+    GpuStateNotes(tmp_path / "gpu-state").write_held("pod", {"GPU-x": 1})
+    GpuStateNotes(tmp_path / "gpu-state").write_held("ended", {"GPU-x": 1})
     monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(tmp_path / "none"))
-    settings = AgentSettings(node_name="n", share_dir=tmp_path / "share", proc=tmp_path / "proc", driver_seconds=0.01)
+    settings = AgentSettings(node_name="n", trial_dir=tmp_path / "trial", proc=tmp_path / "proc", driver_seconds=0.01)
     detection = MethodDetection(settings)
-    kept = [place.name for place in (tmp_path / "parked").iterdir()]
+    kept = [place.name for place in (tmp_path / "gpu-state").iterdir()]
     assert kept == ["pod"], "of a container that ended while no agent ran nothing is kept"
 
     async def scene() -> None:
@@ -185,7 +185,7 @@ def test_a_lost_gpu_does_not_hide_the_others(cuda_node: Any) -> None:
 
 
 def test_the_next_agent_reads_the_notes(tmp_path: Path) -> None:
-    folder = tmp_path / "parked"
+    folder = tmp_path / "gpu-state"
     GpuStateNotes(folder).write_held("c1", {"A": 5})
     after = GpuStateNotes(folder)
     assert (after.has("c1"), after.has("c2"), after.held_bytes("c1"), after.held_bytes("c2")) == (
@@ -201,7 +201,7 @@ def test_the_next_agent_reads_the_notes(tmp_path: Path) -> None:
 
 
 def test_a_migrated_container_gets_one_note(tmp_path: Path) -> None:
-    notes = GpuStateNotes(tmp_path / "parked")
+    notes = GpuStateNotes(tmp_path / "gpu-state")
     gpu_state = GpuState(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2)
     notes.add_migrated("c1", gpu_state, ("GPU-x", "GPU-y"))
     whole = {
@@ -213,13 +213,13 @@ def test_a_migrated_container_gets_one_note(tmp_path: Path) -> None:
         "held_by_process": {},
         "target_gpus": {},
     }
-    assert GpuStateNotes(tmp_path / "parked").read("c1").model_dump() == whole
+    assert GpuStateNotes(tmp_path / "gpu-state").read("c1").model_dump() == whole
     notes.add_migrated("c1", gpu_state, ("GPU-y", "GPU-x"))
     assert notes.read("c1").model_dump() == whole, "half-done, or suspended here since: that note is right"
 
 
 def test_a_container_migrated_again_before_its_restore_keeps_the_gpus_of_the_driver(tmp_path: Path) -> None:
-    notes = GpuStateNotes(tmp_path / "parked")
+    notes = GpuStateNotes(tmp_path / "gpu-state")
     notes.write_held("c0", {"GPU-a": 3})
     assert notes.read("c0").bytes_by_driver_gpu == {"GPU-a": 3}
     notes.add_migrated("c1", GpuState(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2), ("GPU-x", "GPU-y"))
@@ -227,20 +227,20 @@ def test_a_container_migrated_again_before_its_restore_keeps_the_gpus_of_the_dri
 
 
 def test_a_migration_does_not_recreate_a_removed_note(tmp_path: Path) -> None:
-    agent = GpuStateNotes(tmp_path / "parked")
+    agent = GpuStateNotes(tmp_path / "gpu-state")
     agent.write_held("c1", {"GPU-a": 1})
-    mover = GpuStateNotes(tmp_path / "parked")
+    mover = GpuStateNotes(tmp_path / "gpu-state")
     mover.set_migrating_until("c1", 2e9)
     assert agent.read("c1").migrating_until == 2e9
     agent.remove("c1")
     mover.set_migrating_until("c1", 0.0)
-    assert not GpuStateNotes(tmp_path / "parked").has("c1")
+    assert not GpuStateNotes(tmp_path / "gpu-state").has("c1")
 
 
 def test_a_migration_and_the_agent_can_write_notes_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent, mover = GpuStateNotes(tmp_path / "parked"), GpuStateNotes(tmp_path / "parked")
+    agent, mover = GpuStateNotes(tmp_path / "gpu-state"), GpuStateNotes(tmp_path / "gpu-state")
     replace = os.replace
 
     def interrupted(fresh: Path, note: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_migration_and_the_agent_can_write_notes_at_the_same_time(
 
     monkeypatch.setattr(os, "replace", interrupted)
     agent.write_held("c1", {"GPU-a": 1})
-    after = GpuStateNotes(tmp_path / "parked")
+    after = GpuStateNotes(tmp_path / "gpu-state")
     assert (after.held_bytes("c1"), after.held_bytes("c2")) == ({"GPU-a": 1}, {"GPU-b": 2})
 
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 from cuda_node import until
-from cuda_trial import SIZE, Trial, carried, together, trial
+from cuda_trial import SIZE, Trial, restored, together, trial
 
 from podium_agent.migration import __main__ as by_hand
 from podium_agent.migration.errors import MigrationError
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
 def test_one_of_two_migrated_containers_is_refused(trial: Trial) -> None:
     """The first is on a GPU of this node from then on, the second still on its old one."""
     held = trial.held()
-    _, new = carried(trial)
+    _, new = restored(trial)
     trial.fault("fail=restore")
     for _ in range(2):
         assert trial.resume().code == "RestoreRefused"
@@ -43,7 +43,7 @@ def test_one_of_two_migrated_containers_is_refused(trial: Trial) -> None:
 @pytest.mark.parametrize("suspended_again", [False, True])
 def test_a_migrated_trial_is_restored_on_its_gpus_of_this_node(trial: Trial, suspended_again: bool) -> None:
     held = trial.held()
-    old, new = carried(trial)
+    old, new = restored(trial)
     if suspended_again:
         assert trial.suspend().ok
         assert trial.suspension_state is SuspensionState.SUSPENDED
@@ -60,7 +60,7 @@ def test_a_migrated_trial_can_be_restored_on_another_gpu(trial: Trial) -> None:
     """The note names its GPU of this node, the caller names another one, and the driver gets its old GPU."""
     targets, (left, here) = trial.targets[:1], trial.two_gpus()
     assert asyncio.run(trial.method.suspend(targets)).ok
-    notes, name = GpuStateNotes(trial.folder / "parked"), targets[0].path.name
+    notes, name = GpuStateNotes(trial.folder / "gpu-state"), targets[0].path.name
     gpu_state = GpuState(gpus=dict(notes.held_bytes(name)), processes=1)
     notes.remove(name)
     notes.add_migrated(name, gpu_state, (here,))
@@ -73,7 +73,7 @@ def test_a_migrated_trial_can_be_restored_on_another_gpu(trial: Trial) -> None:
 
 def test_no_process_is_restored_before_all_are_registered(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_checkpoint, "REGISTRATION_SECONDS", 0.05)
-    carried(trial, known=2)
+    restored(trial, known=2)
     assert trial.resume().code == "ProcessesNotReady"
     assert trial.suspension_state is SuspensionState.PARTLY_SUSPENDED
     assert trial.held() == 0
@@ -96,7 +96,7 @@ def test_the_registration_time_does_not_run_while_the_trial_is_suspended(
 ) -> None:
     clock = Clock(cuda_checkpoint.REGISTRATION_SECONDS / 4)
     monkeypatch.setattr(restores, "time", clock)
-    carried(trial, known=2)
+    restored(trial, known=2)
     assert trial.resume().code == "ProcessesNotReady"
     if suspended:
         assert trial.suspend().ok
@@ -108,7 +108,7 @@ def test_short_time_slices_add_up_to_the_registration_time(trial: Trial, monkeyp
     """If each time slice started from zero, a trial that lost a process would never be restored."""
     clock = Clock(cuda_checkpoint.REGISTRATION_SECONDS / 4)
     monkeypatch.setattr(restores, "time", clock)
-    carried(trial, known=2)
+    restored(trial, known=2)
     for _ in range(2):
         assert trial.resume().code == "ProcessesNotReady"
         clock.now += restores.LONGEST_SECONDS / 2
@@ -122,12 +122,12 @@ def test_short_time_slices_add_up_to_the_registration_time(trial: Trial, monkeyp
 def test_the_next_agent_detects_a_restored_trial(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each agent notes once that a pod came. One of its processes has ended since, and its memory is a stranger's."""
     monkeypatch.setattr(cuda_checkpoint, "REGISTRATION_SECONDS", 0.05)
-    old, new = carried(trial)
+    old, new = restored(trial)
     assert trial.resume().ok
     trial.programs[1].end()
     full = read_memory().free[new]
     trial.node.overcommit_memory(1, full)
-    after = GpuStateNotes(trial.folder / "parked")
+    after = GpuStateNotes(trial.folder / "gpu-state")
     for target in trial.targets:
         after.add_migrated(target.path.name, GpuState(gpus={old: SIZE}, processes=1), (new,))
     trial.method = trial.fresh()
@@ -140,7 +140,7 @@ def test_the_next_agent_detects_a_restored_trial(trial: Trial, monkeypatch: pyte
 
 def test_a_migrated_trial_waits_for_gpu_memory(trial: Trial) -> None:
     held = trial.held()
-    carried(trial)
+    restored(trial)
     trial.node.occupy_memory(1, held - 1)
     assert trial.resume().code == "InsufficientGPUMemory"
     trial.node.release_memory(1)
@@ -149,7 +149,7 @@ def test_a_migrated_trial_waits_for_gpu_memory(trial: Trial) -> None:
 
 
 def test_only_a_checkpointed_container_can_be_migrated(trial: Trial) -> None:
-    notes = GpuStateNotes(trial.folder / "parked")
+    notes = GpuStateNotes(trial.folder / "gpu-state")
 
     def asked(target: Freezer) -> str | int:
         try:
@@ -174,7 +174,7 @@ def test_the_agent_does_not_resume_a_migrating_container(trial: Trial) -> None:
     assert trial.suspend().ok
     target = trial.targets[0]
     mover = CheckpointedGpuState(
-        trial.method._processes, GpuStateNotes(trial.folder / "parked"), target.path.name, 60.0
+        trial.method._processes, GpuStateNotes(trial.folder / "gpu-state"), target.path.name, 60.0
     )
     with mover:
         for one in trial.targets:
@@ -192,9 +192,9 @@ def test_the_command_can_choose_another_gpu_after_a_refusal(trial: Trial, monkey
     trial.targets = trial.targets[:1]
     (trial.targets[0].path / "cgroup.procs").write_text(str(trial.programs[1].pid))
     held = trial.held()
-    old, new = carried(trial, known=2)
+    old, new = restored(trial, known=2)
     settings = MigrationSettings(registry="none:5000")
-    gpu_state, notes = GpuState(gpus={old: held}, processes=2), GpuStateNotes(trial.folder / "parked")
+    gpu_state, notes = GpuState(gpus={old: held}, processes=2), GpuStateNotes(trial.folder / "gpu-state")
     monkeypatch.setattr(by_hand, "_cuda", lambda _: CudaProcesses(CudaDriver(trial.node.library), *trial.waits))
 
     def restore(gpu: str) -> None:
@@ -212,13 +212,14 @@ def test_the_command_can_choose_another_gpu_after_a_refusal(trial: Trial, monkey
 @pytest.mark.parametrize("restarted", [False, True])
 def test_one_process_is_refused_after_the_other_was_restored(together: Trial, restarted: bool) -> None:
     """The other is checkpointed again, on a GPU of this node: each is brought back from where it was."""
-    _, new = carried(together, known=2)
+    _, new = restored(together, known=2)
     together.fault("fail=restore")
     refused = together.resume()
     assert (refused.ok, refused.code, gpus(together)) == (False, "RestoreRefused", set()), refused
     assert together.suspension_state is SuspensionState.SUSPENDED
     (target,) = together.targets
-    assert GpuStateNotes(together.folder / "parked").read(target.path.name).is_split, "it cannot be carried on as it is"
+    note = GpuStateNotes(together.folder / "gpu-state").read(target.path.name)
+    assert note.is_split, "it cannot be migrated as it is"
     together.node.clear_faults()
     if restarted:
         together.method = together.fresh()
@@ -226,14 +227,14 @@ def test_one_process_is_refused_after_the_other_was_restored(together: Trial, re
     assert outcome.ok, outcome
     assert gpus(together) == {new}
     assert together.all_work()
-    assert not list((together.folder / "parked").iterdir())
+    assert not list((together.folder / "gpu-state").iterdir())
 
 
 def test_a_process_that_died_during_the_migration_is_not_awaited_for_ever(
     together: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda_checkpoint, "REGISTRATION_SECONDS", 0.05)
-    _, new = carried(together, known=3)
+    _, new = restored(together, known=3)
     assert together.resume().code == "ProcessesNotReady"
     assert together.resume().code == "ProcessesNotReady"
     monkeypatch.setattr(restores, "LONGEST_SECONDS", 0.0)

@@ -10,7 +10,10 @@ from operator_builders import make_job, moment
 from operator_builders import make_trial as trial_of
 from pod_manifests import RULES, pod, template, variables
 
-from podium_operator.act.pod_manifest import make_pod
+from podium_operator.act.pod_manifest import (
+    PodOrigin,
+    make_pod,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,7 @@ def again(
     checkpoint: dict[str, Any], attempt: int = 1, nodes: tuple[str, ...] = ("node-1",), **spec: Any
 ) -> dict[str, Any]:
     job = make_job(checkpoint=checkpoint, **spec)
-    return make_pod(job, trial_of(checkpoint=SAVED, attempt=attempt), attempt, RULES, nodes)
+    return make_pod(job, trial_of(checkpoint=SAVED, attempt=attempt), attempt, RULES, PodOrigin(nodes))
 
 
 def hosts(manifest: dict[str, Any]) -> Any:

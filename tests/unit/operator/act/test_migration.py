@@ -285,7 +285,11 @@ def test_a_rejected_pod_is_followed_by_another_one_from_the_same_image() -> None
     assert (came.attempt, came.image, came.gpu_state) == (2, IMAGE, GPU_STATE)
     then = cluster(pod(2, migrated=True), REJECTED, attempt=1, **created)
     (trial,) = build_snapshot(then, observe(then)).trials
-    assert (trial.migration, trial.migrated, trial.migration_target) == (MigrationPhase.POD_CREATED, True, "node-2")
+    assert (trial.relocation.migration, trial.relocation.migrated, trial.relocation.target) == (
+        MigrationPhase.POD_CREATED,
+        True,
+        "node-2",
+    )
 
 
 def test_an_image_waits_half_an_hour_for_a_draining_target() -> None:

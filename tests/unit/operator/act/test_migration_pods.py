@@ -23,7 +23,11 @@ from operator_builders import make_cluster_state, make_job, make_node
 
 from podium_core.domain.migration import CONTAINER_CHECKPOINT, MigrationPhase
 from podium_operator.act.migration import annotation_changes, migration_of_attempt
-from podium_operator.act.pod_manifest import PodRules, make_pod
+from podium_operator.act.pod_manifest import (
+    PodOrigin,
+    PodRules,
+    make_pod,
+)
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.observation import observe
 from podium_operator.observe.snapshot import build_snapshot
@@ -66,8 +70,8 @@ def test_the_planners_view_of_a_migration(
 ) -> None:
     snapshot = build_snapshot(seen, observe(seen))
     (trial,) = snapshot.trials
-    assert (trial.migration, trial.migrated, trial.suspend) == expected
-    assert snapshot.jobs[0].migratable
+    assert (trial.relocation.migration, trial.relocation.migrated, trial.intent.suspend) == expected
+    assert snapshot.jobs[0].abilities.migratable
     assert [gpu.supports_migration for gpu in snapshot.gpus] == [True, False]
 
 
@@ -75,13 +79,13 @@ def test_container_checkpoint_alone_keeps_no_trial_in_place() -> None:
     only = make_node()
     status = only.status.model_copy(update={"methods": ["freeze", CONTAINER_CHECKPOINT]})
     seen = make_cluster_state(make_job(**MIGRATABLE), only.model_copy(update={"status": status}))
-    assert not build_snapshot(seen, {}).jobs[0].suspendable
+    assert not build_snapshot(seen, {}).jobs[0].abilities.suspendable
 
 
 def test_the_new_pod_of_a_migrated_trial() -> None:
     seen = cluster(pod(), **PUSHED)
     stored = seen.trials[0].status.migration
-    made = make_pod(seen.jobs[0], seen.trials[0], 1, PodRules("podium", "podium.dev/gpu"), migration=stored)
+    made = make_pod(seen.jobs[0], seen.trials[0], 1, PodRules("podium", "podium.dev/gpu"), PodOrigin(migration=stored))
     main, gate = made["spec"]["containers"][0], made["spec"]["initContainers"][-1]
     assert (main["image"], gate["image"]) == (IMAGE, "localhost/busybox:1")
     required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -12,7 +12,13 @@ from pod_manifests import RULES, pod, template, variables
 
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
 from podium_operator.act.actuator import smallest_whole_gpu
-from podium_operator.act.pod_manifest import PodRules, WholeGpu, make_pod, make_trial
+from podium_operator.act.pod_manifest import (
+    PodOrigin,
+    PodRules,
+    WholeGpu,
+    make_pod,
+    make_trial,
+)
 
 
 def test_names_labels_and_owner_are_deterministic() -> None:
@@ -80,7 +86,7 @@ def test_a_pod_has_memory_for_what_is_moved_off_its_gpus(
 
 def test_the_retry_after_insufficient_gpu_memory_declares_a_whole_gpu() -> None:
     job = make_job(gpus={"memory": "8Gi"}, suspension={"methods": ["cuda-checkpoint", "freeze"]})
-    made = make_pod(job, trial_of(), 1, RULES, whole_gpu=WholeGpu(24 << 30, ("A10", "L4")))
+    made = make_pod(job, trial_of(), 1, RULES, PodOrigin(whole_gpu=WholeGpu(24 << 30, ("A10", "L4"))))
     annotations = made["metadata"]["annotations"]
     assert annotations["podium.dev/whole-gpu"] == "true"
     assert annotations["podium.dev/gpu-memory"] == variables(made)["PODIUM_GPU_MEMORY_BYTES"] == str(24 << 30)

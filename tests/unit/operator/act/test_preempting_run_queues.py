@@ -72,7 +72,7 @@ def test_a_run_queue_preempts_nothing_once_its_agent_has_it(
         make_job(), make_trial(0), make_pod(), node.model_copy(update={"spec": spec, "status": status})
     )
     (seen,) = build_snapshot(cluster, observe(cluster)).gpus
-    assert seen.no_preemption is no_preemption
+    assert seen.run_queue.no_preemption is no_preemption
 
 
 def test_fields_of_a_newer_operator_are_ignored() -> None:

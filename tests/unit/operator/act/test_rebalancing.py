@@ -261,8 +261,8 @@ def test_the_target_of_a_move(cluster: ClusterState, node: str | None) -> None:
     trial = cluster.trials[0]
     assert chosen_node(trial, observe(cluster)[trial_key(trial)]) == node
     (seen,) = build_snapshot(cluster, observe(cluster)).trials
-    assert seen.destination == node
-    assert seen.rebalance_count == (1 if trial.status.rebalanced else 0)
+    assert seen.relocation.destination == node
+    assert seen.relocation.rebalance_count == (1 if trial.status.rebalanced else 0)
 
 
 @pytest.mark.parametrize(("attempt", "there"), [(0, False), (1, True), (2, False)])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialKey
 from podium_core.planning.planner import plan
 from podium_core.schema.gpunode import GpuStatus
 from podium_core.schema.job import HyperParamJob
+from podium_core.testing.builders import change_job
 from podium_operator.observe.observation import observe
 from podium_operator.observe.snapshot import build_snapshot
 
@@ -75,7 +75,7 @@ JOBS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("how", "wanted"), [case[1:] for case in JOBS], ids=[case[0] for case in JOBS])
 def test_view_of_a_job(how: dict[str, Any], wanted: dict[str, Any]) -> None:
     seen = view(**how)
-    assert seen == replace(seen, **wanted)
+    assert seen == change_job(seen, **wanted)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_a_checkpoint_keeps_a_trial_in_place_only_where_every_node_has_it(
         methods = ["freeze", "cuda-checkpoint"] if has else ["freeze"]
         seen.append(node.model_copy(update={"status": node.status.model_copy(update={"methods": methods})}))
     job = make_job(suspension={"methods": ["cuda-checkpoint"]})
-    assert snap(job, *seen).jobs[0].suspendable is suspendable
-    assert snap(make_job(), *seen).jobs[0].suspendable
+    assert snap(job, *seen).jobs[0].abilities.suspendable is suspendable
+    assert snap(make_job(), *seen).jobs[0].abilities.suspendable
 
 
 @pytest.mark.parametrize(("place", "suspendable"), [("owned", True), ("leased", False), ("", False)])
@@ -104,7 +104,7 @@ def test_a_node_with_reserved_gpus_excludes_freezing_only_for_trials_there(place
         update={"mode": "reservations", "methods": ["cuda-checkpoint"]}
     )
     nodes = there["owned"], there["leased"].model_copy(update={"status": reservation_condition})
-    assert snap(make_job(), make_trial(phase="Running"), *nodes).jobs[0].suspendable is suspendable
+    assert snap(make_job(), make_trial(phase="Running"), *nodes).jobs[0].abilities.suspendable is suspendable
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,11 @@ def test_a_trial_on_a_gpu() -> None:
     snapshot = snap(make_job(), trial, make_pod(**RUNNING), node)
     seen = snapshot.trials[0]
     key = TrialKey("lab", "sweep-0", "uid-sweep-0")
-    assert (seen.phase, seen.pod, seen.node, seen.gpus) == (TrialPhase.RUNNING, "sweep-0-0", "node-1", (UUID,))
+    assert seen.pod is not None
+    assert (seen.phase, seen.pod.name, seen.node, seen.gpus) == (TrialPhase.RUNNING, "sweep-0-0", "node-1", (UUID,))
     assert (seen.curve[0].value, seen.gpu_seconds) == (0.5, 7.5)
     gpu = snapshot.gpus[0]
-    assert (gpu.holder, gpu.run_queue, gpu.trials, gpu.free_slots) == (key, (key,), (key,), 3)
+    assert (gpu.holder, gpu.run_queue.trials, gpu.trials, gpu.free_slots) == (key, (key,), (key,), 3)
     assert snapshot.epochs == {"node-1": 4}
 
 
@@ -146,7 +147,9 @@ def test_an_ended_pod_allows_a_new_one() -> None:
 def test_the_pod_of_a_finished_trial_counts_until_it_has_ended() -> None:
     """Otherwise the winner's pod would remain if the first attempt to delete it failed."""
     trial = make_trial(phase="Succeeded", pod="sweep-0-0")
-    assert snap(make_job(), trial, make_pod(**RUNNING)).trials[0].pod == "sweep-0-0"
+    pod = snap(make_job(), trial, make_pod(**RUNNING)).trials[0].pod
+    assert pod is not None
+    assert pod.name == "sweep-0-0"
     over = make_pod(phase="Succeeded", gate=ended(0), main=ended(0))
     assert snap(make_job(), trial, over).trials[0].pod is None
 
@@ -183,20 +186,20 @@ def test_a_trial_that_migrates_from_a_draining_node() -> None:
     trial = make_trial(phase="Running", pod="sweep-0-0", checkpoint=saved)
     snapshot = snap(make_job(), trial, make_pod(**RUNNING, deleting=True, created=-9.0), drains)
     (seen,) = snapshot.trials
-    assert (seen.terminating, seen.termination_overdue, seen.checkpoint_step, seen.pod_since) == (
+    assert (seen.terminating, seen.termination_overdue, seen.attempts.checkpoint_step, seen.pod_since) == (
         True,
         False,
         4.0,
         NOW - 9.0,
     )
-    assert [gpu.draining for gpu in snapshot.gpus] == [True]
+    assert [gpu.availability.draining for gpu in snapshot.gpus] == [True]
 
 
 def test_the_exclusive_pod_of_a_gpu_is_in_the_view() -> None:
     node = make_node()
     gpus = [gpu.model_copy(update={"exclusive_pod": "prod/urgent"}) for gpu in node.status.gpus]
     taken = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
-    assert [gpu.exclusive_pod for one in (node, taken) for gpu in snap(one).gpus] == [None, "prod/urgent"]
+    assert [gpu.availability.exclusive_pod for one in (node, taken) for gpu in snap(one).gpus] == [None, "prod/urgent"]
 
 
 @pytest.mark.parametrize(("other_pods", "free"), [((), 3), ((0,), 2), ((5, 7), 1), ((0, 0, 0), 0), ((0,) * 9, 0)])
@@ -207,7 +210,7 @@ def test_slots_and_memory_of_other_pods_are_not_free(other_pods: tuple[int, ...]
     gpus = [GpuStatus.model_validate(gpu.model_dump(by_alias=True) | {"otherPods": there}) for gpu in node.status.gpus]
     full = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
     snapshot = snap(make_job(trials={"max": 9, "parallel": 9, "maxSteps": 10}), *map(make_trial, range(9)), full)
-    assert [(gpu.free_slots, gpu.memory_reserved) for gpu in snapshot.gpus] == [(free, sum(other_pods))]
+    assert [(gpu.free_slots, gpu.memory.reserved) for gpu in snapshot.gpus] == [(free, sum(other_pods))]
     assert sum(isinstance(action, CreatePod) for action in plan(snapshot).actions) == free
 
 
@@ -270,5 +273,6 @@ def test_a_pod_that_waits_for_capacity(message: str, age: float, lacks_capacity:
     """A shortage that the end of another trial would not cure is not a lack of capacity."""
     pod = make_pod(node=None, created=-age, conditions=unplaced(message))
     (trial,) = snap(make_job(), make_trial(pod="sweep-0-0"), make_node(), pod).trials
-    assert trial.waits_for_capacity is lacks_capacity
-    assert trial.stuck is (age > 60.0)
+    assert trial.pod is not None
+    assert trial.pod.waits_for_capacity is lacks_capacity
+    assert trial.pod.stuck is (age > 60.0)

@@ -15,6 +15,7 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView
 from podium_core.planning.gpu_reservations import Demand, Pool, Reservation
 from podium_core.testing import builders as views
+from podium_core.testing.builders import change_gpu
 from podium_operator.observe.reservation_state import parse_reservation_pod
 from podium_operator.reservations.condition import reservation_condition
 from podium_operator.reservations.demand import PoolDemand, pool_demands, reservations_from
@@ -57,7 +58,7 @@ def test_demand_is_summed_by_namespace_and_separate_by_product() -> None:
 
 
 ONE, OTHER = views.make_gpu("gpu-0", reserved_for="lab"), views.make_gpu("gpu-1", node="node-b", reserved_for="lab")
-TAKEN = replace(ONE, reserved_for="")
+TAKEN = change_gpu(ONE, reserved_for="")
 RUNNING_POD, OFF, GATED = TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.GATED
 PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], PoolDemand]] = [
     ("both are on one GPU: another one would not help", 2, [RUNNING_POD, OFF], [ONE], PoolDemand(Demand(1, 9))),

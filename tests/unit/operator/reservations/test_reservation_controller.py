@@ -232,9 +232,9 @@ def test_the_planner_knows_the_namespace_of_a_reserved_gpu() -> None:
     for node, expected in ((held, "lab"), (lost, ""), (owned, None)):
         cluster = make_cluster_state(TWO, node)
         (gpu,) = build_snapshot(cluster, observe(cluster)).gpus
-        assert gpu.reserved_for == expected
+        assert gpu.availability.reserved_for == expected
     cluster = make_cluster_state(make_job(suspension={"methods": ["freeze", "app-checkpoint"]}), held)
-    assert not build_snapshot(cluster, observe(cluster)).jobs[0].suspendable, "freeze keeps its memory there"
+    assert not build_snapshot(cluster, observe(cluster)).jobs[0].abilities.suspendable, "freeze keeps its memory there"
 
 
 def test_a_namespace_without_demand_is_forgotten_after_its_pause() -> None:

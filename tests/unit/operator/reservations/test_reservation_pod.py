@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from podium_core.planning.gpu_reservations import Pool
-from podium_operator.reservations.reservation_pod import RESERVATION_LABEL, Manifest, make_reservation_pod
+from podium_operator.reservations.reservation_pod import (
+    RESERVATION_LABEL,
+    Manifest,
+    ReservationRules,
+    make_reservation_pod,
+)
+
+RULES = ReservationRules("i", "podium-reservation", "u")
 
 
 def made(pool: Pool, grace: int = 60) -> Manifest:
-    return make_reservation_pod(
-        "podium-reservation-1", pool, image="i", priority_class="podium-reservation", owner_uid="u", grace_seconds=grace
-    )
+    return make_reservation_pod("podium-reservation-1", pool, RULES, grace_seconds=grace)
 
 
 def test_the_pod_requests_one_gpu_from_the_clusters_own_scheduler() -> None:
@@ -50,23 +57,22 @@ def test_pod_security_restricted_admits_the_pod() -> None:
 
 
 def test_the_pod_selects_nodes_with_agents() -> None:
-    how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9}
-    pod = make_reservation_pod("l", Pool("lab"), node_selector={"nvidia.com/gpu.present": "true"}, **how)
+    rules = replace(RULES, node_selector={"nvidia.com/gpu.present": "true"})
+    pod = make_reservation_pod("l", Pool("lab"), rules, grace_seconds=9)
     assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
     assert "nodeSelector" not in made(Pool("lab"))["spec"]
 
 
 def test_the_pod_requires_the_nodes_where_it_helps() -> None:
-    how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9, "nodes": ["a", "b"]}
-    pod = make_reservation_pod("l", Pool("lab", "", ("H100",)), **how)
+    pod = make_reservation_pod("l", Pool("lab", "", ("H100",)), RULES, grace_seconds=9, nodes=["a", "b"])
     terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert [term["matchFields"][0]["values"] for term in terms["nodeSelectorTerms"]] == [["a"], ["b"]]
     assert all(term["matchExpressions"][0]["values"] == ["H100"] for term in terms["nodeSelectorTerms"])
 
 
 def test_gpus_for_one_trial_are_requested_on_one_node() -> None:
-    how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9}
-    affinity = make_reservation_pod("l", Pool("lab", "", ("H100",)), together=True, **how)["spec"]["affinity"]
+    pod = make_reservation_pod("l", Pool("lab", "", ("H100",)), RULES, grace_seconds=9, together=True)
+    affinity = pod["spec"]["affinity"]
     (pool_demand,) = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert pool_demand["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert pool_demand["podAffinityTerm"]["labelSelector"]["matchExpressions"][0]["key"] == RESERVATION_LABEL

@@ -18,8 +18,16 @@ from podium_core.domain.rebalancing import MIN_DIFFERENCE, REBALANCING, Rebalanc
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
 from podium_core.planning.planner import plan
 from podium_core.planning.rebalancing import rebalance
-from podium_core.testing.builders import job_key, make_gpu, make_job, make_snapshot, make_trial
-from podium_core.testing.toy_cluster import World
+from podium_core.testing.builders import (
+    change_gpu,
+    change_trial,
+    job_key,
+    make_gpu,
+    make_job,
+    make_snapshot,
+    make_trial,
+)
+from podium_core.testing.toy_cluster import ToyCluster
 
 RULES = RebalancingRules(min_stay=120.0)
 SAVES: dict[str, Any] = {"checkpointable": True}
@@ -67,7 +75,7 @@ def with_one_overdue(node: str) -> Snapshot:
     *others, last = crowd(count=4).trials
     gpus = last.gpus if node == "node-a" else ("gpu-9",)
     return replace(
-        crowd(), trials=(*others, replace(last, terminating=True, termination_overdue=True, node=node, gpus=gpus))
+        crowd(), trials=(*others, change_trial(last, terminating=True, termination_overdue=True, node=node, gpus=gpus))
     )
 
 
@@ -178,7 +186,7 @@ def test_unstarted_trials_move_first_and_then_the_best_waiting_one() -> None:
 def test_a_trial_suspended_by_its_user_does_not_move() -> None:
     snapshot = crowd(count=4)
     first, second, *rest = snapshot.trials
-    kept = replace(snapshot, trials=(first, replace(second, suspend=True), *rest))
+    kept = replace(snapshot, trials=(first, change_trial(second, suspend=True), *rest))
     assert moves(sound(kept)) == [("job-2", "Requeue", "node-b")]
 
 
@@ -188,7 +196,7 @@ def test_no_trial_waits_for_one_that_was_suspended_on_its_way(by_job: bool) -> N
     on_its_way = make_trial(9, job="other" if by_job else "job", phase=P.REQUEUED, pod=None, destination="node-b")
     other = make_job("other", max_trials=1, suspended=True)
     there = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(*snapshot.trials, on_its_way))
-    kept = replace(there, trials=(*snapshot.trials, replace(on_its_way, suspend=True)))
+    kept = replace(there, trials=(*snapshot.trials, change_trial(on_its_way, suspend=True)))
     assert moves(plan(kept)) == GOES
     assert moves(plan(there)) == (GOES if by_job else [])
 
@@ -220,7 +228,9 @@ def test_two_jobs_do_not_move_to_one_node_at_once() -> None:
     first, second = crowd(), crowd()
     other = make_job("other", **{**SAVES, "max_trials": 3, "parallel": 3, "policy": "fifo", "max_steps": 1000.0})
     names = {t.key: make_trial(t.number, job="other").key for t in second.trials}
-    theirs = [replace(t, key=names[t.key], job=job_key("other"), gpus=("gpu-2",), node="node-c") for t in second.trials]
+    theirs = [
+        change_trial(t, key=names[t.key], job=job_key("other"), gpus=("gpu-2",), node="node-c") for t in second.trials
+    ]
     gpu = make_gpu("gpu-2", node="node-c", trials=[t.key for t in theirs], holder=theirs[0].key, holder_since=999.0)
     both = replace(first, jobs=(*first.jobs, other), trials=(*first.trials, *theirs), gpus=(*first.gpus, gpu))
     assert moves(sound(both)) == GOES
@@ -231,14 +241,14 @@ def test_two_jobs_do_not_move_to_one_node_at_once() -> None:
 @pytest.mark.parametrize("what", [{"terminating": True}, {"node": None, "gpus": (), "phase": P.PENDING}])
 def test_no_trial_moves_while_another_is_on_its_way_to_an_unknown_gpu(what: dict[str, Any]) -> None:
     snapshot = crowd()
-    stranger = replace(make_trial(0, job="other", gpus=["gpu-9"], phase=RUN), **what)
+    stranger = change_trial(make_trial(0, job="other", gpus=["gpu-9"], phase=RUN), **what)
     there = replace(
         snapshot, jobs=(*snapshot.jobs, make_job("other", max_trials=1)), trials=(*snapshot.trials, stranger)
     )
     assert moves(plan(there)) == []
-    stays = replace(there, trials=(*snapshot.trials, replace(stranger, termination_overdue=True)))
+    stays = replace(there, trials=(*snapshot.trials, change_trial(stranger, termination_overdue=True)))
     assert moves(plan(stays)) == (GOES if stranger.terminating else []), "the plan does not wait for a dead kubelet"
-    settled = replace(stranger, terminating=False, node="node-z", gpus=("gpu-9",), phase=RUN)
+    settled = change_trial(stranger, terminating=False, node="node-z", gpus=("gpu-9",), phase=RUN)
     assert moves(plan(replace(there, trials=(*snapshot.trials, settled)))) == GOES
 
 
@@ -293,7 +303,7 @@ def moved(snapshot: Snapshot, actions: list[Action]) -> Snapshot:
         load = Counter(u for t in trials.values() for u in t.gpus)
         there = sorted((load[g.uuid], g.uuid) for g in snapshot.gpus if g.node == action.target)
         chosen = tuple(sorted(uuid for _, uuid in there[: len(old.gpus)]))
-        trials[old.key] = replace(old, node=action.target, gpus=chosen)
+        trials[old.key] = change_trial(old, node=action.target, gpus=chosen)
     return settled(replace(snapshot, trials=tuple(trials.values())))
 
 
@@ -341,17 +351,17 @@ def test_without_rebalancing_nothing_moves_and_with_it_a_search_ends_sooner() ->
             settings={"quantum": 1.0},
         )
         late = make_gpu("g1", node="b", slots=4, draining=True)
-        world = World(
+        world = ToyCluster(
             jobs={job.key: job},
             gpus={"g0": make_gpu("g0", node="a", slots=4), "g1": late},
             value=lambda number, step: step * (1.0 + number) + random.random(),
             steps=60,
             costs=Costs(0.05, 0.05, 1.0),
-            levelling=rules,
+            rebalancing=rules,
         )
         for tick in range(2000):
             if tick == 20:
-                world.gpus["g1"] = replace(world.gpus["g1"], draining=False)
+                world.gpus["g1"] = change_gpu(world.gpus["g1"], draining=False)
             world.decide()
             world.tick(1.0)
             if world.all_over():

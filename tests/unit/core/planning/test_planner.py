@@ -11,7 +11,16 @@ from plans import FAST, RUN, SLOW, P, created, holding, numbers, of, on_gpu, ord
 from podium_core.domain.actions import CreatePod, WriteRunQueues
 from podium_core.domain.snapshot import Costs, GpuView
 from podium_core.planning.planner import plan
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
+from podium_core.testing.builders import (
+    change_gpu,
+    change_job,
+    change_trial,
+    make_gpu,
+    make_job,
+    make_snapshot,
+    make_trial,
+    trial_key,
+)
 
 # creation and slots
 
@@ -182,7 +191,7 @@ def test_a_job_whose_pods_cannot_start_blocks_no_other_job() -> None:
     rest = [make_trial(4, job="bad"), *(make_trial(i, job="good") for i in range(4))]
     gpus = [make_gpu(slots=4)]
     assert created(sound(make_snapshot(jobs=jobs, trials=[*unplaced, *rest], gpus=gpus))) == []
-    stuck = [replace(trial, stuck=True) for trial in unplaced]
+    stuck = [change_trial(trial, stuck=True) for trial in unplaced]
     made = sound(make_snapshot(jobs=jobs, trials=[*stuck, *rest], gpus=gpus))
     assert created(made) == [f"good-{i}" for i in range(4)]
     assert why(made, "bad-4") == "PodsStuck"
@@ -209,7 +218,7 @@ def test_back_off_then_the_next_attempt_before_new_trials() -> None:
 
 @pytest.mark.parametrize("change", [{"suspended": True}, {"accepted": False}, {"finished": True}])
 def test_nothing_starts_for_a_job_that_may_not(change: dict[str, bool]) -> None:
-    job = replace(make_job(), **change)  # type: ignore[arg-type]
+    job = make_job(**change)  # type: ignore[arg-type]
     made = sound(make_snapshot(jobs=[job], trials=[make_trial(0)], gpus=[make_gpu()]))
     assert created(made) == numbers(made) == []
 
@@ -251,7 +260,7 @@ def test_a_warm_up_goes_before_the_best() -> None:
 def test_the_written_run_queue_decides_the_holder_until_the_agent_applies_it() -> None:
     trials = on_gpu(FAST, FAST)
     base = holding(trials)
-    ordered = replace(base.gpus[0], run_queue=(trials[1].key, trials[0].key))
+    ordered = change_gpu(base.gpus[0], run_queue=(trials[1].key, trials[0].key))
     assert orders(sound(replace(base, gpus=(ordered,)))) == {}, "the old holder still has the GPU: no second thoughts"
 
 
@@ -271,14 +280,14 @@ def test_a_trial_admitted_before_the_first_was_ready_keeps_its_time_slice(
     trials = [replace(t, phase=p) for t, p in zip(on_gpu([], [], []), (P.GATED, phase, P.PENDING), strict=True)]
     base = holding(trials, since=999.8, holder=1)
     keys = tuple(trial.key for trial in trials)
-    gpu = replace(base.gpus[0], run_queue=keys, in_effect=in_effect, no_preemption=ousts_nobody)
+    gpu = change_gpu(base.gpus[0], run_queue=keys, in_effect=in_effect, no_preemption=ousts_nobody)
     assert orders(sound(replace(base, gpus=(gpu,)))) == expected
 
 
 def test_a_better_trial_preempts_one_that_was_admitted_before_it() -> None:
     trials = [replace(t, phase=p) for t, p in zip(on_gpu(FAST, SLOW), (P.SUSPENDED, RUN), strict=True)]
     base = holding(trials, holder=1)
-    gpu = replace(base.gpus[0], run_queue=tuple(trial.key for trial in trials), in_effect=True)
+    gpu = change_gpu(base.gpus[0], run_queue=tuple(trial.key for trial in trials), in_effect=True)
     assert orders(sound(replace(base, gpus=(gpu,)))) == {}, "it is the first already"
 
 
@@ -287,7 +296,7 @@ def test_a_free_gpu_and_new_trials_get_a_run_queue_at_once() -> None:
     base = holding(trials)
     bare = replace(base, gpus=(make_gpu(trials=[t.key for t in trials]),))
     assert orders(sound(bare)) == {"gpu-0": ["job-0", "job-1", "job-2"]}
-    known = replace(base.gpus[0], run_queue=(trials[0].key, trials[1].key), holder_since=999.0)
+    known = change_gpu(base.gpus[0], run_queue=(trials[0].key, trials[1].key), holder_since=999.0)
     assert orders(sound(replace(base, gpus=(known,)))) == {"gpu-0": ["job-0", "job-1", "job-2"]}
 
 
@@ -302,14 +311,14 @@ def test_a_free_gpu_and_new_trials_get_a_run_queue_at_once() -> None:
 )
 def test_suspended_and_pinned_trials(change: dict[str, object], expected: list[str]) -> None:
     trials = on_gpu(FAST, SLOW)
-    trials[1] = replace(trials[1], **change)  # type: ignore[arg-type]
+    trials[1] = change_trial(trials[1], **change)  # type: ignore[arg-type]
     made = sound(holding(trials, since=999.0))
     assert orders(made).get("gpu-0") == expected
 
 
 def test_a_suspended_job_leaves_the_run_queue_and_keeps_its_pods() -> None:
     base = holding(on_gpu(FAST, SLOW))
-    made = sound(replace(base, jobs=(replace(base.jobs[0], suspended=True),)))
+    made = sound(replace(base, jobs=(change_job(base.jobs[0], suspended=True),)))
     assert orders(made) == {"gpu-0": []}
     assert [type(a) for a in made.actions] == [WriteRunQueues]
     assert why(made, "job-0") == "JobSuspended"
@@ -326,7 +335,7 @@ def test_only_nodes_that_change_are_written_with_the_next_epoch() -> None:
 
 def test_a_deleted_trial_leaves_the_run_queue() -> None:
     base = holding(on_gpu(FAST))
-    stale = replace(base.gpus[0], run_queue=(trial_key("ghost-0"), *base.gpus[0].run_queue))
+    stale = change_gpu(base.gpus[0], run_queue=(trial_key("ghost-0"), *base.gpus[0].run_queue.trials))
     assert orders(sound(replace(base, gpus=(stale,)))) == {"gpu-0": ["job-0"]}
 
 
@@ -356,11 +365,11 @@ def test_several_gpus_switch_together_or_not_at_all() -> None:
     snapshot = make_snapshot(jobs=[wide, slim], trials=[both, left, right], gpus=gpus)
     assert orders(sound(snapshot)) == {"g0": ["wide-0", "slim-0"], "g1": ["wide-0", "slim-1"]}
     fresh = replace(gpus[1], holder_since=995.0)
-    kept = replace(snapshot, trials=(both, left, replace(right, pinned=True)), gpus=(gpus[0], fresh))
+    kept = replace(snapshot, trials=(both, left, change_trial(right, pinned=True)), gpus=(gpus[0], fresh))
     assert orders(sound(kept)) == {}, (
         "the holder of one GPU is pinned as well and has just started: neither changes hands"
     )
-    freed = replace(kept, gpus=(gpus[0], replace(gpus[1], holder=None, run_queue=())), trials=(both, left))
+    freed = replace(kept, gpus=(gpus[0], change_gpu(gpus[1], holder=None, run_queue=())), trials=(both, left))
     assert orders(sound(freed)) == {"g0": ["wide-0", "slim-0"], "g1": ["wide-0"]}
 
 

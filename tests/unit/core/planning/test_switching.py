@@ -9,6 +9,7 @@ from plans import FAST, RUN, SLOW, P, holding, of, on_gpu, orders, sound, why
 
 from podium_core.domain.actions import WriteRunQueues
 from podium_core.domain.snapshot import Costs, Snapshot
+from podium_core.testing.builders import change_gpu
 
 OLD, NEW = 0, 1
 # phases of old and new, the reported holder and since when, and whether the run queue is reported as applied
@@ -33,7 +34,7 @@ def moment(policy: str, name: str, now: float = 1000.5) -> Snapshot:
     base = holding(trials)
     key = None if holder is None else trials[holder].key
     order = (trials[NEW].key, trials[OLD].key)
-    gpu = replace(base.gpus[0], holder=key, holder_since=since, run_queue=order, in_effect=in_effect)
+    gpu = change_gpu(base.gpus[0], holder=key, holder_since=since, run_queue=order, in_effect=in_effect)
     settings = {"minShare": 0} if policy == "envelope" else {}  # their values are old: a floor would be due
     return replace(base, now=now, gpus=(gpu,), jobs=(replace(base.jobs[0], policy=policy, settings=settings),))
 
@@ -51,7 +52,7 @@ def test_a_run_queue_states_what_it_preempts() -> None:
     base = moment("hermes", "new in", now=1010.0)
     (order,) = of(sound(base), WriteRunQueues)
     assert order.preempting == ("gpu-0",)
-    free = replace(base, gpus=(replace(base.gpus[0], holder=None, holder_since=None, run_queue=()),))
+    free = replace(base, gpus=(change_gpu(base.gpus[0], holder=None, holder_since=None, run_queue=()),))
     (order,) = of(sound(free), WriteRunQueues)
     assert order.preempting == ()
 

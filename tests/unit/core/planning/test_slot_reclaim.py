@@ -13,7 +13,13 @@ from podium_core.domain.actions import EndTrial, Plan, Requeue
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.slot_reclaim import MIN_STAY_REQUEUES
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import (
+    change_gpu,
+    make_gpu,
+    make_job,
+    make_snapshot,
+    make_trial,
+)
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.scenario import NodeSpec, Scenario
 
@@ -85,9 +91,8 @@ def test_a_free_slot_goes_to_the_next_trial_by_rank() -> None:
     snapshot = full()
     gave = make_trial(2, phase=P.REQUEUED, attempt=0, **OPENED)
     trials = [gave if trial.number == 2 else trial for trial in snapshot.trials]
-    gpu = replace(
-        snapshot.gpus[0], trials=snapshot.gpus[0].trials[:2], run_queue=snapshot.gpus[0].run_queue[:2], free_slots=1
-    )
+    gpu = snapshot.gpus[0]
+    gpu = replace(change_gpu(gpu, trials=gpu.trials[:2], run_queue=gpu.run_queue.trials[:2]), free_slots=1)
     left = replace(snapshot, trials=tuple(trials), gpus=(gpu,))
     assert created(sound(left)) == ["job-3"]
     frozen_only = replace(left, jobs=(make_job(**{**SEARCH, "checkpointable": False}),))
@@ -111,7 +116,7 @@ def searched(
         policy=policy,
         settings=settings,
         checkpointable=checkpointable,
-        checkpoint_scope=checkpoint_scope,
+        checkpoint_scope=checkpoint_scope or ("anywhere" if checkpointable else "nowhere"),
         suspendable=suspendable,
     )
     return simulate(Scenario((NodeSpec("a", 1, 2),), (mine,)), checked=True)

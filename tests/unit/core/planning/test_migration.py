@@ -24,7 +24,7 @@ from podium_core.domain.migration import (
 )
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Snapshot
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_trial, make_gpu, make_job, make_snapshot, make_trial
 
 ASKED, PUSHED, CREATED = MigrationPhase.REQUESTED, MigrationPhase.IMAGE_PUSHED, MigrationPhase.POD_CREATED
 ARRIVED, BACK = MigrationPhase.RESTORED, MigrationPhase.FAILED
@@ -85,9 +85,9 @@ def test_one_trial_at_a_time_migrates_to_the_node_with_most_free_slots() -> None
     roomy = free("gpu-2", node="node-c", slots=9)
     both = replace(snapshot, trials=(*snapshot.trials, second), gpus=(*snapshot.gpus, roomy))
     assert [target for _, target in asked(sound(both))] == ["node-c"]
-    first = replace(snapshot.trials[0], phase=P.SUSPENDED, migration=ASKED, suspend=True)
+    first = change_trial(snapshot.trials[0], phase=P.SUSPENDED, migration=ASKED, suspend=True)
     assert asked(sound(replace(both, trials=(first, second)))) == []
-    assert asked(sound(replace(both, trials=(replace(first, migration=CREATED, suspend=False), second)))) != []
+    assert asked(sound(replace(both, trials=(change_trial(first, migration=CREATED, suspend=False), second)))) != []
 
 
 def test_the_new_pod_is_created_from_the_image_and_requeued_if_it_fails() -> None:

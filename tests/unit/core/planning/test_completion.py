@@ -11,7 +11,7 @@ from plans import FAST, RUN, SLOW, P, created, holding, numbers, on_gpu, orders,
 from podium_core.domain.actions import DeletePod, EndJob, EndTrial, Plan
 from podium_core.domain.phase import TrialPhase
 from podium_core.planning.eta import estimate
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_job, change_trial, make_gpu, make_job, make_snapshot, make_trial
 
 
 def ends(made: Plan) -> dict[str, tuple[TrialPhase, str]]:
@@ -99,7 +99,7 @@ def test_the_message_for_a_single_trial(phase: TrialPhase, max_trials: int, sent
     [({"budget_gpu_seconds": 5.0}, "BudgetSpent"), ({"deadline": 1000.0}, "DeadlinePassed")],
 )
 def test_budgets(change: dict[str, float], reason: str) -> None:
-    job = replace(make_job(), **change)  # type: ignore[arg-type]
+    job = make_job(**change)  # type: ignore[arg-type]
     made = sound(make_snapshot(jobs=[job], trials=on_gpu(SLOW, FAST), gpus=[make_gpu()]))
     assert job_end(made) == (True, reason)
     assert set(ends(made).values()) == {(P.EARLY_STOPPED, reason)}
@@ -107,7 +107,7 @@ def test_budgets(change: dict[str, float], reason: str) -> None:
 
 def test_a_trial_stopped_by_its_owner() -> None:
     trials = on_gpu(FAST, SLOW)
-    trials[0] = replace(trials[0], stopped=True)
+    trials[0] = change_trial(trials[0], stopped=True)
     made = sound(holding(trials))
     assert ends(made) == {"job-0": (P.EARLY_STOPPED, "StoppedByUser")}
     assert orders(made) == {"gpu-0": ["job-1"]}
@@ -145,7 +145,7 @@ def test_eta() -> None:
     assert estimate(job, snapshot).seconds == pytest.approx((10 + 3 * 20) / 2)
     assert estimate(job, replace(snapshot, trials=())).seconds is None
     assert estimate(job, replace(snapshot, gpus=())).seconds is None
-    assert estimate(replace(job, finished=True), snapshot).seconds == 0.0
+    assert estimate(change_job(job, finished=True), snapshot).seconds == 0.0
     endless = replace(job, max_steps=None)
     over = make_trial(1, phase=P.SUCCEEDED, gpu_seconds=30.0)
     assert estimate(endless, replace(snapshot, trials=(started, over))).seconds == pytest.approx((20 + 2 * 30) / 2)

@@ -14,8 +14,16 @@ from podium_core.domain.actions import Plan, Requeue
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Costs, Snapshot, TrialView
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
-from podium_core.testing.toy_cluster import World
+from podium_core.testing.builders import (
+    change_gpu,
+    change_job,
+    change_trial,
+    make_gpu,
+    make_job,
+    make_snapshot,
+    make_trial,
+)
+from podium_core.testing.toy_cluster import ToyCluster
 
 
 def requeues_of(made: Plan) -> list[tuple[str, str]]:
@@ -119,7 +127,7 @@ def test_the_trials_of_a_gpu_are_requeued_one_by_one_and_the_holder_first() -> N
     snapshot = make_snapshot(jobs=[make_job(checkpointable=True)], trials=[*trials, gated], gpus=[gpu])
     assert sorted(requeues_of(sound(snapshot))) == [("job-1", "NodeDraining"), ("job-2", "NodeDraining")]
     going = replace(
-        snapshot, trials=(trials[0], replace(trials[1], terminating=True), replace(gated, terminating=True))
+        snapshot, trials=(trials[0], change_trial(trials[1], terminating=True), change_trial(gated, terminating=True))
     )
     assert requeues_of(sound(going)) == []
     gone = replace(snapshot, trials=(trials[0],))
@@ -185,14 +193,14 @@ def test_the_measured_cost_of_a_requeue_decides() -> None:
 def test_a_requeue_is_repeated_if_it_was_not_carried_out() -> None:
     snapshot = wanted(since=700.0)
     slow, fast = snapshot.trials
-    ordered = replace(snapshot.gpus[0], run_queue=(fast.key, slow.key))
+    ordered = change_gpu(snapshot.gpus[0], run_queue=(fast.key, slow.key))
     assert requeues_of(sound(replace(snapshot, gpus=(ordered,)))) == [("job-0", "Preempted")]
 
 
 def test_a_trial_admitted_before_the_run_queue_keeps_its_time_slice() -> None:
     snapshot = wanted(since=900.0)
     slow, fast = snapshot.trials
-    ordered = replace(snapshot.gpus[0], run_queue=(fast.key, slow.key))
+    ordered = change_gpu(snapshot.gpus[0], run_queue=(fast.key, slow.key))
     made = sound(replace(snapshot, gpus=(ordered,)))
     assert (requeues_of(made), orders(made)) == ([], {"gpu-0": ["job-0", "job-1"]})
 
@@ -206,18 +214,19 @@ def test_a_suspendable_trial_is_not_requeued_and_one_without_any_method_keeps_it
 
 @pytest.mark.parametrize("who", ["trial", "job"])
 def test_suspend_requeues_a_trial_that_cannot_be_suspended(who: str) -> None:
-    snapshot = on_node(job=replace(SAVES, suspendable=False, suspended=who == "job"), suspend=who == "trial")
+    snapshot = on_node(job=change_job(SAVES, suspendable=False, suspended=who == "job"), suspend=who == "trial")
     assert requeues_of(sound(snapshot)) == [("job-0", "SuspendedByUser")]
 
 
 # what must hold in the long run
 
 
-def world(seed: int, *, freezes: bool) -> World:
+def world(seed: int, *, freezes: bool) -> ToyCluster:
     slopes = [((seed * 31 + n * 7919) % 97 + 1) / 50 for n in range(16)]
     job = make_job(max_trials=8, parallel=6, max_steps=20, suspendable=freezes, checkpointable=True)
     gpus = {u: make_gpu(u, node=n, slots=3) for u, n in (("g0", "a"), ("g1", "a"), ("g2", "b"))}
-    return World({job.key: job}, gpus, lambda n, s: 1 - 1 / (1 + s * slopes[n]), steps=20, costs=Costs(0.05, 0.05, 1.0))
+    costs = Costs(0.05, 0.05, 1.0)
+    return ToyCluster({job.key: job}, gpus, lambda n, s: 1 - 1 / (1 + s * slopes[n]), steps=20, costs=costs)
 
 
 @given(seed=st.integers(0, 10**6), at=st.integers(1, 20), freezes=st.booleans())
@@ -228,7 +237,7 @@ def test_a_drained_node_becomes_and_remains_empty(seed: int, at: int, freezes: b
         if there.all_over():
             break
         if cycle == at:
-            there.gpus = {u: replace(g, draining=g.node == "a") for u, g in there.gpus.items()}
+            there.gpus = {u: change_gpu(g, draining=g.node == "a") for u, g in there.gpus.items()}
         there.decide()
         assert there.broken == []
         there.tick(0.5)
@@ -270,7 +279,7 @@ def test_trials_that_cannot_be_suspended_are_not_requeued_repeatedly(seed: int) 
     assert len(there.requeues) * 10.0 <= spent + 10.0 * len(there.gpus)
 
 
-def _rests(there: World) -> list[str]:
+def _rests(there: ToyCluster) -> list[str]:
     """Trials that left an unhealthy GPU sooner than 30 s, 60 s, 120 s, ... after the last time."""
     last: dict[str, tuple[float, int]] = {}
     found = []

@@ -11,7 +11,7 @@ from podium_core.domain.actions import CreateTrial, DeletePod, EndTrial, Plan
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Scalar, Snapshot
 from podium_core.planning.early_stopping import PLACING_SECONDS
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.builders import change_trial, make_gpu, make_job, make_snapshot, make_trial
 
 AT_RUNG = [[0.1, 0.2], [0.1, 0.8], [0.1, 0.4], [0.1, 0.6]]  # two points: the only rung of a search of four steps
 ONE_VALUE = [[0.2], [0.8], [0.4], [0.6]]
@@ -105,7 +105,7 @@ def test_a_fully_trained_trial_is_not_stopped_while_it_saves_its_model(
 def test_a_pin_takes_precedence_over_the_policy() -> None:
     for on_cut in ("suspend", "stop"):
         snapshot = search(AT_RUNG, settings={"onCut": on_cut})
-        pinned = [replace(t, pinned=t.number == 0) for t in snapshot.trials]
+        pinned = [change_trial(t, pinned=t.number == 0) for t in snapshot.trials]
         made = sound(replace(snapshot, trials=tuple(pinned)))
         assert orders(made)["gpu-0"][0] == "job-0"
         assert "job-0" not in ended(made)

@@ -17,8 +17,17 @@ from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, Trial
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
 from podium_core.policies.registry import NAMES
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
-from podium_core.testing.toy_cluster import World
+from podium_core.testing.builders import (
+    change_gpu,
+    change_job,
+    change_trial,
+    make_gpu,
+    make_job,
+    make_snapshot,
+    make_trial,
+    trial_key,
+)
+from podium_core.testing.toy_cluster import ToyCluster
 
 GPUS = [("g0", "a"), ("g1", "a"), ("g2", "b"), ("g3", "b")]
 VALUES = st.one_of(st.floats(0, 1), st.sampled_from([math.nan, math.inf, 1e308]))
@@ -109,7 +118,7 @@ def carried_out(snapshot: Snapshot) -> Snapshot:
             for uuid, places in action.gpus:
                 order = tuple(p.trial for p in places)
                 ousts = uuid in action.preempting
-                gpus[uuid] = replace(gpus[uuid], run_queue=order, in_effect=False, no_preemption=not ousts)
+                gpus[uuid] = change_gpu(gpus[uuid], run_queue=order, in_effect=False, no_preemption=not ousts)
     return replace(snapshot, gpus=tuple(gpus.values()), epochs=epochs)
 
 
@@ -137,7 +146,7 @@ def test_an_unchanged_run_queue_is_not_written_again(snapshot: Snapshot) -> None
 
 def build(
     policy: str, seed: int, *, jobs: int = 1, width: int = 1, steps: int = 6, freezes: bool = True
-) -> tuple[World, Random]:
+) -> tuple[ToyCluster, Random]:
     random = Random(seed)
     slopes = [random.random() for _ in range(64)]
     options = {"quantum": 1.0} if policy == "round_robin" else {}
@@ -158,18 +167,18 @@ def build(
         for i in range(jobs)
     ]
     shares = random.randint(1, 4)
-    world = World(
+    cluster = ToyCluster(
         {job.key: job for job in made},
         {uuid: make_gpu(uuid, node=node, slots=shares) for uuid, node in GPUS},
         lambda number, step: 1.0 - 1.0 / (1.0 + step * slopes[number]),
         steps=steps,
     )
-    return world, random
+    return cluster, random
 
 
-def one_holder_each(world: World) -> None:
-    for trial in world.trials.values():
-        held = [uuid for uuid, gpu in world.gpus.items() if gpu.holder == trial.key]
+def one_holder_each(cluster: ToyCluster) -> None:
+    for trial in cluster.trials.values():
+        held = [uuid for uuid, gpu in cluster.gpus.items() if gpu.holder == trial.key]
         over = trial.phase in FINAL  # its GPUs are handed on at the next tick
         assert over or not held or sorted(held) == sorted(trial.gpus), "a trial holds all of its GPUs or none"
 
@@ -178,77 +187,77 @@ def one_holder_each(world: World) -> None:
 @given(seed=st.integers(0, 10**6), jobs=st.integers(1, 3), width=st.sampled_from([1, 1, 2]), freezes=st.booleans())
 @settings(max_examples=12, deadline=None)
 def test_everything_ends_whatever_happens(policy: str, seed: int, jobs: int, width: int, freezes: bool) -> None:
-    world, random = build(policy, seed, jobs=jobs, width=width, freezes=freezes)
+    cluster, random = build(policy, seed, jobs=jobs, width=width, freezes=freezes)
     for _ in range(4000):
-        if world.all_over():
+        if cluster.all_over():
             break
         if random.random() > 0.2:  # now and then the operator is away
-            world.decide()
-        assert world.broken == []
-        world.tick(random.choice([0.1, 0.5, 2.0]))
-        one_holder_each(world)
-        if world.trials and world.now < 60:
-            meddle(world, random)
-        elif world.now >= 60:
-            for key, trial in world.trials.items():
-                world.trials[key] = replace(trial, suspend=False)
-            for name, job in world.jobs.items():
-                world.jobs[name] = replace(job, suspended=False)
-    assert world.all_over(), f"not over after {world.now:.0f} s"
-    for job in world.jobs.values():
-        mine = [t for t in world.trials.values() if t.job == job.key]
-        assert len(mine) == job.max_trials
+            cluster.decide()
+        assert cluster.broken == []
+        cluster.tick(random.choice([0.1, 0.5, 2.0]))
+        one_holder_each(cluster)
+        if cluster.trials and cluster.now < 60:
+            meddle(cluster, random)
+        elif cluster.now >= 60:
+            for key, trial in cluster.trials.items():
+                cluster.trials[key] = change_trial(trial, suspend=False)
+            for name, job in cluster.jobs.items():
+                cluster.jobs[name] = change_job(job, suspended=False)
+    assert cluster.all_over(), f"not over after {cluster.now:.0f} s"
+    for job in cluster.jobs.values():
+        mine = [t for t in cluster.trials.values() if t.job == job.key]
+        assert len(mine) == job.limits.max_trials
         assert all(t.phase in FINAL and t.pod is None for t in mine)
         assert all([p.step for p in t.curve] == list(range(1, len(t.curve) + 1)) for t in mine), "no step lost or twice"
 
 
-def meddle(world: World, random: Random) -> None:
+def meddle(cluster: ToyCluster, random: Random) -> None:
     """Users and the cluster do what they do."""
-    key = random.choice(sorted(world.trials))
-    trial = world.trials[key]
+    key = random.choice(sorted(cluster.trials))
+    trial = cluster.trials[key]
     dice = random.random()
     if dice < 0.04:
-        world.disrupt(key)
+        cluster.disrupt(key)
     elif dice < 0.08:
-        world.trials[key] = replace(trial, suspend=not trial.suspend)
+        cluster.trials[key] = change_trial(trial, suspend=not trial.intent.suspend)
     elif dice < 0.12:
-        world.trials[key] = replace(trial, pinned=not trial.pinned)
+        cluster.trials[key] = change_trial(trial, pinned=not trial.intent.pinned)
     elif dice < 0.13:
-        world.trials[key] = replace(trial, stopped=True)
+        cluster.trials[key] = change_trial(trial, stopped=True)
     elif dice < 0.15:
-        job = world.jobs[trial.job]
-        world.jobs[trial.job] = replace(job, suspended=not job.suspended)
+        job = cluster.jobs[trial.job]
+        cluster.jobs[trial.job] = change_job(job, suspended=not job.state.suspended)
 
 
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=25, deadline=None)
 def test_fifo_starts_and_ends_in_order_on_one_gpu(seed: int) -> None:
-    world, _ = build("fifo", seed)
-    world.gpus = {"g0": world.gpus["g0"]}
-    while not world.all_over():
-        world.decide()
-        world.tick(0.5)
-    assert world.switches == 0
-    assert world.finished == [f"a-{i}" for i in range(len(world.finished))]
+    cluster, _ = build("fifo", seed)
+    cluster.gpus = {"g0": cluster.gpus["g0"]}
+    while not cluster.all_over():
+        cluster.decide()
+        cluster.tick(0.5)
+    assert cluster.switches == 0
+    assert cluster.finished == [f"a-{i}" for i in range(len(cluster.finished))]
 
 
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=25, deadline=None)
 def test_round_robin_starves_no_trial(seed: int) -> None:
     """A new trial on a GPU has had a time slice before any other trial there could have had two."""
-    world, _ = build("round_robin", seed, steps=12)
+    cluster, _ = build("round_robin", seed, steps=12)
     since: dict[TrialKey, float] = {}
     for _ in range(2000):
-        if world.all_over():
+        if cluster.all_over():
             break
-        world.decide()
-        world.tick(0.25)
-        for uuid in world.gpus:
-            here = [t for t in world.trials.values() if uuid in t.gpus and t.phase not in FINAL]
+        cluster.decide()
+        cluster.tick(0.25)
+        for uuid in cluster.gpus:
+            here = [t for t in cluster.trials.values() if uuid in t.gpus and t.phase not in FINAL]
             for trial in here:
-                waited = world.now - since.setdefault(trial.key, world.now)
+                waited = cluster.now - since.setdefault(trial.key, cluster.now)
                 assert trial.gpu_seconds > 0.0 or waited <= 3.0 * len(here), f"{trial.key.name} waits for ever"
-    assert world.all_over()
+    assert cluster.all_over()
 
 
 def test_hermes_finishes_the_best_trial_before_fifo_does() -> None:
@@ -258,9 +267,9 @@ def test_hermes_finishes_the_best_trial_before_fifo_does() -> None:
         job = make_job(policy=policy, max_trials=12, parallel=8, max_steps=30)
         gpus = {uuid: make_gpu(uuid, node=node) for uuid, node in (("g0", "a"), ("g1", "b"))}
         slopes = [0.2, 0.3, 0.1, 0.4, 0.3, 0.2, 0.5, 2.0, 0.2, 0.1, 0.3, 0.4]
-        world = World({job.key: job}, gpus, lambda n, s, k=slopes: 1 - 1 / (1 + s * k[n]), steps=30)  # type: ignore[misc]
-        while "job-7" not in world.finished:
-            world.decide()
-            world.tick(0.25)
-        times[policy] = world.now
+        cluster = ToyCluster({job.key: job}, gpus, lambda n, s, k=slopes: 1 - 1 / (1 + s * k[n]), steps=30)  # type: ignore[misc]
+        while "job-7" not in cluster.finished:
+            cluster.decide()
+            cluster.tick(0.25)
+        times[policy] = cluster.now
     assert times["hermes"] < times["fifo"] / 1.5
