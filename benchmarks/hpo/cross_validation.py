@@ -31,7 +31,7 @@ FACTORS: Mapping[str, tuple[float, ...]] = {  # of a constant
     "prior": (0.5, 2.0),
     "slope": (0.5,),
     "spread": (0.5, 1.5),
-    "newcomer": (0.5, 2.0),
+    "less_trained": (0.5, 2.0),
     "trust": (0.5, 2.0),
 }
 GRID = [  # the shipped setting first, then one constant at a time to either side

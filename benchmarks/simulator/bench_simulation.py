@@ -44,7 +44,7 @@ TRIALS, GPUS, SAMPLES, RUNS = 128, 8, 20, 3
 BAR_SECONDS, BAR_EVENTS = 2.0, 1e6
 COMPARED = ("envelope", "hermes", "slaq")
 NODES = (NodeSpec("node-a", GPUS // 2), NodeSpec("node-b", GPUS // 2))
-SLOTS = sum(node.gpus * node.shares for node in NODES)
+SLOTS = sum(node.gpus * node.slots for node in NODES)
 METHOD = Method(suspend=4.0, resume=4.0)
 T = TypeVar("T")
 
@@ -218,7 +218,7 @@ Over the bar: {", ".join(slow_replays) or "none"}.
 
 ## The whole system: {TRIALS} trials on {GPUS} GPUs (an evaluation a minute, 4 s + 4 s a switch); bar {BAR_SECONDS:g} s
 
-The GPUs have {NODES[0].shares} slots each, {SLOTS} together. That many trials exist at a time, not all {TRIALS} as in
+The GPUs have {NODES[0].slots} slots each, {SLOTS} together. That many trials exist at a time, not all {TRIALS} as in
 the replay, and a plan ranks these.
 
 {HEAD}
