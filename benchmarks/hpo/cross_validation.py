@@ -18,7 +18,7 @@ from benchmarks.hpo.held_out import Choice, HeldOut, measure_held_out
 from benchmarks.hpo.questions import Question, fit, questions
 from benchmarks.hpo.report import metric_ratios
 from benchmarks.hpo.runs import ENTRANTS, MAIN_METRICS, SHORT, Replay, Run, Source, recordings, run_all
-from podium_core.curves.final_value import interval_widths
+from podium_core.curves.multiples import interval_widths
 from podium_core.policies.envelope import Envelope
 from podium_simulator.replay.samples import Machine
 from podium_simulator.replay.statistics import geometric_mean
@@ -31,7 +31,7 @@ FACTORS: Mapping[str, tuple[float, ...]] = {  # of a constant
     "prior": (0.5, 2.0),
     "slope": (0.5,),
     "spread": (0.5, 1.5),
-    "newcomer": (0.5, 2.0),
+    "less_trained": (0.5, 2.0),
     "trust": (0.5, 2.0),
 }
 GRID = [  # the shipped setting first, then one constant at a time to either side

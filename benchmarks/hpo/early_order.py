@@ -13,10 +13,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from benchmarks.inputs import CURVES, add_curves, curve_files, load_curves
-from podium_core.curves.aligned_curves import running_best
+from podium_core.curves.alignment import running_best
 from podium_core.curves.non_finite import diverged
+from podium_core.curves.statistics import kendall_tau
 from podium_core.domain.snapshot import Point
-from podium_core.policies.envelope import kendall_tau
 from podium_simulator.traces.trace import Trace
 
 SHARES = (0.03, 0.06, 0.125, 0.25, 0.5, 0.75, 0.9)

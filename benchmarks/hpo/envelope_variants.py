@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from benchmarks.hpo.runs import Entrant
-from podium_core.curves import final_value
-from podium_core.curves.curve_table import Floats
+from podium_core.curves import multiples
+from podium_core.curves.statistics import Floats
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium_core.policies import envelope
 from podium_core.policies.base import Policy, Ranked
 from podium_core.policies.envelope import Envelope
 from podium_core.policies.fifo import Fifo
@@ -57,15 +56,15 @@ def until_best_entrant(policy: Policy) -> Entrant:
 
 @contextmanager
 def reading(interval_widths: tuple[Floats, Floats]) -> Iterator[None]:
-    """Make the envelope's `undecided` read these widths (`final_value.widths`) within the block."""
-    shipped = final_value._WIDTH_BY_DOUBLINGS
-    final_value._WIDTH_BY_DOUBLINGS = interval_widths
-    envelope._first_width.cache_clear()
+    """Make the envelope's `undecided` read these widths (`multiples.interval_widths`) within the block."""
+    shipped = multiples._WIDTH_BY_DOUBLINGS
+    multiples._WIDTH_BY_DOUBLINGS = interval_widths
+    multiples._first_width.cache_clear()
     try:
         yield
     finally:
-        final_value._WIDTH_BY_DOUBLINGS = shipped
-        envelope._first_width.cache_clear()
+        multiples._WIDTH_BY_DOUBLINGS = shipped
+        multiples._first_width.cache_clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ def _means(runs: Sequence[Run], task: str, name: str) -> dict[str, float]:
     return {metric: geometric_mean(found) for metric, found in pairs.items() if found}
 
 
-LEGEND = """For each fold, the table of final values (`core/podium_core/curves/final_value.py`) is fitted and one
+LEGEND = """For each fold, the table of final values (`core/podium_core/curves/multiples.py`) is fitted and one
 setting of
 the grid is chosen, both on the tasks that are not held out. The choice is the setting whose bar nearest to failing is
 kept farthest: measured / bar, of the bars on time_to_target, time_to_best and mean_regret against fifo, each replay

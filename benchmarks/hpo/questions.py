@@ -13,8 +13,10 @@ from itertools import pairwise
 import numpy as np
 
 from podium_core.curves.aligned_curves import AlignedCurves
-from podium_core.curves.curve_table import Floats, curves_of_job
-from podium_core.curves.final_value import LEVELS, ceilings, scales
+from podium_core.curves.curve_table import curves_of_job
+from podium_core.curves.final_value import ceilings, scales
+from podium_core.curves.multiples import LEVELS
+from podium_core.curves.statistics import Floats
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
@@ -65,7 +67,7 @@ def questions(recording: Trace, seed: int = 0, shares: Sequence[float] = SHARES)
     found: list[Question] = []
     for share in shares:
         rung = int(np.argmin(np.abs(table.grid - share * horizon)))
-        table.measure_column(rung)
+        table.measure(np.arange(len(table.grid)) == rung)
         there = [
             row
             for row in range(len(seen))

@@ -14,69 +14,70 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from operator import is_not
-from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from podium_core.curves.non_finite import diverged
+from podium_core.curves.row_cache import RowArrays, RowCache
+from podium_core.curves.statistics import Floats
 from podium_core.curves.thinning import common_prefix, estimated_evaluations
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import JobKey, JobView, Point, Snapshot, TrialKey, TrialView
 
-Floats = NDArray[np.float64]
-T = TypeVar("T")
+_Extremes = tuple[float, float, float, float]
+_NOTHING: _Extremes = (-np.inf, -np.inf, np.inf, -np.inf)
 _EMPTY = {  # contents of a new row
+    "views": None,
+    "curves": None,
+    "_extremes": None,
     **dict.fromkeys(("first", "best", "last"), -np.inf),
-    **dict.fromkeys(("points", "step", "seconds", "last_report", "done", "complete", "running", "version"), 0),
+    **dict.fromkeys(("step", "seconds", "last_report"), 0.0),
+    **dict.fromkeys(("points", "version"), 0),
+    **dict.fromkeys(("done", "complete", "running"), False),
     **dict.fromkeys(("worst", "evaluations"), np.inf),
     "switch_seconds": np.nan,
 }
-_Extremes = tuple[float, float, float]
-_NOTHING: _Extremes = (-np.inf, -np.inf, np.inf)
 _MAX_TABLES = 64  # jobs whose tables are kept, unless the snapshot has more than half as many
-_MAX_CACHED = 32
 _tables: OrderedDict[tuple[JobKey, str, bool], CurveTable] = OrderedDict()
 
 
-@runtime_checkable
-class RowCache(Protocol):
-    """Object cached beside a table that can follow its rows when trials are added or removed."""
+class _PerCurve(RowCache):
+    """Cache of `CurveTable.per_curve`."""
 
-    def reorder(self, source: Sequence[int]) -> None:
-        """Reorder the rows.
-
-        `source[i]` is the previous row of the new row i; -1 for a new trial.
-        """
-        ...
-
-
-def reorder_rows(rows: NDArray[Any], source: Sequence[int], empty: float) -> NDArray[Any]:
-    """Return a copy of `rows` in the new order, with `empty` in the rows of new trials."""
-    found = np.full((len(source), *rows.shape[1:]), empty, dtype=rows.dtype)
-    origin = np.array(source, dtype=np.intp)
-    found[origin >= 0] = rows[origin[origin >= 0]]
-    return found
-
-
-class _PerCurve:
-    """Cache of `CurveTable.per_curve`: the values, and the curve version that each row was computed from."""
+    values: Floats
 
     def __init__(self, rows: int, width: int) -> None:
-        self.table = np.zeros((rows, width))
-        self.seen = np.full(rows, -1)
-
-    def reorder(self, source: Sequence[int]) -> None:
-        self.table, self.seen = reorder_rows(self.table, source, 0.0), reorder_rows(self.seen, source, -1)
+        super().__init__(rows, {"values": np.zeros(width)})
 
 
-class CurveTable:
+class CurveTable(RowArrays):
     """Curves of one job's trials. Rows are sorted by trial number, then key.
 
     Values are -inf where no finite value was reported.
     """
 
+    views: list[TrialView | None]
+    curves: list[tuple[Point, ...] | None]
+    points: NDArray[np.intp]  # number of reported values, finite or not
+    first: Floats  # first finite value
+    best: Floats
+    worst: Floats  # worst finite value
+    last: Floats
+    step: Floats  # step of the last point
+    evaluations: Floats  # estimated number of evaluations so far (`thinning.estimated_evaluations`)
+    seconds: Floats  # GPU-seconds
+    last_report: Floats  # time of the last report, or of its creation, on the snapshot's clock
+    switch_seconds: Floats  # measured, of one suspension and resumption of the trial; NaN: not measured
+    done: NDArray[np.bool_]  # in a final phase
+    complete: NDArray[np.bool_]  # succeeded, so trained to its end
+    running: NDArray[np.bool_]
+    version: NDArray[np.intp]  # increases whenever the curve or `complete` changes
+    # by point: first, best and worst value up to it, and the best one at a positive step
+    _extremes: list[list[_Extremes] | None]
+
     def __init__(self, maximize: bool) -> None:
+        super().__init__(0, _EMPTY)
         self.sign = 1.0 if maximize else -1.0
         self._trials: Sequence[TrialView] = ()
         self._all_trials: Sequence[TrialView] = ()
@@ -85,40 +86,7 @@ class CurveTable:
         self._row_of_unranked: dict[int, int] = {}  # by index in `_all_trials`, for the job's other trials
         self.keys: list[TrialKey] = []
         self.rows: dict[TrialKey, int] = {}  # row of each key
-        self.views: list[TrialView | None] = []
-        self.curves: list[tuple[Point, ...] | None] = []
         self.ranked_rows: NDArray[np.intp] = np.arange(0)
-        self.points = np.zeros(0, dtype=np.intp)  # number of reported values, finite or not
-        self.first = np.zeros(0)  # first finite value
-        self.best = np.zeros(0)
-        self.worst = np.zeros(0)  # worst finite value
-        self.last = np.zeros(0)
-        self.step = np.zeros(0)  # step of the last point
-        self.evaluations = np.zeros(0)  # estimated number of evaluations so far (`thinning.estimated_evaluations`)
-        self.seconds = np.zeros(0)  # GPU-seconds
-        self.last_report = np.zeros(0)  # time of the last report, or of its creation, on the snapshot's clock
-        self.switch_seconds = np.zeros(0)  # measured, of one suspension and resumption of the trial; NaN: not measured
-        self.done = np.zeros(0, dtype=bool)  # in a final phase
-        self.complete = np.zeros(0, dtype=bool)  # succeeded, so trained to its end
-        self.running = np.zeros(0, dtype=bool)
-        self.version = np.zeros(0, dtype=np.intp)  # increases whenever the curve changes
-        self._extremes: list[list[_Extremes]] = []  # by row and point: first, best and worst value up to that point
-        self._cache: dict[Hashable, Any] = {}
-
-    def _resize(self, keys: Sequence[TrialKey]) -> None:
-        """Set the rows; trials that were there before keep their data."""
-        source = [self.rows.get(key, -1) for key in keys]
-        self.keys = list(keys)
-        self.rows = {key: row for row, key in enumerate(keys)}
-        self.views = [None if row < 0 else self.views[row] for row in source]
-        self.curves = [None if row < 0 else self.curves[row] for row in source]
-        self._extremes = [[] if row < 0 else self._extremes[row] for row in source]
-        self.ranked_rows = np.arange(len(keys))
-        for name, empty in _EMPTY.items():
-            setattr(self, name, reorder_rows(getattr(self, name), source, empty))
-        self._cache = {key: kept for key, kept in self._cache.items() if isinstance(kept, RowCache)}
-        for kept in self._cache.values():
-            kept.reorder(source)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -135,28 +103,20 @@ class CurveTable:
         found: NDArray[np.bool_] = (self.points > 0) & (self.last == -np.inf)
         return found
 
-    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the object cached under `key`, made by `make` where there is none.
-
-        It lives as long as these rows. A `RowCache` is reordered with them; any other object is made again.
-        """
-        if key not in self._cache:
-            if len(self._cache) >= _MAX_CACHED:  # A horizon that changes with every cycle must not fill the memory.
-                self._cache.clear()
-            self._cache[key] = make()
-        found: T = self._cache[key]
-        return found
-
     def per_curve(self, key: Hashable, width: int, compute: Callable[[tuple[Point, ...]], ArrayLike]) -> Floats:
         """Return an array (rows, width) with `compute(curve)` in each row.
 
         Only rows of changed curves are computed again. Do not write into the array; it changes with the next cycle.
         """
         kept = self.cached(key, lambda: _PerCurve(len(self), width))
-        for row in (kept.seen != self.version).nonzero()[0].tolist():
-            kept.table[row] = np.asarray(compute(self.curves[row] or ()), dtype=np.float64)
-        kept.seen[:] = self.version
-        return kept.table
+        for row in kept.stale_rows(self.version).tolist():
+            kept.values[row] = np.asarray(compute(self.curves[row] or ()), dtype=np.float64)
+        return kept.values
+
+    def trained_best(self, row: int, points: int) -> float:
+        """Return the best value among the first `points` points of the curve that have a positive step, or -inf."""
+        extremes = self._extremes[row]
+        return extremes[points - 1][3] if extremes and points else -np.inf
 
     def update(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> None:
         # With a single job, nearly all trials belong to it. A replay asks once per snapshot, so grouping would not pay.
@@ -186,7 +146,9 @@ class CurveTable:
         sources.sort(key=lambda s: s[:2])
         keys = [key for _, key, _, _ in sources]
         if keys != self.keys:
-            self._resize(keys)
+            self.reorder([self.rows.get(key, -1) for key in keys])
+            self.keys = list(keys)
+            self.rows = {key: row for row, key in enumerate(keys)}
         self.numbers = [number for number, _, _, _ in sources]
         self._row_of_ranked = {index: row for row, (_, _, is_ranked, index) in enumerate(sources) if is_ranked}
         self._row_of_unranked = {index: row for row, (_, _, is_ranked, index) in enumerate(sources) if not is_ranked}
@@ -202,7 +164,10 @@ class CurveTable:
         phase = view.phase
         self.running[row] = phase is TrialPhase.RUNNING
         self.done[row] = phase in FINAL
-        self.complete[row] = phase is TrialPhase.SUCCEEDED
+        complete = phase is TrialPhase.SUCCEEDED
+        if complete != self.complete[row]:
+            self.complete[row] = complete
+            self.version[row] += 1
         curve, old = view.curve, self.curves[row] or ()
         if curve is not old:
             kept = common_prefix(old, curve)
@@ -215,16 +180,18 @@ class CurveTable:
 
     def _read(self, row: int, curve: tuple[Point, ...], kept: int) -> None:
         """Read a changed curve; its first `kept` points are unchanged."""
-        until = self._extremes[row]
+        until = self._extremes[row] = self._extremes[row] or []
         del until[kept:]
-        now = until[-1] if until else _NOTHING
+        first, best, worst, trained = until[-1] if until else _NOTHING
         for point in curve[kept:]:
             if not diverged(point.value):
-                value, (first, best, worst) = self.sign * point.value, now
-                if not worst <= value <= best:  # both comparisons are false for the first value
-                    now = value if first == -np.inf else first, max(best, value), min(worst, value)
-            until.append(now)
-        self.first[row], self.best[row], self.worst[row] = now
+                value = self.sign * point.value
+                first = value if first == -np.inf else first
+                best, worst = max(best, value), min(worst, value)
+                if point.step > 0.0:
+                    trained = max(trained, value)
+            until.append((first, best, worst, trained))
+        self.first[row], self.best[row], self.worst[row] = first, best, worst
         last = curve[-1] if curve else None
         self.last[row] = -np.inf if last is None or diverged(last.value) else self.sign * last.value
         self.step[row] = 0.0 if last is None else last.step

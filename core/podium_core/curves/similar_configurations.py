@@ -4,11 +4,7 @@ The `envelope` policy calls it: before its first value, a trial's parameters are
 
 Formula: kernel regression (Nadaraya 1964, Watson 1964) of the started trials' values v on their parameters x, with
 KAPPA pseudo-observations of the mean value:
-  w_ij  = share_j exp(-d_ij^2 / (2 h^2 p)),  d_ij^2 = sum over the p parameters of min(1,
-
-x_i - x_j
-
-)^2
+  w_ij  = share_j exp(-d_ij^2 / (2 h^2 p)),  d_ij^2 = sum over the p parameters of min(1, |x_i - x_j|)^2
   factor_i = (sum_j w_ij v_j / mean(v) + KAPPA) / (sum_j w_ij + KAPPA)
 
 A numeric parameter is replaced by its rank among the values that the job tries, scaled to [0, 1], so its scale need not
@@ -16,7 +12,7 @@ be known. Any other parameter is equal (0) or different (1). share_j is the trai
 configuration that differ only in their seed are the clearest case. In a wide random search hardly any two trials are
 similar, and the factor is 1.
 
-A cache of one curve table's parameters. A new trial costs O(trials x parameters).
+The parameters are read again when a trial is added, O(trials x parameters).
 """
 
 from __future__ import annotations
@@ -27,7 +23,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import CurveTable, Floats
+from podium_core.curves.curve_table import CurveTable
+from podium_core.curves.row_cache import Memo
+from podium_core.curves.statistics import Floats, Rows, gaussian_kernel
 from podium_core.domain.snapshot import Scalar
 
 MAX_NEIGHBOURS = 128  # started trials that are used, evenly spaced over the rows
@@ -35,41 +33,7 @@ BANDWIDTH = 0.1  # h: bandwidth of the kernel, as a share of the tried values
 KAPPA = 1.0  # weight of the mean value; a completed trial with equal parameters has weight 1
 _MISSING_RANK = -9.0  # rank of a missing value: at the largest distance from every other
 
-Rows = NDArray[np.intp]
 Parameters = Sequence[tuple[str, Scalar]]
-
-
-class SimilarConfigurations:
-    """Parameters of a curve table's trials as ranks, and the neighbour weights of the last request."""
-
-    def __init__(self, parameters: Sequence[Parameters]) -> None:
-        self._ranks = parameter_ranks(parameters)
-        self._request: tuple[bytes, bytes] | None = None
-        self._weights = self._buffer = np.zeros((0, 0))
-
-    def weights(self, new: Rows, started: Rows) -> Floats:
-        """Return the kernel weights (new, started): 1 for equal configurations, towards 0 for different ones."""
-        request = new.tobytes(), started.tobytes()
-        if request != self._request:
-            columns = self._ranks.shape[1]
-            squares = np.zeros((len(new), len(started)))
-            for column in self._ranks.T:
-                squares += np.minimum(np.abs(column[new][:, None] - column[started]), 1.0) ** 2
-            if columns:
-                self._weights = np.exp(squares / (-2.0 * BANDWIDTH * BANDWIDTH * columns))
-            else:  # No parameter differs, so all weights are 0.
-                self._weights = squares
-            self._request = request
-            self._buffer = np.empty_like(self._weights)
-        return self._weights
-
-    def weighted(self, new: Rows, started: Rows, by: Floats) -> Floats:
-        """Return the weights times `by`, one factor per started trial.
-
-        The array is valid until the next call; allocating one for each call would be slow.
-        """
-        weights = self.weights(new, started)
-        return np.multiply(weights, by, out=self._buffer)
 
 
 def parameter_ranks(parameters: Sequence[Parameters]) -> Floats:
@@ -95,6 +59,50 @@ def parameter_ranks(parameters: Sequence[Parameters]) -> Floats:
     return np.array(result).reshape(len(result), len(given)).T
 
 
+def neighbour_weights(new: Floats, started: Floats) -> Floats:
+    """Return the kernel weights (new, started) of trials with these ranks, without the trained shares.
+
+    1 for equal configurations, towards 0 for different ones; 0 where no parameter differs.
+    """
+    squares = np.zeros((len(new), len(started)))
+    for one, other in zip(new.T, started.T, strict=True):
+        squares += np.minimum(np.abs(one[:, None] - other), 1.0) ** 2
+    return gaussian_kernel(squares, BANDWIDTH, new.shape[1])
+
+
+def relative_values(weights: Floats, values: Floats, mean: float) -> Floats:
+    """Return factor_i of each new trial. `weights`: w_ij; `values`: v_j of the started trials."""
+    result: Floats = (weights @ values / mean + KAPPA) / (weights.sum(axis=1) + KAPPA)
+    return result
+
+
+@lru_cache(maxsize=64)
+def _evenly_spaced(count: int) -> Rows:
+    """Return MAX_NEIGHBOURS of `count` indexes, evenly spaced. Do not write into the array."""
+    return np.linspace(0, count - 1, MAX_NEIGHBOURS).astype(np.intp)
+
+
+class SimilarConfigurations:
+    """Cache: parameters of a curve table's trials as ranks, and the neighbour weights of the last request."""
+
+    def __init__(self, parameters: Sequence[Parameters]) -> None:
+        self._ranks = parameter_ranks(parameters)
+        self._weights: Memo[tuple[Floats, Floats]] = Memo()  # weights, and an array of the same shape
+
+    def weighted(self, new: Rows, started: Rows, by: Floats) -> Floats:
+        """Return the weights times `by`, one factor per started trial.
+
+        The array is valid until the next call; allocating one for each call would be slow.
+        """
+
+        def compute() -> tuple[Floats, Floats]:
+            weights = neighbour_weights(self._ranks[new], self._ranks[started])
+            return weights, np.empty_like(weights)
+
+        weights, buffer = self._weights.get((new.tobytes(), started.tobytes()), compute)
+        return np.multiply(weights, by, out=buffer)
+
+
 def relative_value(
     curves: CurveTable, new: NDArray[np.bool_], started: NDArray[np.bool_], worth: Floats, trained: Floats
 ) -> Floats:
@@ -117,11 +125,4 @@ def relative_value(
         lambda: SimilarConfigurations([() if view is None else view.parameters for view in curves.views]),
     )
     weights = similar.weighted(rows, neighbours, trained[neighbours])
-    result: Floats = (weights @ worth[neighbours] / mean + KAPPA) / (weights.sum(axis=1) + KAPPA)
-    return result
-
-
-@lru_cache(maxsize=64)
-def _evenly_spaced(count: int) -> Rows:
-    """Return MAX_NEIGHBOURS of `count` indexes, evenly spaced. Do not write into the array."""
-    return np.linspace(0, count - 1, MAX_NEIGHBOURS).astype(np.intp)
+    return relative_values(weights, worth[neighbours], mean)

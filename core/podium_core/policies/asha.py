@@ -19,7 +19,8 @@ from podium_core.curves.curve_table import curves_of_job
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies.asynchronous_halving import asynchronous_promotions
 from podium_core.policies.base import OnCut, Ranking, limit_switch_share
-from podium_core.policies.rungs import check_halving, halving_ranking, rung_steps
+from podium_core.policies.halving import halving_ranking
+from podium_core.policies.rungs import check_halving, rung_steps
 from podium_core.policies.trial_length import horizon
 
 

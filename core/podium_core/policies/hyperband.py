@@ -19,12 +19,11 @@ from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies.asynchronous_halving import asynchronous_promotions
 from podium_core.policies.base import OnCut, Ranking, limit_switch_share
+from podium_core.policies.halving import Halving, halving_ranking
 from podium_core.policies.rungs import (
     NO_RUNG,
-    Halving,
     RungArrivals,
     check_halving,
-    halving_ranking,
     rung_arrivals,
     rung_positions,
     rung_steps,

@@ -15,8 +15,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import CurveTable, Floats, curves_of_job
+from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.curves.power_law import MEMBERS, predict
+from podium_core.curves.row_cache import RowCache
+from podium_core.curves.statistics import Floats, normal_cdf
 from podium_core.domain.snapshot import Costs, JobView, Point, Snapshot, TrialView
 from podium_core.policies.base import OnCut, Ranking, limit_switch_share
 from podium_core.policies.starvation_guard import concurrent_trials
@@ -62,15 +64,15 @@ class Pop:
         curves = curves_of_job(job, trials, snapshot)
         budget = horizon(job, curves)
         judged = (curves.points >= self.warmup) & ~curves.done
-        confidence = np.where(judged & ~curves.diverged, self._confidence(curves, budget), 0.0)
-        cut = judged & (confidence < self.poor)
-        promising = self._choose_promising(np.where(cut, 0.0, confidence), _concurrent_trials(curves, job, snapshot))
+        chance = np.where(judged & ~curves.diverged, self._confidence(curves, budget), 0.0)
+        cut = judged & (chance < self.poor)
+        promising = choose_promising(np.where(cut, 0.0, chance), _concurrent_trials(curves, job, snapshot))
         # A whole time slice less is a better rank.
         rounds = np.floor(curves.step / budget * self.rounds)
         levels = np.where(cut, POOR, np.where(promising, PROMISING, OPPORTUNISTIC))
 
         def explain(row: int) -> tuple[str, str]:
-            text = f"ends better than the best so far with probability {confidence[row]:.2f}"
+            text = f"ends better than the best so far with probability {chance[row]:.2f}"
             if cut[row]:
                 return "Poor", f"{text}, less than {self.poor:g}."
             return (
@@ -81,7 +83,7 @@ class Pop:
 
         return Ranking(
             curves,
-            np.where(levels == OPPORTUNISTIC, -rounds, confidence),
+            np.where(levels == OPPORTUNISTIC, -rounds, chance),
             levels,
             explain,
             cut,
@@ -89,7 +91,7 @@ class Pop:
         )
 
     def _confidence(self, curves: CurveTable, budget: float) -> Floats:
-        """Return P(final value > best of the pool) by row; the leading trial has to improve on itself."""
+        """Return the confidences by row. Only those of changed curves are computed, while the best value stays."""
 
         def read(curve: tuple[Point, ...]) -> Floats:
             found = predict(curve, curves.sign, budget) if len(curve) >= self.warmup else None
@@ -99,16 +101,34 @@ class Pop:
 
         table = curves.per_curve(("power laws", budget, self.warmup), 2 * MEMBERS + 1, read)
         cache = curves.cached(("confidence", budget, self.warmup), lambda: _Confidence(len(curves)))
-        return cache.refresh(table, curves.version, float(curves.best.max(initial=-np.inf)))
+        pool_best = float(curves.best.max(initial=-np.inf))
+        rows = cache.stale_rows(curves.version, basis=pool_best)
+        cache.value[rows] = confidence(table[rows], pool_best)
+        return cache.value.copy()
 
-    def _choose_promising(self, confidence: Floats, concurrent: float) -> np.ndarray:
-        order = np.argsort(-confidence, kind="stable")
-        j = np.arange(1, len(order) + 1)
-        deserved = np.minimum(j, max(1.0, concurrent) * confidence[order])
-        chosen = np.zeros(len(order), dtype=bool)
-        if len(order) and deserved.max() > 0.0:
-            chosen[order[: int(np.argmax(deserved)) + 1]] = True
-        return chosen
+
+def confidence(predictions: Floats, pool_best: float) -> Floats:
+    """Return P(final value > best of the pool) by row; the leading trial has to improve on itself.
+
+    `predictions`: final values and weights of the members, and the noise; NaN without a prediction, which gives 0.
+    """
+    finals, weights, noise = predictions[:, :MEMBERS], predictions[:, MEMBERS:-1], predictions[:, -1:]
+    with np.errstate(all="ignore"):
+        z = (finals - pool_best) / np.maximum(noise, 1e-12 * np.abs(pool_best) + 1e-300)
+        chance = normal_cdf(np.clip(np.nan_to_num(z), -40.0, 40.0))
+        result: Floats = np.nan_to_num((chance * weights).sum(axis=1))
+    return result
+
+
+def choose_promising(confidence: Floats, concurrent: float) -> NDArray[np.bool_]:
+    """Return which trials get their own GPUs: the best j, for the j with the largest min(j, G p_j)."""
+    order = np.argsort(-confidence, kind="stable")
+    j = np.arange(1, len(order) + 1)
+    deserved = np.minimum(j, max(1.0, concurrent) * confidence[order])
+    chosen = np.zeros(len(order), dtype=bool)
+    if len(order) and deserved.max() > 0.0:
+        chosen[order[: int(np.argmax(deserved)) + 1]] = True
+    return chosen
 
 
 def _concurrent_trials(curves: CurveTable, job: JobView, snapshot: Snapshot) -> float:
@@ -120,35 +140,8 @@ def _concurrent_trials(curves: CurveTable, job: JobView, snapshot: Snapshot) -> 
     )[0]
 
 
-class _Confidence:
-    """Confidences for the latest best value of the pool; only rows with a changed curve are computed again."""
+class _Confidence(RowCache):
+    value: Floats
 
     def __init__(self, rows: int) -> None:
-        self._pool_best = np.nan
-        self._version = np.full(rows, -1)
-        self._value = np.zeros(rows)
-
-    def refresh(self, table: Floats, version: NDArray[np.intp], pool_best: float) -> Floats:
-        """Return the confidences by row. `table`: final values, weights and noise of the members."""
-        if pool_best != self._pool_best:
-            self._version[:] = -1
-            self._pool_best = pool_best
-        rows = np.flatnonzero(self._version != version)
-        finals, weights, noise = table[rows, :MEMBERS], table[rows, MEMBERS:-1], table[rows, -1:]
-        with np.errstate(all="ignore"):
-            z = (finals - pool_best) / np.maximum(noise, 1e-12 * np.abs(pool_best) + 1e-300)
-            chance = normal_cdf(np.clip(np.nan_to_num(z), -40.0, 40.0))
-            self._value[rows] = np.nan_to_num((chance * weights).sum(axis=1))
-        self._version[:] = version
-        return self._value.copy()
-
-
-def normal_cdf(z: Floats) -> Floats:
-    """Return the standard normal distribution function, to 1e-7. numpy has no error function.
-
-    Abramowitz and Stegun, 26.2.17.
-    """
-    t = 1.0 / (1.0 + 0.2316419 * np.abs(z))
-    series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
-    tail: Floats = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * series
-    return np.where(z > 0.0, 1.0 - tail, tail)
+        super().__init__(rows, {"value": 0.0})

@@ -16,8 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from podium_core.curves.curve_table import Floats, curves_of_job
+from podium_core.curves.curve_table import curves_of_job
 from podium_core.curves.non_finite import diverged
+from podium_core.curves.statistics import Floats
 from podium_core.domain.snapshot import Costs, JobView, Point, Snapshot, TrialView
 from podium_core.policies.base import Ranking, limit_switch_share
 

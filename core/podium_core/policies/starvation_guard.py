@@ -22,7 +22,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import CurveTable, Floats
+from podium_core.curves.curve_table import CurveTable
+from podium_core.curves.statistics import Floats
 from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView, Snapshot, TrialKey, TrialView

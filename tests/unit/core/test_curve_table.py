@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.curves.aligned_curves import PER_DOUBLING, AlignedCurves, gains, running_best
+from podium_core.curves.aligned_curves import AlignedCurves
+from podium_core.curves.alignment import PER_DOUBLING, gains, running_best
 from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.curves.non_finite import diverged
 from podium_core.curves.power_law import predict
@@ -83,8 +84,8 @@ def test_a_kept_table_equals_a_new_one(
         for name in ("best", "gain", "column"):
             np.testing.assert_array_equal(getattr(table, name), getattr(fresh, name), err_msg=name)
         for column in set(fresh.column.tolist()) - {-1}:
-            assert table.leader_gain[column] == fresh.leader_gain[column]
-            assert table.gain_ratio[column] == fresh.gain_ratio[column]
+            assert table.columns.leader_gain[column] == fresh.columns.leader_gain[column]
+            assert table.columns.gain_ratio[column] == fresh.columns.gain_ratio[column]
 
 
 @given(cycles(), st.booleans(), st.uuids())
@@ -157,8 +158,8 @@ def test_thinning_can_change_a_gain_without_changing_the_last_value() -> None:
         table.refresh(kept)
     fresh = AlignedCurves(1, 8.0)
     fresh.refresh(kept)
-    assert table.leader_gain[-1] == fresh.leader_gain[-1]
-    assert table.gain_ratio[-1] == fresh.gain_ratio[-1]
+    assert table.columns.leader_gain[-1] == fresh.columns.leader_gain[-1]
+    assert table.columns.gain_ratio[-1] == fresh.columns.gain_ratio[-1]
 
 
 @given(cycles(), st.booleans(), st.integers(1, 3))
@@ -173,6 +174,7 @@ def test_kept_medians_of_running_means_equal_their_definition(
         judged = np.flatnonzero(kept.step > 0.0)
         means = kept.cached("means", partial(RunningMeans, len(kept)))
         found = means.medians(kept, judged, peers)
+        np.testing.assert_array_equal(found, RunningMeans(len(kept)).medians(kept, judged, peers))
         for row, values in enumerate(found.tolist()):
             there = int(kept.step[row])  # steps are 1, 2, 3, ...
             shown = [c for other, c in enumerate(kept.curves) if other != row and c and there and len(c) >= there]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from podium_core.curves.final_value import (
+from podium_core.curves.final_value import MIN_COMPLETED, upper_bounds
+from podium_core.curves.multiples import (
     DOUBLINGS_LEFT,
     LEVELS,
-    MIN_COMPLETED,
     PRIOR_WEIGHT,
     TABLE,
     level_probabilities,
     mix_with_completed,
     table_quantiles,
-    upper_bounds,
 )
 from podium_core.domain.phase import TrialPhase as P
 from podium_core.domain.snapshot import TrialView

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from podium_core.curves.aligned_curves import AlignedCurves, align
 from podium_core.curves.curve_table import CurveTable, curves_of_job, empty_cache
 from podium_core.domain.snapshot import JobView, TrialView
-from podium_core.policies.less_trained import LagsBehindLessTrained, LagScale
+from podium_core.policies.envelope_constants import Constants
+from podium_core.policies.less_trained import LagsBehindLessTrained
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
-SCALE = LagScale(unit=1.0, spread=0.28, slope=0.8)
+CONSTANTS = Constants()
 HORIZON = 16.0
 TRIALS = 6
 VALUES = st.one_of(st.floats(-2.0, 2.0), st.sampled_from([0.5, 0.5, math.nan, 1e308, -1e308]))
@@ -34,9 +35,9 @@ def by_definition(table: AlignedCurves, lost: NDArray[np.bool_]) -> list[float]:
             if table.column[row] <= column or not own > -np.inf:
                 continue
             with np.errstate(all="ignore"):
-                largest = max(gain, its_gain, table.leader_gain[column])
-                unit = (largest + 1e-12) * table.gain_ratio[column] ** SCALE.spread
-                lag = ((ahead - own) + (its_gain - gain) * SCALE.slope) / unit
+                largest = max(gain, its_gain, table.columns.leader_gain[column])
+                unit = (largest + 1e-12) * table.columns.gain_ratio[column] ** CONSTANTS.spread
+                lag = ((ahead - own) + (its_gain - gain) * CONSTANTS.slope) / unit
             if lag > 0.0:
                 found[row] = max(found[row], lag)
     return found
@@ -51,10 +52,10 @@ def test_kept_and_new_lags_equal_their_definition(reports: list[tuple[int, float
         for number, value, evaluations in reports:
             shown[number] = (shown[number] + [value] * evaluations)[: int(HORIZON)]
             seen, table = _table([make_trial(n, values=values) for n, values in enumerate(shown)], job)
-            kept = table.cached(SCALE, lambda table=table: LagsBehindLessTrained(table, SCALE))
+            kept = table.cached("lags", lambda table=table: LagsBehindLessTrained(table, CONSTANTS))
             with np.errstate(all="ignore"):
                 found = kept.largest_lag(table.standings(), seen.diverged)
-                anew = LagsBehindLessTrained(table, SCALE).largest_lag(table.standings(), seen.diverged)
+                anew = LagsBehindLessTrained(table, CONSTANTS).largest_lag(table.standings(), seen.diverged)
             assert found.tolist() == anew.tolist()
             np.testing.assert_allclose(found, by_definition(table, seen.diverged), rtol=1e-12)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from podium_core.domain.snapshot import Costs, Scalar
-from podium_core.policies.envelope import rounded
+from podium_core.policies.envelope_texts import rounded
 from podium_core.policies.hermes import Hermes
 from podium_core.policies.registry import (
     NAMES,

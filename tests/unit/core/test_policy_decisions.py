@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.running_means import leave_one_out_medians
+from podium_core.curves.multiples import undecided
+from podium_core.curves.statistics import median_of_others, middle_values, normal_cdf
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, JobView, Point, Scalar, Snapshot, TrialView
 from podium_core.planning.prediction import predictions
 from podium_core.policies.base import Admission, Ranked
-from podium_core.policies.envelope import Envelope, option_value, undecided
+from podium_core.policies.envelope import Envelope, option_value
 from podium_core.policies.hyperband import Hyperband
-from podium_core.policies.pop import normal_cdf
 from podium_core.policies.registry import create
 from podium_core.policies.slaq import predicted_drop
 from podium_core.testing.builders import change_job, make_gpu, make_job, make_snapshot, make_trial
@@ -193,7 +193,8 @@ def test_pop_calls_no_more_trials_promising_than_can_run(
 
 @given(st.lists(st.sampled_from([-math.inf, 0.1, 0.2, 0.3, 0.5, 1.7e308, -1.7e308]), min_size=2, max_size=9))
 def test_medians_without_one(values: list[float]) -> None:
-    found = leave_one_out_medians(np.array(values), np.arange(len(values)))
+    middle = middle_values(np.array(values))
+    found = median_of_others(np.array(values), np.tile(middle, (len(values), 1)))
     assert found.tolist() == [halves_median(values[:i] + values[i + 1 :]) for i in range(len(values))]
 
 

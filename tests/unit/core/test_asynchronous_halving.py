@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from podium_core.curves.curve_table import curves_of_job, empty_cache
 from podium_core.domain.snapshot import Point
-from podium_core.policies.promotable import ever_promotable
+from podium_core.policies.asynchronous_halving import ever_promotable
 from podium_core.policies.rungs import RungArrivals, rung_arrivals
 from podium_core.testing.builders import make_job, make_snapshot, make_trial
 

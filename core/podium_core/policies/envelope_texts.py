@@ -1,0 +1,49 @@
+"""Reasons and messages of the envelope policy. All figures are coarse: each new text is a write of a trial's status."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium_core.curves.statistics import Floats
+from podium_core.policies.base import Explain
+
+_REPORTED_PROBABILITIES = (0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+
+
+def explanation(
+    starved: Collection[int],
+    in_warm_up: NDArray[np.bool_],
+    started: NDArray[np.bool_],
+    chance: Floats,
+    trained: Floats,
+    length: float,
+) -> Explain:
+    """Return the explanation by row. `trained` and `length`: steps that a trial has trained, and of a whole trial."""
+
+    def explain(row: int) -> tuple[str, str]:
+        if row in starved:
+            return (
+                "LongestWait",
+                "has waited longest for its next value; the starvation guard gives it a time slice.",
+            )
+        if in_warm_up[row]:
+            return "WarmUp", "is trained for its warm-up before it is judged."
+        if not started[row]:
+            return (
+                "Unstarted",
+                "has not started: it counts as much as the started trials, above all the similar ones, turned out.",
+            )
+        share = 5 * int(20.0 * trained[row] / length)
+        text = f"will be the best of the started trials with probability {rounded(float(chance[row]))}"
+        return "Envelope", f"{text} and has trained {share} % or more."
+
+    return explain
+
+
+def rounded(chance: float) -> str:
+    """Return a probability as text, in a few steps so that the text rarely changes."""
+    least = next((step for step in _REPORTED_PROBABILITIES if chance >= step), None)
+    return f"below {_REPORTED_PROBABILITIES[-1]:g}" if least is None else f"{least:g} or more"
