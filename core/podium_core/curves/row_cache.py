@@ -115,6 +115,7 @@ class RowCache(RowArrays):
         return rows
 
     def mark_stale(self) -> None:
+        """Regard every row as never computed."""
         self._seen[:] = _NEVER
 
     def reorder(self, source: Sequence[int]) -> None:

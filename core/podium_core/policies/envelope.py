@@ -1,9 +1,9 @@
 """Envelope policy: rank by the probability to end best, divided by the training that is still needed.
 
 docs/explanation/envelope.md derives it. The formulas below have the order of that page and take plain arrays by trial:
-  lags, lag_chances                 the chance to end best, from the comparison at equal training
-  index, option_value               the index of started and of unstarted trials
-  trusted                           trust in the early order, and similar curves
+  lags, lag_chances     the chance to end best, from the comparison at equal training
+  index, option_value   the index of started and of unstarted trials
+  trusted               trust in the early order, and similar curves
 Other modules have the formulas of their own sections: `curves/alignment.py` (equal training), `less_trained.py`,
 `curves/similar_configurations.py`, `curves/similar_curves.py` and `starvation_guard.py`.
 
