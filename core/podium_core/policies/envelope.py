@@ -8,8 +8,7 @@ Other modules have the formulas of their own sections: `curves/alignment.py` (eq
 `curves/similar_configurations.py`, `curves/similar_curves.py` and `starvation_guard.py`.
 
 The score is log(index). A trial in its warm-up goes first, and before it the one that the starvation guard serves. So
-no live trial starves. No paper has this policy. It is related to freeze-thaw optimisation (Swersky et al. 2014) and to
-index policies (Gittins 1979).
+no live trial starves.
 """
 
 from __future__ import annotations
