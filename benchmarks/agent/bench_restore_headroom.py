@@ -22,7 +22,7 @@ from benchmarks.output import result_line
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/unit/driver")]
 
-from cuda_calls import MI, OK, Cuda, held  # noqa: E402
+from cuda_calls import MI, OK, Cuda, memory_by_pid  # noqa: E402
 from cuda_node import CudaNode  # noqa: E402
 
 HEADROOM = (-64, -16, -4, 0, 2, 4, 6, 8, 16, 64)  # MiB beyond what NVML listed
@@ -45,7 +45,7 @@ def main() -> None:
         for size in sizes:
             for more in HEADROOM:
                 program = node.start(size * MI)
-                listed = held()[program.pid]
+                listed = memory_by_pid()[program.pid]
                 assert [cuda.move(call, program.pid) for call in ("Lock", "Checkpoint")] == [OK, OK]
                 node.stranger(0, listed + more * MI)
                 beside = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free) - listed

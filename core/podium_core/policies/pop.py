@@ -120,11 +120,11 @@ def confidence(predictions: Floats, pool_best: float) -> Floats:
     return result
 
 
-def choose_promising(confidence: Floats, concurrent: float) -> NDArray[np.bool_]:
+def choose_promising(probability: Floats, concurrent: float) -> NDArray[np.bool_]:
     """Return which trials get their own GPUs: the best j, for the j with the largest min(j, G p_j)."""
-    order = np.argsort(-confidence, kind="stable")
+    order = np.argsort(-probability, kind="stable")
     j = np.arange(1, len(order) + 1)
-    deserved = np.minimum(j, max(1.0, concurrent) * confidence[order])
+    deserved = np.minimum(j, max(1.0, concurrent) * probability[order])
     chosen = np.zeros(len(order), dtype=bool)
     if len(order) and deserved.max() > 0.0:
         chosen[order[: int(np.argmax(deserved)) + 1]] = True
