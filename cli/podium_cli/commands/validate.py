@@ -1,7 +1,11 @@
-"""Command `podium validate FILE...`: check jobs as the API server and the operator do. Needs no cluster."""
+"""Command `podium validate FILE...`: check jobs as the API server and the operator do. Needs no cluster.
+
+With `--log`, it also reads a log as the agent would, so that a wrong metric or format shows before a search runs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,27 +14,46 @@ import typer
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import Payload, parse_job, read_file
 from podium_cli.options.common import examples
+from podium_cli.views import log_report
+from podium_core.curves.growing_curve import Curve, Line, extend
+from podium_core.curves.thinning import Grid
+from podium_core.logs.explain import explain_log
+from podium_core.logs.line_reader import line_reader
 from podium_core.policies import registry
 from podium_core.schema import validation
+from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.metrics_config import metrics_config_of
+from podium_simulator.traces.trace import refuse_devices
 
+LONGEST_LINE = 1 << 20  # characters
 app = typer.Typer()
 
 
 @app.command(
-    epilog=examples("podium validate examples/digits/job.yaml", "helm template my-searches | podium validate -")
+    epilog=examples(
+        "podium validate examples/digits/job.yaml",
+        "helm template my-searches | podium validate -",
+        "kubectl logs my-pod > train.log; podium validate search.yaml --log train.log",
+    )
 )
 def validate(
     files: Annotated[
         list[Path],
         typer.Argument(metavar="FILE", help="File of YAML or JSON; -: standard input.", readable=False),
     ],
+    log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Log of a training: show which values the job would read from it."),
+    ] = None,
 ) -> None:
     """Check HyperParamJobs in files, without a cluster.
 
     Prints one line for each problem, with the field and the cure. Other kinds in
-    the files are ignored.
+    the files are ignored. With --log, exactly one job must be in the files; the
+    exit code is 1 if it would read no value from the log.
     """
     found, wrong = 0, 0
+    jobs: list[Payload] = []
     for path in files:
         for payload in read_file(path):
             if payload.get("kind") != "HyperParamJob":
@@ -39,6 +62,7 @@ def validate(
             name = str((payload.get("metadata") or {}).get("name", "without a name"))
             errors = problems(payload)
             wrong += bool(errors)
+            jobs.append(payload)
             print("\n".join(f"{path}: {name}: {line}" for line in errors or _accepted(payload)))
     if not found:
         named = ", ".join(str(path) for path in files)
@@ -46,6 +70,34 @@ def validate(
         raise CliError(Exit.FAILED, "NothingToValidate", message)
     if wrong:
         raise typer.Exit(Exit.FAILED)
+    if log is not None:
+        if len(jobs) != 1:
+            text = f"--log: the files hold {len(jobs)} jobs; name a file with one"
+            raise CliError(Exit.USAGE, "OneJobRequired", text)
+        _read_log(parse_job(jobs[0]), log)
+
+
+def _read_log(job: HyperParamJob, path: Path) -> None:
+    """Print what the job reads from a log; end with FAILED if it reads no value."""
+    metrics = metrics_config_of(job)
+    grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
+    report = explain_log(_lines(path), metrics)
+    curve = extend(Curve(), (Line(0.0, line) for line in _lines(path)), line_reader(metrics), grid)
+    for line in log_report.lines(report, curve, metrics):
+        print(f"{path}: {line}")
+    if not curve.points:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a log; a line longer than the agent reads is cut into pieces."""
+    try:
+        refuse_devices(path)
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+            while line := file.readline(LONGEST_LINE):
+                yield line.removesuffix("\n")
+    except OSError as error:
+        raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{path}: {error.strerror}; name a log file") from error
 
 
 def problems(payload: Payload) -> list[str]:

@@ -5,7 +5,7 @@ It reads the line once more with the same readers, so that it never contradicts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from podium_core.logs.budget import Budget
@@ -36,12 +36,13 @@ class UnreadLine:
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """What a log yields. `read`: every line with a value; `unread`: the first lines that only name the metric."""
+    """What a log yields: counts of lines, the first lines with a value and the first that only name the metric."""
 
     lines: int
+    read_count: int
     read: tuple[ReadLine, ...]
-    unread: tuple[UnreadLine, ...]
     unread_count: int
+    unread: tuple[UnreadLine, ...]
     last: tuple[str, ...]  # the last lines that are not empty
 
 
@@ -85,15 +86,17 @@ def explain_log(lines: Iterable[str], metrics: MetricsFormat) -> LogReport:
     read: list[ReadLine] = []
     unread: list[UnreadLine] = []
     last: list[str] = []
-    number = unread_count = 0
+    number = read_count = unread_count = 0
     for number, line in enumerate(lines, 1):
-        parsed: Sequence[ParsedLine] = parse(line)
+        parsed = parse(line)
         if any(one.value is not None for one in parsed):
-            read.append(ReadLine(number, tuple(parsed)))
+            read_count += 1
+            if len(read) < MAX_KEPT:
+                read.append(ReadLine(number, tuple(parsed)))
         elif (reason := reason_of(line, metrics)) is not None:
             unread_count += 1
             if len(unread) < MAX_KEPT:
                 unread.append(UnreadLine(number, shown(line), reason))
         if line.strip():
             last = [*last[-MAX_KEPT + 1 :], shown(line)]
-    return LogReport(number, tuple(read), tuple(unread), unread_count, tuple(last))
+    return LogReport(number, read_count, tuple(read), unread_count, tuple(unread), tuple(last))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from podium_core.schema.base import StatusModel
-from podium_core.schema.job import Direction
+from podium_core.schema.job import Direction, HyperParamJob
 
 METRICS_ANNOTATION = "podium.dev/metrics"
 
@@ -20,3 +20,17 @@ class MetricsConfig(StatusModel):
     filter: str | None = None
     additional: tuple[str, ...] = ()
     container: str
+
+
+def metrics_config_of(job: HyperParamJob) -> MetricsConfig:
+    """Return how to read a trial's log; the log is that of the template's first container."""
+    spec = job.spec
+    return MetricsConfig(
+        metric=spec.objective.metric,
+        direction=spec.objective.direction,
+        step_key=spec.metrics.step_key,
+        format=spec.metrics.format,
+        filter=spec.metrics.filter,
+        additional=tuple(spec.objective.additional_metrics),
+        container=spec.template["spec"]["containers"][0]["name"],
+    )

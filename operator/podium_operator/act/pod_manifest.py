@@ -19,7 +19,7 @@ from typing import Any
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, DOWNSIZED_MILLICPUS, to_annotation
 from podium_core.schema.job import HyperParamJob, JobSpec
-from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
+from podium_core.schema.metrics_config import METRICS_ANNOTATION, metrics_config_of
 from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template import GATE_CONTAINER
 from podium_core.schema.trial import HyperParamTrial, Migration
@@ -150,20 +150,6 @@ def _continue_from_image(pod: Manifest, main: Manifest, metadata: Manifest, migr
     metadata["annotations"][MIGRATED_ANNOTATION] = migration.source_node
     if migration.gpu_state:
         metadata["annotations"][GPU_STATE_ANNOTATION] = migration.gpu_state
-
-
-def metrics_config_of(job: HyperParamJob) -> MetricsConfig:
-    """Return how to read a trial's log; the log is that of the template's first container."""
-    spec = job.spec
-    return MetricsConfig(
-        metric=spec.objective.metric,
-        direction=spec.objective.direction,
-        step_key=spec.metrics.step_key,
-        format=spec.metrics.format,
-        filter=spec.metrics.filter,
-        additional=tuple(spec.objective.additional_metrics),
-        container=spec.template["spec"]["containers"][0]["name"],
-    )
 
 
 def _declared(job: HyperParamJob, whole_gpu: WholeGpu | None) -> int | None:

@@ -19,9 +19,9 @@ from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.metrics_config import metrics_config_of
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
 from podium_operator.act.back_off import pauses
-from podium_operator.act.pod_manifest import metrics_config_of
 from podium_operator.observe.cluster_state import ClusterState, job_key
 from podium_operator.observe.observation import needs_log_read
 from podium_operator.observe.pod_state import PodState

@@ -45,6 +45,7 @@ def test_a_report_of_a_log() -> None:
     report = explain_log(log, config("text"))
     assert report.lines == len(log)
     assert [(one.number, one.parsed[0].step, one.parsed[0].value) for one in report.read] == [(2, 1, 0.5), (13, 2, 0.6)]
+    assert (report.read_count, report.lines) == (2, len(log))
     assert (report.unread_count, len(report.unread)) == (9, MAX_KEPT)
     assert report.last[-2:] == ("epoch=2 val_acc=0.6", "end")
 
