@@ -29,7 +29,7 @@ from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader
 from podium_core.schema.gpunode import SlotState
-from podium_core.schema.trial import ContainerCheckpoint
+from podium_core.schema.trial import ContainerCheckpoint, UnreadLog
 
 
 @dataclass(eq=False, slots=True)
@@ -57,6 +57,7 @@ class TrialRecord:
     pending_position: Position = field(default_factory=Position)  # of the line with the step of a value to come
     container_checkpoint: ContainerCheckpoint | None = None  # result of a container checkpoint
     published_checkpoint: ContainerCheckpoint | None = None  # the result in the next patch
+    unread_log: UnreadLog | None = None  # its log has yielded no value for some time
     owned: bool = False  # the status holds this pod's record: no other agent writes it
     version: int = 0
     urgent: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,6 +89,12 @@ class TrialRecord:
             )
             self.touch()
         if self.curve.accepted != before.accepted or self.curve.additional_metrics != before.additional_metrics:
+            self.touch()
+
+    def set_unread_log(self, unread_log: UnreadLog | None) -> None:
+        """Set what is reported of a log without a value; None once there is a value."""
+        if self.unread_log != unread_log:
+            self.unread_log = unread_log
             self.touch()
 
     def follow(self, state: SlotState | None, gpus: tuple[str, ...], now: float) -> None:

@@ -34,6 +34,7 @@ AGENT_FIELDS = {
     "last_value",
     "additional_metrics",
     "log_cursor",
+    "unread_log",
     "suspensions",
     "checkpoint",
     "lost_work",
@@ -155,6 +156,7 @@ def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, no
             step=curve.current_step,
             awaiting_first_value=curve.awaiting_first_value,
         ),
+        unread_log=trial_record.unread_log,
         checkpoint=_checkpoint_status(ledger.checkpoint),
         lost_work=_lost_work_status(ledger.lost_work),
         suspensions=Suspensions(

@@ -11,11 +11,12 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from podium_agent.metrics import Metrics
+from podium_agent.observe.logs.cri import LogLine
 from podium_agent.observe.logs.tail import Tail
 from podium_agent.observe.pods import GATE_CONTAINER
 from podium_agent.report.checkpoint_watch import CheckpointWatch
@@ -24,6 +25,7 @@ from podium_agent.report.lost_work import AttemptStart
 from podium_agent.report.pod_conditions import patch as condition_patch
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
+from podium_agent.report.unread_log import UnreadLogNotes
 from podium_agent.report.usage_ledger import begin_attempt
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import Api, ApiError
@@ -51,6 +53,7 @@ class TrialWriter:
         self._tail: Tail | None = None
         self._checkpoints = CheckpointWatch(trial_record, settings.proc, settings.volume_timeout)
         self._read: Reader | None = None
+        self._unread: UnreadLogNotes | None = None
         self._grid = Grid(maximize=True)
         self._resource_version = ""
         self._written = 0  # the record's version that the API has
@@ -189,6 +192,7 @@ class TrialWriter:
             log.info("%s: its record begins", pod.name)
         position = position_from(status, pod.uid, self.container)
         trial_record.load(ledger, curve_from(status, position, begins_at), position)
+        trial_record.unread_log = status.unread_log if mine else None
         if mine:
             trial_record.own()
             if status.container_checkpoint is not None and status.container_checkpoint.pod_uid == pod.uid:
@@ -231,6 +235,7 @@ class TrialWriter:
             log.error("%s: its log is not read: %s", pod.name, error)
             return
         self._grid = Grid(maximize=pod.reading.direction == "maximize")
+        self._unread = UnreadLogNotes(pod.reading)
         self._tail = Tail(self._logs(self.container), self._record.position)
 
     def _logs(self, container: str) -> Path:
@@ -252,6 +257,7 @@ class TrialWriter:
             before = trial_record.curve
             trial_record.add_lines(batch, self._read, self._grid)
             after = trial_record.curve
+            self._note_unread(batch.lines)
             metrics.points.inc(after.accepted - before.accepted)
             metrics.repeated.inc(after.repeated - before.repeated)
             metrics.diverged.inc(after.diverged - before.diverged)
@@ -260,6 +266,20 @@ class TrialWriter:
                 return False
         trial_record.urgent.set()
         return True
+
+    def _note_unread(self, lines: Sequence[LogLine]) -> None:
+        """Report a log that yields no value, until it yields one."""
+        if self._unread is None:
+            return
+        if self._record.curve.points:
+            self._unread = None
+            self._record.set_unread_log(None)
+            return
+        now = time.monotonic()
+        self._unread.add(lines, now)
+        report = self._unread.report(now)
+        if report is not None:
+            self._record.set_unread_log(report)
 
     async def _write(self, ended: bool) -> None:
         """Write the status if it is due; `ended`: whether the trial had ended before its log was read.

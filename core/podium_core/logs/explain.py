@@ -5,6 +5,7 @@ It reads the line once more with the same readers, so that it never contradicts 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -56,25 +57,28 @@ def shown(text: str) -> str:
 def reason_of(line: str, metrics: MetricsFormat) -> str | None:
     """Return why a line that names the metric yields no value of it; None where it names it nowhere."""
     metric = metrics.metric
-    text = next((piece for piece in reversed(pieces(line)) if metric in piece), None)
-    if text is None:
+    if metric not in line:
         return None
+    named = re.compile(rf"(?<![\w./-]){re.escape(metric)}(?![\w./-])")  # not a part of another name
+    found = ((piece, named.search(piece)) for piece in reversed(pieces(line)))
+    text, place = next(((piece, match) for piece, match in found if match is not None), ("", None))
+    if place is None:
+        return None
+    after = text[place.end() :].lstrip("\"' ")
     if metrics.format == "text":
-        return _reason_in_text(text, metrics)
-    found = records(text, dict.fromkeys(paths_of(metric), False), Budget())
+        return _reason_in_text(after, metrics)
     what = "JSON object" if metrics.format == "json" else "dictionary"
     if "{" not in text:
         return f"the line holds no {what}; metrics.format is {metrics.format}"
-    if not found:
+    if not records(text, dict.fromkeys(paths_of(metric), False), Budget()):
         return f"the {what} does not end on this line, or its brackets do not match"
-    after = text[text.index(metric) + len(metric) :].lstrip("\"' :")
-    return f"{metric} is no key of the {what}, or its value is not a number: {shown(after[:24])!r}"
+    value = shown(after.lstrip("\"': ")[:24])
+    return f"{metric} is no key of the {what}, or its value is not a number: {value!r}"
 
 
-def _reason_in_text(text: str, metrics: MetricsFormat) -> str:
+def _reason_in_text(after: str, metrics: MetricsFormat) -> str:
     if metrics.filter is not None:
         return f"metrics.filter does not find {metrics.metric} with a number that has one meaning"
-    after = text[text.rindex(metrics.metric) + len(metrics.metric) :].lstrip("\"' ")
     if not after.startswith(("=", ":")):
         return f"{metrics.metric} is not followed by = or :"
     return f"{metrics.metric} is followed by {shown(after[1:25])!r}, which is not a number with one meaning"

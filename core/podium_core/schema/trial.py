@@ -236,6 +236,14 @@ class ContainerCheckpoint(StatusModel):
     message: str = Field("", description="Reason of the refusal, as a sentence.")
 
 
+class UnreadLog(StatusModel):
+    """Log of a running trial that has yielded no value of the objective yet."""
+
+    lines: int = Field(description="Number of lines that were read.")
+    reason: str = Field(max_length=512, description="Why the newest line that names the metric yields no value.")
+    last: list[str] = Field(default_factory=list, max_length=8, description="Last lines of the log.")
+
+
 class TrialStatus(StatusModel):
     """Progress of the trial. The operator writes the first part, the agent of its node the second."""
 
@@ -286,6 +294,10 @@ class TrialStatus(StatusModel):
     )
     log_cursor: LogCursor | None = Field(
         None, description="How far the trial's log has been read (written by the agent)."
+    )
+    unread_log: UnreadLog | None = Field(
+        None,
+        description="Set while the log has yielded no value of the objective for half a minute (written by the agent).",
     )
     suspensions: Suspensions = Field(
         default_factory=Suspensions, description="Number and cost of the suspensions (written by the agent)."

@@ -20,6 +20,7 @@ from podium_operator.observe.observation import Observation
 from podium_operator.observe.trial_state import TrialState
 
 Manifest = dict[str, Any]
+METRICS_UNAVAILABLE = "MetricsUnavailable"
 
 
 def timestamp(seconds: float) -> str:
@@ -99,6 +100,8 @@ def trial_status(
     conditions = _memory_conditions(trial, observation, now)
     if phase is TrialPhase.SUCCEEDED and job is not None:
         conditions += _metrics_conditions(trial, job, status["finishedAt"])
+    elif phase not in FINAL and job is not None:
+        conditions += _unread_conditions(trial, job, now)
     if conditions:
         status["conditions"] = conditions
     return status
@@ -132,7 +135,23 @@ def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> li
         f"The trial ended and never printed {', '.join(map(repr, names))} (format {how.format}): compare "
         f"objective.{field} and metrics with what `kubectl logs` shows."
     )
-    return [_condition("MetricsUnavailable", reason, message, since)]
+    return [_condition(METRICS_UNAVAILABLE, reason, message, since)]
+
+
+def _unread_conditions(trial: TrialState, job: HyperParamJob, now: float) -> list[Manifest]:
+    """Return the condition of a running trial whose log has yielded no value of the objective yet."""
+    unread = trial.status.unread_log
+    if unread is None or trial.status.curve.points:
+        return []
+    lines = "".join(f"\n  {line}" for line in unread.last)
+    message = (
+        f"No value of {job.spec.objective.metric!r} was read from {unread.lines} lines (format "
+        f"{job.spec.metrics.format}): {unread.reason}. Correct objective.metric or metrics, and check them with "
+        f"`podium validate JOB.yaml --log FILE`. The last lines are:{lines}"
+    )
+    stored = next((one for one in trial.status.conditions if one.type == METRICS_UNAVAILABLE), None)
+    since = stored.last_transition_time if stored is not None else None
+    return [_condition(METRICS_UNAVAILABLE, "NoValueRead", message, _iso(since) or timestamp(now))]
 
 
 def _condition(kind: str, reason: str, message: str, since: str) -> Manifest:

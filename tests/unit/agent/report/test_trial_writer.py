@@ -12,6 +12,7 @@ from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, end, kill, log_cursor, started
 
 import podium_agent.report.trial_writer
+import podium_agent.report.unread_log
 from podium_agent.observe.logs.tail import CHUNK
 from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.lost_work import CompletionMarker, GateReport
@@ -42,6 +43,37 @@ def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServ
     assert server.status["lastValue"] == 0.9
     closed = [status["lastValue"] for status in server.written if "end" in status["allocations"][-1]]
     assert closed == [0.9] * len(closed) != []
+
+
+def test_a_log_without_a_value_is_reported_until_a_value_comes(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(podium_agent.report.unread_log, "AFTER", 0.0)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(pod()).write_text(cri('{"accuracy": 0.9}'))
+        await writing.whole_life(started(pod()))
+
+    server = write(scene)
+    assert server.status["unreadLog"] == {
+        "lines": 1,
+        "reason": "no line names acc",
+        "last": ['{"accuracy": 0.9}'],
+    }
+
+
+def test_a_value_ends_the_report(write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(podium_agent.report.unread_log, "AFTER", 0.0)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(pod()).write_text(cri("hello") + cri('{"acc": 0.9}'))
+        await writing.whole_life(started(pod()))
+
+    server = write(
+        scene, unreadLog={"lines": 9, "reason": "no line names acc", "last": []}, logCursor=log_cursor(pod().uid)
+    )
+    assert "unreadLog" not in server.status
+    assert server.status["lastValue"] == 0.9
 
 
 def test_an_unexpected_line_stops_only_this_writer(

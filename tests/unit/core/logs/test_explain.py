@@ -38,6 +38,7 @@ def test_a_filter_that_misses_the_metric() -> None:
 
 def test_a_line_without_the_metric_has_no_reason() -> None:
     assert reason_of("epoch 3 of 10", config("text")) is None
+    assert reason_of("best_val_acc=high val_acc_top5=high", config("text")) is None, "these are other names"
 
 
 def test_a_report_of_a_log() -> None:

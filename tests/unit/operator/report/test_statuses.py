@@ -162,6 +162,20 @@ def test_a_trial_without_an_additional_metric_gets_a_condition(printed: tuple[st
     assert all(f"never printed {missing} (format json)" in condition["message"] for condition in found)
 
 
+def test_a_running_trial_whose_log_yields_no_value_gets_a_condition() -> None:
+    unread = {"lines": 40, "reason": "acc is not followed by = or :", "last": ["acc 0.5", "done"]}
+    stored = {"phase": "Running", "pod": "sweep-0-0", "unreadLog": unread}
+    (condition,) = shown(stored, RUNNING)["conditions"]
+    assert (condition["type"], condition["reason"]) == ("MetricsUnavailable", "NoValueRead")
+    assert (
+        "No value of 'acc' was read from 40 lines (format json): acc is not followed by = or :." in condition["message"]
+    )
+    assert condition["message"].endswith("The last lines are:\n  acc 0.5\n  done")
+    since = condition | {"lastTransitionTime": moment(-50)}
+    assert shown(stored | {"conditions": [since]}, RUNNING)["conditions"] == [since], "the time is that of the change"
+    assert "conditions" not in shown(stored | {"curve": POINTS}, RUNNING), "a value was read meanwhile"
+
+
 def test_the_end_waits_for_values_that_are_still_being_read() -> None:
     just_now = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1)}
     assert shown({"phase": "Running", "pod": "sweep-0-0"}, just_now)["phase"] == "Running"
