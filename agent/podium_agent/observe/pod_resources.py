@@ -30,8 +30,8 @@ async def gpus_of_pods(socket: Path, resource: str) -> Mapping[PodName, tuple[st
 
     Pods without the resource are left out.
     """
-    (found,) = await devices_of_pods(socket, resource)
-    return {name: tuple(sorted({uuid_of(device) for device in devices})) for name, devices in found.items()}
+    (devices_by_pod,) = await devices_of_pods(socket, resource)
+    return {name: tuple(sorted({uuid_of(device) for device in devices})) for name, devices in devices_by_pod.items()}
 
 
 async def devices_of_pods(socket: Path, *resources: str) -> tuple[Mapping[PodName, frozenset[str]], ...]:
@@ -47,7 +47,7 @@ async def devices_of_pods(socket: Path, *resources: str) -> tuple[Mapping[PodNam
 
 
 def _devices(answer: pb.ListPodResourcesResponse, resource: str) -> Mapping[PodName, frozenset[str]]:
-    found: dict[PodName, frozenset[str]] = {}
+    devices_by_pod: dict[PodName, frozenset[str]] = {}
     for pod in answer.pod_resources:
         devices = {
             device
@@ -57,5 +57,5 @@ def _devices(answer: pb.ListPodResourcesResponse, resource: str) -> Mapping[PodN
             for device in entry.device_ids
         }
         if devices:
-            found[pod.namespace, pod.name] = frozenset(devices)
-    return found
+            devices_by_pod[pod.namespace, pod.name] = frozenset(devices)
+    return devices_by_pod

@@ -157,8 +157,8 @@ class GpuReservations:
         self._ended = {uid: at for uid, at in self._ended.items() if uid in there} | {one.uid: now}
         log.info("GPU %s is empty: its reservation pod %s is killed", one.gpu, one.name)
         wanted = frozenset({one.container} - {""})
-        found = find_containers(self._settings.proc, self._settings.cgroup_root, wanted)
-        for container in found.values():
+        containers = find_containers(self._settings.proc, self._settings.cgroup_root, wanted)
+        for container in containers.values():
             for pid in container.freezer.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

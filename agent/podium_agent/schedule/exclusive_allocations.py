@@ -162,11 +162,11 @@ class ExclusiveAllocations:
 
     async def _refresh(self) -> None:
         try:
-            found = await gpus_of_pods(self._settings.pod_resources_socket, EXCLUSIVE_RESOURCE)
+            gpus_by_pod = await gpus_of_pods(self._settings.pod_resources_socket, EXCLUSIVE_RESOURCE)
         except KubeletAwayError:
             return  # the allocations remain
         self._asked = True
-        listed = {uuid: name for name, uuids in found.items() for uuid in uuids}
+        listed = {uuid: name for name, uuids in gpus_by_pod.items() for uuid in uuids}
         pods = {name: pod for name in self._names(listed.values()) if (pod := self._pods.get(*name)) is not None}
         doubtful = {one.uid for one in self._held.values() if one.uid and one.gpu not in listed}
         doubtful |= {pod.uid for pod in pods.values() if pod.ended}

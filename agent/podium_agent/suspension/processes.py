@@ -61,11 +61,11 @@ class CudaProcesses:
 
     def states(self, pids: Iterable[int]) -> Mapping[int, ProcessState]:
         """Return the states of those processes that have a CUDA context; blocking."""
-        found = {}
+        states = {}
         for pid in pids:
             if self._driver.holds_cuda(pid) and (state := self._driver.state(pid)) is not None:
-                found[pid] = state
-        return found
+                states[pid] = state
+        return states
 
     def pending_call(self, pids: Iterable[int]) -> StepError | None:
         """Return an error if an earlier call on one of the processes timed out and has not returned."""

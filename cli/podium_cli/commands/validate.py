@@ -30,17 +30,17 @@ def validate(
     Prints one line for each problem, with the field and the cure. Other kinds in
     the files are ignored.
     """
-    found, wrong = 0, 0
+    jobs, wrong = 0, 0
     for path in files:
         for payload in read_file(path):
             if payload.get("kind") != "HyperParamJob":
                 continue
-            found += 1
+            jobs += 1
             name = str((payload.get("metadata") or {}).get("name", "without a name"))
             errors = problems(payload)
             wrong += bool(errors)
             print("\n".join(f"{path}: {name}: {line}" for line in errors or _accepted(payload)))
-    if not found:
+    if not jobs:
         named = ", ".join(str(path) for path in files)
         message = f"no HyperParamJob in {named}; one starts with apiVersion: podium.dev/v1alpha1, kind: HyperParamJob"
         raise CliError(Exit.FAILED, "NothingToValidate", message)
@@ -50,9 +50,9 @@ def validate(
 
 def problems(payload: Payload) -> list[str]:
     """Return each wrong field with its code and a sentence; empty if the job will be accepted."""
-    found = [f"{refusal.code}: {refusal}" for refusal in validation.problems(payload)]
-    if found:
-        return found
+    texts = [f"{refusal.code}: {refusal}" for refusal in validation.problems(payload)]
+    if texts:
+        return texts
     policy = parse_job(payload).spec.policy
     try:
         registry.create(policy.name, policy.settings)

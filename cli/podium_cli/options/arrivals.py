@@ -109,12 +109,12 @@ def _number(option: str, number: int, maximum: int, what: str) -> None:
         raise CliError(Exit.USAGE, "TooMany", f"{option}: {number} is too many {what}; give {maximum} at most")
 
 
-def print_comparisons(found: Sequence[ArrivalsComparison], output: str) -> None:
+def print_comparisons(comparisons: Sequence[ArrivalsComparison], output: str) -> None:
     """Print the tables of the jobs under each policy, or the JSON."""
     if output == "json":
-        print(arrivals_view.as_json(found))
+        print(arrivals_view.as_json(comparisons))
         return
-    for one in found:
+    for one in comparisons:
         print(arrivals_view.heading(one))
         show(arrivals_view.table(one))
         if one.arrivals.users > 1:

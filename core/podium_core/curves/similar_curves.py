@@ -83,7 +83,7 @@ def rank_columns(best: Floats) -> list[RankColumn | None]:
 
     Columns with equally many values are computed at once: a call for each would cost more than the arithmetic.
     """
-    found: list[RankColumn | None] = [None] * best.shape[1]
+    ranked: list[RankColumn | None] = [None] * best.shape[1]
     ordered = np.sort(np.where(best > -np.inf, best, np.nan).T, axis=1)  # trials without a finite value are last
     counts = np.count_nonzero(~np.isnan(ordered), axis=1)
     highest = ordered[np.arange(len(ordered)), counts - 1]
@@ -100,8 +100,8 @@ def rank_columns(best: Floats) -> list[RankColumn | None]:
             slopes = np.diff(ranks) / np.diff(values, axis=1)
         rank_list = ranks.tolist()
         for column, *parts in zip(columns.tolist(), values.tolist(), slopes.tolist(), own, squares, strict=True):
-            found[column] = RankColumn(parts[0], rank_list, parts[1], parts[2], parts[3])
-    return found
+            ranked[column] = RankColumn(parts[0], rank_list, parts[1], parts[2], parts[3])
+    return ranked
 
 
 def _extended(values: Floats) -> tuple[Floats, Floats]:

@@ -100,8 +100,8 @@ def estimated_evaluations(curve: Sequence[Point]) -> float:
     early = curve[: _EARLY_GAPS + 1]
     if len(early) < 2:
         return 1.0 if early and early[0].step > 0.0 else math.inf
-    found = curve[-1].step * (len(early) - 1) / (early[-1].step - early[0].step)
-    return found if found >= 1.0 else math.inf  # steps below 0
+    evaluations = curve[-1].step * (len(early) - 1) / (early[-1].step - early[0].step)
+    return evaluations if evaluations >= 1.0 else math.inf  # steps below 0
 
 
 def _increasing(points: Iterable[Point]) -> list[Point]:

@@ -60,11 +60,11 @@ def reason_of(line: str, metrics: MetricsFormat) -> str | None:
         return None
     if metrics.format == "text":
         return _reason_in_text(text, metrics)
-    found = records(text, dict.fromkeys(paths_of(metric), False), Budget())
+    parsed = records(text, dict.fromkeys(paths_of(metric), False), Budget())
     what = "JSON object" if metrics.format == "json" else "dictionary"
     if "{" not in text:
         return f"the line holds no {what}; metrics.format is {metrics.format}"
-    if not found:
+    if not parsed:
         return f"the {what} does not end on this line, or its brackets do not match"
     after = text[text.index(metric) + len(metric) :].lstrip("\"' :")
     return f"{metric} is no key of the {what}, or its value is not a number: {shown(after[:24])!r}"

@@ -38,7 +38,7 @@ def records(text: str, wanted: Mapping[Path, bool], budget: Budget) -> list[dict
     `wanted`: the paths of keys to read, and whether the number counts steps. A record without any of them is an empty
     dictionary.
     """
-    found: list[dict[Path, float]] = []
+    parsed: list[dict[Path, float]] = []
     start = text.find("{")
     while start >= 0 and budget.tokens > 0 and budget.attempts > 0:
         record, end = _record(text, start, wanted, budget)
@@ -46,9 +46,9 @@ def records(text: str, wanted: Mapping[Path, bool], budget: Budget) -> list[dict
         if record is None:
             budget.attempts -= 1
         else:
-            found.append(record)
+            parsed.append(record)
         start = text.find("{", end)
-    return found
+    return parsed
 
 
 def _record(text: str, start: int, wanted: Mapping[Path, bool], budget: Budget) -> tuple[dict[Path, float] | None, int]:

@@ -51,10 +51,10 @@ def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
 
 
 def _read(requests: Mapping[str, str | int | float], owner: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for name, amount in requests.items():
         try:
-            found[name] = to_thousandths(str(amount))
+            amounts[name] = to_thousandths(str(amount))
         except ValueError:
             raise ValueError(f"{owner} requests {name}={str(amount)!r}: not a quantity") from None
-    return found
+    return amounts

@@ -94,15 +94,15 @@ def choose(
 
     The eviction is None if no proposal is usable.
     """
-    found: list[Eviction] = []
+    evictions: list[Eviction] = []
     refusals: dict[str, NodeRefusal] = {}
     for proposal in proposals:
         victims = _victims(preemptor, proposal, now, stale_after)
         if isinstance(victims, NodeRefusal):
             refusals[proposal.node.name] = victims
         else:
-            found.append(Eviction(proposal.node.name, victims, proposal.violations))
-    return min(found, key=lambda eviction: eviction.sort_key, default=None), refusals
+            evictions.append(Eviction(proposal.node.name, victims, proposal.violations))
+    return min(evictions, key=lambda eviction: eviction.sort_key, default=None), refusals
 
 
 def _victims(

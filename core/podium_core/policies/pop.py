@@ -94,10 +94,10 @@ class Pop:
         """Return the confidences by row. Only those of changed curves are computed, while the best value stays."""
 
         def read(curve: tuple[Point, ...]) -> Floats:
-            found = predict(curve, curves.sign, budget) if len(curve) >= self.warmup else None
-            if found is None:
+            prediction = predict(curve, curves.sign, budget) if len(curve) >= self.warmup else None
+            if prediction is None:
                 return np.full(2 * MEMBERS + 1, np.nan)
-            return np.concatenate([found.finals, found.weights, [found.noise]])
+            return np.concatenate([prediction.finals, prediction.weights, [prediction.noise]])
 
         table = curves.per_curve(("power laws", budget, self.warmup), 2 * MEMBERS + 1, read)
         cache = curves.cached(("confidence", budget, self.warmup), lambda: _Confidence(len(curves)))

@@ -94,8 +94,8 @@ def seconds_between_values(curves: CurveTable, live: NDArray[np.bool_], width: i
     slowest = (known * live).max() or own.max()
     if not slowest > 0.0:
         return None
-    found = np.where(known > 0.0, known, np.maximum(slowest, curves.seconds))
-    return found if width == 1 else found / width
+    seconds = np.where(known > 0.0, known, np.maximum(slowest, curves.seconds))
+    return seconds if width == 1 else seconds / width
 
 
 def _sum_of_largest(periods: Floats, count: float) -> float:

@@ -141,8 +141,8 @@ def _files(folder: Path) -> list[Path]:
         key = (int(number), rest.lstrip(".") or "~")  # "~" sorts after every date
         if key not in chosen or not name.endswith(".gz"):
             chosen[key] = name  # both exist while one is being compressed
-    found = [folder / chosen[key] for key in sorted(chosen)]
-    return [path for path in found if path == found[-1] or not _empty(path)]
+    files = [folder / chosen[key] for key in sorted(chosen)]
+    return [path for path in files if path == files[-1] or not _empty(path)]
 
 
 def _empty(path: Path) -> bool:
