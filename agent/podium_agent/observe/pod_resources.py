@@ -26,16 +26,16 @@ class KubeletAwayError(Exception):
 
 
 async def gpus_of_pods(socket: Path, resource: str) -> Mapping[PodName, tuple[str, ...]]:
-    """Return the uuids of each pod's GPUs, sorted, by (namespace, pod).
+    """Return the sorted UUIDs of each pod's GPUs.
 
-    Pods without the resource are left out.
+    The keys are (namespace, name). Pods without the resource are left out.
     """
     (devices_by_pod,) = await devices_of_pods(socket, resource)
     return {name: tuple(sorted({uuid_of(device) for device in devices})) for name, devices in devices_by_pod.items()}
 
 
 async def devices_of_pods(socket: Path, *resources: str) -> tuple[Mapping[PodName, frozenset[str]], ...]:
-    """Return for each resource the device ids of the pods that have any, by (namespace, pod)."""
+    """Return for each resource the device ids of the pods that have any; the keys are (namespace, name)."""
     options = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", MESSAGE_BYTES))
     try:
         async with grpc.aio.insecure_channel(f"unix://{socket}", options=options) as channel:

@@ -100,7 +100,7 @@ def advertised(
 
 
 def is_evacuated(gpu: str, reserved: Collection[str], trials: Sequence[LocalTrial], *, released: bool) -> bool:
-    """Return whether no trial runs on the GPU and none can start.
+    """Return whether the GPU is free of trials and remains so.
 
     `trials` were scheduled with these reserved GPUs.
     """

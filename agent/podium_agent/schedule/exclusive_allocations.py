@@ -1,8 +1,8 @@
 """State of exclusive GPUs (`podium.dev/gpu-exclusive`) from Allocate until the exclusive pod is gone.
 
 The device plugin allocates and waits here, the node reconciler reads which GPUs are taken, and the node reporter shows
-them. Each allocation is noted on the node's disk before the kubelet gets its answer: a restarted agent must not run a
-trial beside an exclusive pod that it does not know yet. The rules are in `exclusive_gpus`.
+them. Each allocation is noted on the node's disk before the kubelet gets its answer. Otherwise a restarted agent could
+run a trial beside an exclusive pod that it does not know yet. The rules are in `exclusive_gpus`.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ def _moment(text: str | None) -> float | None:
 async def _all(
     api: Api, resource: Resource, *, namespace: str | None = None, fields: str | None = None
 ) -> Sequence[Payload]:
-    """Return every object of a kind; none if the caller may not read it, so the explanation lacks it."""
+    """Return every object of a kind, or an empty list if the caller may not read that kind."""
     try:
         items: Sequence[Payload] = (await api.list(resource, namespace, fields=fields))["items"]
     except ApiError as error:

@@ -129,9 +129,11 @@ def _seconds(points: Sequence[CurvePoint], allocations: Sequence[Allocation], tr
     """Return the seconds for which the trial had held its GPUs at each point, starts included.
 
     The last point gets all of `trained`, so the curve is as long as the training was. The times are spread evenly over
-    the steps if they are not known. That is so if the recorded allocations (the last 512 that have ended) do not add up
-    to the training, because older ones are missing or work was repeated. It is also so if values arrived together from
-    a script that buffers its output.
+    the steps if they are not known. They are unknown in two cases:
+
+    - The recorded allocations (the last 512 that have ended) do not add up to the training, because older ones are
+      missing or work was repeated.
+    - Values arrived together from a script that buffers its output.
     """
     pace = trained / points[-1].step if trained > 0.0 else 1.0
     even = tuple(point.step * pace for point in points)

@@ -51,7 +51,7 @@ Users = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ArrivalOptions:
-    """Number of jobs, seconds between two arrivals, and number of users, as far as they are given."""
+    """Number of jobs, seconds between two arrivals, and number of users; None where an option is not given."""
 
     jobs: int | None
     every: float | None

@@ -212,7 +212,7 @@ def grid_x(x: svg.Scale, marks: Sequence[float], height: float, name: str) -> li
 
 
 def time_grid(x: svg.Scale, span: float, height: float) -> list[Markup]:
-    """Return the vertical grid lines of an axis of time."""
+    """Return the vertical grid lines of a time axis."""
     parts: list[Markup] = []
     for mark in svg.time_ticks(span):
         parts.append(element("line", x1=x(mark), x2=x(mark), y1=TOP, y2=height - BOTTOM, class_="grid"))

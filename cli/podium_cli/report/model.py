@@ -287,7 +287,7 @@ def _switches(trials: Sequence[HyperParamTrial]) -> SwitchCost:
 
 
 def _improvements(snapshot: JobSnapshot, origin: datetime) -> tuple[Improvement, ...]:
-    """Return each improvement of the best value, in the order of time."""
+    """Return each improvement of the best value, in chronological order."""
     points = [
         (point.time - origin.timestamp(), trial.metadata.name, point.value)
         for trial in snapshot.trials

@@ -1,7 +1,7 @@
 """Table of all trials' curves of one job as arrays: one row per trial, larger is better.
 
-The policies call it. A table is kept from one planning cycle to the next, but only as a cache: it holds exactly what a
-new table would hold for the same snapshot (a property test checks this), so a restart changes no plan.
+The policies call it. A table is kept from one planning cycle to the next, but only as a cache. It holds exactly what a
+new table would hold for the same snapshot, so a restart changes no plan. A property test checks this.
 
 Cost of a cycle: one comparison per trial, one comparison per point of a changed curve, and work only for new points.
 Thinning drops points; then everything from the first dropped point is computed again, usually the last two points.

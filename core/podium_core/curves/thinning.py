@@ -1,9 +1,13 @@
 """Thinning: keep a curve small in a way that a restart never changes.
 
-The agent calls it for each batch of new points. At most LIMIT points stay, which bounds the cost of reading a whole
-curve. Kept are the first point, the first one of a positive step, the best, the last, and the last point of each cell
-of a geometric grid of steps. The grid depends only on the first positive and the last step, which are always kept, and
-the cells of a coarser grid are unions of those of a finer one. So thin(thin(c) + p) == thin(c + p) exactly.
+The agent calls it for each batch of new points. At most LIMIT points remain, which bounds the cost of reading a whole
+curve. These points are kept:
+
+- the first point, the first one of a positive step, the best and the last;
+- the last point of each cell of a geometric grid of steps.
+
+The grid depends only on the first positive and the last step, and both are always kept. The cells of a coarser grid are
+unions of those of a finer one. So thin(thin(c) + p) == thin(c + p) exactly.
 """
 
 from __future__ import annotations

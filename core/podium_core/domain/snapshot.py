@@ -279,7 +279,7 @@ class GpuView:
 
     @property
     def reservation_ended(self) -> bool:
-        """Return whether no reservation holds the GPU: trials with a slot on it must not run."""
+        """Return whether the reservation of the GPU has ended: trials with a slot on it must not run."""
         return self.availability.reserved_for == ""
 
 

@@ -1,4 +1,4 @@
-"""Why a line yielded no value: for `podium validate --log`, and for the condition of a trial without values.
+"""Reason why a log line has no value, for `podium validate --log` and for the condition of a trial without values.
 
 It reads the line once more with the same readers, so that it never contradicts them.
 """

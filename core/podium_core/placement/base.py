@@ -33,7 +33,7 @@ class PlacementQuery:
 class PlacementPolicy:
     """A placement policy.
 
-    `cost`: lower is better, on any finite scale; None if nothing is known of the node, which gives the middle score.
+    `cost`: lower is better, on any finite scale; None if nothing is known of the node, which then scores 5 of 10.
     `single_best`: exactly one node gets the highest score, also for pods that use no slot (`scores.has_single_best`).
     """
 

@@ -5,8 +5,10 @@ extender's verb `preempt` offers it over HTTP.
 
 kube-scheduler proposes, for each node, pods whose end would free enough capacity by its own count. It deletes the
 returned pods without a further check (in a test, a priority-1000 pod for a priority-100 one), so they are checked here.
-A proposal is changed for two reasons: its end would not help (the scheduler does not know on which GPU a slot is, nor
-the memory that trials declared), or other trials lose less.
+A proposal is changed for two reasons:
+
+- The end of its pods would not help: the scheduler knows neither the GPU of a slot nor the memory that trials declared.
+- Other trials lose less.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
 """Reader of manifests that reads YAML as kubectl does.
 
-PyYAML reads `1e-4` as text and so does not notice that a min of "1e-4" is a mistake. kubectl's YAML is neither 1.1 nor
-1.2: numbers are those of 1.2 and more (1e-4, 0o17, 017, 1_000), `yes` and `on` are true as in 1.1, and timestamps
-remain text. The result passes through JSON, where 1.0 is 1. An integration test compares this reader with kubectl.
+The CLI and the tests call it. PyYAML reads `1e-4` as text and so does not notice that a min of "1e-4" is a mistake.
+kubectl's YAML is neither 1.1 nor 1.2:
 
-JSON is read as JSON: objects saved from a cluster can have megabytes, for which the YAML reader takes hundreds of times
-as long, and it does not know surrogate pairs. Used by the CLI and by the tests.
+- Numbers are those of 1.2 and more (1e-4, 0o17, 017, 1_000).
+- `yes` and `on` are true as in 1.1.
+- Timestamps remain text.
+
+The result passes through JSON, where 1.0 is 1. An integration test compares this reader with kubectl. JSON is read as
+JSON, because objects saved from a cluster can have megabytes. The YAML reader would take hundreds of times as long, and
+it does not know surrogate pairs.
 """
 
 from __future__ import annotations

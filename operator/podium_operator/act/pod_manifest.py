@@ -295,8 +295,8 @@ def _gate(main: Manifest) -> Manifest:
     """Return the gate's container: same image, user and resources as the trial's.
 
     The resources cost nothing, because a pod counts the larger of the two. Environment and mounts are the same, too.
-    What the kubelet cannot provide (a missing Secret, say) it refuses here, not behind the gate, where the trial would
-    hold a GPU without ever starting.
+    So the kubelet refuses a container that it cannot start (a missing Secret, for example) before the gate. Behind the
+    gate the trial would hold a GPU without ever starting.
     """
     gate: Manifest = {
         "name": GATE_CONTAINER,

@@ -1,1 +1,1 @@
-"""What the operator knows: watch caches, cluster state, observations and the planner's snapshot."""
+"""Knowledge of the operator: watch caches, cluster state, observations and the planner's snapshot."""

@@ -105,5 +105,5 @@ def _position(trial: Trial, gpu: Gpu) -> int | None:
 
 
 def _free(trial: Trial, node: Node) -> bool:
-    """Return whether no other trial uses its GPUs or is leaving them."""
+    """Return whether the trial's GPUs are free: another trial neither uses them nor is leaving them."""
     return not any(o is not trial and o.occupies and not set(trial.gpus).isdisjoint(o.gpus) for o in node.trials)
