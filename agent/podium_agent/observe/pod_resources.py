@@ -1,6 +1,6 @@
 """Allocated GPUs of each pod, as the kubelet reports them (PodResources v1).
 
-Used by the observer, the exclusive allocations and the GPU reservations. If the kubelet does not answer, the caller
+The observer, the exclusive allocations and the GPU reservations use it. If the kubelet does not answer, the caller
 keeps what it knew.
 """
 

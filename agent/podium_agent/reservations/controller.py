@@ -99,7 +99,7 @@ class GpuReservations:
         self._event.set()
 
     async def run(self) -> None:
-        """Follow the kubelet's answers for ever."""
+        """Follow the kubelet's answers until cancelled."""
         await self._pods.wait_synced()
         await self._all_pods.wait_synced()
         while True:

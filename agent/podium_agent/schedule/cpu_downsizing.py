@@ -1,7 +1,7 @@
 """CPU downsizing: a suspended trial requests almost no CPU, a running one requests its full share.
 
 A task of the agent follows the node reconciler's view; nothing waits for it. If the node has too few free CPUs for an
-increase, the kubelet defers it (pod condition PodResizePending); meanwhile the trial runs with a lower CPU weight. The
+increase, the kubelet defers it (pod condition PodResizePending). Meanwhile the trial runs with a lower CPU weight. The
 changes follow from the pods as they are, so a restarted agent needs no memory of earlier ones.
 """
 

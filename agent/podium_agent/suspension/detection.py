@@ -61,7 +61,7 @@ def probe(settings: AgentSettings) -> Detection:
 
 
 class MethodDetection:
-    """Keeps `methods` up to date; its task `run` ends as soon as the driver is available."""
+    """Detector that keeps `methods` up to date; its task `run` ends as soon as the driver is available."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings

@@ -1,6 +1,6 @@
 """The CUDA processes of a trial, and one driver call on all of them together.
 
-Used by the method `cuda-checkpoint`. NCCL connects the ranks of a trial, so all processes make a step before any makes
+The method `cuda-checkpoint` uses it. NCCL connects the ranks of a trial, so all processes make a step before any makes
 the next one. A process that ends in the meantime does not make the step fail.
 """
 
@@ -32,7 +32,10 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepError:
-    """Why a step did not succeed for all processes; `pending` if a driver call has not returned yet."""
+    """Reason why a step did not succeed for all processes.
+
+    `pending`: a driver call has not returned yet.
+    """
 
     code: str
     message: str

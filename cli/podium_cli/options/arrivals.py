@@ -51,7 +51,7 @@ Users = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ArrivalOptions:
-    """Number of jobs, seconds between two arrivals, and number of users; None where an option is not given."""
+    """Number of jobs, seconds between two arrivals, and number of users; None if not given."""
 
     jobs: int | None
     every: float | None
@@ -68,7 +68,7 @@ def check_alone(options: ArrivalOptions) -> None:
 def parse_arrivals(options: ArrivalOptions, trials: int, *, reports: bool) -> Arrivals | None:
     """Return the arrivals, or None for a single job; raise CliError if the options contradict each other.
 
-    `trials`: of each job. `reports`: a page is written, which shows one job.
+    `trials`: number of trials of each job. `reports`: whether a report page is written; a page can show only one job.
     """
     jobs, every, users = options.jobs, options.every, options.users
     if jobs is None:

@@ -1,7 +1,7 @@
 """Learning curve of one trial while its log is read: lines in, thinned curve out. Pure.
 
 The agent's log follower uses it, and the operator for trials without a GPU. A `Curve` holds what is written to the
-trial's status: a reader that restarts between two writes reads the same lines again and gets the same curve. A step may
+trial's status. A reader that restarts between two writes reads the same lines again and gets the same curve. A step may
 be printed on one line and its value on a later one; the reader then restarts at the line of the step.
 """
 

@@ -54,8 +54,8 @@ def final_order(finals: Floats) -> Rows:
 class RankColumn:
     """Completed trials at one column, for ranking other values among them.
 
-    Sorted values and their ranks, with one virtual value below and one above; the slope between neighbours; each
-    completed trial's own rank and its squared distance to each other.
+    It has the sorted values and their ranks, with one virtual value below and one above, and the slope between
+    neighbours. It also has each completed trial's own rank, and its squared distance to each other trial.
     """
 
     values: Sequence[float]
@@ -122,7 +122,7 @@ def _extended(values: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class LeaveOneOut:
-    """How well the completed trials predict each other at one column.
+    """Skill of the completed trials in predicting each other at one column.
 
     `columns`: the compared columns. `ranks`: r_j(c), (completed, columns). `error`: e, relative to the error of a
     prediction by the mean of the others. `skill`: leave-one-out skill.

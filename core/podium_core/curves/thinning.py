@@ -61,8 +61,9 @@ def thin(points: Iterable[Point], grid: Grid) -> tuple[Point, ...]:
 def common_prefix(before: Sequence[Point], now: Sequence[Point]) -> int:
     """Return the length of the common beginning of both curves. O(n).
 
-    A curve that has grown and was thinned usually shares all points but the last one or two; a coarser grid or a new
-    best may drop any. Costs tenths of a microsecond per point, a fourth of `!=`, and less for identical objects.
+    A curve that has grown and was thinned usually shares all points but the last one or two. A coarser grid or a new
+    best may drop any point. It costs tenths of a microsecond per point, a fourth of `!=`, and less for identical
+    objects.
     """
     same = next(compress(count(), map(is_not, before, now)), min(len(before), len(now)))
     for old, new in zip(before[same:], now[same:], strict=False):
@@ -75,9 +76,9 @@ def common_prefix(before: Sequence[Point], now: Sequence[Point]) -> int:
 def reached_at(curve: Sequence[Point], index: int, level: float) -> tuple[float, float]:
     """Return step and time of the first point at or above the step `level`.
 
-    `curve[index]` is the first such point that was kept. Where an earlier one was dropped, its step is estimated as the
-    first step of its cell with an evaluation, at the spacing and the fastest pace of the early points. Gaps up to 1.5
-    times the longest early gap hide no point. O(1).
+    `curve[index]` is the first such point that was kept. If an earlier one was dropped, its step is estimated from the
+    spacing and the fastest pace of the early points: it is the first step of its cell with an evaluation. Gaps up to
+    1.5 times the longest early gap hide no point. O(1).
     """
     point = curve[index]
     first = next((p.step for p in curve[:2] if p.step > 0), 0.0)

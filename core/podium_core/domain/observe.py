@@ -106,7 +106,7 @@ class DerivedPhase:
 
 @dataclass(frozen=True, slots=True)
 class PodEnd:
-    """How and why a pod ended."""
+    """Kind of a pod's end, with its reason."""
 
     kind: EndKind
     reason: str

@@ -36,7 +36,7 @@ class UnreadLine:
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """What a log yields. `read`: every line with a value; `unread`: the first lines that only name the metric."""
+    """Result of reading a log. `read`: every line with a value; `unread`: the first lines that only name the metric."""
 
     lines: int
     read: tuple[ReadLine, ...]

@@ -1,7 +1,7 @@
 """Interface of a placement policy: the cost of placing one pod on one node, by which `scores` ranks the nodes.
 
-A policy sees one node at a time, so a cost can be cached until that node changes: a pod does not require new costs of
-5,000 nodes. A policy reads no clock and never sees stale telemetry.
+A policy sees one node at a time, so a cost can be cached until that node changes. Otherwise each pod would require the
+costs of all nodes. A policy reads no clock and never sees stale telemetry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Policy `fill`: FGD that also estimates how much of a free piece typical pods will fill. Found in the registry.
+"""Policy `fill`: FGD that also estimates how much of a free piece typical pods will fill. The registry lists it.
 
 FGD counts a piece as lost to a pod that does not fit into it, and as fully useful to a pod that does. But a piece of
 0.19 that only a rare pod of 0.16 fits is worth little. One of 0.47 that the next frequent pod fills is worth nearly all

@@ -1,6 +1,6 @@
 """Free pieces of the nodes' GPUs and which typical pods could use them, as arrays with one row for each node.
 
-Shared by the policies that look ahead, `fragmentation` and `fill`. A GPU is counted in thousandths, as in the FGD
+The policies that look ahead, `fragmentation` and `fill`, use them. A GPU is counted in thousandths, as in the FGD
 paper. Its free part is the smaller of its free slots and its undeclared memory. The GPUs of a node are assumed to be of
 one kind, as they are in practice. All nodes are processed at once: one after another, 5,000 nodes would take longer
 than kube-scheduler waits.

@@ -42,9 +42,9 @@ def slices_ahead(rank: int | None) -> float:
 
 
 def memory(gpu: GpuReading, need: PodNeed) -> float:
-    """Return the part of the GPU's memory that is used with the new trial.
+    """Return the part of the GPU's memory that is taken with the new trial.
 
-    Declared or used, whichever is more.
+    Memory is taken if it is used or declared; the larger of the two counts.
     """
     if gpu.memory_total <= 0:
         return UNKNOWN

@@ -1,12 +1,12 @@
 """Effective resource requests of a pod, by Kubernetes' rule.
 
-The request is the larger of two sums: containers and sidecars, which run together; and, at each moment before, one init
-container with the sidecars that started before it. Requests of the pod as a whole replace that sum. The overhead is
-added.
+The request is the larger of two values. The first is the sum of containers and sidecars, which run together. The second
+is the largest sum of an init container and the sidecars that started before it. Requests of the pod as a whole replace
+that value. The overhead is added.
 
-Used by `needs`, `node_parser` and `free_cpus` (and so by the extender, the agent and `podium explain pod`), and by the
-operator before a trial is moved. A resize in progress is not considered: here the spec counts at once, while
-kube-scheduler takes the larger value until the kubelet has carried it out.
+`needs`, `node_parser` and `free_cpus` call it for the extender, the agent and `podium explain pod`. The operator calls
+it before a trial is moved. A resize in progress is not considered: here the spec counts at once. kube-scheduler
+takes the larger value until the kubelet has carried out the resize.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 So they count beside kube-scheduler's own scores.
 
-Called by the extender's prioritize and by `podium explain pod`. An unknown node gets the middle score: it is treated
-neither as idle nor as full. The order of the nodes does not matter.
+The extender's prioritize and `podium explain pod` call it. An unknown node scores 5 of 10: it is treated neither as
+idle nor as full. The order of the nodes does not matter.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """The answer: these pods of this node, in the order of deletion."""
+    """Pods of one node to delete, in this order."""
 
     node: str
     victims: tuple[Occupant, ...]

@@ -172,7 +172,7 @@ def option_value(chance: Floats, warmup: float) -> float:
 def trusted(
     chance: Floats, live: Mask, tau: float, completed: int, trust: float, similar: Predictions | None
 ) -> Floats:
-    """Return the chances, those of the `live` trials moved towards their mean or towards what similar curves predict.
+    """Return the chances, with those of the `live` trials shrunk to their mean or to the prediction of similar curves.
 
     They keep the weight w = (rho k + trust) / (k + trust), at least 0, after k completed trials, with Greiner's
     relation rho = sin(pi tau / 2). Where similar curves predict, w is multiplied by 1 - s, s = skill k / (k + trust).

@@ -1,4 +1,4 @@
-"""Lag of each trial behind less trained trials, at their training. Used by `envelope`.
+"""Lag of each trial behind less trained trials, at their training. `envelope` uses it.
 
 At its own column, a trial that is alone ahead is the leader and could never be overtaken. So each trial is also
 compared with the best of the trials that stand at each lower column, which it has passed itself.

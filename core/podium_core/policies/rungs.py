@@ -19,8 +19,8 @@ from podium_core.curves.thinning import reached_at
 from podium_core.domain.snapshot import Point
 
 NO_RUNG = -1
-# Seconds by which training may be ahead of what the planner knows: an agent writes values every few seconds, and a
-# cycle and a suspension take some. A trial that trained on for longer must have been allowed to.
+# Seconds by which training may be ahead of the planner's knowledge. An agent writes values every few seconds, and a
+# cycle and a suspension take time. A trial that trained on for longer must have been promoted.
 UNSEEN_SECONDS = 30.0
 MAX_ETA = 1000.0  # Its power of 16 rungs must stay finite, and no bracket has more trials than that.
 

@@ -1,6 +1,6 @@
 """Pydantic's validation errors as sentences: the field as written in YAML, the value, and the cure.
 
-Called by `validation`.
+`validation` calls it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rules about several fields of an object, each written twice: in CEL for the API server and in Python.
 
-`crd` writes the CEL into the CRDs, so that `kubectl apply` refuses the object. `validation` evaluates the Python, so
-that `podium validate` gives the same answer without a cluster, and the operator refuses what an API server with an
+`crd` writes the CEL into the CRDs, so that `kubectl apply` refuses the object. `validation` evaluates the Python. So
+`podium validate` gives the same answer without a cluster, and the operator refuses objects that an API server with an
 older CRD accepted. A test checks every wrong job against both.
 """
 

@@ -30,7 +30,7 @@ _Kind = tuple[str, PodNeed, tuple[tuple[PodNeed, float], ...], str]
 
 @dataclass(frozen=True, slots=True)
 class FailedNode:
-    """Why a node cannot run a pod.
+    """Reason why a node cannot run a pod.
 
     `resolvable` states whether preemption may help. The scheduler shows `message`, counts equal messages together and
     adds a full stop; therefore the message contains neither the node's name nor a full stop.

@@ -62,7 +62,7 @@ def _superseded(cluster: ClusterState) -> Iterator[PodState]:
 
 
 class FinalReportWait:
-    """Holds a new attempt back until the agent has written its final report of the attempt before.
+    """Delay of a new attempt until the agent has written its final report of the attempt before.
 
     That report says how far the attempt came (the next one counts the lost work) and which checkpoint to continue from.
     A deleted pod is often gone from the API before its last checkpoint is in the trial's status. A script that keeps

@@ -47,7 +47,7 @@ GATE_COMMAND = ["/podium/podium-gate", "gate"]
 
 @dataclass(frozen=True, slots=True)
 class PodRules:
-    """What the operator's settings define for all pods."""
+    """Settings of the operator that apply to all pods."""
 
     scheduler_name: str
     resource: str
@@ -64,7 +64,7 @@ class WholeGpu:
 
 @dataclass(frozen=True, slots=True)
 class PodOrigin:
-    """Why the pod is created, and what it continues from.
+    """Reason why the pod is created, and the checkpoint that it continues from.
 
     `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `whole_gpu`: the whole
     GPU that the trial gets; its memory is not moved then. `migration`: the migration whose image the pod continues
@@ -242,8 +242,8 @@ def add_memory(container: dict[str, Any], more: int) -> None:
 def downsize_cpu(containers: Iterable[dict[str, Any]]) -> dict[str, int]:
     """Downsize the CPU requests. Return, by container, the millicpus that were taken from it.
 
-    The pod is created with almost no CPU request. So as many trials as the GPUs have slots fit on a node, whatever CPU
-    they request. The agent raises the requests of the trial that holds the GPU (pods/resize).
+    The pod is created with almost no CPU request. So a node has room for one trial on each slot of its GPUs,
+    whatever CPUs the trials request. The agent raises the requests of the trial that holds the GPU (pods/resize).
     """
     taken: dict[str, int] = {}
     for container in containers:

@@ -1,1 +1,1 @@
-"""Knowledge of the operator: watch caches, cluster state, observations and the planner's snapshot."""
+"""Observation of the cluster: watch caches, cluster state, observations and the planner's snapshot."""

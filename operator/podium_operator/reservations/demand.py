@@ -1,6 +1,6 @@
 """Demand for GPU reservations and those that exist, as `planning.gpu_reservations` needs them. Pure.
 
-Used by `controller`.
+`controller` uses it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a trial releases its GPU, with the seconds of each action.
+    """Method by which a trial releases its GPU, with the seconds of each action.
 
     `jitter`: each action takes up to this share more or less. `keeps_memory`: a suspended trial's memory stays on the
     GPU (freeze), so all trials that share one must fit together. `basis`: what the default seconds are based on, for

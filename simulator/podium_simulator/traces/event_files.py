@@ -137,8 +137,8 @@ def _trial(run: _Run, tag: str, maximize: bool) -> RecordedTrial:
     """Return the trial of a run.
 
     Steps that were reached before a crash and not again after it are left out: their times lie before those of lower
-    steps. A value at the very beginning (converted files, runs of one event) counts as if the time to it had been as
-    long as between two values.
+    steps. Converted files and runs of one event have a value at the very beginning. The time before it
+    is taken to be as long as between two values.
     """
     points = sorted((step, wall, value) for step, (wall, value) in run.scalars[tag].items())
     kept = points[:1]
