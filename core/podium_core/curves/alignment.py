@@ -40,7 +40,10 @@ def grid_steps(horizon: float) -> Floats:
 
 
 def best_on_grid(curve: Sequence[Point], sign: float, grid: Floats, final: float | None) -> Floats:
-    """Return `best` of one trial. `final`: best value of a completed trial, which holds at every later step."""
+    """Return `best` of one trial.
+
+    `final`: best value of a completed trial, which holds at every later step.
+    """
     best = running_best(curve, sign, grid)
     if final is not None and curve:
         best[grid > curve[-1].step] = final

@@ -114,7 +114,10 @@ class CurveTable(RowArrays):
         return kept.values
 
     def trained_best(self, row: int, points: int) -> float:
-        """Return the best value among the first `points` points of the curve that have a positive step, or -inf."""
+        """Return the best value among the first `points` points of the curve.
+
+        Only points with a positive step count; -inf if there are none.
+        """
         extremes = self._extremes[row]
         return extremes[points - 1][3] if extremes and points else -np.inf
 

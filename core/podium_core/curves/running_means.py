@@ -52,7 +52,10 @@ def means_at_step(table: Floats, last: Floats, step: float) -> Floats:
 
 
 def middle_means(means: Floats, peers: int) -> Floats:
-    """Return the four middle values of a column of means; -inf where a trial has fewer than `peers` others."""
+    """Return the four middle values of a column of means.
+
+    They are -inf where a trial has fewer than `peers` others.
+    """
     there = means[~np.isnan(means)]
     return middle_values(there) if len(there) > peers else np.full(4, -np.inf)
 

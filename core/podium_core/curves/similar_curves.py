@@ -155,9 +155,10 @@ def leave_one_out(columns: Sequence[RankColumn | None], column: int, completed: 
 
 
 def chance_above_best(best: Sequence[float], others: LeaveOneOut) -> float:
-    """Return chance_i of a trial with these best values by column; `others`: the completed trials at its last column.
+    """Return chance_i of a trial with these best values by column.
 
-    Uses Python floats: mostly one trial is asked, and numpy calls cost more.
+    `others`: the completed trials at its last column. The function uses Python floats, because it mostly gets one
+    trial, and numpy calls cost more.
     """
     own_ranks = [ranked.rank(best[c]) for c, ranked in others.columns.items()]
     weight = gaussian_kernel(((others.ranks - own_ranks) ** 2).sum(axis=1), BANDWIDTH, len(own_ranks))

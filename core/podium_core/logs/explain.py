@@ -36,7 +36,10 @@ class UnreadLine:
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """Result of reading a log. `read`: every line with a value; `unread`: the first lines that only name the metric."""
+    """Result of reading a log.
+
+    `read`: every line with a value. `unread`: the first lines that only name the metric.
+    """
 
     lines: int
     read: tuple[ReadLine, ...]
@@ -67,7 +70,7 @@ def reason_of(line: str, metrics: MetricsFormat) -> str | None:
     if not parsed:
         return f"the {what} does not end on this line, or its brackets do not match"
     after = text[text.index(metric) + len(metric) :].lstrip("\"' :")
-    return f"{metric} is no key of the {what}, or its value is not a number: {shown(after[:24])!r}"
+    return f"{metric} is not a key of the {what}, or its value is not a number: {shown(after[:24])!r}"
 
 
 def _reason_in_text(text: str, metrics: MetricsFormat) -> str:

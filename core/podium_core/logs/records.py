@@ -22,12 +22,15 @@ _TOKEN = re.compile(r"""(?P<text>"(?:[^"\\]|\\.)*(?P<end1>"?)|'(?:[^'\\]|\\.)*(?
 _COLON = re.compile(r"\s{0,64}:\s{0,64}")
 # a number as JSON and Python write it; longer ones are not read
 _DIGITS = r"(?:[0-9][0-9_]{0,511}\.?[0-9]{0,64}|\.[0-9]{1,64})(?:[eE][+-]?[0-9]{1,9})?"
-_LITERAL = re.compile(rf"[+-]?{_DIGITS}(?=\s{{0,64}}[,}}\])])(?!,[0-9]+\s{{0,64}}[,}}])")  # `1,5}` is no entry
+_LITERAL = re.compile(rf"[+-]?{_DIGITS}(?=\s{{0,64}}[,}}\])])(?!,[0-9]+\s{{0,64}}[,}}])")  # `1,5}` is not an entry
 _PAIRS = {"}": "{", "]": "[", ")": "("}
 
 
 def paths_of(name: str) -> tuple[Path, ...]:
-    """Return where a record may hold a metric: under its name, or under its parts as keys of nested records."""
+    """Return the paths at which a record may hold a metric.
+
+    They are its name, and the parts of its name as keys of nested records.
+    """
     parts = tuple(name.split("."))
     return ((name,), parts) if len(parts) > 1 else ((name,),)
 

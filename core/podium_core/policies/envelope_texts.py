@@ -25,7 +25,10 @@ def explanation(
     trained: Floats,
     length: float,
 ) -> Explain:
-    """Return the explanation by row. `trained` and `length`: steps that a trial has trained, and of a whole trial."""
+    """Return the explanation by row.
+
+    `trained`: steps that each trial has trained. `length`: steps of a whole trial.
+    """
 
     def explain(row: int) -> tuple[str, str]:
         if row in starved:

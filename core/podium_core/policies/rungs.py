@@ -74,7 +74,10 @@ class RungPositions:
 
 
 def arrivals_of_curve(curve: Sequence[Point], sign: float, levels: Sequence[float]) -> list[float]:
-    """Return one trial's value, time and `passed` at each rung, and the step of its arrival at the highest one."""
+    """Return one trial's value, time and `passed` at each rung.
+
+    The last result is the step of its arrival at the highest rung.
+    """
     width = len(levels)
     values, times = [np.nan] * width, [np.inf] * width
     last = 0.0

@@ -53,7 +53,10 @@ DEFAULT_RULES = Rules()
 
 @dataclass(slots=True)
 class Known:
-    """Values that a policy may know, by trial number. They are kept up to date, because collecting them is slow."""
+    """Values that a policy may know, by trial number.
+
+    They are kept up to date, because collecting them at each decision is slow.
+    """
 
     views: list[TrialView]
     unfinished: list[bool]
