@@ -53,15 +53,15 @@ class Notes(Generic[N]):
 
         Raises OSError if the folder cannot be read.
         """
-        found: dict[str, N] = {}
+        notes: dict[str, N] = {}
         for place in self._folder.iterdir() if self._folder.is_dir() else ():
             if place.name.startswith("."):
                 continue
             try:
-                found[place.name] = self._kind.model_validate_json(place.read_text())
+                notes[place.name] = self._kind.model_validate_json(place.read_text())
             except (OSError, ValueError) as error:
                 log.error("%s is not a readable note of %s: %s", place, self._of, error)
-        return found
+        return notes
 
     def age(self, name: str, now: float) -> float:
         """Return the seconds since the note was written, or 0 without a note; `now` is in seconds since 1970."""

@@ -74,14 +74,14 @@ def search_at(elapsed: float) -> list[Manifest]:
 
 def _generate_trials() -> list[_Trial]:
     rng = random.Random(7)
-    found = []
+    trials = []
     for number in range(TRIALS):
         rate = 10 ** rng.uniform(-4, -0.5)
         width, batch, kind = rng.choice([32, 64, 128]), rng.choice([16, 32, 64]), rng.choice(["relu", "tanh"])
         top = 0.985 - 0.055 * abs(math.log10(rate) + 1.9) - (0.02 if width == 32 else 0) - rng.uniform(0, 0.02)
         parameters = {"lr": round(rate, 6), "width": width, "batch": batch, "activation": kind}
-        found.append(_Trial(number, parameters, top, rng.uniform(0.1, 0.35), GPUS[number % 2][1]))
-    return found
+        trials.append(_Trial(number, parameters, top, rng.uniform(0.1, 0.35), GPUS[number % 2][1]))
+    return trials
 
 
 def _priority(trial: _Trial) -> tuple[int, float, int]:

@@ -63,12 +63,12 @@ class Session:
 
     async def snapshot(self, api: Api, job: str) -> JobSnapshot:
         """Read the job, its trials and the GPUNodes from the API server."""
-        found = parse_job(await fetch(api, JOBS, job, self.namespace))
+        parsed_job = parse_job(await fetch(api, JOBS, job, self.namespace))
         trials = await api.list(TRIALS, self.namespace, labels=f"{JOB_LABEL}={job}")
         nodes = await gpu_nodes(api)
         return JobSnapshot(
-            found,
-            of_job(found, [parse_trial(item) for item in trials["items"]]),
+            parsed_job,
+            of_job(parsed_job, [parse_trial(item) for item in trials["items"]]),
             tuple(parse_node(item) for item in nodes),
             datetime.now(UTC),
         )

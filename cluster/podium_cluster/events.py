@@ -18,7 +18,7 @@ MAX_MESSAGE_LENGTH = 1024
 
 @dataclass(frozen=True, slots=True)
 class EventText:
-    """What an Event says."""
+    """Content of an Event."""
 
     reason: str
     message: str

@@ -1,7 +1,7 @@
 """The pages /healthz, /readyz and /metrics of a component.
 
-aiohttp serves them, which the Kubernetes client brings. It runs in the component's event loop, so the liveness probe
-fails while the loop is stuck.
+aiohttp serves them, because the Kubernetes client installs it anyway. It runs in the component's event loop, so the
+liveness probe fails while the loop is stuck.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ PARSE_BATCH = 32  # objects parsed before other tasks run: 4 ms, while a whole l
 
 
 class WatchCache(Generic[T]):
-    """The parsed objects of one kind by (namespace, name).
+    """The parsed objects of one kind; the keys are (namespace, name).
 
     `parse` turns a payload into a value and may raise ValueError. `page` is the number of objects listed at a time, for
     kinds with very many objects; None: all at once.

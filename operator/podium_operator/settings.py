@@ -1,4 +1,4 @@
-"""Settings of the operator, from the environment (`PODIUM_*`). Used by main."""
+"""Settings of the operator, from the environment (`PODIUM_*`). `main` reads them."""
 
 from __future__ import annotations
 

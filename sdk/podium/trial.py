@@ -6,9 +6,8 @@ Users' scripts call it; Podium itself never does. It is a single file that needs
     sys.path.append(os.environ.get("PODIUM_PYTHON", "/podium/python"))
     from podium import trial
 
-Without Podium every call works, too: parameters come from the defaults and the command line, metrics are printed, and
-checkpoints are written to $PODIUM_CHECKPOINT if that is set. docs/reference/checkpoint-contract.md
-specifies the files.
+Without Podium every call works, too. Parameters come from the defaults and the command line, and metrics are printed.
+Checkpoints are written to $PODIUM_CHECKPOINT if that is set. docs/reference/checkpoint-contract.md specifies the files.
 """
 
 from __future__ import annotations
@@ -97,9 +96,9 @@ def report(*, step: float, **metrics: Any) -> None:
 def should_save() -> bool:
     """Return whether to save now.
 
-    That is so if Podium requested a checkpoint, or if SIGTERM came and none was written since. The call is cheap enough
-    for every step. Several processes may see a request one step apart. If all must agree, call it on rank 0 and
-    broadcast the answer.
+    The answer is True if Podium requested a checkpoint, or if SIGTERM came and none was written since. The call is
+    cheap enough for every step. Several processes may see a request one step apart. If all must agree, call it on rank
+    0 and broadcast the answer.
     """
     _state.asks = True
     folder = _folder()

@@ -1,8 +1,8 @@
 """Serve a device plugin and keep it registered across restarts of the kubelet: one task for each resource.
 
 A kubelet that starts deletes all sockets in its folder and forgets its plugins, so this task checks the sockets often.
-The kubelet then admits the running pods again and fails them if their devices are not advertised by then; that moment
-came 0.8 s after the kubelet had created its own socket. The kubelet requires a plugin to serve before it registers.
+The kubelet then admits the running pods again, and fails them if their devices are not advertised by then. In a test
+this was 0.8 s after the kubelet had created its own socket. The kubelet requires a plugin to serve before it registers.
 """
 
 from __future__ import annotations

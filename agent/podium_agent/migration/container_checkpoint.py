@@ -1,6 +1,6 @@
 """Checkpoint a container of this node to an image: read the facts about it, then run the `Checkpointer`.
 
-Called by `python -m podium_agent.migration` and by the agent's migration controller.
+`python -m podium_agent.migration` and the agent's migration controller call it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from podium_cluster.resources import NODES, PODS
 
 @dataclass(frozen=True, slots=True)
 class MigrationTools:
-    """What a migration needs of the node; `processes` blocks and raises MigrationError without a driver."""
+    """Tools of the node that a migration needs.
+
+    `processes` blocks, and raises MigrationError without a driver.
+    """
 
     freeze: Freeze
     notes: GpuStateNotes

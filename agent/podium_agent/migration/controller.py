@@ -2,8 +2,8 @@
 
 The operator asks with the annotation `podium.dev/migrate` on a trial's pod. The agent starts once the trial is
 suspended, and writes the result into the trial's status with the last lines of its log (`containerCheckpoint`). If the
-annotation is removed, the agent undoes unfinished work and removes the image, and the trial continues on this node when
-the run queue says so. If an agent dies half-way, the next agent starts again from the container's original state.
+annotation is removed, the agent undoes unfinished work and removes the image. The trial then continues on this node at
+its turn in the run queue. If an agent dies half-way, the next agent starts again from the container's original state.
 """
 
 from __future__ import annotations

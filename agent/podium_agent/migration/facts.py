@@ -62,8 +62,8 @@ class Pod(StatusModel):
 
     def container_id(self, name: str) -> str:
         """Return the ID of a container; empty if it never ran."""
-        found = (one.container_id for one in self.status.container_statuses if one.name == name)
-        return next(found, "").rpartition("/")[2]
+        ids = (one.container_id for one in self.status.container_statuses if one.name == name)
+        return next(ids, "").rpartition("/")[2]
 
     def container_facts(self, name: str, open_files: OpenFiles, *, off_gpu: bool) -> ContainerFacts:
         """Return the facts about a container; sidecar init containers count as containers."""

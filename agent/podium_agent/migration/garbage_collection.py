@@ -37,7 +37,7 @@ async def remove_image(settings: MigrationSettings, image: str, namespace: str) 
 
 @dataclass(frozen=True, slots=True)
 class MigrationChecks:
-    """What the controller knows about a pod or a container.
+    """Questions that the garbage collector asks the controller about a pod or a container.
 
     is_local: whether the pod with this UID is on this node.
     is_migrating: whether an image of the pod with this UID is being made.

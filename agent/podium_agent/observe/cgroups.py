@@ -111,19 +111,19 @@ def peer_of(proc: Path, pid: int) -> Peer | None:
 
 def find_containers(proc: Path, cgroup_root: Path, ids: frozenset[str]) -> dict[str, Container]:
     """Search all processes for these container ids; the first process of a container has its lowest pid."""
-    found: dict[str, Container] = {}
+    containers: dict[str, Container] = {}
     if not ids:
-        return found
+        return containers
     for name in sorted((name for name in os.listdir(proc) if name.isdigit()), key=int):
         memberships = _memberships(proc, int(name))
         for _, _, path in memberships:
             match = _CONTAINER_ID.search(path)
-            if match and match.group(1) in ids and match.group(1) not in found:
+            if match and match.group(1) in ids and match.group(1) not in containers:
                 freezer = _freezer(cgroup_root, memberships)
                 if freezer is not None and match.group(1) in freezer.path.name:
-                    found[match.group(1)] = Container(match.group(1), int(name), freezer)
+                    containers[match.group(1)] = Container(match.group(1), int(name), freezer)
                 break
-    return found
+    return containers
 
 
 def find_remaining_containers(

@@ -111,10 +111,10 @@ class Observer:
             self._asking = asyncio.ensure_future(self._ask_kubelet())
 
     async def _ask_kubelet(self) -> None:
-        found: Mapping[PodName, tuple[str, ...]] = {}
+        gpus_by_pod: Mapping[PodName, tuple[str, ...]] = {}
         away = False
         try:
-            found = await gpus_of_pods(self._settings.pod_resources_socket, self._settings.resource)
+            gpus_by_pod = await gpus_of_pods(self._settings.pod_resources_socket, self._settings.resource)
         except KubeletAwayError as error:
             log.warning("the GPUs of some pods are unknown: %s", error)
             away = True
@@ -122,7 +122,7 @@ class Observer:
         self._ask_after = time.monotonic() + (1.0 if away else 0.1)
         for record in self._records.values():
             if not record.gpus:
-                uuids = found.get((record.pod.key.namespace, record.pod.name), ())
+                uuids = gpus_by_pod.get((record.pod.key.namespace, record.pod.name), ())
                 hint = self._hints.get(record.pod.uid)
                 forgotten = away or record.over_since is not None  # the kubelet does not list a pod that it gave up
                 record.gpus = uuids or (hint.gpus if forgotten and hint is not None else ())
@@ -139,11 +139,11 @@ class Observer:
                 wanted |= unknown
         if not wanted:
             return
-        found = find_containers(self._settings.proc, self._settings.cgroup_root, frozenset(wanted))
+        containers = find_containers(self._settings.proc, self._settings.cgroup_root, frozenset(wanted))
         for record in self._records.values():
-            for container in found.keys() & record.pod.running:
-                record.containers[container] = found[container]
-                self._watch_end(record, found[container].pid)
+            for container in containers.keys() & record.pod.running:
+                record.containers[container] = containers[container]
+                self._watch_end(record, containers[container].pid)
 
     def _find_orphans(self, now: float) -> None:
         """Search once for processes of the pods that have ended, as the API reports."""

@@ -89,9 +89,11 @@ class OtherPods:
         for name, pod in self._waiting.items():
             if pod.need is None or pod.trial or name not in have:
                 continue
-            found = LocalOtherPod(name, pod.uid, pod.need, tuple(sorted({uuid_of(device) for device in have[name]})))
-            if self._other_pods.get(name) != found:
-                self._other_pods[name] = found
+            other_pod = LocalOtherPod(
+                name, pod.uid, pod.need, tuple(sorted({uuid_of(device) for device in have[name]}))
+            )
+            if self._other_pods.get(name) != other_pod:
+                self._other_pods[name] = other_pod
                 self._tell()
         return have
 

@@ -14,7 +14,7 @@ from podium_core.schema.gpunode import SlotState
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What an earlier agent of this node wrote about a pod in GPUNode.status."""
+    """Facts that an earlier agent of this node wrote about a pod in GPUNode.status."""
 
     key: TrialKey
     pod: str

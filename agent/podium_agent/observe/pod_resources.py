@@ -1,6 +1,6 @@
 """Allocated GPUs of each pod, as the kubelet reports them (PodResources v1).
 
-Used by the observer, the exclusive allocations and the GPU reservations. If the kubelet does not answer, the caller
+The observer, the exclusive allocations and the GPU reservations use it. If the kubelet does not answer, the caller
 keeps what it knew.
 """
 
@@ -26,16 +26,16 @@ class KubeletAwayError(Exception):
 
 
 async def gpus_of_pods(socket: Path, resource: str) -> Mapping[PodName, tuple[str, ...]]:
-    """Return the uuids of each pod's GPUs, sorted, by (namespace, pod).
+    """Return the sorted UUIDs of each pod's GPUs.
 
-    Pods without the resource are left out.
+    The keys are (namespace, name). Pods without the resource are left out.
     """
-    (found,) = await devices_of_pods(socket, resource)
-    return {name: tuple(sorted({uuid_of(device) for device in devices})) for name, devices in found.items()}
+    (devices_by_pod,) = await devices_of_pods(socket, resource)
+    return {name: tuple(sorted({uuid_of(device) for device in devices})) for name, devices in devices_by_pod.items()}
 
 
 async def devices_of_pods(socket: Path, *resources: str) -> tuple[Mapping[PodName, frozenset[str]], ...]:
-    """Return for each resource the device ids of the pods that have any, by (namespace, pod)."""
+    """Return for each resource the device ids of the pods that have any; the keys are (namespace, name)."""
     options = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", MESSAGE_BYTES))
     try:
         async with grpc.aio.insecure_channel(f"unix://{socket}", options=options) as channel:
@@ -47,7 +47,7 @@ async def devices_of_pods(socket: Path, *resources: str) -> tuple[Mapping[PodNam
 
 
 def _devices(answer: pb.ListPodResourcesResponse, resource: str) -> Mapping[PodName, frozenset[str]]:
-    found: dict[PodName, frozenset[str]] = {}
+    devices_by_pod: dict[PodName, frozenset[str]] = {}
     for pod in answer.pod_resources:
         devices = {
             device
@@ -57,5 +57,5 @@ def _devices(answer: pb.ListPodResourcesResponse, resource: str) -> Mapping[PodN
             for device in entry.device_ids
         }
         if devices:
-            found[pod.namespace, pod.name] = frozenset(devices)
-    return found
+            devices_by_pod[pod.namespace, pod.name] = frozenset(devices)
+    return devices_by_pod

@@ -3,8 +3,8 @@
 The observer calls this for a trial that was just frozen. The freezer may catch the hook before it has become the
 helper: `runc exec` puts a process into the container's cgroup that still calls itself `runc init`. Its command is in
 the file that its parent was given (`--process`, runc-exec(8); an OCI runtime spec's `process`). Shortly before its end
-it has no parent, and its command is unknown. It then counts as a hook: a frozen hook that is missed costs the trial
-its work since the last checkpoint, and a false alarm only costs a time slice.
+it has no parent, and its command is unknown. It then counts as a hook. To miss a frozen hook costs the trial its
+work since the last checkpoint; a false alarm costs only a time slice.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Telemetry:
         self._listeners.append(listener)
 
     async def run(self) -> None:
-        """Sample the GPUs for ever."""
+        """Sample the GPUs until cancelled."""
         pause = self._seconds
         pool = ThreadPoolExecutor(1, thread_name_prefix="nvml")
         try:

@@ -28,7 +28,7 @@ class Work(StrEnum):
 
 
 class Acting(StrEnum):
-    """What the executor is doing with the trial at this moment."""
+    """Action that the executor performs on the trial now."""
 
     NOTHING = "Nothing"
     ADMITTING = "Admitting"  # at its gate: memory admission is being asked

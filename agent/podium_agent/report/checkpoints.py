@@ -1,6 +1,6 @@
 """Completion markers of a trial's newest checkpoint, from its gate, the gate's log, or the container itself.
 
-Used by the gate server, the checkpoint watch and the trial writer. The folder belongs to a tenant and the agent is
+The gate server, the checkpoint watch and the trial writer use it. The folder belongs to a tenant and the agent is
 privileged. So the agent reads one name in one folder, follows no link on the way, opens only a regular file (opening a
 device may do harm), and never writes.
 """

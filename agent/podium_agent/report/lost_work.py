@@ -26,7 +26,7 @@ class CompletionMarker:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """What a gate reported of the folder before its trial started.
+    """Report of a gate on the folder before its trial started.
 
     `marker` None: the folder had no checkpoint.
     """

@@ -96,7 +96,7 @@ class NodeReporter:
         return trial.since if since is None else since
 
     async def run(self) -> None:
-        """Write the status for ever, once the trials were observed and the driver was asked.
+        """Write the status until cancelled, once the trials were observed and the driver was asked.
 
         The status of the previous agent tells this one where the trials are, so it must not be overwritten before. The
         driver takes seconds to answer, and a status without GPUs would have no trials on them.

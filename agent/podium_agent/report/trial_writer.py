@@ -97,8 +97,8 @@ class TrialWriter:
                     return
                 await self._next_look()
         except Exception:
-            # a trial may print anything: it must not stop the agent, which serves all trials of the node, nor the
-            # next agent that reads the same line
+            # a trial may print anything: it must stop neither the agent, which serves all trials of the node, nor the
+            # next agent, which reads the same line
             self._metrics.failures.labels("trial-status", "Crashed").inc()
             log.exception("%s: its log is not followed any more, and its status not written", trial_record.pod.name)
         finally:
@@ -107,7 +107,7 @@ class TrialWriter:
                 self._tail.close()
 
     async def _next_look(self) -> None:
-        """Wait for the next pass, by the clock whatever the last pass took, so that the operator's data stay fresh.
+        """Wait for the next pass. Passes start at fixed times, so that the operator's data stay fresh.
 
         A pass that is late by a whole period restarts the clock, so that there is a pause between passes.
         """

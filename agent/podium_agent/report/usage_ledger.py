@@ -128,8 +128,8 @@ def begin_attempt(
     """Return the ledger at the start of an attempt, with the work that the previous attempt lost.
 
     `reached`: the step at which that attempt ended, `spent`: the GPU-seconds it reported. `migrated`: the same process
-    continues in this attempt, so nothing is lost. An allocation without an end was on a node that died: it lasted as
-    long as was reported.
+    continues in this attempt, so nothing is lost. An allocation without an end was on a node that died: its
+    length is derived from the GPU-seconds that were reported.
     """
     last = ledger.allocations[-1] if ledger.allocations and ledger.allocations[-1].end is None else None
     if last is not None:

@@ -99,7 +99,7 @@ class GpuReservations:
         self._event.set()
 
     async def run(self) -> None:
-        """Follow the kubelet's answers for ever."""
+        """Follow the kubelet's answers until cancelled."""
         await self._pods.wait_synced()
         await self._all_pods.wait_synced()
         while True:
@@ -157,8 +157,8 @@ class GpuReservations:
         self._ended = {uid: at for uid, at in self._ended.items() if uid in there} | {one.uid: now}
         log.info("GPU %s is empty: its reservation pod %s is killed", one.gpu, one.name)
         wanted = frozenset({one.container} - {""})
-        found = find_containers(self._settings.proc, self._settings.cgroup_root, wanted)
-        for container in found.values():
+        containers = find_containers(self._settings.proc, self._settings.cgroup_root, wanted)
+        for container in containers.values():
             for pid in container.freezer.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -79,12 +79,14 @@ def gpus_of_reservations(
 
     Other pods do not count, nor do reservation pods whose device the kubelet has not named.
     """
-    found: dict[str, ReservedGpu] = {}
+    reserved_gpus: dict[str, ReservedGpu] = {}
     for pod in pods:
         for device in listed.get(pod.name, ()):
             facts = ReservationFacts(True, bound=True, device_known=True, deleting=pod.terminating, ended=pod.over)
-            found[uuid_of(device)] = ReservedGpu(uuid_of(device), pod.name, pod.uid, derive_state(facts), pod.container)
-    return found
+            reserved_gpus[uuid_of(device)] = ReservedGpu(
+                uuid_of(device), pod.name, pod.uid, derive_state(facts), pod.container
+            )
+    return reserved_gpus
 
 
 def advertised(
@@ -98,7 +100,7 @@ def advertised(
 
 
 def is_evacuated(gpu: str, reserved: Collection[str], trials: Sequence[LocalTrial], *, released: bool) -> bool:
-    """Return whether no trial runs on the GPU and none can start.
+    """Return whether the GPU is free of trials and remains so.
 
     `trials` were scheduled with these reserved GPUs.
     """

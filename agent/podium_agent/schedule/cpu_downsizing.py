@@ -1,7 +1,7 @@
 """CPU downsizing: a suspended trial requests almost no CPU, a running one requests its full share.
 
 A task of the agent follows the node reconciler's view; nothing waits for it. If the node has too few free CPUs for an
-increase, the kubelet defers it (pod condition PodResizePending); meanwhile the trial runs with a lower CPU weight. The
+increase, the kubelet defers it (pod condition PodResizePending). Meanwhile the trial runs with a lower CPU weight. The
 changes follow from the pods as they are, so a restarted agent needs no memory of earlier ones.
 """
 
@@ -49,14 +49,14 @@ class Resize:
 def resizes(pods: Iterable[TrialPod], trials: Iterable[LocalTrial]) -> tuple[Resize, ...]:
     """Return the changes to make, decreases first because they may free the CPUs for the others. O(pods)."""
     at_work = {trial.pod_uid: trial.occupies for trial in trials}
-    found = []
+    planned = []
     for pod in pods:
         if not pod.cpu or pod.ended or pod.deadline is not None or pod.uid not in at_work:
             continue
         wanted = {name: full if at_work[pod.uid] else DOWNSIZED_MILLICPUS for name, full in pod.cpu.items()}
         if any(pod.requests.get(name) != cpu for name, cpu in wanted.items()):
-            found.append(Resize(pod, wanted))
-    return tuple(sorted(found, key=lambda one: (one.raises, one.pod.key, one.pod.attempt)))
+            planned.append(Resize(pod, wanted))
+    return tuple(sorted(planned, key=lambda one: (one.raises, one.pod.key, one.pod.attempt)))
 
 
 @dataclass(frozen=True, slots=True)

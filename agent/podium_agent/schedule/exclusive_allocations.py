@@ -1,8 +1,8 @@
 """State of exclusive GPUs (`podium.dev/gpu-exclusive`) from Allocate until the exclusive pod is gone.
 
 The device plugin allocates and waits here, the node reconciler reads which GPUs are taken, and the node reporter shows
-them. Each allocation is noted on the node's disk before the kubelet gets its answer: a restarted agent must not run a
-trial beside an exclusive pod that it does not know yet. The rules are in `exclusive_gpus`.
+them. Each allocation is noted on the node's disk before the kubelet gets its answer. Otherwise a restarted agent could
+run a trial beside an exclusive pod that it does not know yet. The rules are in `exclusive_gpus`.
 """
 
 from __future__ import annotations
@@ -162,11 +162,11 @@ class ExclusiveAllocations:
 
     async def _refresh(self) -> None:
         try:
-            found = await gpus_of_pods(self._settings.pod_resources_socket, EXCLUSIVE_RESOURCE)
+            gpus_by_pod = await gpus_of_pods(self._settings.pod_resources_socket, EXCLUSIVE_RESOURCE)
         except KubeletAwayError:
             return  # the allocations remain
         self._asked = True
-        listed = {uuid: name for name, uuids in found.items() for uuid in uuids}
+        listed = {uuid: name for name, uuids in gpus_by_pod.items() for uuid in uuids}
         pods = {name: pod for name in self._names(listed.values()) if (pod := self._pods.get(*name)) is not None}
         doubtful = {one.uid for one in self._held.values() if one.uid and one.gpu not in listed}
         doubtful |= {pod.uid for pod in pods.values() if pod.ended}

@@ -1,6 +1,6 @@
 """Rules of exclusive GPUs: which pod has one, which GPU is chosen, and what the pod still waits for. Pure.
 
-Used by the device plugin, `exclusive_allocations` and the local scheduler. An exclusive pod is not a trial and has no
+The device plugin, `exclusive_allocations` and the local scheduler use it. An exclusive pod is not a trial and has no
 gate: the kubelet gives it a GPU, and the trials there are suspended before its container starts. They resume when it
 has ended. No trial is deleted for it.
 """
@@ -101,9 +101,9 @@ def advance(
 
     `listed`: the pod of each GPU as the kubelet reports it; `alive`: uids of pods that have a process.
 
-    A GPU is free again only when the API reports that its pod has ended or the kubelet no longer lists it, and no
-    process of the pod is left. A restarted kubelet forgets pods that still run, and the API forgets a pod deleted by
-    force.
+    A GPU is free again when two conditions hold. The API reports that its pod has ended, or the kubelet no longer lists
+    it. And no process of the pod is left. A restarted kubelet forgets pods that still run, and the API forgets a pod
+    deleted by force.
     """
     kept: dict[str, ExclusiveAllocation] = {}
     for uuid in sorted(exclusive.keys() | listed.keys()):

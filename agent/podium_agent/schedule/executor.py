@@ -43,7 +43,7 @@ class TrialStart:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorHooks:
-    """What the executor calls.
+    """Functions that the executor calls.
 
     `trial_record_of` returns the record that costs are noted in; `changed` wakes the node reconciler when an act has
     ended.
@@ -184,7 +184,7 @@ class Executor:
         begin = time.monotonic()
         try:
             return await act(record.freezers)
-        except Exception as error:  # any error: the record must not claim for ever that an act is under way
+        except Exception as error:  # any error: otherwise the record would show the act as under way permanently
             log.exception("%s: the suspension method failed unexpectedly", record.pod.name)
             return Outcome(False, time.monotonic() - begin, "Crashed", repr(error))
 

@@ -11,8 +11,8 @@ depends only on the present state, never on its earlier answers. The rules:
 - A trial that its GPU's run queue does not name may not run. On a GPU without a run queue gates stay closed, and
   running trials continue.
 - A suspended trial whose pod is deleted comes first if it handles SIGTERM: it holds the GPU until it has ended. The
-  holder is suspended for it at once. If the grace period is nearly over and the GPU is still not free (the holder is
-  starting, could not be suspended, or may not be), the trial is thawed beside the holder for the rest of the period.
+  holder is suspended for it at once. The GPU may still not be free when the grace period is nearly over: the holder is
+  starting, or cannot or may not be suspended. The trial is then thawed beside the holder for the rest of the period.
 - A trial that a dying agent left half stopped is repaired: suspended if another trial is to run, else resumed. It
   occupies its GPUs already, so the repair blocks no other trial.
 - A trial whose job allows no method of this node is never suspended: it runs until it ends, and the others wait.
@@ -68,7 +68,7 @@ class RunQueues:
     reserved: Collection[str] | None = None
 
     def closed(self, uuid: str) -> bool:
-        """Return whether no trial may run on this GPU."""
+        """Return whether this GPU is closed to trials: an exclusive pod has it, or its reservation has ended."""
         return uuid in self.exclusive_pods or (self.reserved is not None and uuid not in self.reserved)
 
     def of(self, uuid: str) -> tuple[QueueEntry, ...] | None:

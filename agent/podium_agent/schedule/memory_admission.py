@@ -1,9 +1,9 @@
 """Admission by GPU memory: asks the memory ledger, for one trial at a time, whether it may go onto its GPUs now.
 
-The executor asks at the gate and before a restore. The lock makes one step of reading the driver, judging and
-promising: two trials that come at the same time cannot both be promised the same bytes. Of two waiting trials neither
-counts against the other, so they cannot block one another. Only a flag on the pod record is kept; all else is read
-each time, so a restarted agent has nothing to restore.
+The executor asks at the gate and before a restore. A lock covers reading the driver, judging and promising, so two
+concurrent trials are never promised the same bytes. Of two waiting trials neither counts against the other, so they
+cannot block one another. Only a flag on the pod record is kept; all else is read each time, so a restarted agent has
+nothing to restore.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class MemoryAdmission:
             return f"the free GPU memory is unknown: {error}"
         except (DriverTimeoutError, OSError) as error:
             return f"the free GPU memory is unknown: {error}"
-        except Exception as error:  # any error: the record must not claim for ever that admission is under way
+        except Exception as error:  # any error: otherwise the record would show admission as under way permanently
             log.exception("%s: its GPU memory could not be judged", record.pod.name)
             return f"the free GPU memory could not be determined: {error!r}"
         memory_shortage = judge(claim, others, memory.free)

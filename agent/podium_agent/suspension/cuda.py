@@ -1,6 +1,6 @@
 """Checkpoint calls of NVIDIA's driver (570 and newer) on another process, through NVIDIA's `cuda-bindings`.
 
-Used by the method `cuda-checkpoint`. Every call blocks, and some may never return: `driver_calls` makes them in threads
+The method `cuda-checkpoint` uses it. Every call blocks, and some may never return: `driver_calls` makes them in threads
 with a timeout (the bindings release Python's global lock). The library is opened and `cuInit` called once for the life
 of the agent, because a new process for each call would cost seconds.
 Source: NVIDIA, CUDA Driver API 13.x, section "CUDA Checkpointing".
@@ -94,7 +94,7 @@ class CudaDriver:
         """Change CHECKPOINTED to LOCKED: move the process's memory back to GPUs.
 
         Without enough free GPU memory (including RESTORE_SCRATCH) the driver loses the process: its state becomes
-        FAILED or, with driver 580.159, remains CHECKPOINTED for ever.
+        FAILED or, with driver 580.159, remains CHECKPOINTED permanently.
         `gpu_map` maps the UUID of each GPU that the process used to the GPU of the same product that replaces it. With
         None or an identity map the process returns to its own GPUs. Any other map needs driver 580 or newer.
         """

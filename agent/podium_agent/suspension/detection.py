@@ -61,7 +61,7 @@ def probe(settings: AgentSettings) -> Detection:
 
 
 class MethodDetection:
-    """Keeps `methods` up to date; its task `run` ends as soon as the driver is available."""
+    """Detector that keeps `methods` up to date; its task `run` ends as soon as the driver is available."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
@@ -77,25 +77,25 @@ class MethodDetection:
         """Query the driver once and add `cuda-checkpoint` if it is supported."""
         before = self.reason
         try:
-            found = await call_with_timeout(OPEN_SECONDS, lambda: probe(self._settings))
+            detection = await call_with_timeout(OPEN_SECONDS, lambda: probe(self._settings))
         except (DriverTimeoutError, OSError) as error:
-            found = Detection(
+            detection = Detection(
                 reason=f"DriverUnresponsive: {error}; the agent queries the driver again when it restarts"
             )
-        self.reason = found.reason
-        if found.driver is None:
+        self.reason = detection.reason
+        if detection.driver is None:
             if self.reason != before:
                 log.info("method cuda-checkpoint is off: %s", self.reason)
             return
         settings = self._settings
-        self.processes = CudaProcesses(found.driver, settings.cuda_lock_seconds, settings.cuda_copy_seconds)
-        self.methods.adopt(CudaCheckpoint(self.processes, self.freeze, self.notes), found.multi_gpu_refusal)
+        self.processes = CudaProcesses(detection.driver, settings.cuda_lock_seconds, settings.cuda_copy_seconds)
+        self.methods.adopt(CudaCheckpoint(self.processes, self.freeze, self.notes), detection.multi_gpu_refusal)
         log.info(
             "method cuda-checkpoint is on%s",
-            f", for trials with one GPU ({found.multi_gpu_refusal})" if found.multi_gpu_refusal else "",
+            f", for trials with one GPU ({detection.multi_gpu_refusal})" if detection.multi_gpu_refusal else "",
         )
-        storage = "supported but not used" if found.driver.has_custom_storage else "not supported"
-        log.info("restore on other GPUs of this node: %s; not used", found.gpu_map_refusal or "supported")
+        storage = "supported but not used" if detection.driver.has_custom_storage else "not supported"
+        log.info("restore on other GPUs of this node: %s; not used", detection.gpu_map_refusal or "supported")
         log.info("custom storage of the driver (CUDA 13.4): %s", storage)
 
     async def run(self) -> None:

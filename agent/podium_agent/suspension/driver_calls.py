@@ -1,6 +1,6 @@
 """Blocking calls with a timeout, each made in a thread of its own.
 
-Used by the method `cuda-checkpoint`: a driver that hangs must not block the agent. A thread cannot be stopped, so a
+The method `cuda-checkpoint` uses it: a driver that hangs must not block the agent. A thread cannot be stopped, so a
 call may still succeed after its timeout. Its `undo` function then reverts the effect in the same thread.
 """
 

@@ -1,6 +1,6 @@
 """Memory of each process on each GPU, read from NVML to verify that a suspension released it.
 
-Used by the method `cuda-checkpoint`. The reads block, so they are made through `driver_calls`.
+The method `cuda-checkpoint` uses it. The reads block, so they are made through `driver_calls`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The suspension methods of one node, and the choice among them: the first that a job names and the node supports.
 
-Used by the observer and the executor. `suspension_state` and `resume` always call one method, which understands the
+The observer and the executor use it. `suspension_state` and `resume` always call one method, which understands the
 state that every other method leaves behind.
 """
 

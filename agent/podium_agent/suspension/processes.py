@@ -1,6 +1,6 @@
 """The CUDA processes of a trial, and one driver call on all of them together.
 
-Used by the method `cuda-checkpoint`. NCCL connects the ranks of a trial, so all processes make a step before any makes
+The method `cuda-checkpoint` uses it. NCCL connects the ranks of a trial, so all processes make a step before any makes
 the next one. A process that ends in the meantime does not make the step fail.
 """
 
@@ -32,7 +32,10 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepError:
-    """Why a step did not succeed for all processes; `pending` if a driver call has not returned yet."""
+    """Reason why a step did not succeed for all processes.
+
+    `pending`: a driver call has not returned yet.
+    """
 
     code: str
     message: str
@@ -61,11 +64,11 @@ class CudaProcesses:
 
     def states(self, pids: Iterable[int]) -> Mapping[int, ProcessState]:
         """Return the states of those processes that have a CUDA context; blocking."""
-        found = {}
+        states = {}
         for pid in pids:
             if self._driver.holds_cuda(pid) and (state := self._driver.state(pid)) is not None:
-                found[pid] = state
-        return found
+                states[pid] = state
+        return states
 
     def pending_call(self, pids: Iterable[int]) -> StepError | None:
         """Return an error if an earlier call on one of the processes timed out and has not returned."""

@@ -28,17 +28,17 @@ _RATE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*/\s*(s|min|m|h|d)")
 
 
 def _seconds(text: str) -> float:
-    found = _AMOUNT.fullmatch(text.strip())
-    if not found:
+    match = _AMOUNT.fullmatch(text.strip())
+    if not match:
         raise typer.BadParameter(f"must be a time such as 90s, 30m or 2h (got {text!r})")
-    return float(found[1]) * UNITS[found[2] or "s"]
+    return float(match[1]) * UNITS[match[2] or "s"]
 
 
 def _rate(text: str) -> float:
-    found = _RATE.fullmatch(text.strip())
-    if not found:
+    match = _RATE.fullmatch(text.strip())
+    if not match:
         raise typer.BadParameter(f"must be a rate such as 120/h or 2/min (got {text!r})")
-    return float(found[1]) / UNITS[found[2]]
+    return float(match[1]) / UNITS[match[2]]
 
 
 app = typer.Typer()

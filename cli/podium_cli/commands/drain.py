@@ -191,7 +191,7 @@ def remaining_trials(
     """Return the trials whose pods have not ended; `node_migrates` is the result of `supports_migration`."""
     by_uid = {trial.metadata.uid: trial for trial in trials}
     by_name = {(job.metadata.namespace, job.metadata.name): job for job in jobs}
-    found: list[RemainingTrial] = []
+    remaining: list[RemainingTrial] = []
     for pod in map(_Pod.model_validate, pods):
         if pod.status.phase in ("Succeeded", "Failed"):
             continue
@@ -205,8 +205,8 @@ def remaining_trials(
         lost_work = departure = ""
         if not leaving and trial is not None and job is not None:
             departure, lost_work = departure_of(job, trial, meta.uid, node_migrates)
-        found.append(RemainingTrial(name, meta.namespace, meta.name, meta.uid, lost_work, departure))
-    return tuple(sorted(found, key=lambda one: (one.namespace, one.trial)))
+        remaining.append(RemainingTrial(name, meta.namespace, meta.name, meta.uid, lost_work, departure))
+    return tuple(sorted(remaining, key=lambda one: (one.namespace, one.trial)))
 
 
 def departure_of(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_migrates: bool) -> tuple[str, str]:

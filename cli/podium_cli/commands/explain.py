@@ -87,7 +87,7 @@ def lines(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[str]:
     status, spec = trial.status, trial.spec
     reason = ": ".join(formatting.clean(part) for part in (status.reason, status.message) if part)
     requests = [name for name in ("suspend", "pinned", "stopped") if getattr(spec, name)]
-    found = [
+    output = [
         f"trial        {trial.metadata.namespace}/{trial.metadata.name} of job {spec.job}",
         f"parameters   {formatting.parameters(spec.parameters)}",
         f"phase        {status.phase.value}" + (f"  {reason}" if reason else ""),
@@ -98,37 +98,37 @@ def lines(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[str]:
         f"attempt      {status.attempt}, failures {status.failures}",
     ]
     if requests:
-        found.append(f"requested    {', '.join(requests)}")
+        output.append(f"requested    {', '.join(requests)}")
     for uuid in status.gpus:
-        found += _gpu_lines(snapshot, trial, uuid)
+        output += _gpu_lines(snapshot, trial, uuid)
     if status.phase is TrialPhase.SUSPENDED and status.gpus:
-        found.append(f"resumes      {SAME_GPUS}")
+        output.append(f"resumes      {SAME_GPUS}")
     if status.migration is not None:
-        found.append(f"migration    {_migration(snapshot, status.migration)}")
+        output.append(f"migration    {_migration(snapshot, status.migration)}")
     suspensions = status.suspensions
-    found.append(
+    output.append(
         f"suspensions  {suspensions.count}: suspend {suspensions.suspend_seconds:.2f} s, "
         f"resume {suspensions.resume_seconds:.2f} s in total"
     )
-    found.append(f"GPU time     {status.gpu_seconds:.1f} GPU-seconds as holder")
+    output.append(f"GPU time     {status.gpu_seconds:.1f} GPU-seconds as holder")
     lost = status.lost_work
     if lost.count:
         steps, times = formatting.count(round(lost.steps), "step"), formatting.count(lost.count, "time")
-        found.append(f"lost work    {steps} and {lost.gpu_seconds:.1f} GPU-seconds in {times}")
+        output.append(f"lost work    {steps} and {lost.gpu_seconds:.1f} GPU-seconds in {times}")
     for condition in status.conditions:
         why = f"{formatting.clean(condition.reason)}: {formatting.clean(condition.message)}"
-        found.append(f"condition    {condition.type}={condition.status}  {why}")
+        output.append(f"condition    {condition.type}={condition.status}  {why}")
     for allocation in status.allocations[-SHOWN_ALLOCATIONS:]:
         gpus = " ".join(snapshot.gpu_name(uuid) for uuid in allocation.gpus)
         lasted = formatting.since(allocation.start, allocation.end or snapshot.now) + (
             "" if allocation.end else " and continues"
         )
-        found.append(f"held         {gpus}  from {allocation.start:%H:%M:%S} for {lasted}")
+        output.append(f"held         {gpus}  from {allocation.start:%H:%M:%S} for {lasted}")
     if len(status.allocations) > SHOWN_ALLOCATIONS:
-        found.append(
+        output.append(
             f"             and {formatting.count(len(status.allocations) - SHOWN_ALLOCATIONS, 'allocation')} before"
         )
-    return found
+    return output
 
 
 def _progress(snapshot: JobSnapshot, trial: HyperParamTrial) -> str:
@@ -151,7 +151,7 @@ def _migration(snapshot: JobSnapshot, migration: Migration) -> str:
 
 def _gpu_lines(snapshot: JobSnapshot, trial: HyperParamTrial, uuid: str) -> list[str]:
     """Return the position in the run queue of one GPU with its reason, and the GPU's holder."""
-    found = [f"GPU          {snapshot.gpu_name(uuid)} ({uuid})"]
+    output = [f"GPU          {snapshot.gpu_name(uuid)} ({uuid})"]
     for node, gpu in snapshot.gpus:
         if gpu.uuid != uuid:
             continue
@@ -159,16 +159,16 @@ def _gpu_lines(snapshot: JobSnapshot, trial: HyperParamTrial, uuid: str) -> list
         for position, entry in enumerate(queue, start=1):
             if entry.uid == trial.metadata.uid:
                 why = ": ".join(formatting.clean(part) for part in (entry.reason, entry.message) if part)
-                found.append(f"run queue    position {position} of {len(queue)}  {why}".rstrip())
+                output.append(f"run queue    position {position} of {len(queue)}  {why}".rstrip())
         if gpu.holder is None:
-            found.append("holder       none")
+            output.append("holder       none")
         elif gpu.holder.uid == trial.metadata.uid:
-            found.append(f"holder       this trial, for {formatting.since(gpu.holder.since, snapshot.now)}")
+            output.append(f"holder       this trial, for {formatting.since(gpu.holder.since, snapshot.now)}")
         else:
             rival = next((entry for entry in queue if entry.uid == gpu.holder.uid), None)
             why = ": ".join(formatting.clean(part) for part in (rival.reason, rival.message) if part) if rival else ""
             held = formatting.since(gpu.holder.since, snapshot.now)
-            found.append(f"holder       {gpu.holder.namespace}/{gpu.holder.trial}, for {held}  {why}".rstrip())
+            output.append(f"holder       {gpu.holder.namespace}/{gpu.holder.trial}, for {held}  {why}".rstrip())
         if node.spec.released:
-            found.append("thawed       by `podium thaw`: nothing is suspended on this node")
-    return found
+            output.append("thawed       by `podium thaw`: nothing is suspended on this node")
+    return output

@@ -100,7 +100,7 @@ def views_of(
         if trial.status.rank is not None
     }
     beats = {item["metadata"]["name"]: _moment((item.get("spec") or {}).get("renewTime")) for item in leases}
-    found = []
+    views = []
     for node in (parse_node(item) for item in nodes):
         name, known = node.metadata.name, node_report(node)
         here = [one for one in pods if one.node == name]
@@ -108,8 +108,8 @@ def views_of(
         left = None if free_cpus is None else free_cpus.get(name)
         cpu_free = None if left is None else left - sum(one.need_with_cpus.cpu for one in here)
         heard = beat and min(beat, now)
-        found.append(node_view(name, current_gpus(known, here, ranks), known.written_at, heard, now, cpu_free))
-    return found
+        views.append(node_view(name, current_gpus(known, here, ranks), known.written_at, heard, now, cpu_free))
+    return views
 
 
 def evaluate(
@@ -119,14 +119,14 @@ def evaluate(
     refused = {node.name: refuse(question.need, node, now) for node in nodes}
     left = [node for node in nodes if refused[node.name] is None]
     scores = {score.node: score for score in score_nodes(policy, question, left, now)}
-    found = []
+    scored = []
     for node in nodes:
         refusal = refused[node.name]
         if refusal is not None:
-            found.append(ScoredNode(node, None, f"{refusal.code}: {refusal.message}"))
+            scored.append(ScoredNode(node, None, f"{refusal.code}: {refusal.message}"))
         else:
-            found.append(ScoredNode(node, scores[node.name].value, scores[node.name].message))
-    return sorted(found, key=lambda one: (one.score is None, -(one.score or 0), one.node.name))
+            scored.append(ScoredNode(node, scores[node.name].value, scores[node.name].message))
+    return sorted(scored, key=lambda one: (one.score is None, -(one.score or 0), one.node.name))
 
 
 def explanation(
@@ -227,7 +227,7 @@ def _moment(text: str | None) -> float | None:
 async def _all(
     api: Api, resource: Resource, *, namespace: str | None = None, fields: str | None = None
 ) -> Sequence[Payload]:
-    """Return every object of a kind; none if the caller may not read it, so the explanation lacks it."""
+    """Return every object of a kind, or an empty list if the caller may not read that kind."""
     try:
         items: Sequence[Payload] = (await api.list(resource, namespace, fields=fields))["items"]
     except ApiError as error:

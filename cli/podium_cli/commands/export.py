@@ -73,13 +73,13 @@ def export(
             Exit.USAGE, "InvalidFileName", f"{text} name as another format; give a name that ends with .jsonl"
         )
     seen = snapshot(Source(job, from_files, sample, namespace, kubeconfig, context))
-    found = recording_of(seen)
-    if not found.trials:
+    recording = recording_of(seen)
+    if not recording.trials:
         raise CliError(Exit.FAILED, "NothingToExport", _nothing(seen))
-    path = output or Path(f"{found.task}.jsonl")
-    write(path, "".join(f"{line}\n" for line in trace_lines(found)))
-    omitted = formatting.count(found.left_out, "incomplete trial")
-    print(f"{path}: {formatting.count(len(found.trials), 'trial')} written, {omitted} omitted.")
+    path = output or Path(f"{recording.task}.jsonl")
+    write(path, "".join(f"{line}\n" for line in trace_lines(recording)))
+    omitted = formatting.count(recording.left_out, "incomplete trial")
+    print(f"{path}: {formatting.count(len(recording.trials), 'trial')} written, {omitted} omitted.")
 
 
 def _nothing(seen: JobSnapshot) -> str:
@@ -129,9 +129,11 @@ def _seconds(points: Sequence[CurvePoint], allocations: Sequence[Allocation], tr
     """Return the seconds for which the trial had held its GPUs at each point, starts included.
 
     The last point gets all of `trained`, so the curve is as long as the training was. The times are spread evenly over
-    the steps if they are not known. That is so if the recorded allocations (the last 512 that have ended) do not add up
-    to the training, because older ones are missing or work was repeated. It is also so if values arrived together from
-    a script that buffers its output.
+    the steps if they are not known. They are unknown in two cases:
+
+    - The recorded allocations (the last 512 that have ended) do not add up to the training, because older ones are
+      missing or work was repeated.
+    - Values arrived together from a script that buffers its output.
     """
     pace = trained / points[-1].step if trained > 0.0 else 1.0
     even = tuple(point.step * pace for point in points)
@@ -148,6 +150,6 @@ def _seconds(points: Sequence[CurvePoint], allocations: Sequence[Allocation], tr
         started = bisect(ended, (point.time, math.inf))
         rest = max(0.0, ended[started - 1][1] - point.time) if started else 0.0
         held.append((until[started] - rest) * trained / until[-1])
-    found = (*held, trained)
-    gaps = zip(pairwise((0.0, *found)), pairwise((0.0, *even)), strict=True)
-    return found if all(b - a >= TOLERANCE * (usual - last) for (a, b), (last, usual) in gaps) else even
+    measured = (*held, trained)
+    gaps = zip(pairwise((0.0, *measured)), pairwise((0.0, *even)), strict=True)
+    return measured if all(b - a >= TOLERANCE * (usual - last) for (a, b), (last, usual) in gaps) else even

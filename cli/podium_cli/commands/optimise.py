@@ -76,23 +76,23 @@ def makespan(
     names = list(registry.METHODS) if method == ALL else [method]
     try:
         instance = tasks_csv.read_tasks(_text(tasks), cpus, gpus)
-        found = []
+        schedules = []
         for name in names:
             start = time.perf_counter()
             schedule = registry.solve(name, instance, seed)
-            found.append(dataclasses.replace(schedule, seconds=time.perf_counter() - start))
+            schedules.append(dataclasses.replace(schedule, seconds=time.perf_counter() - start))
     except MakespanError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if output == "json":
-        print(optimise_view.as_json(instance, found))
+        print(optimise_view.as_json(instance, schedules))
     elif method == ALL:
-        show(optimise_view.comparison(found))
+        show(optimise_view.comparison(schedules))
     elif output == "table":
-        show(optimise_view.machines(instance, found[0]))
-        print(optimise_view.summary(instance, found[0]))
+        show(optimise_view.machines(instance, schedules[0]))
+        print(optimise_view.summary(instance, schedules[0]))
     else:
-        write(Path(output), schedule_page.render(instance, found[0]))
-        print(f"{optimise_view.summary(instance, found[0])}\n{output}")
+        write(Path(output), schedule_page.render(instance, schedules[0]))
+        print(f"{optimise_view.summary(instance, schedules[0])}\n{output}")
 
 
 @optimise.command(epilog=examples("podium optimise methods"))

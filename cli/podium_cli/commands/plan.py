@@ -97,15 +97,15 @@ def plan(
     system = SystemOptions(nodes, slots, load, gpu_memory, faults, telemetry, exact)
     method = _method(read, view, job, machine, gpu_memory)
     where = place_of(machine, SearchOptions(seeds), system, method)
-    found = recordings(CurveOptions(tuple(curves or ()), goal, metric), view.maximize)
-    if len(found) != 1:
-        text = f"a forecast needs one recording (got {len(found)}); name one file"
+    traces = recordings(CurveOptions(tuple(curves or ()), goal, metric), view.maximize)
+    if len(traces) != 1:
+        text = f"a forecast needs one recording (got {len(traces)}); name one file"
         raise CliError(Exit.USAGE, "TooManyCurves", text)
     if step_seconds is not None and not 0.0 < step_seconds <= DAY:
         text = f"--step-seconds: must be greater than 0 and at most {DAY:g} (got {step_seconds:g})"
         raise CliError(Exit.USAGE, "InvalidTime", text)
     try:
-        made = forecast(view, found[0], where, seeds, step_seconds)
+        made = forecast(view, traces[0], where, seeds, step_seconds)
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if output == "json":
@@ -144,10 +144,10 @@ def _method(job: HyperParamJob, view: JobView, path: Path, machine: MachineOptio
     if gpu_memory is not None and memory is None:
         text = f"--gpu-memory: {gpu_memory} has no effect, because the job declares no GPU memory"
         raise CliError(Exit.USAGE, "MemoryWithoutEffect", f"{text}; set spec.gpus.memory in {path}, or omit it")
-    found = switch_times.switch_method(name, memory, machine.suspend, machine.resume, machine.switch)
+    method = switch_times.switch_method(name, memory, machine.suspend, machine.resume, machine.switch)
     # a frozen trial keeps its memory on the GPU, so agents refuse its live migration
-    migrates = view.abilities.migratable and not found.keeps_memory
-    return switch_times.with_migration(found, memory or 0) if migrates else found
+    migrates = view.abilities.migratable and not method.keeps_memory
+    return switch_times.with_migration(method, memory or 0) if migrates else method
 
 
 def _view(job: HyperParamJob, path: Path) -> JobView:

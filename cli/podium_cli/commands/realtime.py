@@ -53,9 +53,9 @@ def simulate(
         message = f"--plot: {plot} does not end with {', '.join(FIGURE_SUFFIXES)}; name a file that does"
         raise CliError(Exit.FAILED, "InvalidValue", message)
     try:
-        found = package.simulate(partitions, sums, counts, seconds, seed, print)
+        results = package.simulate(partitions, sums, counts, seconds, seed, print)
         if plot:
-            package.plot(found, plot)
+            package.plot(results, plot)
             print(f"drawn: {plot}")
     except package.RealtimeError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
@@ -128,9 +128,9 @@ def _numbers(option: str, text: str, kind: type[N]) -> tuple[N, ...]:
 def _span(option: str, text: str) -> tuple[int, ...]:
     first, _, last = text.partition("-")
     try:
-        found = tuple(range(int(first), int(last or first) + 1))
+        numbers = tuple(range(int(first), int(last or first) + 1))
     except ValueError:
-        found = ()
-    if not found or found[0] < 1:
+        numbers = ()
+    if not numbers or numbers[0] < 1:
         raise typer.BadParameter(f"{text!r}: give a number of tasks, or two as in 20-30", param_hint=option)
-    return found
+    return numbers

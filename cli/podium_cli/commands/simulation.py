@@ -88,13 +88,13 @@ def replay(asked: Simulation) -> None:
     """Replay the policies on the curves and print the result."""
     where, searches = machine_of(asked.machine, asked.searches, asked.system), asked.searches
     try:
-        found = [compare(r, asked.policies, where, searches.seeds, asked.trials) for r in _recordings(asked)]
+        comparisons = [compare(r, asked.policies, where, searches.seeds, asked.trials) for r in _recordings(asked)]
     except TraceError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if asked.output == "json":
-        print(simulate_view.as_json(found))
+        print(simulate_view.as_json(comparisons))
         return
-    for one in found:
+    for one in comparisons:
         print(simulate_view.heading(one))
         show(simulate_view.table(one))
 
@@ -104,13 +104,13 @@ def simulate_system(asked: Simulation) -> None:
     memory, seeds, size = _of_a_trial(asked), asked.searches.seeds, asked.trials
     where = place_of(asked.machine, asked.searches, asked.system, _method(asked, memory))
     compared = system_comparison.compare
-    found = [compared(r, asked.policies, where, seeds, size, memory) for r in _recordings(asked)]
+    comparisons = [compared(r, asked.policies, where, seeds, size, memory) for r in _recordings(asked)]
     if asked.report is not None:
-        write(asked.report, simulation_page.render(found), "--report")
+        write(asked.report, simulation_page.render(comparisons), "--report")
     if asked.output == "json":
-        print(system_view.as_json(found))
+        print(system_view.as_json(comparisons))
         return
-    for one in found:
+    for one in comparisons:
         print(system_view.heading(one))
         show(system_view.table(one))
     if asked.report is not None:
@@ -122,8 +122,8 @@ def simulate_arrivals(asked: Simulation, arrivals: Arrivals) -> None:
     memory, seeds, size = _of_a_trial(asked), asked.searches.seeds, asked.trials
     where = place_of(asked.machine, asked.searches, asked.system, _method(asked, memory))
     shared = system_arrivals.SharedCluster(where, arrivals, memory)
-    found = [system_arrivals.compare(r, asked.policies, shared, seeds, size) for r in _recordings(asked)]
-    print_comparisons(found, asked.output)
+    comparisons = [system_arrivals.compare(r, asked.policies, shared, seeds, size) for r in _recordings(asked)]
+    print_comparisons(comparisons, asked.output)
 
 
 def _method(asked: Simulation, memory: int | None) -> Method:
@@ -141,18 +141,18 @@ def _method(asked: Simulation, memory: int | None) -> Method:
 def _of_a_trial(asked: Simulation) -> int | None:
     """Return the bytes that a trial declares, or None if all fit; raise CliError if one size alone is given."""
     size, gpu_size = asked.trial.memory, asked.system.gpu_memory
-    found, limit = size_in_bytes("--memory", size), size_in_bytes("--gpu-memory", gpu_size)
-    if limit is not None and found is None:
+    memory, limit = size_in_bytes("--memory", size), size_in_bytes("--gpu-memory", gpu_size)
+    if limit is not None and memory is None:
         text = f"--gpu-memory: {gpu_size} has no effect without the memory of a trial; give --memory, too"
         raise CliError(Exit.USAGE, "MemoryWithoutEffect", text)
-    if found is not None and limit is None and switch_times.keeps_memory(asked.trial.method or "freeze"):
+    if memory is not None and limit is None and switch_times.keeps_memory(asked.trial.method or "freeze"):
         text = f"--memory: {size} has no effect without the memory of a GPU; give --gpu-memory, too"
         text += ", or --method cuda-checkpoint"
         raise CliError(Exit.USAGE, "MemoryWithoutEffect", text)
-    if found is not None and limit is not None and found > limit:
+    if memory is not None and limit is not None and memory > limit:
         text = f"--memory: a trial needs {size} and a GPU has {gpu_size}; give a larger --gpu-memory"
         raise CliError(Exit.USAGE, "TooLarge", text)
-    return found
+    return memory
 
 
 def known_policies(names: Sequence[str]) -> Sequence[str]:
@@ -171,13 +171,13 @@ def _recordings(asked: Simulation) -> tuple[Trace, ...]:
     if target is not None and not math.isfinite(target):
         text = f"--target: must be a finite number (got {target:g}), or omit it"
         raise CliError(Exit.USAGE, "InvalidTarget", text)
-    found = recordings(asked.curves)
+    traces = recordings(asked.curves)
     if target is None:
-        return found
-    without = any(recording.target is None for recording in found)
-    for recording in found:
+        return traces
+    without = any(recording.target is None for recording in traces)
+    for recording in traces:
         if not without and recording.target != target:
             text = f"--target: {target:.10g} has no effect: the file of {recording.task} sets its target to"
             text += f" {recording.target:.10g}; omit --target, or correct the header of the file"
             raise CliError(Exit.USAGE, "TargetWithoutEffect", text)
-    return tuple(replace(one, target=target) if one.target is None else one for one in found)
+    return tuple(replace(one, target=target) if one.target is None else one for one in traces)

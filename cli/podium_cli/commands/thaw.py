@@ -114,11 +114,11 @@ async def _until_thawed(api: Api, names: frozenset[str], wait: float) -> None:
 
 def suspended_trials(nodes: list[GPUNode]) -> list[str]:
     """Return `node: namespace/trial` of every trial that the agents report as suspended, each once."""
-    found = {
+    suspended = {
         f"{node.metadata.name}: {trial.namespace}/{trial.trial}"
         for node in nodes
         for gpu in node.status.gpus
         for trial in gpu.trials
         if trial.state in SUSPENDED_STATES
     }
-    return sorted(found)
+    return sorted(suspended)

@@ -52,19 +52,18 @@ def validate(
     the files are ignored. With --log, exactly one job must be in the files; the
     exit code is 1 if it would read no value from the log.
     """
-    found, wrong = 0, 0
     jobs: list[Payload] = []
+    wrong = 0
     for path in files:
         for payload in read_file(path):
             if payload.get("kind") != "HyperParamJob":
                 continue
-            found += 1
             name = str((payload.get("metadata") or {}).get("name", "without a name"))
             errors = problems(payload)
             wrong += bool(errors)
             jobs.append(payload)
             print("\n".join(f"{path}: {name}: {line}" for line in errors or _accepted(payload)))
-    if not found:
+    if not jobs:
         named = ", ".join(str(path) for path in files)
         message = f"no HyperParamJob in {named}; one starts with apiVersion: podium.dev/v1alpha1, kind: HyperParamJob"
         raise CliError(Exit.FAILED, "NothingToValidate", message)
@@ -102,9 +101,9 @@ def _lines(path: Path) -> Iterator[str]:
 
 def problems(payload: Payload) -> list[str]:
     """Return each wrong field with its code and a sentence; empty if the job will be accepted."""
-    found = [f"{refusal.code}: {refusal}" for refusal in validation.problems(payload)]
-    if found:
-        return found
+    texts = [f"{refusal.code}: {refusal}" for refusal in validation.problems(payload)]
+    if texts:
+        return texts
     policy = parse_job(payload).spec.policy
     try:
         registry.create(policy.name, policy.settings)

@@ -60,11 +60,11 @@ class JobCaches:
 
     def snapshot(self, namespace: str, job: str) -> JobSnapshot | None:
         """Return the current state, or None if the job does not exist."""
-        found = self.jobs.get(namespace, job)
-        if found is None:
+        parsed_job = self.jobs.get(namespace, job)
+        if parsed_job is None:
             return None
         nodes = tuple(self.nodes.values()) if self.nodes else ()
-        return JobSnapshot(found, of_job(found, self.trials.values()), nodes, datetime.now(UTC))
+        return JobSnapshot(parsed_job, of_job(parsed_job, self.trials.values()), nodes, datetime.now(UTC))
 
     def check(self) -> None:
         """Raise the error of a cache that has ended, because its objects would never change again."""

@@ -51,7 +51,7 @@ Users = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ArrivalOptions:
-    """Number of jobs, seconds between two arrivals, and number of users, as far as they are given."""
+    """Number of jobs, seconds between two arrivals, and number of users; None if not given."""
 
     jobs: int | None
     every: float | None
@@ -68,7 +68,7 @@ def check_alone(options: ArrivalOptions) -> None:
 def parse_arrivals(options: ArrivalOptions, trials: int, *, reports: bool) -> Arrivals | None:
     """Return the arrivals, or None for a single job; raise CliError if the options contradict each other.
 
-    `trials`: of each job. `reports`: a page is written, which shows one job.
+    `trials`: number of trials of each job. `reports`: whether a report page is written; a page can show only one job.
     """
     jobs, every, users = options.jobs, options.every, options.users
     if jobs is None:
@@ -109,12 +109,12 @@ def _number(option: str, number: int, maximum: int, what: str) -> None:
         raise CliError(Exit.USAGE, "TooMany", f"{option}: {number} is too many {what}; give {maximum} at most")
 
 
-def print_comparisons(found: Sequence[ArrivalsComparison], output: str) -> None:
+def print_comparisons(comparisons: Sequence[ArrivalsComparison], output: str) -> None:
     """Print the tables of the jobs under each policy, or the JSON."""
     if output == "json":
-        print(arrivals_view.as_json(found))
+        print(arrivals_view.as_json(comparisons))
         return
-    for one in found:
+    for one in comparisons:
         print(arrivals_view.heading(one))
         show(arrivals_view.table(one))
         if one.arrivals.users > 1:

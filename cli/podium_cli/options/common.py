@@ -65,9 +65,9 @@ Output = Annotated[str, one_of(("table", "json"), "--output", "-o", metavar="tab
 def seconds(text: str | float) -> float:
     """Return the seconds that an option gives; used as `parser` of an option."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = math.nan
-    if not found >= 0.0:
+        number = math.nan
+    if not number >= 0.0:
         raise typer.BadParameter(f"seconds must be at least 0 (got {text})")
-    return found
+    return number

@@ -56,7 +56,7 @@ def recordings(options: CurveOptions, maximize: bool = True) -> tuple[Trace, ...
     paths, goal, metric = options.files, options.goal, options.metric
     reading = ReadOptions(maximize if goal is None else goal == "maximize", metric)
     try:
-        found = read_all(paths, reading, _note) if paths else (bundled_trace(),)
+        traces = read_all(paths, reading, _note) if paths else (bundled_trace(),)
         asked = goal is None or needs_goal(paths)
         named = metric is None or needs_metric(paths)
     except TraceError as error:
@@ -64,19 +64,19 @@ def recordings(options: CurveOptions, maximize: bool = True) -> tuple[Trace, ...
     except OSError as error:
         text = f"{error.filename or paths[0]}: {error.strerror or error}; name a file of curves, or a folder of them"
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", text) from error
-    if not found:
+    if not traces:
         text = f"{paths[0]}: contains no file of curves; name a folder with {KINDS}"
         raise CliError(Exit.NOT_FOUND, "NoCurves", text)
     if not named:
         text = f"--metric: {metric} has no effect without a TensorBoard folder: JSON lines name their metric,"
         text += " and the metric of a CSV table is value; omit --metric, or name such a folder"
         raise CliError(Exit.USAGE, "MetricWithoutEffect", text)
-    for recording in found:
+    for recording in traces:
         if not asked and recording.maximize != reading.maximize:
             text = f"--goal: {goal} has no effect: the file of {recording.task} states that "
             text += f"{formatting.better(recording.maximize)}; omit --goal, or correct the header of the file"
             raise CliError(Exit.USAGE, "GoalWithoutEffect", text)
-    return found
+    return traces
 
 
 def _note(text: str) -> None:

@@ -94,11 +94,11 @@ def drains(options: FaultOptions, nodes: Sequence[NodeSpec]) -> tuple[Drain, ...
 
 
 def _drain(text: str, nodes: Sequence[str]) -> Drain:
-    found = _DRAIN.fullmatch(text)
-    if found is None:
+    match = _DRAIN.fullmatch(text)
+    if match is None:
         message = f"--drain: must be NODE@SECONDS or NODE@SECONDS-SECONDS (got {text!r}); example: {nodes[-1]}@600-1800"
         raise CliError(Exit.USAGE, "InvalidDrain", message)
-    node, at, until = found[1], float(found[2]), math.inf if found[3] is None else float(found[3])
+    node, at, until = match[1], float(match[2]), math.inf if match[3] is None else float(match[3])
     if node not in nodes:
         names = nodes[0] if len(nodes) == 1 else f"{nodes[0]} to {nodes[-1]}"
         message = f"--drain: node {node} does not exist; the nodes are {names} (--nodes)"
@@ -108,7 +108,7 @@ def _drain(text: str, nodes: Sequence[str]) -> Drain:
             f"--drain: {text} ends before it starts; give a later second after the dash, or omit it to drain to the end"
         )
         raise CliError(Exit.USAGE, "InvalidTime", message)
-    last = at if math.isinf(until) and found[3] is None else until
+    last = at if math.isinf(until) and match[3] is None else until
     if last > MAX_DRAIN_SECOND:
         message = f"--drain: {text[:60]}: second {last:g} is too large; give {MAX_DRAIN_SECOND:.0f} at most"
         raise CliError(Exit.USAGE, "InvalidTime", f"{message}, or omit the second after the dash to drain to the end")

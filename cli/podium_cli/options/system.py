@@ -174,11 +174,11 @@ def size_in_bytes(option: str, size: str | None) -> int | None:
     if size is None:
         return None
     try:
-        found = to_bytes(size)
+        amount = to_bytes(size)
     except ValueError as error:
         raise CliError(Exit.USAGE, "InvalidSize", f"{option}: {error}") from error
-    if not found:
+    if not amount:
         raise CliError(
             Exit.USAGE, "InvalidSize", f"{option}: must be greater than 0 (got {size}); omit it for no limit"
         )
-    return found
+    return amount

@@ -94,33 +94,34 @@ def best_so_far(report: JobReport) -> Markup:
     if not report.improvements:
         return NONE
     height = 240.0
-    low, high = svg.value_range([found.value for found in report.improvements], _target(report))
+    low, high = svg.value_range([improvement.value for improvement in report.improvements], _target(report))
     x = svg.Scale(0.0, report.span, LEFT, WIDTH - RIGHT)
     y = svg.Scale(low, high, height - BOTTOM, TOP)
     points: list[tuple[float, float]] = []
-    for found in report.improvements:
+    for improvement in report.improvements:
         if points:
-            points.append((x(found.time), points[-1][1]))
-        points.append((x(found.time), y(found.value)))
+            points.append((x(improvement.time), points[-1][1]))
+        points.append((x(improvement.time), y(improvement.value)))
     points.append((x(report.span), points[-1][1]))
     marks = [
         element(
             "circle",
-            svg.title(_improvement_text(report, found)),
-            cx=x(found.time),
-            cy=y(found.value),
+            svg.title(_improvement_text(report, improvement)),
+            cx=x(improvement.time),
+            cy=y(improvement.value),
             r=3,
             class_="dot l0",
         )
-        for found in report.improvements
+        for improvement in report.improvements
     ]
     parts = [*grid_y(y, report.metric), *time_grid(x, report.span, height), *_target_line(report, y)]
     line = svg.path(points, class_="curve l0")
     return svg.drawing(WIDTH, height, f"Best {report.metric} by time", *parts, line, *marks)
 
 
-def _improvement_text(report: JobReport, found: Improvement) -> str:
-    return f"{report.metric} {formatting.number(found.value)} by {found.trial} at {formatting.duration(found.time)}"
+def _improvement_text(report: JobReport, improvement: Improvement) -> str:
+    value, time = formatting.number(improvement.value), formatting.duration(improvement.time)
+    return f"{report.metric} {value} by {improvement.trial} at {time}"
 
 
 def scatters(report: JobReport) -> list[tuple[str, Markup]]:
@@ -128,8 +129,8 @@ def scatters(report: JobReport) -> list[tuple[str, Markup]]:
     measured = [line for line in report.trials if line.best is not None and not diverged(line.best)]
     if not measured:
         return []
-    found = [(axis.name, _scatter(report, axis, measured)) for axis in report.axes]
-    return [(name, drawing) for name, drawing in found if drawing]
+    drawings = [(axis.name, _scatter(report, axis, measured)) for axis in report.axes]
+    return [(name, drawing) for name, drawing in drawings if drawing]
 
 
 def _scatter(report: JobReport, axis: Axis, lines: Sequence[TrialRow]) -> Markup:
@@ -211,7 +212,7 @@ def grid_x(x: svg.Scale, marks: Sequence[float], height: float, name: str) -> li
 
 
 def time_grid(x: svg.Scale, span: float, height: float) -> list[Markup]:
-    """Return the vertical grid lines of an axis of time."""
+    """Return the vertical grid lines of a time axis."""
     parts: list[Markup] = []
     for mark in svg.time_ticks(span):
         parts.append(element("line", x1=x(mark), x2=x(mark), y1=TOP, y2=height - BOTTOM, class_="grid"))

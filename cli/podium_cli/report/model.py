@@ -244,10 +244,10 @@ def _held(trial: HyperParamTrial) -> float:
 
 def _lanes(snapshot: JobSnapshot, levels: dict[str, int], origin: datetime, span: float) -> tuple[Lane, ...]:
     """Return a lane for each GPU that the job has used, by name."""
-    found: dict[str, list[AllocationBar]] = {}
+    bars_by_gpu: dict[str, list[AllocationBar]] = {}
     for trial in snapshot.trials:
         for uuid in trial.status.gpus:
-            found.setdefault(uuid, [])
+            bars_by_gpu.setdefault(uuid, [])
         for allocation in trial.status.allocations:
             start = (allocation.start - origin).total_seconds()
             end = span if allocation.end is None else (allocation.end - origin).total_seconds()
@@ -255,13 +255,13 @@ def _lanes(snapshot: JobSnapshot, levels: dict[str, int], origin: datetime, span
                 name, number = trial.metadata.name, trial.spec.number
                 level = levels[name]
                 mark = AllocationBar(name, number, level, start, max(end, start), lasting=allocation.end is None)
-                found.setdefault(uuid, []).append(mark)
+                bars_by_gpu.setdefault(uuid, []).append(mark)
     lanes = [
         Lane(
             snapshot.gpu_name(uuid),
             tuple(sorted(allocations, key=lambda allocation: (allocation.start, allocation.number))),
         )
-        for uuid, allocations in found.items()
+        for uuid, allocations in bars_by_gpu.items()
     ]
     return tuple(sorted(lanes, key=lambda lane: lane.gpu))
 
@@ -287,18 +287,19 @@ def _switches(trials: Sequence[HyperParamTrial]) -> SwitchCost:
 
 
 def _improvements(snapshot: JobSnapshot, origin: datetime) -> tuple[Improvement, ...]:
-    """Return each improvement of the best value, in the order of time."""
+    """Return each improvement of the best value, in chronological order."""
     points = [
         (point.time - origin.timestamp(), trial.metadata.name, point.value)
         for trial in snapshot.trials
         for point in trial.status.curve.points
         if not diverged(point.value)
     ]
-    found: list[Improvement] = []
+    improvements: list[Improvement] = []
     for time, name, value in sorted(points):
-        if not found or (value > found[-1].value if snapshot.maximize else value < found[-1].value):
-            found.append(Improvement(max(time, 0.0), value, name))
-    return tuple(found)
+        best = improvements[-1].value if improvements else None
+        if best is None or (value > best if snapshot.maximize else value < best):
+            improvements.append(Improvement(max(time, 0.0), value, name))
+    return tuple(improvements)
 
 
 def _axes(job: HyperParamJob) -> tuple[Axis, ...]:
@@ -326,14 +327,14 @@ def _as_float(value: Scalar) -> float:
 
 def _warnings(snapshot: JobSnapshot) -> tuple[str, ...]:
     """Return the limits of the figures that a reader must know."""
-    found = []
+    warnings = []
     if not snapshot.ended:
-        found.append(f"The job is still {snapshot.job.status.phase}: the figures are those of the time of writing.")
+        warnings.append(f"The job is still {snapshot.job.status.phase}: the figures are those of the time of writing.")
     known = len(snapshot.trials)
     created = snapshot.job.status.trials.created
     if created > known:
         missing = "trials was deleted: it is" if created - known == 1 else "trials were deleted: they are"
-        found.append(f"{created - known} of {created} {missing} missing from every chart and sum.")
+        warnings.append(f"{created - known} of {created} {missing} missing from every chart and sum.")
     if any(len(trial.status.allocations) >= 512 for trial in snapshot.trials):
-        found.append("A trial had more than 512 GPU allocations: the oldest are missing from the chart of the GPUs.")
-    return tuple(found)
+        warnings.append("A trial had more than 512 GPU allocations: the oldest are missing from the chart of the GPUs.")
+    return tuple(warnings)

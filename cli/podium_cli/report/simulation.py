@@ -134,25 +134,25 @@ def _gantt(run: SearchResult, pool: Sample, span: float) -> Markup:
 def quality_levels(pool: Sample) -> tuple[int, ...]:
     """Return the level of each trial: 0 is the best of the sample, 1 to 5 are equal parts by best value."""
     order = sorted(range(len(pool.trials)), key=lambda i: (i != pool.winner, -pool.best_of(pool.trials[i]), i))
-    found = [0] * len(order)
+    levels = [0] * len(order)
     for place, number in enumerate(order[1:]):
-        found[number] = 1 + place * (LEVELS - 1) // max(1, len(order) - 1)
-    return tuple(found)
+        levels[number] = 1 + place * (LEVELS - 1) // max(1, len(order) - 1)
+    return tuple(levels)
 
 
 def _allocations(outcome: Outcome, gpu: str, levels: Sequence[int]) -> list[AllocationBar]:
     """Return a bar for each allocation, from the start or resumption to the end of the suspension."""
-    found: list[AllocationBar] = []
+    bars: list[AllocationBar] = []
     mine = sorted((span for span in outcome.spans if span.gpu == gpu), key=lambda span: (span.start, span.end))
     for span in mine:
-        last = found[-1] if found else None
+        last = bars[-1] if bars else None
         if last is not None and last.number == span.number and last.end == span.start and span.use in _SAME_ALLOCATION:
-            found[-1] = AllocationBar(last.trial, last.number, last.level, last.start, span.end, lasting=False)
+            bars[-1] = AllocationBar(last.trial, last.number, last.level, last.start, span.end, lasting=False)
         else:
-            found.append(
+            bars.append(
                 AllocationBar(span.trial.name, span.number, levels[span.number], span.start, span.end, lasting=False)
             )
-    return found
+    return bars
 
 
 _SAME_ALLOCATION = frozenset({"loading", TRAINING, "suspending", "saving"})

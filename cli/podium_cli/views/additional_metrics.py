@@ -17,8 +17,8 @@ def names(job: HyperParamJob) -> tuple[str, ...]:
 
 def latest(trial: HyperParamTrial, metric: str) -> str:
     """Return the value that the trial printed last, or a dash."""
-    found = next((one for one in trial.status.additional_metrics if one.metric == metric), None)
-    return formatting.NOTHING if found is None else _shown(found.latest)
+    summary = next((one for one in trial.status.additional_metrics if one.metric == metric), None)
+    return formatting.NOTHING if summary is None else _shown(summary.latest)
 
 
 def sentences(job: HyperParamJob, trial: HyperParamTrial) -> tuple[str, ...]:

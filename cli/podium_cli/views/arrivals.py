@@ -54,10 +54,10 @@ def table(contest: ArrivalsComparison) -> Table:
     mean time until a value as good as the target. "never" means that not all jobs have such a value.
     """
     at, aims = COLUMNS.index("DONE"), contest.trace.target is not None
-    found = _table((*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS)
+    view = _table((*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS)
     for name in fastest_first(contest):
-        found.add_row(name, *_cells(contest.runs[name], aims=aims))
-    return found
+        view.add_row(name, *_cells(contest.runs[name], aims=aims))
+    return view
 
 
 def by_user(contest: ArrivalsComparison) -> Table:
@@ -67,10 +67,10 @@ def by_user(contest: ArrivalsComparison) -> Table:
     heads, sides, first = users, names, "POLICY"
     if len(users) > len(names):
         rows, heads, sides, first = [list(row) for row in zip(*rows, strict=True)], names, users, "USER"
-    found = _table((first, *(head.upper() for head in heads)))
+    view = _table((first, *(head.upper() for head in heads)))
     for side, row in zip(sides, rows, strict=True):
-        found.add_row(side, *row)
-    return found
+        view.add_row(side, *row)
+    return view
 
 
 def fastest_first(contest: ArrivalsComparison) -> list[str]:
@@ -92,10 +92,10 @@ def as_json(contests: Sequence[ArrivalsComparison]) -> str:
 
 
 def _table(columns: Sequence[str]) -> Table:
-    found = Table(box=None, pad_edge=False, header_style="bold")
+    view = Table(box=None, pad_edge=False, header_style="bold")
     for at, name in enumerate(columns):
-        found.add_column(name, no_wrap=True, justify="right" if at else "left")
-    return found
+        view.add_column(name, no_wrap=True, justify="right" if at else "left")
+    return view
 
 
 def _rounds(contest: ArrivalsComparison) -> tuple[ArrivalsRun, ...]:

@@ -33,7 +33,7 @@ def as_json(plan: CapacityPlan) -> str:
         }
         for row in plan.rows
     ]
-    found = {
+    payload = {
         "gpus": plan.gpus,
         "offered": plan.offered_load,
         "goal": plan.goal,
@@ -41,7 +41,7 @@ def as_json(plan: CapacityPlan) -> str:
         "method": plan.method,
         "rows": rows,
     }
-    return json.dumps(found, indent=2)
+    return json.dumps(payload, indent=2)
 
 
 def as_text(plan: CapacityPlan, *, waits: bool) -> str:

@@ -121,7 +121,7 @@ def _plain(reason: str) -> str:
 
 
 def _switch_seconds(winner: HyperParamTrial | None, loser: HyperParamTrial) -> float | None:
-    """Return the seconds to suspend the loser and to resume the winner, as far as they are recorded."""
+    """Return the recorded seconds to suspend the loser and to resume the winner; None without a suspension."""
     if not loser.status.suspensions.recent:
         return None
     suspend = loser.status.suspensions.recent[-1].suspend_seconds

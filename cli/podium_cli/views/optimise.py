@@ -65,8 +65,8 @@ def methods(known: Iterable[MakespanMethod]) -> Table:
 
 def as_json(instance: MakespanInstance, schedules: Sequence[MakespanSchedule]) -> str:
     """Return the schedule as JSON; an array if there are several."""
-    found = [_plain_data(instance, schedule) for schedule in schedules]
-    return json.dumps(found[0] if len(found) == 1 else found, indent=2)
+    payload = [_plain_data(instance, schedule) for schedule in schedules]
+    return json.dumps(payload[0] if len(payload) == 1 else payload, indent=2)
 
 
 def _plain_data(instance: MakespanInstance, schedule: MakespanSchedule) -> dict[str, object]:

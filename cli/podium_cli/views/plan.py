@@ -19,48 +19,49 @@ HOUR = 3600.0
 MARKS = (0.25, 0.5, 0.75)  # of the time to the end
 
 
-def heading(found: JobForecast) -> str:
+def heading(forecast: JobForecast) -> str:
     """Return a sentence with the job, its policy and the curves."""
-    view, searches = found.view, formatting.count(len(found.own), "simulated search", "simulated searches")
-    left = formatting.left_out(found.trace, "the forecast is made from the others")
+    view, searches = forecast.view, formatting.count(len(forecast.own), "simulated search", "simulated searches")
+    left = formatting.left_out(forecast.trace, "the forecast is made from the others")
     return (
         f"{formatting.clean(view.key.name)}: {formatting.count(view.limits.max_trials, 'trial')} under {view.policy}, "
         "forecast from "
-        f"{searches} on curves of {formatting.search(found.trace)}{'.' if left else ''}{left}"
+        f"{searches} on curves of {formatting.search(forecast.trace)}{'.' if left else ''}{left}"
     )
 
 
-def table(found: JobForecast) -> Table:
+def table(forecast: JobForecast) -> Table:
     """Return median and range over the simulated searches, and the median of the same searches under fifo."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "MEDIAN", "FROM", "TO", "UNDER FIFO"):
         made.add_column(name, no_wrap=True, justify="right" if name else "left")
-    for name, of, read in _rows(found.view, migrates=found.cluster.method.migrates and bool(found.cluster.drains)):
-        low, middle, high = _spread(found.own, of)
-        made.add_row(name, read(middle), read(low), read(high), read(_spread(found.fifo, of)[1]))
+    migrates = forecast.cluster.method.migrates and bool(forecast.cluster.drains)
+    for name, of, read in _rows(forecast.view, migrates=migrates):
+        low, middle, high = _spread(forecast.own, of)
+        made.add_row(name, read(middle), read(low), read(high), read(_spread(forecast.fifo, of)[1]))
     for share in MARKS:
-        values = [value for run in found.own if (value := best_at(run, share)) is not None]
+        values = [value for run in forecast.own if (value := best_at(run, share)) is not None]
         cells = [formatting.number(value) for value in low_median_high(values)] if values else [formatting.NOTHING] * 3
         made.add_row(f"best after {share:.0%} of the time", cells[1], cells[0], cells[2], "")
-    cut = [sum(t.phase is TrialPhase.EARLY_STOPPED for t in run.outcome.trials) for run in found.own]
+    cut = [sum(t.phase is TrialPhase.EARLY_STOPPED for t in run.outcome.trials) for run in forecast.own]
     low, middle, high = low_median_high([float(n) for n in cut])
     made.add_row("trials stopped early", *(formatting.number(n) for n in (middle, low, high)), "")
     return made
 
 
-def ends(found: JobForecast) -> str:
+def ends(forecast: JobForecast) -> str:
     """Return why the searches ended, the most frequent reason first."""
-    return f"ended by {_reasons(found.own)}; under fifo by {_reasons(found.fifo)}"
+    return f"ended by {_reasons(forecast.own)}; under fifo by {_reasons(forecast.fifo)}"
 
 
 def _reasons(runs: Sequence[SearchResult]) -> str:
-    found = Counter(run.outcome.only.reason for run in runs).most_common()
-    return found[0][0] if len(found) == 1 else ", ".join(f"{reason} ({times})" for reason, times in found)
+    counts = Counter(run.outcome.only.reason for run in runs).most_common()
+    return counts[0][0] if len(counts) == 1 else ", ".join(f"{reason} ({times})" for reason, times in counts)
 
 
-def assumptions(found: JobForecast) -> list[str]:
+def assumptions(forecast: JobForecast) -> list[str]:
     """Return the assumptions of the forecast as a list."""
-    return ["assumptions:", *(f"- {formatting.clean(line)}" for line in found.assumptions)]
+    return ["assumptions:", *(f"- {formatting.clean(line)}" for line in forecast.assumptions)]
 
 
 def best_at(run: SearchResult, share: float) -> float | None:
@@ -69,22 +70,22 @@ def best_at(run: SearchResult, share: float) -> float | None:
     return known[-1] if known else None
 
 
-def as_json(found: JobForecast) -> str:
+def as_json(forecast: JobForecast) -> str:
     """Return the forecast as JSON: each simulated search under the job's policy and under fifo.
 
     Times are seconds; null means never.
     """
     plain = {
-        "job": found.view.key.name,
-        "policy": found.view.policy,
-        "curves": found.trace.task,
-        "metric": found.trace.metric,
-        "goal": found.trace.goal,
-        "leftOut": found.trace.left_out,
-        "assumptions": found.assumptions,
+        "job": forecast.view.key.name,
+        "policy": forecast.view.policy,
+        "curves": forecast.trace.task,
+        "metric": forecast.trace.metric,
+        "goal": forecast.trace.goal,
+        "leftOut": forecast.trace.left_out,
+        "assumptions": forecast.assumptions,
         "searches": [
             {"seed": own.seed, "own": _plain(own), "fifo": _plain(fifo)}
-            for own, fifo in zip(found.own, found.fifo, strict=True)
+            for own, fifo in zip(forecast.own, forecast.fifo, strict=True)
         ],
     }
     return json.dumps(plain, indent=2)

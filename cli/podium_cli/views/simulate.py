@@ -35,13 +35,13 @@ def table(contest: ReplayComparison) -> Table:
     the best. Curves with a target have TARGET instead: the time until a value as good as the target, or a dash if no
     trial reaches it. SWITCHING is the share of the GPU time that switches took.
     """
-    found = Table(box=None, pad_edge=False, header_style="bold")
+    view = Table(box=None, pad_edge=False, header_style="bold")
     soon, until = ("NEAR BEST", "time_to_near_best") if contest.trace.target is None else ("TARGET", "time_to_target")
     for name in ("POLICY", "BEST DONE", "X FIFO", "WORST", soon, "X FIFO", "REGRET", "GPU TIME", "SWITCHING"):
-        found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
+        view.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
     for name in _fastest_first(contest):
         done, near = contest.against_fifo(name, "time_to_best"), contest.against_fifo(name, until)
-        found.add_row(
+        view.add_row(
             name,
             formatting.duration(contest.typical(name, "time_to_best")),
             _ratio(done, 0),
@@ -52,7 +52,7 @@ def table(contest: ReplayComparison) -> Table:
             formatting.duration(contest.typical(name, "gpu_seconds_to_best")),
             f"{100 * fmean(s.switch_share for s in contest.scores[name].values()):.1f} %",
         )
-    return found
+    return view
 
 
 def as_json(contests: Sequence[ReplayComparison]) -> str:
@@ -88,8 +88,8 @@ def _policy(contest: ReplayComparison, name: str) -> dict[str, object]:
         "switchShare": fmean(score.switch_share for score in scores),
         "longestWaitInTrials": max(score.longest_wait for score in scores),
         "againstFifo": {
-            metric: None if found is None else {"mean": found[0], "worst": found[1]}
-            for metric, found in ((m, contest.against_fifo(name, m)) for m in REPORTED)
+            metric: None if ratios is None else {"mean": ratios[0], "worst": ratios[1]}
+            for metric, ratios in ((m, contest.against_fifo(name, m)) for m in REPORTED)
         },
     }
 
@@ -102,5 +102,5 @@ def _fastest_first(contest: ReplayComparison) -> list[str]:
     return sorted(contest.scores, key=key)
 
 
-def _ratio(found: tuple[float, float] | None, which: int) -> str:
-    return formatting.NOTHING if found is None else f"{found[which]:.2f}"
+def _ratio(ratios: tuple[float, float] | None, which: int) -> str:
+    return formatting.NOTHING if ratios is None else f"{ratios[which]:.2f}"

@@ -20,23 +20,23 @@ def lines(report: JobReport) -> list[str]:
     use, switches = report.use, report.switches
     state = f"{report.namespace}/{report.name} {report.phase}"
     why = ": ".join(formatting.clean(part) for part in (report.reason, report.message) if part)
-    found = [f"job          {state} after {formatting.duration(report.span)}" + (f" ({why})" if why else "")]
+    output = [f"job          {state} after {formatting.duration(report.span)}" + (f" ({why})" if why else "")]
     if report.best is None:
-        found.append(f"best         no trial has reported {report.metric}")
+        output.append(f"best         no trial has reported {report.metric}")
     else:
         at = f"at {report.step_key} {formatting.step(report.best.best_step)}"
         value = f"{report.metric} {formatting.number(report.best.best)} {at}"
-        found.append(f"best         {report.best.name}  {value}")
-        found += [f"metric       {sentence}" for sentence in report.best.metric_sentences]
-        found.append(f"parameters   {formatting.parameters(dict(report.best.parameters))}")
-    found.append(f"trials       {report.done} of {report.max_trials} ended")
+        output.append(f"best         {report.best.name}  {value}")
+        output += [f"metric       {sentence}" for sentence in report.best.metric_sentences]
+        output.append(f"parameters   {formatting.parameters(dict(report.best.parameters))}")
+    output.append(f"trials       {report.done} of {report.max_trials} ended")
     uses = (("training", use.training), ("switching", use.switching), ("idle", use.idle))
     spent = "  ".join(f"{name} {seconds:.1f} ({formatting.percent(seconds, use.total)})" for name, seconds in uses)
-    found.append(f"GPU-seconds  {spent}  on {formatting.count(len(report.lanes), 'GPU')}")
+    output.append(f"GPU-seconds  {spent}  on {formatting.count(len(report.lanes), 'GPU')}")
     cost = ""
     if switches.recorded:
         cost = f", suspend and resume p50 {formatting.duration(switches.p50)}, p99 {formatting.duration(switches.p99)}"
         if switches.recorded < switches.count:
             cost += f" over the last {switches.recorded}"
-    found.append(f"suspensions  {switches.count}{cost}")
-    return found
+    output.append(f"suspensions  {switches.count}{cost}")
+    return output

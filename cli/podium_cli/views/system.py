@@ -66,8 +66,8 @@ def switch(method: Method) -> str:
 def columns(contest: SystemComparison) -> tuple[str, ...]:
     """Return the heads of the table."""
     at, aims = COLUMNS.index("REGRET"), contest.trace.target is not None
-    found = (*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS
-    return (*found, MIGRATIONS) if contest.cluster.method.migrates else found
+    names = (*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS
+    return (*names, MIGRATIONS) if contest.cluster.method.migrates else names
 
 
 def rows(contest: SystemComparison) -> list[tuple[str, ...]]:
@@ -81,12 +81,12 @@ def rows(contest: SystemComparison) -> list[tuple[str, ...]]:
 
 def table(contest: SystemComparison) -> Table:
     """Return a row for each policy, the fastest first."""
-    found = Table(box=None, pad_edge=False, header_style="bold")
+    view = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns(contest):
-        found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
+        view.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
     for row in rows(contest):
-        found.add_row(*row)
-    return found
+        view.add_row(*row)
+    return view
 
 
 def against_fifo(contest: SystemComparison, name: str) -> list[float]:
@@ -140,15 +140,15 @@ def _until(
     goal: Callable[[Sample], float | None],
 ) -> str:
     """Return the median time, "never", or a dash if no trial of a sample has the value `goal`."""
-    found = _middle(contest.runs[name], of)
+    seconds = _middle(contest.runs[name], of)
     there = any(goal(pool) is not None for pool in contest.samples)
-    return NEVER if found is None and there else formatting.duration(found)
+    return NEVER if seconds is None and there else formatting.duration(seconds)
 
 
 def _middle(runs: Sequence[SearchResult], of: Callable[[SearchScore], float | None]) -> float | None:
     """Return the median over the searches; None if half of them or more have no value."""
-    found = [value for run in runs if (value := of(run.score)) is not None]
-    return median(found) if 2 * len(found) > len(runs) else None
+    values = [value for run in runs if (value := of(run.score)) is not None]
+    return median(values) if 2 * len(values) > len(runs) else None
 
 
 def _plain(contest: SystemComparison) -> dict[str, object]:

@@ -251,7 +251,7 @@ def _best_lines(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:
         return []
     metric = after.job.spec.objective.metric
     value = formatting.number(best.status.best.value)
-    found = f"new best {metric} {value} by {best.metadata.name} at step {formatting.step(best.status.best.step)}"
+    improvement = f"new best {metric} {value} by {best.metadata.name} at step {formatting.step(best.status.best.step)}"
     trials = formatting.count(after.job.spec.trials.max, "trial")
     rest = f"({formatting.parameters(best.spec.parameters)}), {after.done}/{trials} ended"
-    return [f"{found} {rest}"]
+    return [f"{improvement} {rest}"]

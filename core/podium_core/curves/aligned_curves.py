@@ -157,7 +157,10 @@ def align(curves: CurveTable, horizon: float) -> AlignedCurves:
 
 
 def order_persistence(aligned: AlignedCurves, curves: CurveTable, completed: Rows, share: float) -> float:
-    """Return Kendall's tau between the order of the completed trials at a share of training and at their ends."""
+    """Return Kendall's tau of the order of the completed trials.
+
+    It compares their order at a share of training with the order at their ends.
+    """
     column = min(GRID_SIZE - 1, bisect_left(aligned.grid_list, share * aligned.horizon))
 
     def compute() -> float:

@@ -40,7 +40,10 @@ def grid_steps(horizon: float) -> Floats:
 
 
 def best_on_grid(curve: Sequence[Point], sign: float, grid: Floats, final: float | None) -> Floats:
-    """Return `best` of one trial. `final`: best value of a completed trial, which holds at every later step."""
+    """Return `best` of one trial.
+
+    `final`: best value of a completed trial, which holds at every later step.
+    """
     best = running_best(curve, sign, grid)
     if final is not None and curve:
         best[grid > curve[-1].step] = final
@@ -53,10 +56,10 @@ def running_best(curve: Sequence[Point], sign: float, grid: Floats, top: float =
     NaN outside the curve, -inf before its first finite value. `top` is the best value before this piece of a curve.
     O(points + grid steps).
     """
-    found = np.full(len(grid), np.nan)
+    values = np.full(len(grid), np.nan)
     kept = [(p.step, -np.inf if diverged(p.value) else sign * p.value) for p in curve if p.step > 0.0]
     if not kept:
-        return found
+        return values
     steps = np.array([step for step, _ in kept])
     best = np.maximum.accumulate([max(top, value) for _, value in kept])
     within = (grid >= steps[0] * (1 - 1e-9)) & (grid <= steps[-1] * (1 + 1e-9))
@@ -70,8 +73,8 @@ def running_best(curve: Sequence[Point], sign: float, grid: Floats, top: float =
     # Scale both ends separately: the difference of two huge values overflows.
     part = np.clip(part, 0.0, 1.0)
     value[moving] = low[moving] * (1.0 - part) + high[moving] * part
-    found[within] = value
-    return found
+    values[within] = value
+    return values
 
 
 def interpolate_best(before: Point, after: Point, sign: float, step: float, top: float) -> float:
@@ -97,17 +100,17 @@ def gains(best: Floats) -> Floats:
 
     Where less than a doubling is known, the known part is scaled up. 0 where no gain is known.
     """
-    found = np.zeros(len(best))
+    gain = np.zeros(len(best))
     known = np.flatnonzero(best > -np.inf)
     if not len(known):
-        return found
+        return gain
     start = np.maximum(known - PER_DOUBLING, known[0])
     span = known - start
     scale = PER_DOUBLING / np.maximum(span, 1)
     with np.errstate(over="ignore"):
         gained = (best[known] - best[start]) * scale
-    found[known] = np.where((span > 0) & np.isfinite(gained), gained, 0.0)
-    return found
+    gain[known] = np.where((span > 0) & np.isfinite(gained), gained, 0.0)
+    return gain
 
 
 def last_gain(best: Sequence[float]) -> float:

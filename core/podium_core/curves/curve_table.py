@@ -1,7 +1,7 @@
 """Table of all trials' curves of one job as arrays: one row per trial, larger is better.
 
-The policies call it. A table is kept from one planning cycle to the next, but only as a cache: it holds exactly what a
-new table would hold for the same snapshot (a property test checks this), so a restart changes no plan.
+The policies call it. A table is kept from one planning cycle to the next, but only as a cache. It holds exactly what a
+new table would hold for the same snapshot, so a restart changes no plan. A property test checks this.
 
 Cost of a cycle: one comparison per trial, one comparison per point of a changed curve, and work only for new points.
 Thinning drops points; then everything from the first dropped point is computed again, usually the last two points.
@@ -100,8 +100,8 @@ class CurveTable(RowArrays):
     @property
     def diverged(self) -> NDArray[np.bool_]:
         """Whether each trial's latest value is not a finite number."""
-        found: NDArray[np.bool_] = (self.points > 0) & (self.last == -np.inf)
-        return found
+        mask: NDArray[np.bool_] = (self.points > 0) & (self.last == -np.inf)
+        return mask
 
     def per_curve(self, key: Hashable, width: int, compute: Callable[[tuple[Point, ...]], ArrayLike]) -> Floats:
         """Return an array (rows, width) with `compute(curve)` in each row.
@@ -114,7 +114,10 @@ class CurveTable(RowArrays):
         return kept.values
 
     def trained_best(self, row: int, points: int) -> float:
-        """Return the best value among the first `points` points of the curve that have a positive step, or -inf."""
+        """Return the best value among the first `points` points of the curve.
+
+        Only points with a positive step count; -inf if there are none.
+        """
         extremes = self._extremes[row]
         return extremes[points - 1][3] if extremes and points else -np.inf
 
@@ -204,8 +207,8 @@ def _changed_indexes(now: Sequence[TrialView], before: Sequence[TrialView]) -> S
     """Return the indexes whose view object changed; None where the trials themselves differ."""
     if len(now) != len(before):
         return None
-    found = list(compress(range(len(now)), map(is_not, now, before)))
-    return found if all(now[index].key == before[index].key for index in found) else None
+    changed = list(compress(range(len(now)), map(is_not, now, before)))
+    return changed if all(now[index].key == before[index].key for index in changed) else None
 
 
 def curves_of_job(job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> CurveTable:
@@ -214,15 +217,15 @@ def curves_of_job(job: JobView, trials: Sequence[TrialView], snapshot: Snapshot)
     The table is shared with later callers: copy what must not change.
     """
     key = (job.key, job.uid, job.maximize)
-    found = _tables.get(key)
-    if found is None:
-        found = _tables[key] = CurveTable(job.maximize)
+    table = _tables.get(key)
+    if table is None:
+        table = _tables[key] = CurveTable(job.maximize)
         # With fewer tables than planned jobs, each would be built again in every cycle.
         if len(_tables) > max(_MAX_TABLES, 2 * len(snapshot.jobs)):
             _tables.popitem(last=False)
     _tables.move_to_end(key)
-    found.update(job, trials, snapshot)
-    return found
+    table.update(job, trials, snapshot)
+    return table
 
 
 @contextmanager

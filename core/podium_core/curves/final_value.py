@@ -57,9 +57,9 @@ def scales(aligned: AlignedCurves, rows: NDArray[np.intp], columns: NDArray[np.i
 def ceilings(aligned: AlignedCurves, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
     """Return limits of the final values of these rows by equal training (larger is better).
 
-    The limit is the leader's value plus RANGE_BEYOND_LEADER times the range of values there: a multiple of a fast gain
-    has no bound, but many metrics have one. It is infinite for trials with fewer than MIN_DOUBLINGS. The columns must
-    have been measured.
+    The limit is the leader's value plus RANGE_BEYOND_LEADER times the range of values there. It is needed because a
+    multiple of a fast gain has no bound, but many metrics have one. It is infinite for trials with fewer than
+    MIN_DOUBLINGS. The columns must have been measured.
     """
     known = aligned.best > -np.inf
     worst = np.minimum.accumulate(np.where(known, aligned.best, np.inf).min(axis=0))

@@ -1,7 +1,7 @@
 """Learning curve of one trial while its log is read: lines in, thinned curve out. Pure.
 
 The agent's log follower uses it, and the operator for trials without a GPU. A `Curve` holds what is written to the
-trial's status: a reader that restarts between two writes reads the same lines again and gets the same curve. A step may
+trial's status. A reader that restarts between two writes reads the same lines again and gets the same curve. A step may
 be printed on one line and its value on a later one; the reader then restarts at the line of the step.
 """
 
@@ -114,7 +114,7 @@ def extend(curve: Curve, lines: Iterable[LogLine], read: Reader, grid: Grid) -> 
 
 
 def _with_value(now: Curve, step: float, given: float, line: LogLine, grid: Grid) -> tuple[Curve, list[Point]]:
-    """Return the curve after a value of the objective, and its point; none where the step is not new."""
+    """Return the curve after a value of the objective, and its point; no point if the step is not new."""
     if math.isfinite(step):
         now = replace(now, current_step=step, awaiting_first_value=False, repeated_steps=_repeated_steps(now, step))
     if not math.isfinite(step) or (now.last_step is not None and step <= now.last_step):
@@ -147,7 +147,7 @@ def _repeated_steps(curve: Curve, step: float) -> float:
 
 
 def _spacing(points: Sequence[Point]) -> float:
-    """Return the distance between two values, as far as a thinned curve shows it.
+    """Return the least distance between two kept values; thinning may have dropped closer ones.
 
     An attempt whose first printed step is 15 began after the value before step 15.
     """

@@ -95,9 +95,9 @@ def interval_width(doublings: Floats) -> Floats:
 
 
 def undecided(trained: Floats, warmup: float) -> Floats:
-    """Return the width of a trial's prediction interval, relative to the width after its warm-up: 1 to 0 at the end.
+    """Return the width of a trial's prediction interval, relative to the width after its warm-up.
 
-    `trained` and `warmup` are shares of a trial.
+    It falls from 1 to 0 at the end. `trained` and `warmup` are shares of a trial.
     """
     return np.where(trained < 1.0, np.minimum(1.0, _width_at(trained) / _first_width(warmup)), 0.0)
 

@@ -1,4 +1,4 @@
-"""How far trials have trained, estimated from their GPU-seconds since the last value. Plain arrays, by row."""
+"""Estimates of the trained steps, from the GPU-seconds since the last value. Plain arrays, by row."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def trained_steps(
 ) -> Floats:
     """Return the trained steps, at most `length`. `pace` and `spacing`: results of the functions above.
 
-    The estimate is at most one evaluation beyond the last value: a trial that is slower than the others, or that
-    repeated steps, has used more GPU-seconds without being further.
+    The estimate is at most one evaluation beyond the last value. A slow trial, or one that repeats steps, uses more
+    GPU-seconds without getting further.
     """
     shown = np.maximum(step, 0.0)
     ahead = shown + np.maximum(shown / evaluations, spacing)

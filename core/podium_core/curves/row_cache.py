@@ -51,9 +51,9 @@ class RowArrays:
             if isinstance(rows, list):
                 setattr(self, name, [value if row < 0 else rows[row] for row in source])
             else:
-                found = self._empty_array(len(source), np.asarray(value))
-                found[old] = rows[origin[old]]
-                setattr(self, name, found)
+                reordered = self._empty_array(len(source), np.asarray(value))
+                reordered[old] = rows[origin[old]]
+                setattr(self, name, reordered)
         self._count = len(source)
         kept_types = (RowArrays, Memo) if only_added else RowArrays  # The content of a memo may name rows.
         self._cached = {key: kept for key, kept in self._cached.items() if isinstance(kept, kept_types)}
@@ -75,8 +75,8 @@ class RowArrays:
             if len(self._cached) >= _MAX_CACHED:  # A horizon that changes with every cycle must not fill the memory.
                 self._cached.clear()
             self._cached[key] = make()
-        found: T = self._cached[key]
-        return found
+        value: T = self._cached[key]
+        return value
 
     def remembered(self, key: Hashable, content: Hashable, compute: Callable[[], T]) -> T:
         """Return `compute()`, which depends on `content` only; the latest result under `key` is reused."""

@@ -52,7 +52,10 @@ def means_at_step(table: Floats, last: Floats, step: float) -> Floats:
 
 
 def middle_means(means: Floats, peers: int) -> Floats:
-    """Return the four middle values of a column of means; -inf where a trial has fewer than `peers` others."""
+    """Return the four middle values of a column of means.
+
+    They are -inf where a trial has fewer than `peers` others.
+    """
     there = means[~np.isnan(means)]
     return middle_values(there) if len(there) > peers else np.full(4, -np.inf)
 
@@ -89,9 +92,9 @@ class RunningMeans:
         wanted[column] = True
         for index in columns.stale_rows(columns.version, among=wanted).tolist():
             columns.middle[index] = middle_means(columns.means[index], peers)
-        found = np.full(len(curves), -np.inf)
-        found[judged] = median_of_others(columns.means[column, judged], columns.middle[column])
-        return found
+        medians = np.full(len(curves), -np.inf)
+        medians[judged] = median_of_others(columns.means[column, judged], columns.middle[column])
+        return medians
 
     def _update_columns(self, curves: CurveTable, table: Floats) -> None:
         """Update the columns for the curves that changed."""
@@ -127,5 +130,5 @@ def _indexes(steps: Floats, wanted: Floats) -> Rows:
     """Return the index of each wanted step among the sorted `steps`; -1 where it is missing."""
     if not len(steps):
         return np.full(len(wanted), -1)
-    found = np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)
-    return np.where(steps[found] == wanted, found, -1)
+    indexes = np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)
+    return np.where(steps[indexes] == wanted, indexes, -1)

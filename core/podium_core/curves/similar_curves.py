@@ -54,8 +54,8 @@ def final_order(finals: Floats) -> Rows:
 class RankColumn:
     """Completed trials at one column, for ranking other values among them.
 
-    Sorted values and their ranks, with one virtual value below and one above; the slope between neighbours; each
-    completed trial's own rank and its squared distance to each other.
+    It has the sorted values and their ranks, with one virtual value below and one above, and the slope between
+    neighbours. It also has each completed trial's own rank, and its squared distance to each other trial.
     """
 
     values: Sequence[float]
@@ -83,7 +83,7 @@ def rank_columns(best: Floats) -> list[RankColumn | None]:
 
     Columns with equally many values are computed at once: a call for each would cost more than the arithmetic.
     """
-    found: list[RankColumn | None] = [None] * best.shape[1]
+    ranked: list[RankColumn | None] = [None] * best.shape[1]
     ordered = np.sort(np.where(best > -np.inf, best, np.nan).T, axis=1)  # trials without a finite value are last
     counts = np.count_nonzero(~np.isnan(ordered), axis=1)
     highest = ordered[np.arange(len(ordered)), counts - 1]
@@ -100,8 +100,8 @@ def rank_columns(best: Floats) -> list[RankColumn | None]:
             slopes = np.diff(ranks) / np.diff(values, axis=1)
         rank_list = ranks.tolist()
         for column, *parts in zip(columns.tolist(), values.tolist(), slopes.tolist(), own, squares, strict=True):
-            found[column] = RankColumn(parts[0], rank_list, parts[1], parts[2], parts[3])
-    return found
+            ranked[column] = RankColumn(parts[0], rank_list, parts[1], parts[2], parts[3])
+    return ranked
 
 
 def _extended(values: Floats) -> tuple[Floats, Floats]:
@@ -122,7 +122,7 @@ def _extended(values: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class LeaveOneOut:
-    """How well the completed trials predict each other at one column.
+    """Skill of the completed trials in predicting each other at one column.
 
     `columns`: the compared columns. `ranks`: r_j(c), (completed, columns). `error`: e, relative to the error of a
     prediction by the mean of the others. `skill`: leave-one-out skill.
@@ -155,9 +155,10 @@ def leave_one_out(columns: Sequence[RankColumn | None], column: int, completed: 
 
 
 def chance_above_best(best: Sequence[float], others: LeaveOneOut) -> float:
-    """Return chance_i of a trial with these best values by column; `others`: the completed trials at its last column.
+    """Return chance_i of a trial with these best values by column.
 
-    Uses Python floats: mostly one trial is asked, and numpy calls cost more.
+    `others`: the completed trials at its last column. The function uses Python floats, because it mostly gets one
+    trial, and numpy calls cost more.
     """
     own_ranks = [ranked.rank(best[c]) for c, ranked in others.columns.items()]
     weight = gaussian_kernel(((others.ranks - own_ranks) ** 2).sum(axis=1), BANDWIDTH, len(own_ranks))

@@ -53,11 +53,11 @@ class _Completed:
         self._measured: dict[int, LeaveOneOut] = {}
 
     def at(self, column: int) -> LeaveOneOut:
-        found = self._measured.get(column)
-        if found is None:
-            found = self._measured[column] = leave_one_out(self._columns, column, self._count)
-            self.skill[column] = found.skill
-        return found
+        measured = self._measured.get(column)
+        if measured is None:
+            measured = self._measured[column] = leave_one_out(self._columns, column, self._count)
+            self.skill[column] = measured.skill
+        return measured
 
 
 class SimilarCurves(RowCache):

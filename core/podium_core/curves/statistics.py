@@ -45,8 +45,8 @@ def median_of_others(own: Floats, middle: Floats) -> Floats:
     """
     low, above_low, high, above_high = middle.T
     # Halve first: the sum of two huge values overflows.
-    found: Floats = np.where(own <= low, above_low, low) / 2 + np.where(own <= high, above_high, high) / 2
-    return found
+    medians: Floats = np.where(own <= low, above_low, low) / 2 + np.where(own <= high, above_high, high) / 2
+    return medians
 
 
 def kendall_tau(early: Floats, late: Floats) -> float:
@@ -87,5 +87,5 @@ def gaussian_kernel(squares: Floats, bandwidth: float, count: int) -> Floats:
     """
     if not count:
         return np.zeros_like(squares)
-    found: Floats = np.exp(squares / (-2.0 * bandwidth * bandwidth * count))
-    return found
+    weights: Floats = np.exp(squares / (-2.0 * bandwidth * bandwidth * count))
+    return weights

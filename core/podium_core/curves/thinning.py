@@ -1,9 +1,13 @@
 """Thinning: keep a curve small in a way that a restart never changes.
 
-The agent calls it for each batch of new points. At most LIMIT points stay, which bounds the cost of reading a whole
-curve. Kept are the first point, the first one of a positive step, the best, the last, and the last point of each cell
-of a geometric grid of steps. The grid depends only on the first positive and the last step, which are always kept, and
-the cells of a coarser grid are unions of those of a finer one. So thin(thin(c) + p) == thin(c + p) exactly.
+The agent calls it for each batch of new points. At most LIMIT points remain, which bounds the cost of reading a whole
+curve. These points are kept:
+
+- the first point, the first one of a positive step, the best and the last;
+- the last point of each cell of a geometric grid of steps.
+
+The grid depends only on the first positive and the last step, and both are always kept. The cells of a coarser grid are
+unions of those of a finer one. So thin(thin(c) + p) == thin(c + p) exactly.
 """
 
 from __future__ import annotations
@@ -57,8 +61,9 @@ def thin(points: Iterable[Point], grid: Grid) -> tuple[Point, ...]:
 def common_prefix(before: Sequence[Point], now: Sequence[Point]) -> int:
     """Return the length of the common beginning of both curves. O(n).
 
-    A curve that has grown and was thinned usually shares all points but the last one or two; a coarser grid or a new
-    best may drop any. Costs tenths of a microsecond per point, a fourth of `!=`, and less for identical objects.
+    A curve that has grown and was thinned usually shares all points but the last one or two. A coarser grid or a new
+    best may drop any point. It costs tenths of a microsecond per point, a fourth of `!=`, and less for identical
+    objects.
     """
     same = next(compress(count(), map(is_not, before, now)), min(len(before), len(now)))
     for old, new in zip(before[same:], now[same:], strict=False):
@@ -71,9 +76,9 @@ def common_prefix(before: Sequence[Point], now: Sequence[Point]) -> int:
 def reached_at(curve: Sequence[Point], index: int, level: float) -> tuple[float, float]:
     """Return step and time of the first point at or above the step `level`.
 
-    `curve[index]` is the first such point that was kept. Where an earlier one was dropped, its step is estimated as the
-    first step of its cell with an evaluation, at the spacing and the fastest pace of the early points. Gaps up to 1.5
-    times the longest early gap hide no point. O(1).
+    `curve[index]` is the first such point that was kept. If an earlier one was dropped, its step is estimated from the
+    spacing and the fastest pace of the early points: it is the first step of its cell with an evaluation. Gaps up to
+    1.5 times the longest early gap hide no point. O(1).
     """
     point = curve[index]
     first = next((p.step for p in curve[:2] if p.step > 0), 0.0)
@@ -100,8 +105,8 @@ def estimated_evaluations(curve: Sequence[Point]) -> float:
     early = curve[: _EARLY_GAPS + 1]
     if len(early) < 2:
         return 1.0 if early and early[0].step > 0.0 else math.inf
-    found = curve[-1].step * (len(early) - 1) / (early[-1].step - early[0].step)
-    return found if found >= 1.0 else math.inf  # steps below 0
+    evaluations = curve[-1].step * (len(early) - 1) / (early[-1].step - early[0].step)
+    return evaluations if evaluations >= 1.0 else math.inf  # steps below 0
 
 
 def _increasing(points: Iterable[Point]) -> list[Point]:

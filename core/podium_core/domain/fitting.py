@@ -1,4 +1,4 @@
-"""Whether a trial of a job could ever run on a GPU. Used by the planner and by policies that count a job's GPUs."""
+"""Test whether a trial of a job could ever run on a GPU, for the planner and for policies that count a job's GPUs."""
 
 from __future__ import annotations
 

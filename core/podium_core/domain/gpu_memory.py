@@ -1,4 +1,4 @@
-"""Out-of-GPU-memory errors in the termination message of a failed container. Used by `observe`.
+"""Out-of-GPU-memory errors in the termination message of a failed container. `observe` uses it.
 
 The texts are those of PyTorch, JAX, TensorFlow, CuPy, and the CUDA driver and runtime.
 """

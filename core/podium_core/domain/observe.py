@@ -2,9 +2,9 @@
 
 Pure: every case is a row of a test.
 
-The operator calls it in each reconciliation. The question that matters for fairness is the cause of a pod's end: the
-trial's own process (counted, and retried `retries` times) or the cluster (evicted, preempted, node lost, rejected by
-the kubelet; never counted).
+The operator calls it in each reconciliation. For fairness the cause of a pod's end matters. A failure of the trial's
+own process is counted, and retried `retries` times. An end that the cluster caused (evicted, preempted, node lost,
+rejected by the kubelet) is never counted.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ _NO_START = _IMAGE_PROBLEMS | _SPEC_PROBLEMS
 _NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 # Silence of a node's agent after which the operator ignores its report (the default of a setting).
 AGENT_STALE_SECONDS = 45.0
-# The agent writes its final report of a trial about two seconds after its end; up to its longest pause if the API
-# server
-# was unavailable or a volume hangs. Without an agent, a search takes this much longer.
+# The agent writes its final report of a trial about two seconds after its end. It needs up to its longest pause if the
+# API server was unavailable or a volume hangs. Without an agent, a search takes this much longer.
 FINAL_REPORT_SECONDS = 45.0
 _FIRST_RETRY = 2.0
 _LONGEST_RETRY = 300.0
@@ -107,7 +106,7 @@ class DerivedPhase:
 
 @dataclass(frozen=True, slots=True)
 class PodEnd:
-    """How and why a pod ended."""
+    """Kind of a pod's end, with its reason."""
 
     kind: EndKind
     reason: str
@@ -284,8 +283,8 @@ def _from_reports(facts: TrialFacts, pod: PodFacts) -> DerivedPhase:
             )
         return DerivedPhase(TrialPhase.RUNNING, "Started", "The trial's process runs.")
     was_live = facts.current in (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING)
-    # An admitted trial has its time slice although the agent has not reported it yet: a plan that ignored it would give
-    # the GPU to another trial.
+    # An admitted trial has its time slice, even before the agent reports it. Otherwise the plan would give the GPU to
+    # another trial.
     if was_live or pod.gate == "Done":
         derived = (
             DerivedPhase(facts.current, "Unchanged", "The pod reports nothing new.")

@@ -1,4 +1,4 @@
-"""Whether a trial can continue elsewhere without losing work: one rule for the planner and for `podium drain`."""
+"""Rule for whether a trial can continue elsewhere without losing work, for the planner and for `podium drain`."""
 
 from __future__ import annotations
 

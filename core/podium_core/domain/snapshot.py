@@ -49,7 +49,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """How many trials a job creates, runs and may lose, and what it may spend."""
+    """Limits of a job: the trials that it creates, runs and may lose, and its budget."""
 
     max_trials: int
     parallel: int | None  # None = auto: as many as there are slots
@@ -70,7 +70,7 @@ class GpuNeeds:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What can be done with the trials of a job without losing work."""
+    """Actions that the trials of a job allow without losing work."""
 
     suspendable: bool = True  # they can be suspended where they are, so that another trial gets the GPU
     checkpointable: bool = False  # they checkpoint when their pod is deleted, so that another pod continues
@@ -81,7 +81,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """Whether a job is accepted, suspended or finished."""
+    """State of a job: accepted, suspended or finished."""
 
     accepted: bool
     suspended: bool
@@ -143,7 +143,7 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What the user asks for a trial; a migration that needs the trial suspended sets `suspend` too."""
+    """Requests of the user for a trial; a migration that needs the trial suspended sets `suspend` too."""
 
     suspend: bool = False
     pinned: bool = False
@@ -152,7 +152,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """How a trial gets to another node: its live migration, and the moves of rebalancing."""
+    """Moves of a trial to another node: its live migration, and the moves of rebalancing."""
 
     migration: MigrationPhase | None = (
         None  # phase of the migration of its present pod, old or new; None: there is none
@@ -245,7 +245,7 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Who may use a GPU."""
+    """Restrictions on the use of a GPU."""
 
     draining: bool = False  # its node is drained
     # exclusive pod that has or will have the whole GPU; empty: its name is not known yet
@@ -279,7 +279,7 @@ class GpuView:
 
     @property
     def reservation_ended(self) -> bool:
-        """Return whether no reservation holds the GPU: trials with a slot on it must not run."""
+        """Return whether the reservation of the GPU has ended: trials with a slot on it must not run."""
         return self.availability.reserved_for == ""
 
 

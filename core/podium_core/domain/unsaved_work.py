@@ -1,8 +1,8 @@
 """Work that a trial would repeat if its pod ended now without a checkpoint.
 
-The figure decides which pod is deleted, and it is announced before the deletion. Used by the extender (victims of a
-preemption) and the operator (requeues), from the same fields of a trial's status. The agent counts the work that was
-really lost in the same way (`podium_agent.report.lost_work`).
+The figure decides which pod is deleted, and it is announced before the deletion. The extender computes it for the
+victims of a preemption, the operator for requeues, from the same fields of a trial's status. The agent counts the work
+that was really lost in the same way (`podium_agent.report.lost_work`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Budget:
-    """What is left to spend on one line; a reader stops where one of the counts is below 0.
+    """Remaining budget of one line; a reader stops where one of the counts is below 0.
 
     `tokens`: brackets, texts and records that the scanner looks at. `attempts`: broken records. `matches`: matches of
     regular expressions. `scanned`: characters that the search for matches may look at.

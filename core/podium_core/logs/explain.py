@@ -1,4 +1,4 @@
-"""Why a line yielded no value: for `podium validate --log`, and for the condition of a trial without values.
+"""Reason why a log line has no value, for `podium validate --log` and for the condition of a trial without values.
 
 It reads the line once more with the same readers, so that it never contradicts them.
 """
@@ -73,7 +73,7 @@ def reason_of(line: str, metrics: MetricsFormat) -> str | None:
     if not records(text, dict.fromkeys(paths_of(metric), False), Budget()):
         return f"the {what} does not end on this line, or its brackets do not match"
     value = shown(after.lstrip("\"': ")[:24])
-    return f"{metric} is no key of the {what}, or its value is not a number: {value!r}"
+    return f"{metric} is not a key of the {what}, or its value is not a number: {value!r}"
 
 
 def _reason_in_text(after: str, metrics: MetricsFormat) -> str:

@@ -1,10 +1,10 @@
 """Reader of a trial's log: one printed line in, steps and values out.
 
-The agent uses it for the logs on its node, the operator for trials without a GPU, which may run on a node without an
-agent, and `podium validate --log` on a file. A line without the job's metrics yields nothing and is never an error:
-logs hold anything. Additional metrics never change what is read of the objective.
+The agent uses it for the logs on its node, and `podium validate --log` for a file. The operator uses it for trials
+without a GPU, because they may run on a node without an agent. A line without the job's metrics yields nothing and is
+never an error: logs hold anything. Additional metrics never change what is read of the objective.
 
-Any line costs bounded time and memory (`budget`): what exceeds a limit is dropped.
+Any line costs bounded time and memory (`budget`): text beyond a limit is dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from podium_core.logs.text_lines import default_reader, filter_reader
 
 
 class MetricsFormat(Protocol):
-    """How to read one trial's log: `schema.metrics_config.MetricsConfig`, or any object like it."""
+    """Format of one trial's log: `schema.metrics_config.MetricsConfig`, or any object like it."""
 
     @property
     def metric(self) -> str: ...
@@ -45,7 +45,7 @@ class AdditionalValue:
 
 @dataclass(frozen=True, slots=True)
 class ParsedLine:
-    """What one line reports: a step alone (the value follows on a later line), a value alone, or both.
+    """Content of one line: a step alone (the value follows on a later line), a value alone, or both.
 
     Step and value are both None on a line that reports only additional metrics.
     """

@@ -75,10 +75,13 @@ def printed_number(text: str, start: int = 0, *, counter: bool = False) -> Print
 
 
 def number_of_text(text: str, *, counter: bool = False) -> float | None:
-    """Return the number that is the whole of a short text, such as a string in a JSON record; a unit may follow."""
+    """Return the number of a short text that consists of one number.
+
+    An example is a string in a JSON record. A unit may follow the number.
+    """
     stripped = text.strip()
-    found = printed_number(stripped, counter=counter) if len(stripped) <= LONGEST else None
-    return found.value if found is not None and len(stripped[found.end :].split()) <= 1 else None
+    number = printed_number(stripped, counter=counter) if len(stripped) <= LONGEST else None
+    return number.value if number is not None and len(stripped[number.end :].split()) <= 1 else None
 
 
 def _magnitude(digits: str, counter: bool) -> float | None:

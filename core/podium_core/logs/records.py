@@ -22,12 +22,15 @@ _TOKEN = re.compile(r"""(?P<text>"(?:[^"\\]|\\.)*(?P<end1>"?)|'(?:[^'\\]|\\.)*(?
 _COLON = re.compile(r"\s{0,64}:\s{0,64}")
 # a number as JSON and Python write it; longer ones are not read
 _DIGITS = r"(?:[0-9][0-9_]{0,511}\.?[0-9]{0,64}|\.[0-9]{1,64})(?:[eE][+-]?[0-9]{1,9})?"
-_LITERAL = re.compile(rf"[+-]?{_DIGITS}(?=\s{{0,64}}[,}}\])])(?!,[0-9]+\s{{0,64}}[,}}])")  # `1,5}` is no entry
+_LITERAL = re.compile(rf"[+-]?{_DIGITS}(?=\s{{0,64}}[,}}\])])(?!,[0-9]+\s{{0,64}}[,}}])")  # `1,5}` is not an entry
 _PAIRS = {"}": "{", "]": "[", ")": "("}
 
 
 def paths_of(name: str) -> tuple[Path, ...]:
-    """Return where a record may hold a metric: under its name, or under its parts as keys of nested records."""
+    """Return the paths at which a record may hold a metric.
+
+    They are its name, and the parts of its name as keys of nested records.
+    """
     parts = tuple(name.split("."))
     return ((name,), parts) if len(parts) > 1 else ((name,),)
 
@@ -38,7 +41,7 @@ def records(text: str, wanted: Mapping[Path, bool], budget: Budget) -> list[dict
     `wanted`: the paths of keys to read, and whether the number counts steps. A record without any of them is an empty
     dictionary.
     """
-    found: list[dict[Path, float]] = []
+    parsed: list[dict[Path, float]] = []
     start = text.find("{")
     while start >= 0 and budget.tokens > 0 and budget.attempts > 0:
         record, end = _record(text, start, wanted, budget)
@@ -46,9 +49,9 @@ def records(text: str, wanted: Mapping[Path, bool], budget: Budget) -> list[dict
         if record is None:
             budget.attempts -= 1
         else:
-            found.append(record)
+            parsed.append(record)
         start = text.find("{", end)
-    return found
+    return parsed
 
 
 def _record(text: str, start: int, wanted: Mapping[Path, bool], budget: Budget) -> tuple[dict[Path, float] | None, int]:

@@ -1,4 +1,4 @@
-"""What of a line a terminal would show: colours removed, rewritten pieces separated.
+"""Visible text of a log line: colours are removed, and the pieces that a terminal would overwrite are separated.
 
 A progress bar rewrites its line with carriage returns, backspaces or cursor movements. Each rewriting is one piece.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 
-MAX_LINE = 1 << 18  # characters of a line that are read; of a longer one the last
-MAX_PIECES = 256  # rewritings of one line that are read; the last ones
-MAX_ESCAPES = 4096  # escape sequences of a line; what precedes the last of them is dropped
+MAX_LINE = 1 << 18  # only the last characters of a longer line are read
+MAX_PIECES = 256  # only the last pieces of a line are read
+MAX_ESCAPES = 4096  # only the last escape sequences of a line are read; the text before them is dropped
 _MOVE = re.compile(r"\x1b\[[0-9;]*[A-HJf]")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_()#][0-9A-Za-z]?)?")
 
 
 def pieces(line: str) -> list[str]:
-    """Return the pieces of a line that are not empty, in their order: at most MAX_PIECES."""
+    """Return the non-empty pieces of a line in order, at most the last MAX_PIECES."""
     line = line[-MAX_LINE:]
     if "\x1b" in line:
         parts = line.rsplit("\x1b", MAX_ESCAPES)

@@ -20,7 +20,10 @@ _NOT_IN_NAME = r"(?:^|[^\pL\pN_|./@-])"  # what may precede a name
 
 
 def default_reader(wanted: Mapping[str, bool], step_key: str) -> TextReader:
-    """Return a function that reads the wanted names of a text. `wanted`: name, and whether it counts steps."""
+    """Return a function that reads the wanted names of a text.
+
+    `wanted`: name, and whether it counts steps.
+    """
     names = "|".join(re2.escape(name) for name in sorted(wanted, key=len, reverse=True))
     named = compiled(rf"{_NOT_IN_NAME}(?P<name>{names})[\"']?\s*[=:]\s*")
     loose = compiled(rf"(?:^|[^\pL\pN_.]){re2.escape(step_key)}\s*[=:#\[(]?\s*(?P<digit>[0-9])", True)
@@ -46,7 +49,10 @@ def default_reader(wanted: Mapping[str, bool], step_key: str) -> TextReader:
 
 
 def filter_reader(pattern: str, wanted: Mapping[str, bool], step_key: str) -> TextReader:
-    """Return a function that reads the wanted names by the job's own expression. Raises ValueError if it is invalid."""
+    """Return a function that reads the wanted names by the job's own expression.
+
+    Raises ValueError if the expression is invalid.
+    """
     expression = compiled(pattern)
     missing = [group for group in ("name", "value") if group not in expression.groupindex]
     if missing:

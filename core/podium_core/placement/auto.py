@@ -1,4 +1,4 @@
-"""Policy `auto`, the default: it chooses the policy that suits the pod. Found in the registry.
+"""Policy `auto`, the default: it chooses the policy that suits the pod. The registry lists it.
 
 Trials on one GPU run in rotation, so a nearly full node means a long queue: trials use `load_balance` (Hermes). An
 exclusive pod suspends the trials of its GPU, so it uses `load_balance` too. Any other pod keeps its slot: it runs no

@@ -1,7 +1,7 @@
 """Interface of a placement policy: the cost of placing one pod on one node, by which `scores` ranks the nodes.
 
-A policy sees one node at a time, so a cost can be cached until that node changes: a pod does not require new costs of
-5,000 nodes. A policy reads no clock and never sees stale telemetry.
+A policy sees one node at a time, so a cost can be cached until that node changes. Otherwise each pod would require the
+costs of all nodes. A policy reads no clock and never sees stale telemetry.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PlacementQuery:
 class PlacementPolicy:
     """A placement policy.
 
-    `cost`: lower is better, on any finite scale; None if nothing is known of the node, which gives the middle score.
+    `cost`: lower is better, on any finite scale; None if nothing is known of the node, which then scores 5 of 10.
     `single_best`: exactly one node gets the highest score, also for pods that use no slot (`scores.has_single_best`).
     """
 

@@ -1,7 +1,7 @@
-"""Policy `binpack`: best fit. Found in the registry.
+"""Policy `binpack`: best fit. The registry lists it.
 
-It chooses the node with the fewest free slots that can run the pod, so that whole nodes remain empty for large pods, or
-can be removed.
+Of the nodes that can run the pod, it chooses the one with the fewest free slots. So whole nodes remain empty for large
+pods, or can be removed.
 """
 
 from __future__ import annotations

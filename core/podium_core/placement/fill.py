@@ -1,4 +1,4 @@
-"""Policy `fill`: FGD that also estimates how much of a free piece typical pods will fill. Found in the registry.
+"""Policy `fill`: FGD that also estimates how much of a free piece typical pods will fill. The registry lists it.
 
 FGD counts a piece as lost to a pod that does not fit into it, and as fully useful to a pod that does. But a piece of
 0.19 that only a rare pod of 0.16 fits is worth little. One of 0.47 that the next frequent pod fills is worth nearly all
@@ -71,10 +71,11 @@ def worth(mix: PodMix, left: FreeCapacity, serves: Served) -> Floats:
 
 @lru_cache(maxsize=64)
 def _fill(sizes: tuple[int, ...], parts: tuple[float, ...]) -> Floats:
-    """Return the expected thousandths that are filled of a piece of 0 to WHOLE.
+    """Return the thousandths expected to be filled in free pieces of 0 to WHOLE thousandths.
 
-    V(x) = (1 - exp(-OFFERS q)) * sum of p_m (m + V(x - m)) / q over the pods m that fit into x, and q the sum of their
-    p_m: one of them comes with this probability, and then the rest of the piece is filled in the same way.
+    V(x) = (1 - exp(-OFFERS q)) * sum of p_m (m + V(x - m)) / q over the pods m that fit into x; q is the sum of their
+    p_m. The first factor is the probability that one of these pods comes. The rest of the piece is filled in the same
+    way.
     """
     values = np.zeros(WHOLE + 1)
     by_size: dict[int, float] = {}

@@ -1,8 +1,8 @@
-"""Whether a pod can run on a node at all: health, product and memory of its GPUs.
+"""Test whether a pod can run on a node at all: health, product and memory of its GPUs.
 
 A node that is merely full is not refused, since the scheduler counts slots itself. The scheduler does not know that
-several slots must be on different GPUs. Called by the extender's filter and by the scores. Stale telemetry refuses
-nothing that may have changed since.
+several slots must be on different GPUs. The extender's filter and the scores call it. Stale telemetry refuses nothing
+that may have changed since.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuRea
 
 
 def _causes(gpus: tuple[GpuReading, ...]) -> str:
-    """Return the reasons for which GPUs are unhealthy, as far as the agent knows them (such as an Xid)."""
+    """Return the reasons (such as an Xid) that the agent reports for unhealthy GPUs."""
     reasons = sorted({gpu.health_reason for gpu in gpus if gpu.health == "Unhealthy" and gpu.health_reason})
     return f" ({', '.join(reasons)})" if reasons else ""
 

@@ -1,4 +1,4 @@
-"""Policy `fragmentation`: fragmentation gradient descent (FGD). Found in the registry.
+"""Policy `fragmentation`: fragmentation gradient descent (FGD). The registry lists it.
 
 It chooses the node that leaves the smallest part of the GPUs in pieces that typical pods cannot use. Source: Weng et
 al., *Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent*, USENIX ATC 2023.

@@ -1,6 +1,6 @@
 """Free CPUs of a node: its allocatable CPUs minus what its pods request, as kube-scheduler counts them.
 
-Used by the extender (from watches) and by `podium explain pod` (from lists). Each pod is reduced to its node, a number
+The extender (from watches) and `podium explain pod` (from lists) use it. Each pod is reduced to its node, a number
 and, for a few pods, affinity terms about other pods: a cluster may have 150,000 pods.
 """
 

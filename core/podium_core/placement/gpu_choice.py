@@ -24,8 +24,8 @@ def charge(gpus: tuple[GpuReading, ...], needs: Iterable[PodNeed]) -> tuple[GpuR
 
 def chosen_gpus(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
     """Return the positions in `gpus` of the GPUs that the pod gets: at most `need.gpus` of them."""
-    found = fullest(gpus, need) if need.packed else ()
-    return found if len(found) == need.gpus else least_loaded(gpus, need)
+    packed = fullest(gpus, need) if need.packed else ()
+    return packed if len(packed) == need.gpus else least_loaded(gpus, need)
 
 
 def fullest(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:

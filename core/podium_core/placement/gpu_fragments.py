@@ -1,6 +1,6 @@
 """Free pieces of the nodes' GPUs and which typical pods could use them, as arrays with one row for each node.
 
-Shared by the policies that look ahead, `fragmentation` and `fill`. A GPU is counted in thousandths, as in the FGD
+The policies that look ahead, `fragmentation` and `fill`, use them. A GPU is counted in thousandths, as in the FGD
 paper. Its free part is the smaller of its free slots and its undeclared memory. The GPUs of a node are assumed to be of
 one kind, as they are in practice. All nodes are processed at once: one after another, 5,000 nodes would take longer
 than kube-scheduler waits.
@@ -85,7 +85,7 @@ def loss_growths(question: PlacementQuery, nodes: Sequence[NodeView], loss: Loss
 
     The device plugin chooses the GPUs. None: too little is known of the node. O(nodes x GPUs x typical pods), in numpy.
     """
-    found: list[float | None] = [None] * len(nodes)
+    growths: list[float | None] = [None] * len(nodes)
     by_kind: defaultdict[tuple[str, int, int], list[int]] = defaultdict(list)
     for i, node in enumerate(nodes):
         if candidate_gpus(question.need, node) is None:
@@ -93,14 +93,14 @@ def loss_growths(question: PlacementQuery, nodes: Sequence[NodeView], loss: Loss
         if node.gpus:
             by_kind[_kind(node.gpus[0])].append(i)
         else:
-            found[i] = 0.0
+            growths[i] = 0.0
     for rows in by_kind.values():
         some = [nodes[i] for i in rows]
         mix = pod_mix(question.typical_pods or ((question.need, 1.0),), some[0].gpus[0])
         growth = _growth(question.need, some, mix, loss)
         for i, value in zip(rows, growth.tolist(), strict=True):
-            found[i] = value
-    return found
+            growths[i] = value
+    return growths
 
 
 def stepped(growth: float | None, steps: int) -> float | None:

@@ -1,4 +1,4 @@
-"""Policy `load_balance`, the default for trials: Hermes' Find_Available_GPU as a cost. Found in the registry.
+"""Policy `load_balance`, the default for trials: Hermes' Find_Available_GPU as a cost. The registry lists it.
 
 The node whose GPUs have the shortest queues and the least load comes first. `podium explain pod` shows its terms.
 """

@@ -2,8 +2,8 @@
 
 One pure function for each term, from 0 (best) to 1 (worst), and their weights.
 
-Used by the policy `load_balance`, and by `podium explain pod`, which shows each term. An unknown value gives the
-middle, never the best. Formulas and sources are in the documentation of placement.
+The policy `load_balance` uses them, and `podium explain pod` shows each one. A term whose value is unknown is 0.5, so
+an unknown GPU never looks best. Formulas and sources are in the documentation of placement.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def slices_ahead(rank: int | None) -> float:
 
 
 def memory(gpu: GpuReading, need: PodNeed) -> float:
-    """Return the part of the GPU's memory that is used with the new trial.
+    """Return the part of the GPU's memory that is taken with the new trial.
 
-    Declared or used, whichever is more.
+    Memory is taken if it is used or declared; the larger of the two counts.
     """
     if gpu.memory_total <= 0:
         return UNKNOWN

@@ -1,6 +1,6 @@
 """GPU needs of a pod, read from its requests and annotations.
 
-Used by the extender (for the pod to place and for pods on nodes) and by `podium explain pod`.
+The extender (for the pod to place and for pods on nodes) and `podium explain pod` use it.
 """
 
 from __future__ import annotations

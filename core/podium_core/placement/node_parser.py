@@ -1,6 +1,6 @@
 """Reader of GPUNode objects: the GPUs of a node, the trials on them, and pods that no agent has reported yet.
 
-Used by the extender (from watches) and by `podium explain pod` (from lists), so both see the same.
+The extender (from watches) and `podium explain pod` (from lists) use it, so both see the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Registry of the placement policies by name. A new policy is added here, and the contract suite tests it.
 
-Used by the extender's settings (`PODIUM_PLACEMENT`) and by `podium explain pod --policy`.
+The extender's settings (`PODIUM_PLACEMENT`) and `podium explain pod --policy` use it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Effective resource requests of a pod, by Kubernetes' rule.
 
-The request is the larger of two sums: containers and sidecars, which run together; and, at each moment before, one init
-container with the sidecars that started before it. Requests of the pod as a whole replace that sum. The overhead is
-added.
+The request is the larger of two values. The first is the sum of containers and sidecars, which run together. The second
+is the largest sum of an init container and the sidecars that started before it. Requests of the pod as a whole replace
+that value. The overhead is added.
 
-Used by `needs`, `node_parser` and `free_cpus` (and so by the extender, the agent and `podium explain pod`), and by the
-operator before a trial is moved. A resize in progress is not considered: here the spec counts at once, while
-kube-scheduler takes the larger value until the kubelet has carried it out.
+`needs`, `node_parser` and `free_cpus` call it for the extender, the agent and `podium explain pod`. The operator calls
+it before a trial is moved. A resize in progress is not considered: here the spec counts at once. kube-scheduler
+takes the larger value until the kubelet has carried out the resize.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
 
 
 def _read(requests: Mapping[str, str | int | float], owner: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for name, amount in requests.items():
         try:
-            found[name] = to_thousandths(str(amount))
+            amounts[name] = to_thousandths(str(amount))
         except ValueError:
             raise ValueError(f"{owner} requests {name}={str(amount)!r}: not a quantity") from None
-    return found
+    return amounts

@@ -2,8 +2,8 @@
 
 So they count beside kube-scheduler's own scores.
 
-Called by the extender's prioritize and by `podium explain pod`. An unknown node gets the middle score: it is treated
-neither as idle nor as full. The order of the nodes does not matter.
+The extender's prioritize and `podium explain pod` call it. An unknown node scores 5 of 10: it is treated neither as
+idle nor as full. The order of the nodes does not matter.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class Ranking:
     """Scores of nodes.
 
     `scores`: 0 to 10, one for each node. `costs`: the costs behind the scores. `favourite`: the index of the node with
-    the highest score, if one is singled out on purpose; the extender assumes that the pod will be there until it knows
-    better.
+    the highest score, if one is singled out on purpose. The extender assumes the pod there until it learns otherwise.
     """
 
     scores: NDArray[np.int64]
@@ -108,7 +107,7 @@ def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool, pod:
     """Return the scores: 10 for the least cost, 0 for the highest, and linear in between.
 
     Equal or unknown (NaN) costs give 5. With `favourite`, the first node of the least cost scores one above all other
-    known ones: the first by name, or in the order that belongs to `pod`, a UID. `costs`: one for each name.
+    known ones. The first is that by name, or in the order of a hash with `pod`, a UID. `costs`: one for each name.
     """
     unknown = np.isnan(costs)
     known = costs[~unknown] if unknown.any() else costs

@@ -1,4 +1,4 @@
-"""Policy `random`: the baseline for other policies. Found in the registry.
+"""Policy `random`: the baseline for other policies. The registry lists it.
 
 The score is drawn from the pod's UID and the node's name alone, so every replica gives the same answer, also after a
 restart.

@@ -1,6 +1,6 @@
 """Policy `spread`: the node with the smallest fraction of its slots in use: `load_balance` without telemetry.
 
-Found in the registry.
+The registry lists it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Typical pods as FGD defines them: the most frequent needs, until they cover 95 % of the pods.
 
-Used by the extender and by `podium explain pod`.
+The extender and `podium explain pod` use it.
 """
 
 from __future__ import annotations

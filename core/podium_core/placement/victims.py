@@ -5,8 +5,10 @@ extender's verb `preempt` offers it over HTTP.
 
 kube-scheduler proposes, for each node, pods whose end would free enough capacity by its own count. It deletes the
 returned pods without a further check (in a test, a priority-1000 pod for a priority-100 one), so they are checked here.
-A proposal is changed for two reasons: its end would not help (the scheduler does not know on which GPU a slot is, nor
-the memory that trials declared), or other trials lose less.
+A proposal is changed for two reasons:
+
+- The end of its pods would not help: the scheduler knows neither the GPU of a slot nor the memory that trials declared.
+- Other trials lose less.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """The answer: these pods of this node, in the order of deletion."""
+    """Pods of one node to delete, in this order."""
 
     node: str
     victims: tuple[Occupant, ...]
@@ -94,15 +96,15 @@ def choose(
 
     The eviction is None if no proposal is usable.
     """
-    found: list[Eviction] = []
+    evictions: list[Eviction] = []
     refusals: dict[str, NodeRefusal] = {}
     for proposal in proposals:
         victims = _victims(preemptor, proposal, now, stale_after)
         if isinstance(victims, NodeRefusal):
             refusals[proposal.node.name] = victims
         else:
-            found.append(Eviction(proposal.node.name, victims, proposal.violations))
-    return min(found, key=lambda eviction: eviction.sort_key, default=None), refusals
+            evictions.append(Eviction(proposal.node.name, victims, proposal.violations))
+    return min(evictions, key=lambda eviction: eviction.sort_key, default=None), refusals
 
 
 def _victims(

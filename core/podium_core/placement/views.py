@@ -75,7 +75,7 @@ class PodNeed:
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
-    """Why a pod cannot run on a node."""
+    """Reason why a pod cannot run on a node."""
 
     code: str
     message: str

@@ -21,7 +21,7 @@ Live = Mapping[JobKey, Sequence[TrialView]]
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What ends now; the rest of the planner ignores these trials and jobs.
+    """Trials and jobs that end now; the rest of the planner ignores them.
 
     `live`: the unfinished trials that remain. `trials_by_job`: all trials of each job, sorted by key.
     """
@@ -35,7 +35,7 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Why a job ends, and the final phase of its unfinished trials."""
+    """Reason why a job ends, and the final phase of its unfinished trials."""
 
     succeeded: bool
     reason: str

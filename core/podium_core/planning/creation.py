@@ -109,9 +109,9 @@ def _learning_capacity(
 ) -> int:
     """Return how many trials a learning searcher may add.
 
-    One for each group of idle GPUs that no trial is to get, and one for each `RESERVE` groups, so that a pod exists
-    when the policy starts another trial; minus the trials that may start there. A trial that waits on a busy GPU does
-    not move to an idle one.
+    It may add one for each group of idle GPUs that no trial is to get. It may add one more for each `RESERVE` groups,
+    so that a pod exists when the policy starts another trial. The trials that may start there are subtracted. A trial
+    that waits on a busy GPU does not move to an idle one.
     """
     if job.gpus.per_trial == 0:
         return job.limits.max_trials

@@ -1,8 +1,8 @@
 """Trials that their policy stops, and paused trials that end because nothing else of their job can continue.
 
-The planner calls it before the run queues and after creation. A paused trial keeps its pod, and so its slot on a GPU:
-it can continue at any time. It blocks its job if the others cannot get a slot, or if its policy pauses all trials. Then
-a trial ends.
+The planner calls `stop_early` before it writes the run queues, and `end_paused` after it creates pods. A paused trial
+keeps its pod, and so its slot on a GPU: it can continue at any time. It blocks its job if the others cannot get a slot,
+or if its policy pauses all trials. Then a trial ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from podium_core.planning.ranking import Standing
 from podium_core.policies.base import Admission
 
 STOPPED = TrialPhase.EARLY_STOPPED
-PLACING_SECONDS = 30.0  # in which kube-scheduler tries again a pod that it found no node for, once there is room
+PLACING_SECONDS = 30.0  # time for kube-scheduler to retry an unschedulable pod after a slot is freed
 
 
 @dataclass(frozen=True, slots=True)

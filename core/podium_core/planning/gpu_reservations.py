@@ -1,6 +1,6 @@
-"""When to request and release GPUs, where Podium uses GPU reservations.
+"""Decision when to request and release GPUs, where Podium uses GPU reservations.
 
-Pure; called by the operator after each plan.
+Pure; the operator calls it after each plan.
 
 A reservation is cheap to keep and expensive to lose: its end suspends its trials or makes them checkpoint. So an
 unneeded GPU is kept for LINGER seconds before it is released. After a preemption the next request is delayed more and

@@ -1,7 +1,8 @@
-"""Which running trials to migrate to another node, where to, and when to create their new pod.
+"""Choice of the running trials to migrate, of their target nodes, and of the time to create their new pods.
 
-Called by the planner beside `requeue`. A trial on a draining node that would lose steps by a requeue is migrated if its
-job names `container-checkpoint` and the agents of both nodes support it. The phases are those of `domain.migration`.
+The planner calls it beside `requeue`. A trial on a draining node is migrated if a requeue would lose steps. Its job
+must name `container-checkpoint`, and the agents of both nodes must support it. The phases are those of
+`domain.migration`.
 """
 
 from __future__ import annotations

@@ -25,9 +25,16 @@ from podium_core.planning.slot_reclaim import reclaim_slots
 def plan(snapshot: Snapshot) -> Plan:
     """Return the plan for a snapshot.
 
-    The steps: close what has ended, rank the remaining trials, end those that their policy stops, write the run queues,
-    delete pods if that saves work, create what fits, then rebalance. Run queues come before creations: running trials
-    matter more than new ones. O(points + n log n + slots * GPUs * jobs).
+    The steps, in this order:
+
+    1. Close the jobs and trials that have ended.
+    2. Rank the remaining trials, and end those that their policy stops.
+    3. Write the run queues. They come before creations: running trials matter more than new ones.
+    4. Delete pods where that saves work.
+    5. Create the pods that fit.
+    6. Rebalance.
+
+    O(points + n log n + slots * GPUs * jobs).
     """
     ended_now = close(snapshot)
     stopped = stop_early(standings(snapshot, ended_now), ended_now)

@@ -1,7 +1,7 @@
-"""How many pods each job may have: equal shares, and never more pods than there are slots on GPUs.
+"""Number of pods that each job may have: equal shares, and never more pods than there are slots on GPUs.
 
-A pod without a slot would only wait in the scheduler's queue and be tried again at every event of the cluster, so it is
-not created. Existing pods are never deleted to equalize jobs: a later job gets the slots that become free.
+A pod without a slot is not created. It would only wait in the scheduler's queue, and every event of the cluster would
+cause a retry. Existing pods are never deleted to equalize jobs: a later job gets the slots that become free.
 """
 
 from __future__ import annotations

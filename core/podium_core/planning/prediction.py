@@ -26,7 +26,7 @@ def predictions(job: JobView, snapshot: Snapshot) -> Mapping[TrialKey, Forecast]
     if job.state.finished or job.max_steps is None or job.max_steps <= 0.0 or not unfinished:
         return {}
     curves = curves_of_job(job, unfinished, snapshot)
-    found = forecasts(align(curves, job.max_steps), curves, LEVEL)
-    known = {trial.key: found[trial.key] for trial in unfinished if trial.key in found}
+    by_trial = forecasts(align(curves, job.max_steps), curves, LEVEL)
+    known = {trial.key: by_trial[trial.key] for trial in unfinished if trial.key in by_trial}
     # Huge values overflow, and a status is JSON, which has no infinity.
     return {key: one for key, one in known.items() if math.isfinite(one.low) and math.isfinite(one.high)}

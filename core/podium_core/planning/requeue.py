@@ -1,7 +1,11 @@
-"""Which trials to requeue: their pod is deleted and a new one continues.
+"""Choice of the trials to requeue: their pod is deleted and a new one continues.
 
-Reasons: the node drains; the GPU is unhealthy or its reservation has ended; another trial or an exclusive pod needs the
-GPU and the trial cannot be suspended; or its slot is reclaimed (`slot_reclaim`).
+A trial is requeued for one of these reasons:
+
+- The node drains.
+- The GPU is unhealthy, or its reservation has ended.
+- Another trial or an exclusive pod needs the GPU, and the trial cannot be suspended.
+- Its slot is reclaimed (`slot_reclaim`).
 
 The planner calls it after the run queues are made. A requeue costs a checkpoint, an end, a start and a load, so:
 

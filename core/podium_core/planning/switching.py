@@ -1,4 +1,4 @@
-"""Whether to take a GPU from its holder: one rule for all policies, with the numbers that decide.
+"""Rule for taking a GPU from its holder: the same for all policies, with the numbers that decide.
 
 Within a job, the rival's gain (difference of scores) must exceed the fraction of its remaining time that the switch
 costs, plus the policy's hysteresis. Between jobs, the job that holds more GPUs gives one up, at most once in JOB_TURN

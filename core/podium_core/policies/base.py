@@ -26,7 +26,7 @@ OnCut = str  # "suspend" | "stop": what happens to a trial that a policy gives u
 
 
 class Admission(StrEnum):
-    """What a policy wants for a trial beyond its rank. Without any GO trial, the job's plan is over."""
+    """Decision of a policy about a trial beyond its rank. Without any GO trial, the job's plan is over."""
 
     GO = "Go"  # may have a GPU
     # keeps its progress and takes no GPU now, not even an idle one (paused at a rung, or given up for now)
@@ -101,7 +101,7 @@ class Policy(Protocol):
         ...
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
-        """Return each of `trials` once, best first; the same result whatever the order of the arguments."""
+        """Return each of `trials` once, best first; the order of the arguments does not matter."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Best so far: warm up every trial, then rank by the best value, whatever training it took.
+"""Best so far: warm up every trial, then rank by the best value, without regard to the training.
 
-No paper: a person watching the curves would do the same. It is the strongest simple rival where early rank predicts
-the final rank. The replay also uses this order to train what a policy gave up.
+It has no paper: a person watching the curves would do the same. It is the strongest simple rival where the early rank
+predicts the final rank. The replay also uses this order to train what a policy gave up.
 """
 
 from __future__ import annotations

@@ -148,7 +148,10 @@ def lag_chances(lag: Floats, started: Mask, prior: float) -> Floats:
 
 
 def index(chance: Floats, trained: Floats, switch: Floats) -> Floats:
-    """Return the index of started trials: the chance per share of a trial that is left, and the cost of a switch."""
+    """Return the index of started trials.
+
+    It is the chance to end best, divided by the remaining share of the trial plus the cost of a switch.
+    """
     left = 1.0 - np.minimum(trained, 0.999)
     value: Floats = chance / (left + switch)
     return value
@@ -172,10 +175,11 @@ def option_value(chance: Floats, warmup: float) -> float:
 def trusted(
     chance: Floats, live: Mask, tau: float, completed: int, trust: float, similar: Predictions | None
 ) -> Floats:
-    """Return the chances, those of the `live` trials moved towards their mean or towards what similar curves predict.
+    """Return the chances, with those of the `live` trials shrunk.
 
-    They keep the weight w = (rho k + trust) / (k + trust), at least 0, after k completed trials, with Greiner's
-    relation rho = sin(pi tau / 2). Where similar curves predict, w is multiplied by 1 - s, s = skill k / (k + trust).
+    They are shrunk to their mean, or to the prediction of similar curves where there is one. They keep the weight w =
+    (rho k + trust) / (k + trust), at least 0, after k completed trials, with Greiner's relation rho = sin(pi tau / 2).
+    Where similar curves predict, w is multiplied by 1 - s, s = skill k / (k + trust).
     """
     rho = math.sin(0.5 * math.pi * tau)
     weight = max(0.0, (rho * completed + trust) / (completed + trust))

@@ -1,4 +1,8 @@
-"""Reasons and messages of the envelope policy. All figures are coarse: each new text is a write of a trial's status."""
+"""Reasons and messages of the envelope policy.
+
+The figures come first, because tables cut long messages. They are coarse, because each new text is a write of a trial's
+status.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +25,20 @@ def explanation(
     trained: Floats,
     length: float,
 ) -> Explain:
-    """Return the explanation by row. `trained` and `length`: steps that a trial has trained, and of a whole trial."""
+    """Return the explanation by row.
+
+    `trained`: steps that each trial has trained. `length`: steps of a whole trial.
+    """
 
     def explain(row: int) -> tuple[str, str]:
         if row in starved:
-            return (
-                "LongestWait",
-                "has waited longest for its next value; the starvation guard gives it a time slice.",
-            )
+            return "LongestWait", "longest wait for a next value; the starvation guard gives it a time slice."
         if in_warm_up[row]:
-            return "WarmUp", "is trained for its warm-up before it is judged."
+            return "WarmUp", "in its warm-up; judged afterwards."
         if not started[row]:
-            return (
-                "Unstarted",
-                "has not started: it counts as much as the started trials, above all the similar ones, turned out.",
-            )
+            return "Unstarted", "not started; valued by the results of the started trials, above all the similar ones."
         share = 5 * int(20.0 * trained[row] / length)
-        text = f"will be the best of the started trials with probability {rounded(float(chance[row]))}"
-        return "Envelope", f"{text} and has trained {share} % or more."
+        return "Envelope", f"ends best with probability {rounded(float(chance[row]))}; trained {share} % or more."
 
     return explain
 

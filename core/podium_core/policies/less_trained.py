@@ -1,4 +1,4 @@
-"""Lag of each trial behind less trained trials, at their training. Used by `envelope`.
+"""Lag of each trial behind less trained trials, at their training. `envelope` uses it.
 
 At its own column, a trial that is alone ahead is the leader and could never be overtaken. So each trial is also
 compared with the best of the trials that stand at each lower column, which it has passed itself.
@@ -28,7 +28,10 @@ _CELLS = 8192  # cells that are compared at once; larger temporary arrays are sl
 
 
 def best_rows(at: Standings, eligible: NDArray[np.bool_]) -> Rows:
-    """Return j by column: the row of the best trial that stands there, the first among equals; -1 for none."""
+    """Return j by column: the row of the best trial that stands there.
+
+    Of equal trials it is the first; -1 if no trial stands there.
+    """
     there = (eligible & (at.column >= 0)).nonzero()[0][::-1]
     there = there[at.value[there].argsort(kind="stable")]
     result = np.full(GRID_SIZE, -1)
@@ -37,9 +40,9 @@ def best_rows(at: Standings, eligible: NDArray[np.bool_]) -> Rows:
 
 
 def best_trials(aligned: AlignedCurves, columns: Rows, rows: Rows, constants: Constants) -> Floats:
-    """Return best_j, gain_j, max(gain_j, leader_gain) and unit gain_ratio^spread, each by column: (4, columns).
+    """Return four values of the best trials by column, as an array of shape (4, columns).
 
-    `rows`: j at each of these columns.
+    They are best_j, gain_j, max(gain_j, leader_gain) and unit gain_ratio^spread. `rows`: j at each of these columns.
     """
     gain, scales = aligned.gain[rows, columns], aligned.columns
     least = np.maximum(gain, scales.leader_gain[columns])
@@ -119,7 +122,10 @@ class LagsBehindLessTrained:
 def lags_behind_less_trained(
     aligned: AlignedCurves, at: Standings, diverged: NDArray[np.bool_], constants: Constants
 ) -> Floats:
-    """Return, by row, the largest lag behind a trial at a lower column that has not diverged; -inf for none."""
+    """Return, by row, the largest lag behind a trial at a lower column.
+
+    Diverged trials do not count; -inf if there is no other.
+    """
     return aligned.cached(("lags", constants), lambda: LagsBehindLessTrained(aligned, constants)).largest_lag(
         at, diverged
     )

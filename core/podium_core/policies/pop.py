@@ -1,9 +1,9 @@
 """POP (HyperDrive): promising trials get their own GPUs, others share the rest, hopeless ones end.
 
 Rasley et al., Middleware 2017. A trial's confidence p is the probability that it ends better than the best value so
-far, here from an ensemble of power laws (`curves/power_law.py`; the paper uses Domhan's curves and MCMC). With the
-confidences sorted, the number of promising trials is the j that maximises min(j, G p_j): the more certain, the more
-GPUs. G counts trials here: those of the job that can run at a time.
+far. Podium estimates it with an ensemble of power laws (`curves/power_law.py`), the paper with Domhan's curves and
+MCMC. With the confidences sorted, the number of promising trials is the j that maximises min(j, G p_j): the more
+certain, the more GPUs. G counts trials here: those of the job that can run at a time.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ class Pop:
         """Return the confidences by row. Only those of changed curves are computed, while the best value stays."""
 
         def read(curve: tuple[Point, ...]) -> Floats:
-            found = predict(curve, curves.sign, budget) if len(curve) >= self.warmup else None
-            if found is None:
+            prediction = predict(curve, curves.sign, budget) if len(curve) >= self.warmup else None
+            if prediction is None:
                 return np.full(2 * MEMBERS + 1, np.nan)
-            return np.concatenate([found.finals, found.weights, [found.noise]])
+            return np.concatenate([prediction.finals, prediction.weights, [prediction.noise]])
 
         table = curves.per_curve(("power laws", budget, self.warmup), 2 * MEMBERS + 1, read)
         cache = curves.cached(("confidence", budget, self.warmup), lambda: _Confidence(len(curves)))

@@ -3,8 +3,8 @@
 No trial starves. Bound of the wait: a trial that loses its GPU had the fewest seconds one time slice ago. Before it is
 next again, each other trial trains at most that slice, to draw level, and one slice of its own. With n trials on a GPU
 and s + r seconds per switch, no live trial waits longer than 2 (n - 1) (T + s + r). T is the longest time slice:
-`time_slice`, or (s + r) / 0.03 once s + r of a trial are measured, plus a tenth of a quantum for the gain that a switch
-must bring. A trial that comes later first draws level with the others.
+`time_slice`, or (s + r) / 0.03 once a trial's s + r are measured. A tenth of a quantum is added, because a switch must
+bring that gain. A trial that comes later first draws level with the others.
 """
 
 from __future__ import annotations

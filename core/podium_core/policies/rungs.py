@@ -19,8 +19,8 @@ from podium_core.curves.thinning import reached_at
 from podium_core.domain.snapshot import Point
 
 NO_RUNG = -1
-# Seconds by which training may be ahead of what the planner knows: an agent writes values every few seconds, and a
-# cycle and a suspension take some. A trial that trained on for longer must have been allowed to.
+# Seconds by which training may be ahead of the planner's knowledge. An agent writes values every few seconds, and a
+# cycle and a suspension take time. A trial that trained on for longer must have been promoted.
 UNSEEN_SECONDS = 30.0
 MAX_ETA = 1000.0  # Its power of 16 rungs must stay finite, and no bracket has more trials than that.
 
@@ -74,7 +74,10 @@ class RungPositions:
 
 
 def arrivals_of_curve(curve: Sequence[Point], sign: float, levels: Sequence[float]) -> list[float]:
-    """Return one trial's value, time and `passed` at each rung, and the step of its arrival at the highest one."""
+    """Return one trial's value, time and `passed` at each rung.
+
+    The last result is the step of its arrival at the highest rung.
+    """
     width = len(levels)
     values, times = [np.nan] * width, [np.inf] * width
     last = 0.0

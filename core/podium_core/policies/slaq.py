@@ -1,9 +1,9 @@
 """SLAQ: the trial with the largest predicted relative drop of its loss goes first.
 
 Zhang et al., SoCC 2017, built for classical machine learning jobs that share a cluster. As a policy for a search it is
-a baseline: what still falls fastest is rarely what ends best. PODIUM'S READING of the paper: a trial's loss is fitted
-by 1/(a k^2 + b k + c) + d, with a few candidates of d and weights that fade with age. Its drop over the next evaluation
-is divided by the trial's largest drop.
+a baseline: the trial whose loss falls fastest rarely ends best. PODIUM'S READING of the paper: a trial's loss is fitted
+by 1/(a k^2 + b k + c) + d. A few candidates of d are tried, and older values weigh less. Its drop over the next
+evaluation is divided by the trial's largest drop.
 """
 
 from __future__ import annotations

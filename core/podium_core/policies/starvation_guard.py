@@ -1,9 +1,9 @@
 """Starvation guard of `envelope`: serve the live trial that has waited too long for its next value.
 
 Symbols. n: live trials beyond the number that can run at a time. e: seconds between two values of a trial or, if
-longer, its smallest time slice. s + r: seconds of a switch. P: trials of the job that can run at a time, that is the
-GPUs on which its live trials have slots, over the GPUs of a trial, over the number of accepted jobs that may use the
-same GPUs.
+longer, its smallest time slice. s + r: seconds of a switch. P: trials of the job that can run at a time. P is the
+number of GPUs on which its live trials have slots, divided by the GPUs of a trial and by the number of accepted jobs
+that may use the same GPUs.
 
 Rule. A trial is starved after W seconds without a value, where W = (sum of the n largest e + s + r) / (minShare P).
 Whichever n trials wait, serving each once in W seconds takes at most minShare of the GPU time. Before the job's first
@@ -11,8 +11,8 @@ value no trial is starved.
 
 Starved trials are served one at a time, each when its holder's time slice is over (other jobs' holders included), and
 until its value arrives. So no live trial that can be served waits longer than W (1 + minShare P) and n time slices.
-Where trials release slots to each other (`planning.slot_reclaim`), a starved trial without a slot gets the next one
-that is released, besides the trial that is served; a requeue then counts as part of the time slice.
+Where trials release slots to each other (`planning.slot_reclaim`), a starved trial without a slot gets the next slot
+that is released. It does so in addition to the trial that is served. A requeue then counts as part of the time slice.
 """
 
 from __future__ import annotations
@@ -85,17 +85,17 @@ def starved_rows(
 def seconds_between_values(curves: CurveTable, live: NDArray[np.bool_], width: int) -> Floats | None:
     """Return e by row: seconds between two values of a trial, rather too many; None before any value.
 
-    The seconds since the last value count too. A first value often comes early: a trial without a second one counts as
-    the slowest live trial that has two, or as long as it has trained, if longer. So of several slower trials only the
-    first is served too early.
+    The seconds since the last value count too. A first value often comes early, so a trial without a second one counts
+    as the slowest live trial that has two. If it has trained longer than that, its training time counts. So of several
+    slower trials only the first is served too early.
     """
     own = curves.seconds / curves.evaluations
     known = own * (curves.points > 1)
     slowest = (known * live).max() or own.max()
     if not slowest > 0.0:
         return None
-    found = np.where(known > 0.0, known, np.maximum(slowest, curves.seconds))
-    return found if width == 1 else found / width
+    seconds = np.where(known > 0.0, known, np.maximum(slowest, curves.seconds))
+    return seconds if width == 1 else seconds / width
 
 
 def _sum_of_largest(periods: Floats, count: float) -> float:
@@ -153,10 +153,10 @@ class _Gpus:
         self._preemptible = {key for key, abilities in able if abilities.suspendable or abilities.checkpointable}
 
     def obtainable(self, uuid: str, view: TrialView) -> bool:
-        """Return whether nothing prevents the trial from getting this GPU.
+        """Return whether the trial can get this GPU.
 
-        An ended GPU reservation, an exclusive pod, a silent node, or a holder that may not or cannot be preempted
-        prevents it.
+        It cannot after the end of a GPU reservation, beside an exclusive pod, on a silent node, or if the holder is not
+        preemptible.
         """
         gpu = self._gpus.get(uuid)
         if gpu is None or gpu.reservation_ended or gpu.health != "Healthy":

@@ -1,4 +1,4 @@
-"""What the spec of a job implies for the checkpoints of its trials. Used by the operator and by `podium drain`."""
+"""Consequences of a job's spec for the checkpoints of its trials, for the operator and for `podium drain`."""
 
 from __future__ import annotations
 

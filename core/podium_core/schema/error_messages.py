@@ -1,6 +1,6 @@
 """Pydantic's validation errors as sentences: the field as written in YAML, the value, and the cure.
 
-Called by `validation`.
+`validation` calls it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def refusals(error: ValidationError, model: type[BaseModel], prefix: str = "") -
     `prefix` is the position of the model in the whole object.
     """
     schema = _schema(model)
-    found: dict[str, Refusal] = {}
+    by_field: dict[str, Refusal] = {}
     for one in error.errors(include_url=False):
         node, place = _locate(schema, one["loc"])
         where = f"{prefix}{place}".lstrip(".")
-        found.setdefault(where, Refusal(_code(one), where, _sentence(one, node)))
-    return tuple(found.values())
+        by_field.setdefault(where, Refusal(_code(one), where, _sentence(one, node)))
+    return tuple(by_field.values())
 
 
 @cache

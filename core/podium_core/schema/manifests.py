@@ -1,11 +1,15 @@
 """Reader of manifests that reads YAML as kubectl does.
 
-PyYAML reads `1e-4` as text and so does not notice that a min of "1e-4" is a mistake. kubectl's YAML is neither 1.1 nor
-1.2: numbers are those of 1.2 and more (1e-4, 0o17, 017, 1_000), `yes` and `on` are true as in 1.1, and timestamps
-remain text. The result passes through JSON, where 1.0 is 1. An integration test compares this reader with kubectl.
+The CLI and the tests call it. PyYAML reads `1e-4` as text and so does not notice that a min of "1e-4" is a mistake.
+kubectl's YAML is neither 1.1 nor 1.2:
 
-JSON is read as JSON: objects saved from a cluster can have megabytes, for which the YAML reader takes hundreds of times
-as long, and it does not know surrogate pairs. Used by the CLI and by the tests.
+- Numbers are those of 1.2 and more (1e-4, 0o17, 017, 1_000).
+- `yes` and `on` are true as in 1.1.
+- Timestamps remain text.
+
+The result passes through JSON, where 1.0 is 1. An integration test compares this reader with kubectl. JSON is read as
+JSON, because objects saved from a cluster can have megabytes. The YAML reader would take hundreds of times as long, and
+it does not know surrogate pairs.
 """
 
 from __future__ import annotations
@@ -43,21 +47,21 @@ def read_manifests(paths: Iterable[Path]) -> list[Manifest]:
 
 def parse_manifests(text: str, name: str = "manifest") -> list[Manifest]:
     """Return all objects of one text; empty documents are skipped."""
-    if text.lstrip()[:1] == "{" and isinstance(found := _read_json(text), dict):
-        return [found]
+    if text.lstrip()[:1] == "{" and isinstance(parsed := _read_json(text), dict):
+        return [parsed]
     reader = YAML(typ="safe", pure=True)
     reader.Resolver, reader.Constructor = _Resolver, _Constructor
     try:
-        found = [_json(document, count(1)) for document in reader.load_all(text) if document is not None]
+        documents = [_json(document, count(1)) for document in reader.load_all(text) if document is not None]
     except RecursionError as error:
         raise ManifestError(f"{name}: nested too deeply to be a manifest") from error
     except (YAMLError, ValueError) as error:  # ValueError: `!!int x`, thousands of digits, or aliases of aliases
         raise ManifestError(f"{name}: {' '.join(str(error).split())}") from error
-    for number, document in enumerate(found, start=1):
+    for number, document in enumerate(documents, start=1):
         if not isinstance(document, dict):
             shown = json.dumps(document, default=str)[:60]
             raise ManifestError(f"{name}: document {number} is {shown}, not an object with apiVersion and kind")
-    return found
+    return documents
 
 
 def _read_json(text: str) -> Any:
@@ -73,10 +77,10 @@ def _no_json(word: str) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> Manifest:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise ValueError("duplicate key")  # the YAML reader reports which one and where
-    return found
+    return mapping
 
 
 def _json(value: Any, seen: Iterator[int]) -> Any:

@@ -1,4 +1,4 @@
-"""How to read the metrics from a trial's log: an annotation that the operator writes on the pod and the agent reads."""
+"""Instructions to read metrics from a log: an annotation that the operator writes on the pod and the agent reads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Structural OpenAPI v3 schemas of CustomResourceDefinitions, generated from pydantic models.
 
 A structural schema has no references, no `anyOf`, one type for each node, and no `nullable`. This module translates
-what JSON Schema writes differently. `crd` adds the rules about several fields. Called by `crd` only.
+what JSON Schema writes differently. `crd` adds the rules about several fields. Only `crd` calls it.
 """
 
 from __future__ import annotations

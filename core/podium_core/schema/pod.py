@@ -1,6 +1,6 @@
 """The parts of a pod that placement reads, in camelCase as in the Kubernetes API.
 
-Go writes `null` for an empty list or map; it is read as absent. Used by the extender and by `podium explain pod`.
+Go writes `null` for an empty list or map; it is read as absent. The extender and `podium explain pod` use it.
 """
 
 from __future__ import annotations

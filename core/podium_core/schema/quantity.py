@@ -1,6 +1,6 @@
 """Kubernetes quantities ("12Gi", "500M", "1e9") as numbers.
 
-Used by the operator for what trials declare, and by the extender for what a pod frees when it is deleted.
+The operator parses what trials declare. The extender parses what a pod frees when it is deleted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reference page of one kind in Markdown: every field with its type, default and description. Called by `crd`."""
+"""Reference page of one kind in Markdown: every field with its type, default and description. `crd` calls it."""
 
 from __future__ import annotations
 

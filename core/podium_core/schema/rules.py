@@ -1,7 +1,7 @@
 """Rules about several fields of an object, each written twice: in CEL for the API server and in Python.
 
-`crd` writes the CEL into the CRDs, so that `kubectl apply` refuses the object. `validation` evaluates the Python, so
-that `podium validate` gives the same answer without a cluster, and the operator refuses what an API server with an
+`crd` writes the CEL into the CRDs, so that `kubectl apply` refuses the object. `validation` evaluates the Python. So
+`podium validate` gives the same answer without a cluster, and the operator refuses objects that an API server with an
 older CRD accepted. A test checks every wrong job against both.
 """
 
@@ -77,14 +77,14 @@ def judge(rules: Iterable[Rule], manifest: Any) -> Iterator[Refusal]:
 
 def find(thing: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield all objects at `path`, each with its position ("spec.parameters[2]")."""
-    found: list[tuple[str, Any]] = [("", thing)]
+    matches: list[tuple[str, Any]] = [("", thing)]
     for part in path.split(".") if path else []:
         name, each = part.removesuffix("[]"), part.endswith("[]")
-        found = [(f"{where}.{name}".lstrip("."), pick(one, name)) for where, one in found]
-        found = [(where, one) for where, one in found if one is not None]
+        matches = [(f"{where}.{name}".lstrip("."), pick(one, name)) for where, one in matches]
+        matches = [(where, one) for where, one in matches if one is not None]
         if each:
-            found = [(f"{where}[{number}]", one) for where, many in found for number, one in enumerate(many)]
-    yield from found
+            matches = [(f"{where}[{number}]", one) for where, many in matches for number, one in enumerate(many)]
+    yield from matches
 
 
 def pick(thing: Any, name: str) -> Any:

@@ -1,6 +1,6 @@
 """Checks of the search space as a whole: colliding names, values of the wrong type, and grids that are too large.
 
-Called by `validation`; `env_name` also where the variables are set.
+`validation` calls it. `env_name` is also called where the variables are set.
 """
 
 from __future__ import annotations

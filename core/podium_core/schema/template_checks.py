@@ -1,6 +1,6 @@
 """Checks of a pod template: names that Podium reserves, and placeholders that Podium fills in.
 
-Called by `validation`. The rules that CEL can express are in `job_rules.TEMPLATE_RULES`.
+`validation` calls it. The rules that CEL can express are in `job_rules.TEMPLATE_RULES`.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def problems(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
 
 def check(spec: JobSpec) -> tuple[Refusal, ...]:
     """Return the reasons for which this job cannot run; empty if it can."""
-    found = [
+    refusals = [
         *judge([*PARAMETER_RULES, *SPEC_RULES], {"spec": spec}),
         *space_refusals(spec),
         *_metrics(spec),
@@ -63,10 +63,10 @@ def check(spec: JobSpec) -> tuple[Refusal, ...]:
     try:
         template = PodTemplate.model_validate(spec.template)
     except ValidationError as error:
-        return (*found, *error_messages.refusals(error, PodTemplate, "spec.template"))
-    found += judge(TEMPLATE_RULES, {"spec": {"template": template}})
-    found += template_refusals(spec, template)
-    return tuple(found)
+        return (*refusals, *error_messages.refusals(error, PodTemplate, "spec.template"))
+    refusals += judge(TEMPLATE_RULES, {"spec": {"template": template}})
+    refusals += template_refusals(spec, template)
+    return tuple(refusals)
 
 
 def notes(spec: JobSpec) -> tuple[str, ...]:
@@ -105,19 +105,19 @@ def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
     if kind != _KIND or version != API_VERSION:
         message = f"this is {version} {kind}: write apiVersion: {API_VERSION} and kind: {_KIND}"
         return (Refusal("WrongKind", "kind" if kind != _KIND else "apiVersion", message),)
-    found: list[Refusal] = []
+    refusals: list[Refusal] = []
     spec: JobSpec | None = None
     metadata: ObjectMeta | None = None
     try:
         spec = JobSpec.model_validate_json(json.dumps(manifest.get("spec") or {}, default=str), strict=True)
     except ValidationError as error:
-        found += error_messages.refusals(error, JobSpec, "spec")
+        refusals += error_messages.refusals(error, JobSpec, "spec")
     try:
         metadata = ObjectMeta.model_validate(manifest.get("metadata") or {})
     except ValidationError as error:
-        found += error_messages.refusals(error, ObjectMeta, "metadata")
+        refusals += error_messages.refusals(error, ObjectMeta, "metadata")
     if spec is None or metadata is None:
-        return tuple(found)
+        return tuple(refusals)
     try:
         status = JobStatus.model_validate(manifest.get("status") or {})
     except ValidationError as error:

@@ -78,9 +78,9 @@ def ignores_the_order_of_nodes(policy: PlacementPolicy, question: PlacementQuery
 def costs_depend_on_the_node_only(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:
     """Check that a cost depends on neither other nodes nor the time: the extender may cache it."""
     for node in nodes:
-        found = policy.cost(question, node)
-        assert found is None or math.isfinite(found)
-        assert found == policy.cost(question, replace(node, reported_at=0.0))
+        cost = policy.cost(question, node)
+        assert cost is None or math.isfinite(cost)
+        assert cost == policy.cost(question, replace(node, reported_at=0.0))
 
 
 def scores_unknown_nodes_in_the_middle(policy: PlacementPolicy, question: PlacementQuery, nodes: Nodes) -> None:

@@ -1,8 +1,8 @@
 """Pods for which the verb preempt found no victims, and when a retry is worthwhile.
 
-kube-scheduler retries such a pod after a pod is deleted or a node grows, or after up to five minutes. A GPU that
-recovers, memory that is freed and a new minute of the limit are not events for it, and an annotation is not either. All
-code here is pure; `preemption_retries` performs the retries.
+kube-scheduler retries such a pod after a pod is deleted or a node grows, or after up to five minutes. It does not retry
+when a GPU recovers, memory is freed, the minute of the limit is over, or an annotation changes. All code here is pure;
+`preemption_retries` performs the retries.
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ class BackoffQueue:
     def _mark_woken_with(self, pod: BackoffPod, now: float) -> None:
         """Delay the pods of the same priority and below, because the scheduler now retries them too.
 
-        The scheduler gets a pause to do so. For a pod without a known proposal nothing else is known: if the scheduler
-        did not retry it after two such wake-ups, it waits for something else and is removed. Without this rule, after a
-        restart, each of these pods would be woken by itself, and all others with each of them.
+        The scheduler gets a pause to do so. A pod without a known proposal is removed if the scheduler did not retry it
+        after two such wake-ups, because it waits for something else. Without this rule, after a restart, each of these
+        pods would be woken by itself, and all others with each of them.
         """
         for other in [other for other in self._pods.values() if _priority(other) <= _priority(pod)]:
             if other.woken_with_other and not other.proposed:
@@ -140,7 +140,7 @@ class BackoffQueue:
                 self._pods[other.pod] = replace(other, retry_at=later, woken_with_other=True)
 
     def retry_at(self) -> float | None:
-        """Return when to call `pop_due` although nothing changed; None: not before a change."""
+        """Return when to call `pop_due` next without a change; None if only a change can cause a retry."""
         return min((pod.retry_at for pod in self._pods.values() if pod.retry_at is not None), default=None)
 
     def _collect_changes(self, views: Views) -> None:

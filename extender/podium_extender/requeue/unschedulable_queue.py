@@ -148,7 +148,7 @@ class UnschedulableQueue:
         return tuple(due)
 
     def retry_at(self, now: float) -> float | None:
-        """Return when to call `pop_due` although nothing changed; None: not before a change."""
+        """Return when to call `pop_due` next without a change; None if only a change can cause a retry."""
         if not self._pods:
             return None
         return self._budget.next_at(now) if self._unchecked else self._check_all_at

@@ -1,7 +1,7 @@
 """Free CPUs of each node, from watches of the nodes and of the pods of all other schedulers.
 
 The node cache adds the scheduler's own pods. An event changes one number, so a request costs the same for any number of
-pods. The free CPUs are unknown without the right to watch, and after a long silence of the API server: old numbers
+pods. Without the right to watch, and after a long silence of the API server, the free CPUs are unknown. Old numbers
 would place pods on nodes without free CPUs.
 """
 

@@ -1,9 +1,9 @@
 """Nodes that a pod was assigned repeatedly without being bound to them.
 
 All filters have passed when a node is chosen, but a later step may fail for it. For example, the pod's volume cannot be
-created in the zone of the node. kube-scheduler then asks again and takes the node with the highest score, which would
-be the same one forever. The extender does not learn which node kube-scheduler took. If kube-scheduler's own scores
-decided (a preferred affinity), the failing node is not detected here.
+created in the zone of the node. kube-scheduler then asks again and takes the node with the highest score. Without this
+record it would take the same node forever. The extender does not learn which node kube-scheduler took. If
+kube-scheduler's own scores decided (a preferred affinity), the failing node is not detected here.
 """
 
 from __future__ import annotations

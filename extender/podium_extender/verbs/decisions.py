@@ -30,7 +30,7 @@ _Kind = tuple[str, PodNeed, tuple[tuple[PodNeed, float], ...], str]
 
 @dataclass(frozen=True, slots=True)
 class FailedNode:
-    """Why a node cannot run a pod.
+    """Reason why a node cannot run a pod.
 
     `resolvable` states whether preemption may help. The scheduler shows `message`, counts equal messages together and
     adds a full stop; therefore the message contains neither the node's name nor a full stop.
@@ -87,7 +87,7 @@ class NodeEvaluator:
     def prioritize(self, query: PlacementQuery, names: Sequence[str], views: Views, now: float) -> Ranking:
         """Score each node from 0 to 10, in the order given, and choose the one that should get the pod.
 
-        A policy that uses no CPUs ignores the pod's CPU request.
+        The pod's CPU request is left out if the policy's costs do not depend on CPUs: more pods then share results.
         """
         policy = self.policy.resolve(query)
         if query.need.cpu and not policy.uses_cpus:
@@ -109,7 +109,7 @@ class NodeEvaluator:
         return rank(names, results.numbers(names, views, now), *tie_break(policy, query))
 
     def precompute(self, views: Views, now: float) -> None:
-        """Evaluate the nodes that changed for another pod of the last kind, before it comes."""
+        """Evaluate the changed nodes in advance, for the next pod of the same kind as the last one."""
         _update_last(self._refusals, views, now)
         _update_last(self._costs, views, now)
 

@@ -1,7 +1,7 @@
 """One result for each node (why it is refused, what it costs), kept until the node's relevant state changes.
 
-A request thus costs as much as the nodes that changed since the last one, plus one look-up for each requested name, in
-whatever order the scheduler's threads sent the names.
+A request thus costs one evaluation for each node that changed since the last one, and one look-up for each requested
+name. The order of the names does not matter; it varies with the scheduler's threads.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Limits of preemption: pending responses, trials that started recently, and a maximum of preemptions per minute.
 
-A response without victims makes kube-scheduler wait until any pod is deleted, for up to five minutes. Therefore there
-are only two such limits: one while the pod's own victims are still terminating, and one when the maximum of the last
-minute is reached. The end of those trials, or the back-off queue, triggers the retry. The state is kept in memory, so a
-restarted extender knows no preemptions. All functions are pure; the caller passes the time.
+A response without victims makes kube-scheduler wait until any pod is deleted, for up to five minutes. Therefore only
+two limits lead to such a response. One holds while the pod's own victims are still terminating, the other when the
+maximum of the last minute is reached. The end of those trials, or the back-off queue, triggers the retry. The state is
+kept in memory, so a restarted extender knows no preemptions. All functions are pure; the caller passes the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from podium_core.placement.views import CLOCK_SKEW, NodeRefusal
 
 MINUTE = 60.0
 MAX_GRACE_SECONDS = 3600.0  # a victim that takes longer to end is not waited for
-OVERDUE_SECONDS = 60.0  # a pod that exists for so long after its grace period is on a lost node
+OVERDUE_SECONDS = 60.0  # a pod that still exists this long after its grace period is on a lost node
 DELETION_SECONDS = 5.0  # from a response until kube-scheduler must have deleted the victims
 
 
@@ -46,8 +46,8 @@ class PreemptionAnswer:
 class PreemptionHistory:
     """The responses and evictions that influence later responses.
 
-    `answers` holds the last relevant response to each preemptor (by uid), and `evictions` the time and the number of
-    victims of each response in the last minute.
+    `answers`: the last relevant response to each preemptor (by uid). `evictions`: time and number of victims of each
+    response in the last minute.
     """
 
     answers: Mapping[str, PreemptionAnswer] = field(default_factory=dict)

@@ -1,9 +1,9 @@
 """Parser of the requests of filter and prioritize.
 
 kube-scheduler writes every request in the form `{"Pod":...,"Nodes":null,"NodeNames":["a","b"]}`. Its request to
-prioritize contains the same pod and the names from the response of filter. Therefore a body of that form is cut in two,
-the pod is parsed by itself, and a part that equals the last one is not parsed again. With 5,000 names that saves most
-of the work. Any other body is parsed as a whole, with the same result (a test compares them).
+prioritize contains the same pod and the names from the response of filter. Therefore a body of that form is cut in two:
+the pod and the names. A part that equals the last one is not parsed again. With 5,000 names that saves most of the
+work. Any other body is parsed as a whole, with the same result (a test compares them).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the operator does: create pods, requeue, migrate, rebalance, and back off."""
+"""Actions of the operator: create pods, requeue, migrate, rebalance, and back off."""

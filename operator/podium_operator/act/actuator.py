@@ -62,7 +62,7 @@ def _superseded(cluster: ClusterState) -> Iterator[PodState]:
 
 
 class FinalReportWait:
-    """Holds a new attempt back until the agent has written its final report of the attempt before.
+    """Delay of a new attempt until the agent has written its final report of the attempt before.
 
     That report says how far the attempt came (the next one counts the lost work) and which checkpoint to continue from.
     A deleted pod is often gone from the API before its last checkpoint is in the trial's status. A script that keeps
@@ -101,8 +101,8 @@ SIZE_TOLERANCE = 1.05  # GPUs of one product differ by a few pages that are reti
 def ran_out_of_gpu_memory(trial: HyperParamTrial, latest: PodState | None) -> bool:
     """Return True if the trial ever ran out of GPU memory.
 
-    Its status says so, or its ended pod does and that is not stored yet: an operator that was away may observe the
-    failure and create the retry in one reconcile.
+    Its status reports that, or its ended pod does. The pod counts because the status may be old: an operator that was
+    away may observe the failure and create the retry in one reconcile.
     """
     if any(condition.type == GPU_MEMORY_EXCEEDED for condition in trial.status.conditions):
         return True
@@ -157,8 +157,8 @@ class Actuator:
     async def write_run_queues(self, cluster: ClusterState, actions: Iterable[Action]) -> None:
         """Carry out what GPUs wait for: the first half of a reconcile.
 
-        Deletions go before the run queues. Without a deletion, the agent would suspend a trial that is not in the run
-        queue any more, and resume it at once for its SIGTERM.
+        Deletions go before the run queues. Otherwise the agent would suspend a trial because its run queue no longer
+        names it, and would have to resume it at once for its SIGTERM.
         """
         actions = tuple(actions)
         self._refused = {key: refusal for key, refusal in self._refused.items() if key in cluster.trial_by_key}

@@ -1,7 +1,7 @@
-"""Checkpoints of a trial as far as its pod is concerned. Pure; used by `pod_manifest` and `cleanup_pod`.
+"""Parts of a trial's pod that concern checkpoints. Pure; `pod_manifest` and `cleanup_pod` use it.
 
-That is the volume and the folder, the hook that asks for a checkpoint before a pod ends, and how a new attempt
-continues from a checkpoint.
+These are the volume with its folder, and the hook that asks for a checkpoint before a pod ends. A new attempt also gets
+the checkpoint that it continues from.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def resume_point(
 ) -> ResumePoint | None:
     """Return the checkpoint that this attempt continues from, or None if it starts from scratch.
 
-    `nodes` holds the nodes that have a GPUNode. A checkpoint in a folder of a node that is gone is lost.
+    `nodes` holds the nodes that have a GPUNode. A checkpoint in a `hostPath` folder is lost with its node.
     """
     checkpoint_status, checkpoint = trial.status.checkpoint, job.spec.checkpoint
     if attempt == 0 or checkpoint_status is None or checkpoint is None or not checkpoint_outlives_pod(job.spec):

@@ -3,7 +3,7 @@
 This module decides the stored phase, what the agent is asked, and the pod in which the trial continues. The operator
 asks by the annotation `podium.dev/migrate` on the pod (its value: the target node). The agent answers in the trial's
 status (`containerCheckpoint`). The operator's own part is `status.migration`; `domain.migration` has the transitions.
-Used by reconciler, actuator, snapshot and pod_manifest.
+The reconciler, actuator, snapshot and pod_manifest use it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TRANSIENT_REASONS = ("", "ErrImagePull")  # tried again at once; ImagePullBackOf
 
 @dataclass(frozen=True, slots=True)
 class MigrationNews:
-    """What a reconcile knows of migrations beside the objects.
+    """Facts about migrations that a reconcile knows in addition to the objects.
 
     - `requested`: migrations that the planner decided
     - `refused`: trials whose new pod the API server refused, with its message

@@ -47,7 +47,7 @@ GATE_COMMAND = ["/podium/podium-gate", "gate"]
 
 @dataclass(frozen=True, slots=True)
 class PodRules:
-    """What the operator's settings define for all pods."""
+    """Settings of the operator that apply to all pods."""
 
     scheduler_name: str
     resource: str
@@ -64,7 +64,7 @@ class WholeGpu:
 
 @dataclass(frozen=True, slots=True)
 class PodOrigin:
-    """Why the pod is created, and what it continues from.
+    """Reason why the pod is created, and the checkpoint that it continues from.
 
     `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `whole_gpu`: the whole
     GPU that the trial gets; its memory is not moved then. `migration`: the migration whose image the pod continues
@@ -228,8 +228,8 @@ def add_memory(container: dict[str, Any], more: int) -> None:
 def downsize_cpu(containers: Iterable[dict[str, Any]]) -> dict[str, int]:
     """Downsize the CPU requests. Return, by container, the millicpus that were taken from it.
 
-    The pod is created with almost no CPU request. So as many trials as the GPUs have slots fit on a node, whatever CPU
-    they request. The agent raises the requests of the trial that holds the GPU (pods/resize).
+    The pod is created with almost no CPU request. So a node has room for one trial on each slot of its GPUs,
+    whatever CPUs the trials request. The agent raises the requests of the trial that holds the GPU (pods/resize).
     """
     taken: dict[str, int] = {}
     for container in containers:
@@ -281,8 +281,8 @@ def _gate(main: Manifest) -> Manifest:
     """Return the gate's container: same image, user and resources as the trial's.
 
     The resources cost nothing, because a pod counts the larger of the two. Environment and mounts are the same, too.
-    What the kubelet cannot provide (a missing Secret, say) it refuses here, not behind the gate, where the trial would
-    hold a GPU without ever starting.
+    So the kubelet refuses a container that it cannot start (a missing Secret, for example) before the gate. Behind the
+    gate the trial would hold a GPU without ever starting.
     """
     gate: Manifest = {
         "name": GATE_CONTAINER,

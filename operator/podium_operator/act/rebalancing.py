@@ -2,7 +2,7 @@
 
 The planner knows GPUs and slots. The API server is asked for CPUs, memory, cordons and taints only when a move is
 decided, so that balanced GPUs cause no requests. A node without capacity is skipped for a while for the trials of
-that job. Used by the reconciler.
+that job. The reconciler uses it.
 """
 
 from __future__ import annotations

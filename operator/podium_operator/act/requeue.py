@@ -20,7 +20,7 @@ INVALID = 422
 
 
 class Requeues:
-    """Carries out requeues. Used by `actuator`."""
+    """Carries out requeues. `actuator` uses it."""
 
     def __init__(self, api: Api, manager: str) -> None:
         self._api = api

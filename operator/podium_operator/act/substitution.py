@@ -1,6 +1,6 @@
 """Placeholders that carry parameters to a container: `$(podium.args)`, `$(podium.params.lr)`, `$(podium.checkpoint)`.
 
-Used by `pod_manifest`. Kubernetes itself ignores `$(...)` with a dot, so the two never conflict.
+`pod_manifest` uses it. Kubernetes itself ignores `$(...)` with a dot, so the two never conflict.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Remove a deleted job's folder: create its clean-up pods and watch until each has succeeded. Used by `cleanup`.
+"""Remove a deleted job's folder: create its clean-up pods and watch until each has succeeded. `cleanup` uses it.
 
 Only a pod that exists and has Succeeded counts. A missing pod (it was deleted, or another pod has its name) is created
 again, and a request that fails now is repeated. `cleanup` bounds the time; `waits` says what the removal waits for.

@@ -1,4 +1,4 @@
-"""Record Kubernetes Events about jobs and trials, each fact once. Used by `status_writer`.
+"""Record Kubernetes Events about jobs and trials, each fact once. `status_writer` uses it.
 
 Switches of a GPU are too frequent for Events; the GPUNode lists them instead.
 """

@@ -1,1 +1,1 @@
-"""What the operator knows: watch caches, cluster state, observations and the planner's snapshot."""
+"""Observation of the cluster: watch caches, cluster state, observations and the planner's snapshot."""

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class FinalLogReader:
-    """Reads the logs of ended pods in the background."""
+    """Background reader of the logs of ended pods."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

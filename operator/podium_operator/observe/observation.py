@@ -221,8 +221,8 @@ def _disruption_retry_at(disruptions: Disruptions | None) -> float:
 def _retry_at(pod: PodState | None, failures: int, pods: Sequence[PodState]) -> float:
     """Return the time before which no new pod is created, derived from the ended pods alone.
 
-    The first pod that the cluster refuses costs no time. Several in sequence whose process never ran mean a lasting
-    cause (a device plugin that is down, for example), and the retries become less and less frequent.
+    The first pod that the cluster refuses is replaced without a delay. If the processes of several pods in sequence
+    never ran, the cause is a lasting one, such as a device plugin that is down. The delay then doubles.
     """
     if pod is None:
         return 0.0

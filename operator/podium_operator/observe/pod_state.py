@@ -1,4 +1,4 @@
-"""State of a trial's pod, parsed once into the facts that decide the trial's phase. Used by the watch caches."""
+"""State of a trial's pod, parsed once into the facts that decide the trial's phase. The watch caches use it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _ON_GPU = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What a reconcile decided about a job.
+    """Decisions of a reconcile about a job.
 
     - `size`: the largest number of trials
     - `end`: the planner ended the job in this reconcile

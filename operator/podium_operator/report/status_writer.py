@@ -40,7 +40,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a reconcile decided, by trial or job; `TrialReport` and `JobReport` describe the entries."""
+    """Decisions of a reconcile, by trial or job; `TrialReport` and `JobReport` describe the entries."""
 
     rankings: Mapping[TrialKey, TrialRank] = field(default_factory=dict)
     ends: Mapping[TrialKey, EndTrial] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Report:
 
 
 class StatusWriter:
-    """Writes statuses and the Events about them."""
+    """Writer of statuses and of the Events about them."""
 
     def __init__(self, api: Api, interval: float, metrics: Metrics) -> None:
         self._api = api

@@ -30,7 +30,7 @@ def timestamp(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TrialReport:
-    """What a reconcile decided about a trial.
+    """Decisions of a reconcile about a trial.
 
     - `ranking`: rank and its reason
     - `end`: the planner ended the trial in this reconcile

@@ -1,6 +1,6 @@
 """Demand for GPU reservations and those that exist, as `planning.gpu_reservations` needs them. Pure.
 
-Used by `controller`.
+`controller` uses it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def pool_demands(snapshot: Snapshot, max_gpus: int) -> Mapping[Pool, PoolDemand]
 
     A pool requests at most `max_gpus` GPUs. A suspended search needs none for now. A trial that is suspended on a GPU
     whose reservation has ended can continue only there. While such a trial waits, idle reservations do not count:
-    another GPU must be requested, on exactly that node if no other trial could use a GPU elsewhere. O(trials + jobs +
-    GPUs).
+    another GPU must be requested. It must be on that node if no other trial could use a GPU elsewhere. O(trials + jobs
+    + GPUs).
     """
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     trials: dict[JobKey, list[TrialView]] = {}
@@ -105,9 +105,10 @@ def reservations_from(
 ) -> tuple[Reservation, ...]:
     """Return the reservations with their states.
 
-    A reservation is held if the agent of its node names it with that GPU: pod names recur, and an unresponsive or
-    deleted node may still report an older reservation pod. The cost of losing a reservation is the number of trials
-    that have to move. What the agent of a `unresponsive` node reported of ending trials may never change.
+    A reservation is held if the agent of its node names it with that GPU. The pod's name is not enough: names recur,
+    and an unresponsive or deleted node may still report an older reservation pod. The cost of losing a reservation is
+    the number of trials that have to move. The reported trials of a node in `unresponsive` do not count
+    as use, because that report may never change.
     """
     held = {
         (node.metadata.name, gpu.reservation): (gpu, node.metadata.name in unresponsive)

@@ -1,9 +1,10 @@
 """Create the reservation pod: an ordinary pod that requests one GPU and does nothing. Pure; used by `controller`.
 
 The cluster's own scheduler places it in the tenant's namespace, so quotas, Kueue and autoscalers work as usual. Its
-priority is below that of every other pod: any pod takes the GPU by preempting it. A pod that is being deleted stays
-until the agent has taken the trials off the GPU and ends it, or until its grace period is over. It needs no signal
-handling: process 1 of a container ignores a SIGTERM for which it has no handler. `reservation_state` parses the pods.
+priority is below that of every other pod: any pod takes the GPU by preempting it. A pod that is being deleted remains
+until the agent has taken the trials off the GPU and ends the pod. It remains at most for its grace period. It needs no
+signal handling: process 1 of a container ignores a SIGTERM for which it has no handler. `reservation_state` parses the
+pods.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _BESIDE_OTHERS: Manifest = {  # only preferred: if no node can hold all of them,
 
 @dataclass(frozen=True, slots=True)
 class ReservationRules:
-    """What the operator's settings define for all reservation pods.
+    """Settings of the operator that apply to all reservation pods.
 
     `priority_class_uid`: of the PriorityClass, which is deleted with the pods. `node_selector`: labels of nodes.
     """

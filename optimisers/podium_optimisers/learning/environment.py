@@ -30,7 +30,7 @@ class EpisodeDistribution:
     """The distribution of episodes: `jobs` jobs that offer `load` of the cluster.
 
     Three of four jobs are short (mean 60 s) and one is long (mean 600 s), both exponential. Widths are 1, 2, 4 and 8
-    GPUs as far as the cluster allows.
+    GPUs, and at most those of the cluster.
     """
 
     jobs: int = 60

@@ -11,7 +11,7 @@ from podium_realtime.scheduling.jobs import StageBatch
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Whether a back-end can run on this machine. The message describes the device, or what is missing."""
+    """Availability of a back-end on this machine. The message describes the device, or what is missing."""
 
     available: bool
     code: str

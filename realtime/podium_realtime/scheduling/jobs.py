@@ -14,7 +14,7 @@ USABLE = 0.99  # part of the relative deadline that the stages share; the rest i
 
 
 class JobOutcome(Enum):
-    """How a job ended. All but MET are misses. REJECTED, SHED and SKIPPED jobs used no device time."""
+    """Outcome of a job. All but MET are misses. REJECTED, SHED and SKIPPED jobs used no device time."""
 
     MET = "met"
     LATE = "late"  # finished after its deadline

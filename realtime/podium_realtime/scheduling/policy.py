@@ -20,7 +20,7 @@ PriorityKey = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class JobAdmission:
-    """Whether a job may run. `context` is the context to which the job is bound; -1 for any."""
+    """Decision whether a job may run. `context` is the context to which the job is bound; -1 for any."""
 
     accepted: bool
     code: str

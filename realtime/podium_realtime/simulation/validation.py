@@ -23,7 +23,7 @@ BATCHES = (2, 4, 10)
 
 
 class Quantity(Enum):
-    """What a published value measures."""
+    """Quantities that published values measure."""
 
     RATE = "fps"
     MISSED = "missed"

@@ -39,16 +39,16 @@ class ReplayComparison:
 
     def typical(self, policy: str, metric: str) -> float | None:
         """Return the median over the runs that have this metric (`statistics.METRICS`); None where none has."""
-        found = [value for s in self.scores[policy].values() if (value := METRICS[metric](s)) is not None]
-        return median(found) if found else None
+        values = [value for s in self.scores[policy].values() if (value := METRICS[metric](s)) is not None]
+        return median(values) if values else None
 
     def against_fifo(self, policy: str, metric: str) -> tuple[float, float] | None:
         """Return fifo's time over the policy's time: geometric mean and worst run.
 
         Above 1: faster than fifo.
         """
-        found = list(ratios(self.scores[policy], self.scores[BASE], metric).values())
-        return (geometric_mean(found), min(found)) if found else None
+        values = list(ratios(self.scores[policy], self.scores[BASE], metric).values())
+        return (geometric_mean(values), min(values)) if values else None
 
 
 def compare(trace: Trace, policies: Sequence[str], machine: Machine, seeds: int, size: int) -> ReplayComparison:

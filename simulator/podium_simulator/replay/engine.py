@@ -6,8 +6,8 @@ resumption occupy the GPU; a first start and the end of a trial cost nothing. Th
 trial's values up to its last evaluation.
 
 A policy that gives trials up may end its plan before the sample's best trial is trained. The replay then trains the
-remaining trials, best-so-far first ("revived"), so a wrong early stop costs its full price. Used by the benchmarks and
-by tests.
+remaining trials, best-so-far first ("revived"), so a wrong early stop costs its full price. The benchmarks and
+the tests use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts of a replay, from which the metrics are computed. Written by `engine`, read by `metrics`."""
+"""Facts of a replay, from which the metrics are computed. `engine` writes them, `metrics` reads them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What happened in a replay.
+    """Record of a replay.
 
     Times are seconds since the start of the search; GPU-seconds include switches.
     """

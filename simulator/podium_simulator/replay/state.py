@@ -1,4 +1,4 @@
-"""True state of a replay: what each trial has trained, and which GPU runs it. Used by `engine`."""
+"""True state of a replay: what each trial has trained, and which GPU runs it. `engine` uses it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Rules:
     `queue_per_gpu`: each trial belongs to a GPU's queue (Hermes: the least loaded; when two queues differ by more than
     one trial, the first waiting one migrates). `whole_slices`: a trial keeps its GPU for the policy's time slice,
     whatever it reports. `bare_rank`: any better rank preempts; the planner asks for a gain above cost and hysteresis.
-    `measured_slices`: rivals wait until the holder has had the planner's smallest time slice, which is longer for a
-    trial that was suspended before; the reference simulator has none.
+    `measured_slices`: rivals wait until the holder has had the planner's smallest time slice. This slice is longer for
+    a trial that was suspended before. The reference simulator has none.
     """
 
     queue_per_gpu: bool = False
@@ -53,7 +53,10 @@ DEFAULT_RULES = Rules()
 
 @dataclass(slots=True)
 class Known:
-    """What a policy may know, by trial number. Kept up to date: collecting it at each decision was slow."""
+    """Values that a policy may know, by trial number.
+
+    They are kept up to date, because collecting them at each decision is slow.
+    """
 
     views: list[TrialView]
     unfinished: list[bool]
@@ -83,7 +86,7 @@ class SimTrial:
         return self.known.views[self.number]
 
     def publish(self, phase: TrialPhase, curve: tuple[Point, ...] | None = None) -> None:
-        """Publish the trial's state. Built by hand: `dataclasses.replace` would dominate the run time."""
+        """Publish the trial's state, without `dataclasses.replace`, which would dominate the run time."""
         old = self.view
         points = old.curve if curve is None else curve
         self.known.unfinished[self.number] = phase not in FINAL

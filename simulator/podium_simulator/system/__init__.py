@@ -1,5 +1,5 @@
 """Simulation of the whole system on virtual time. Pure.
 
-The operator's own planner runs with simulated nodes, agents, statuses, arrivals and faults. Used by `podium simulate`,
-`podium plan` and the benchmarks.
+The operator's own planner runs with simulated nodes, agents, statuses, arrivals and faults. `podium simulate`,
+`podium plan` and the benchmarks use it.
 """

@@ -2,8 +2,11 @@
 
 The rules are those of `podium_agent.schedule.local_scheduler`.
 
-It is separate from the real agent, which the simulator may not import. The shared rules: a trial holds all of its GPUs
-or none; claims are made in one global order; the next trial starts only when the one before has left the GPU.
+It is separate from the real agent, which the simulator may not import. The shared rules:
+
+- A trial holds all of its GPUs or none.
+- Claims are made in one global order.
+- The next trial starts only when the previous one has left the GPU.
 """
 
 from __future__ import annotations
@@ -105,5 +108,5 @@ def _position(trial: Trial, gpu: Gpu) -> int | None:
 
 
 def _free(trial: Trial, node: Node) -> bool:
-    """Return whether no other trial uses its GPUs or is leaving them."""
+    """Return whether the trial's GPUs are free: another trial neither uses them nor is leaving them."""
     return not any(o is not trial and o.occupies and not set(trial.gpus).isdisjoint(o.gpus) for o in node.trials)

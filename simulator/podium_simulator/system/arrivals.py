@@ -1,8 +1,8 @@
 """Several searches of several users that arrive one after another and share a cluster.
 
 `podium simulate --system --jobs N` calls it. All jobs of a run have the same policy. Each has its own sample, the same
-for every policy. The cost of sharing is a job's slowdown: seconds from its arrival to its end, over those that the same
-search takes alone on the whole cluster under the same policy (the slowdown of parallel job scheduling).
+for every policy. The cost of sharing is a job's slowdown, as in parallel job scheduling. It is the time from arrival to
+end, divided by the time that the same search takes alone on the whole cluster under the same policy.
 """
 
 from __future__ import annotations

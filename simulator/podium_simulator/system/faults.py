@@ -1,4 +1,4 @@
-"""Random faults of a run, drawn from its seed. Called by the engine.
+"""Random faults of a run, drawn from its seed. The engine calls it.
 
 Each kind has its own random stream, so switching one kind off does not move the others.
 """

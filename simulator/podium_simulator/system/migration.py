@@ -84,7 +84,7 @@ class Migrations:
         return steps
 
     def holds_back_pod(self, trial: Trial) -> bool:
-        """Return whether no pod is created from its image for now, because the target node drains."""
+        """Return whether the pod for the trial's image must wait, because the target node drains."""
         return trial.in_image and trial.migration is not None and self._nodes[trial.migration.target].draining
 
     def wake_at(self) -> float:

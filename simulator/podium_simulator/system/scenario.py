@@ -35,7 +35,7 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a trial releases its GPU, with the seconds of each action.
+    """Method by which a trial releases its GPU, with the seconds of each action.
 
     `jitter`: each action takes up to this share more or less. `keeps_memory`: a suspended trial's memory stays on the
     GPU (freeze), so all trials that share one must fit together. `basis`: what the default seconds are based on, for
@@ -62,9 +62,10 @@ class Method:
 class PodFacts:
     """Measured facts of one trial's pod in a run that a simulation is compared with.
 
-    Its node; seconds from its creation until its gate asked; from its open gate until its agent began its record
-    (`record_start`), had found its processes (`processes_found`) and it did its first step (`load`); from its process'
-    end until the pod reported it. Empty or None: the values of the scheduler and of `Timing`.
+    `gate`: seconds from the pod's creation until its gate asked. `record_start`, `processes_found` and `load`: seconds
+    from the open gate until the agent began its record, until it had found the processes, and until the first step.
+    `ended`: seconds from the process' end until the pod reported it. Empty or None: the values of the scheduler and of
+    `Timing`.
     """
 
     node: str = ""

@@ -19,9 +19,9 @@ from podium_simulator.system.telemetry import load_percent, reserved_bytes
 def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
     """Return the GPUs whose slots the pod gets, all on one node; empty where nothing fits.
 
-    A node without a recent report is used only where no other node fits, as its score is in the middle and the best
-    known node's is above. O(GPUs log GPUs) of the nodes that have trials, and of one of each kind of nodes without any:
-    there may be thousands of these.
+    A node without a recent report scores 5 of 10, below the best known node. So it is used only if no other node fits.
+    O(GPUs log GPUs) of the nodes that have trials, and of one of each kind of nodes without any: there may be thousands
+    of these.
     """
     need, known = _need(trial.job), trial.job.spec.fact(trial.number).node
     if trial.migration is not None and trial.starts_from_image:  # by its required affinity

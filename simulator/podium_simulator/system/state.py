@@ -270,7 +270,7 @@ class Trial:
         return WrittenStatus(now, points, self.charged(now), totals, self.switch_seconds)
 
     def publish(self, phase: TrialPhase) -> None:
-        """Publish the trial's state. Built by hand: `dataclasses.replace` would dominate the run time."""
+        """Publish the trial's state, without `dataclasses.replace`, which would dominate the run time."""
         old, status = self.view, self.written_status
         pod = self._pod_view() if self.state is not None else None
         relocation = _NOT_MIGRATED if self.migration is None else self._relocation(self.migration)

@@ -65,10 +65,10 @@ def keeps_memory(name: str) -> bool:
 
 
 def is_undetermined(name: str, memory: int | None, suspend: float | None, resume: float | None) -> bool:
-    """Return whether nothing determines the duration of a switch.
+    """Return whether the duration of a switch is unknown.
 
-    That is where memory is moved, and neither its size nor both durations are known. For live migration only the memory
-    determines it.
+    It is known if memory remains on the GPU, or if the size of the memory is given. Both durations together are enough
+    as well, except for live migration.
     """
     return (
         not keeps_memory(name)

@@ -1,4 +1,4 @@
-"""What placement knows of each GPU's load and memory: as of the last report of its node's agent.
+"""Load and memory of each GPU as placement knows them: as of the last report of its node's agent.
 
 `pods` changes it and places by it; `nodes` calls it where an agent falls silent. An agent reports at whole multiples of
 `Timing.telemetry` seconds. Nothing reads it in between, so a report is not an event: the use at the last report is
@@ -70,5 +70,5 @@ def load_percent(here: Sequence[Trial]) -> float:
 
 
 def reserved_bytes(here: Sequence[Trial]) -> int:
-    """Return the bytes that stay on the GPU whichever trial runs, by the memory ledger."""
+    """Return the bytes of the trials whose memory remains on the GPU while they are suspended."""
     return sum([trial.job.view.gpus.memory or 0 for trial in here if trial.job.spec.method.keeps_memory])

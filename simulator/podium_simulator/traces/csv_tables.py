@@ -1,4 +1,4 @@
-"""CSV tables as traces: one line per evaluation. Called by `sources`."""
+"""CSV tables as traces: one line per evaluation. `sources` calls it."""
 
 from __future__ import annotations
 

@@ -109,19 +109,21 @@ def _load(folder: Path, name: str) -> _Run:
     except DecodeError:  # complete records of another kind
         return _Run(name, 0.0, {}, broken=True)
     # A step that was repeated after a restart counts once: a later event replaces the earlier one.
-    found = {
+    points_by_tag = {
         tag: {event.step: (event.wall_time, float(event.value)) for event in accumulator.Scalars(tag)}
         for tag in accumulator.Tags()["scalars"]
     }
     for tag in _scalar_tensors(accumulator):
         events = accumulator.Tensors(tag)
-        found[tag] = {event.step: (event.wall_time, float(make_ndarray(event.tensor_proto))) for event in events}
-    first = min((wall for points in found.values() for wall, _ in points.values()), default=0.0)
+        points_by_tag[tag] = {
+            event.step: (event.wall_time, float(make_ndarray(event.tensor_proto))) for event in events
+        }
+    first = min((wall for points in points_by_tag.values() for wall, _ in points.values()), default=0.0)
     try:
         started = min(first, accumulator.FirstEventTimestamp())
     except ValueError:  # no event: the run has just started, or its files hold something else
-        return _Run(name, first, found, broken=any(path.stat().st_size for path in folder.glob(PATTERN)))
-    return _Run(name, started, found)
+        return _Run(name, first, points_by_tag, broken=any(path.stat().st_size for path in folder.glob(PATTERN)))
+    return _Run(name, started, points_by_tag)
 
 
 def _scalar_tensors(accumulator: Any) -> list[str]:
@@ -135,8 +137,8 @@ def _trial(run: _Run, tag: str, maximize: bool) -> RecordedTrial:
     """Return the trial of a run.
 
     Steps that were reached before a crash and not again after it are left out: their times lie before those of lower
-    steps. A value at the very beginning (converted files, runs of one event) counts as if the time to it had been as
-    long as between two values.
+    steps. Converted files and runs of one event have a value at the very beginning. The time before it
+    is taken to be as long as between two values.
     """
     points = sorted((step, wall, value) for step, (wall, value) in run.scalars[tag].items())
     kept = points[:1]

@@ -35,14 +35,14 @@ def read_all(paths: Iterable[Path], options: ReadOptions, report: Report = ignor
 
     `report` receives what was left out. Raises TraceError, and OSError where a path cannot be read.
     """
-    found: list[Trace] = []
+    traces: list[Trace] = []
     for path in paths:
         for source, trace in _read(path, options, report):
             if all(diverged(value) for trial in trace.trials for value in trial.values):
                 text = f"not one of its values of {trace.metric} is a finite number: there is nothing to rank by"
                 raise TraceError(f"{source.name}: {text}; name curves with values")
-            found.append(trace)
-    return tuple(found)
+            traces.append(trace)
+    return tuple(traces)
 
 
 def needs_goal(paths: Iterable[Path]) -> bool:

@@ -1,8 +1,8 @@
 """Recorded learning curves of real training runs: one task per file, gzip or plain JSON lines.
 
 The first line is the header: task, metric, goal, target, and the number of trials that were left out. Each further line
-is a trial: cumulative training seconds, step and validation value at every evaluation (null where a value was not
-finite), and the summaries of its additional metrics as in the trial's status.
+is a trial. It has the cumulative training seconds, the step and the validation value of every evaluation (null where a
+value was not finite). The summaries of its additional metrics are those of the trial's status.
 """
 
 from __future__ import annotations

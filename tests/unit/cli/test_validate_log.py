@@ -39,7 +39,7 @@ def test_the_values_and_the_lines_that_yield_none(tmp_path: Path, capsys: pytest
                 "such as the global step"
             ),
             "not read: 1 line without a value of val_acc",
-            "  line 3: val_acc is no key of the JSON object, or its value is not a number: '1,234\"}'",
+            "  line 3: val_acc is not a key of the JSON object, or its value is not a number: '1,234\"}'",
             '    {"epoch": 2, "val_acc": "1,234"}',
             "additional metric loss: last 2",
         )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from podium_core.domain.snapshot import Costs, Scalar
-from podium_core.policies.envelope_texts import rounded
+from podium_core.policies.envelope_texts import explanation, rounded
 from podium_core.policies.hermes import Hermes
 from podium_core.policies.registry import (
     NAMES,
@@ -177,3 +177,19 @@ def test_the_table_of_policies() -> None:
 def test_a_probability_has_few_texts(chance: float, said: str) -> None:
     """Each change of the text is a write of a trial's status."""
     assert rounded(chance) == said
+
+
+def test_the_texts_of_envelope_begin_with_the_facts() -> None:
+    """The live table shows about 60 characters, `Rank 1 of 6: ` included."""
+    yes, no = np.array([True]), np.array([False])
+    chance, trained = np.array([0.95]), np.array([8.7])
+    judged = explanation((), no, yes, chance, trained, 10.0)
+    assert judged(0) == ("Envelope", "ends best with probability 0.9 or more; trained 85 % or more.")
+    starts = {
+        "LongestWait": explanation((0,), yes, no, chance, trained, 10.0)(0),
+        "WarmUp": explanation((), yes, no, chance, trained, 10.0)(0),
+        "Unstarted": explanation((), no, no, chance, trained, 10.0)(0),
+    }
+    facts = {"LongestWait": "longest wait", "WarmUp": "in its warm-up", "Unstarted": "not started"}
+    assert {reason for reason, _ in starts.values()} == set(starts)
+    assert all(message.startswith(facts[reason]) for reason, message in starts.values())

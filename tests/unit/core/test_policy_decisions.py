@@ -294,7 +294,7 @@ def test_a_slow_trial_is_not_counted_as_further_trained(seconds: float) -> None:
     ranking = Envelope(min_share=0.0).rank(job, trials, replace(snapshot, trials=tuple(trials)))
     found = [one.trial.name for one in ranking]
     assert found.index("job-1") == 7
-    assert all("has trained 30 % or more" in one.message for one in ranking)
+    assert all("; trained 30 % or more." in one.message for one in ranking)
 
 
 def test_a_warm_up_lasts_for_the_spacing_of_values_however_many_points_are_kept() -> None:

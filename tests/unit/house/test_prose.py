@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[3]
 # folders whose text is checked for marker words; their Python also for the summaries of its docstrings
 FOLDERS = (
     *(
+        "core",
+        "simulator",
         "operator",
         "extender",
         "agent",

@@ -1,6 +1,6 @@
 """The CRI log format, `<time> <stdout|stderr> <P|F>[:more] <text>` a line; after P the line continues in the next one.
 
-Used by the tail. Pure: bytes in, whole lines out, with the offset up to which everything was consumed.
+The tail uses it. Pure: bytes in, whole lines out, with the offset up to which everything was consumed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Assembler:
 
     @property
     def safe(self) -> int:
-        """Offset at which a restarted reader must begin to lose nothing."""
+        """Offset from which a restarted reader loses no line."""
         return min([self._at, *(pending.start for pending in self._pending.values())])
 
     def feed(self, data: bytes) -> list[LogLine]:

@@ -1,7 +1,7 @@
 """Tail of one container's log across rotation, from a cursor: no line is lost or read twice.
 
 The trial writer uses it. The kubelet renames `0.log` to `0.log.<time>`, starts a new `0.log`, and compresses older
-files (.gz). A file is identified by the hash of its first line (its time in nanoseconds makes it unique), so a cursor
+files (.gz). A file is identified by the hash of its first line, which its time in nanoseconds makes unique. So a cursor
 finds its file under any name. The open file is kept: a file that was rotated or deleted is read to its end first.
 """
 
@@ -22,7 +22,7 @@ LONGEST_FIRST_LINE = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a restarted reader continues.
+    """Position from which a restarted reader continues.
 
     `file` is for people, `fingerprint` identifies the file, `offset` is a byte offset.
     """
@@ -141,8 +141,8 @@ def _files(folder: Path) -> list[Path]:
         key = (int(number), rest.lstrip(".") or "~")  # "~" sorts after every date
         if key not in chosen or not name.endswith(".gz"):
             chosen[key] = name  # both exist while one is being compressed
-    found = [folder / chosen[key] for key in sorted(chosen)]
-    return [path for path in found if path == found[-1] or not _empty(path)]
+    files = [folder / chosen[key] for key in sorted(chosen)]
+    return [path for path in files if path == files[-1] or not _empty(path)]
 
 
 def _empty(path: Path) -> bool:

@@ -22,8 +22,8 @@ def config(form: str, **more: object) -> MetricsConfig:
         ("text", "val_acc went up", "val_acc is not followed by = or :"),
         ("json", "val_acc=0.5", "the line holds no JSON object; metrics.format is json"),
         ("json", '{"val_acc": 0.5', "the JSON object does not end on this line, or its brackets do not match"),
-        ("json", '{"val_acc": "high"}', "val_acc is no key of the JSON object, or its value is not a number: 'high"),
-        ("huggingface", "{'val_acc': [1, 2]}", "val_acc is no key of the dictionary, or its value is not a number"),
+        ("json", '{"val_acc": "high"}', "val_acc is not a key of the JSON object, or its value is not a number: 'high"),
+        ("huggingface", "{'val_acc': [1, 2]}", "val_acc is not a key of the dictionary, or its value is not a number"),
     ],
 )
 def test_the_reason_names_what_is_wrong(form: str, line: str, words: str) -> None:

@@ -49,7 +49,7 @@ def test_states_from_facts(facts: ReservationFacts, state: ReservationState) -> 
 
 def test_the_rules_of_the_table() -> None:
     assert all(reason.isalnum() and reason[0].isupper() for reasons in EDGES.values() for reason in reasons)
-    assert not any(start is S.ENDED for start, _ in EDGES), "a new placeholder is a new reservation"
+    assert not any(start is S.ENDED for start, _ in EDGES), "a new pod is a new reservation"
     assert {end for start, end in EDGES if start is S.TERMINATING} == {S.ENDED}, (
         "a terminating reservation cannot be kept"
     )
