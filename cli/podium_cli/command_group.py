@@ -36,6 +36,19 @@ class LazyGroup(TyperGroup):
             # `podium get trials x | head`: the reader has closed the pipe, so a flush at exit would fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(Exit.OK) from error
+        except Exception as error:
+            _suggest_option(error)
+            raise
+
+
+def _suggest_option(error: Any) -> None:
+    """Name the most similar option in the error about an unknown one, as in the error about an unknown command.
+
+    typer's exception for it is private; it has the attribute `possibilities`, the most similar option first.
+    """
+    if getattr(error, "possibilities", None):
+        error.message = f"{error.message}. Did you mean {error.possibilities[0]!r}?"
+        error.possibilities = None
 
 
 def load(name: str) -> Any:

@@ -10,7 +10,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import parse_node
 from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, one_of
@@ -47,18 +46,13 @@ app.add_typer(get, name="get")
     epilog=examples("podium get trials digits", "podium get trials digits --sort-by value | head"),
 )
 def trials(
-    job: Annotated[
-        str | None,
-        typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names),
-    ] = None,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names)],
     sort_by: Annotated[str, one_of(tuple(ORDERS), help=f"Order of the trials: {', '.join(ORDERS)}.")] = "rank",
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: KubeContext = None,
 ) -> None:
     """List the trials of a job."""
-    if not job:
-        raise CliError(Exit.USAGE, "JobNameRequired", "podium get trials JOB: name the job")
     run_with_cluster(_trials(Session.of(namespace, kubeconfig, context), job, sort_by))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from podium_core.logs.budget import Budget
 from podium_core.logs.line_reader import MetricsFormat, ParsedLine, line_reader
+from podium_core.logs.printed_numbers import printed_number
 from podium_core.logs.records import paths_of, records
 from podium_core.logs.screen import pieces
 
@@ -81,6 +82,8 @@ def _reason_in_text(after: str, metrics: MetricsFormat) -> str:
         return f"metrics.filter does not find {metrics.metric} with a number that has one meaning"
     if not after.startswith(("=", ":")):
         return f"{metrics.metric} is not followed by = or :"
+    if printed_number(after[1:].lstrip()) is not None:
+        return f"{metrics.metric} is a best or target value on this line, not the value of a step"
     return f"{metrics.metric} is followed by {shown(after[1:25])!r}, which is not a number with one meaning"
 
 

@@ -2,7 +2,7 @@
 
 All readers of lines call this module. It accepts `0.81`, `0.81.` at the end of a sentence, `0,73`, `1,234.5`, `81 %`,
 `12.5ms`, `nan`, `np.float64(0.81)` and `tensor(0.71, device='cuda:0')`. It refuses `1,234` (decimal comma or
-thousands?), dates, times, versions, ranges, hexadecimal numbers and `1.2k`.
+thousands?), dates, times, durations such as `1m30s`, versions, ranges, `0.34 -> 0.32`, hexadecimal numbers and `1.2k`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ _GROUPED = re.compile(  # groups of thousands: which mark separates them, and wh
 # what makes a number part of something else: a time, a date, a product, another base, 1.2k, 5GiB, an identifier
 _CONTINUES = r"[:*^\u00d7+\-\u2212][0-9(]|\*\*|[_.,]?[0-9]|_|[xXoObB][0-9a-fA-F]|[eExXkKMGTPBj](?![a-z])|[KMGTP]i?B\b"
 _AFTER_COUNTER = re.compile(_CONTINUES, re.ASCII)
-_AFTER_VALUE = re.compile(rf"/[0-9]|{_CONTINUES}", re.ASCII)
+_AFTER_VALUE = re.compile(  # also: a part of a total, a change, a power of ten, a duration, a size with a space
+    rf" ?/ ?[0-9]| ?(?:[-=]+>|\u2192) ?[+-]?[0-9.]| ?[xX\u00d7*] ?10(?:\^|\*\*|[\u207b\u2070-\u2079\u00b9\u00b2\u00b3])"
+    rf"|(?:d|h|m|min) ?[0-9]| (?:h|min) [0-9]| [KMGTP]i?B\b|{_CONTINUES}",
+    re.ASCII,
+)
 _SPACED_THOUSANDS = re.compile(r" [0-9]{3}(?!\w)", re.ASCII)
 
 

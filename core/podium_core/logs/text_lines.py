@@ -1,7 +1,8 @@
 """Lines of text with names and values: `epoch 3/10 - loss: 0.41 - val_acc=0.81`.
 
 Without a filter of the job, a value follows the metric's name and `=` or `:`. The step may also follow its name
-directly, as in "Epoch 3/10" and "epoch [3]".
+directly, as in "Epoch 3/10" and "epoch [3]". Of a name that is repeated, the last value counts. `best val_acc: 0.95`
+and `target val_acc: 0.99` report nothing of `val_acc`: they are no values of this step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def default_reader(wanted: Mapping[str, bool], step_key: str) -> TextReader:
     `wanted`: name, and whether it counts steps.
     """
     names = "|".join(re2.escape(name) for name in sorted(wanted, key=len, reverse=True))
-    named = compiled(rf"{_NOT_IN_NAME}(?P<name>{names})[\"']?\s*[=:]\s*")
+    # lazy: `best val_acc` may be the name of a metric
+    named = compiled(rf"{_NOT_IN_NAME}(?P<other>(?i:best|target)\s)??(?P<name>{names})[\"']?\s*[=:]\s*")
     loose = compiled(rf"(?:^|[^\pL\pN_.]){re2.escape(step_key)}\s*[=:#\[(]?\s*(?P<digit>[0-9])", True)
 
     digit = loose.groupindex["digit"]
@@ -34,6 +36,8 @@ def default_reader(wanted: Mapping[str, bool], step_key: str) -> TextReader:
         values: Values = {}
         for match in matches(named, text, budget):
             name = match.group("name")
+            if match.group("other") and not wanted[name]:
+                continue
             number = printed_number(text, match.end(), counter=wanted[name])
             if number is not None:
                 values[name] = number.value

@@ -49,7 +49,6 @@ spec:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["get", "trials"], Exit.USAGE, "JobNameRequired"),
         (["report"], Exit.USAGE, "JobNameRequired"),
         (["watch", "x", "--kubeconfig", "/nowhere/config"], Exit.USAGE, "KubeconfigMissing"),
         (["report", "--from-files", "/nowhere"], Exit.NOT_FOUND, "FolderNotFound"),
@@ -96,7 +95,9 @@ def test_the_list_of_commands_has_the_first_sentence_of_each(entry: CommandEntry
     [
         (["wach"], "No such command 'wach'. Did you mean 'watch'?"),
         (["get", "trails"], "No such command 'trails'. Did you mean 'trials'?"),
-        (["watch", "x", "--until-don"], "No such option: --until-don (Possible options: --until-done)"),
+        (["watch", "x", "--until-don"], "No such option: --until-don. Did you mean '--until-done'?"),
+        (["simulate", "--polcy", "envelope"], "No such option: --polcy. Did you mean '--policy'?"),
+        (["get", "trials", "x", "--sortby", "value"], "No such option: --sortby. Did you mean '--sort-by'?"),
     ],
 )
 def test_a_mistyped_word_is_refused_with_a_suggestion(
@@ -104,6 +105,12 @@ def test_a_mistyped_word_is_refused_with_a_suggestion(
 ) -> None:
     assert run(arguments) is Exit.USAGE
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["get", "trials"], ["watch"], ["suspend"]])
+def test_a_missing_job_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) is Exit.USAGE
+    assert "Missing argument 'JOB'." in capsys.readouterr().err
 
 
 def test_an_unreachable_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,16 @@ PRINTED = [
     ("text", "1/99 val_acc: 0.1\x08\x08\x08\x0899/99 val_acc: 0.81", [(None, 0.81)]),
     ("text", "epoch 1 val_acc=0.5\x1b[1A\x1b[2Kepoch 1 val_acc=0.6", [(1, 0.6)]),
     ("text", "epoch=1 val_acc=0.5\repoch=2 val_acc=0.6", [(1, 0.5), (2, 0.6)]),
+    ("text", "epoch 3 val_acc: 0.91 best val_acc: 0.95", [(3, 0.91)]),
+    ("text", "epoch 3 val_acc: 0.91 (Best val_acc: 0.95)", [(3, 0.91)]),
+    ("text", "epoch 3 best_val_acc: 0.95 val_acc: 0.91", [(3, 0.91)]),
+    ("text", "Target val_acc=0.99", []),
+    ("text", "best epoch: 2 val_acc: 0.5", [(2, 0.5)]),
+    ("text", "epoch 3 val_acc: 0.345 --> 0.321, saving", [(3, None)]),
+    ("text", "epoch 3 -> val_acc: 0.5", [(3, 0.5)]),
+    ("text", "epoch 3 val_acc: 9912 / 10000 (99%)", [(3, None)]),
+    ("text", "epoch 3 val_acc: 0.5 / loss: 0.6", [(3, 0.5)]),
+    ("text", "epoch 3 val_acc: 0.5 d1: 0.9 m50: 0.4 h: 3", [(3, 0.5)]),
     ("json", '{"epoch": 1, "val_acc": 0.5}{"epoch": 2, "val_acc": 0.6}', [(1, 0.5), (2, 0.6)]),
     ("json", '{broken {"epoch": 1, "val_acc": 0.5}', [(1, 0.5)]),
     ("json", '{"note": "\\"val_acc\\": 9 }", "val_acc": 0.5}', [(None, 0.5)]),
@@ -58,6 +68,70 @@ PRINTED = [
 @pytest.mark.parametrize(("form", "line", "expected"), PRINTED)
 def test_a_line_as_scripts_print_it(form: str, line: str, expected: list[tuple[float | None, float | None]]) -> None:
     assert read(form, line) == expected
+
+
+# What frameworks print, the metric and the step key that read it, and what is read.
+FRAMEWORKS = [
+    ("Epoch 3: 100%|\u2588| 469/469 [00:12<00:00, 37.2it/s, v_num=0, val_acc=0.956]", "val_acc", "epoch", [(3, 0.956)]),
+    ("Epoch 3, global step 1876: 'val_acc' reached 0.95600 (best 0.95600)", "val_acc", "epoch", [(3, None)]),
+    (
+        "469/469 \u2501\u2501 2s 4ms/step - loss: 0.3012 - val_accuracy: 0.9567",
+        "val_accuracy",
+        "epoch",
+        [(None, 0.9567)],
+    ),
+    ("Epoch 2: val_accuracy improved from 0.95670 to 0.96120", "val_accuracy", "epoch", [(2, None)]),
+    ("[10]\ttrain-auc:0.90\tvalidation-auc:0.81234", "validation-auc", "iteration", [(None, 0.81234)]),
+    ("[10]\tvalid_0's auc: 0.81\ttraining's auc: 0.99", "valid_0's auc", "iteration", [(None, 0.81)]),
+    ("10:\tlearn: 0.5012\ttest: 0.5234\tbest: 0.5234 (10)\ttotal: 123ms", "test", "iteration", [(None, 0.5234)]),
+    ("       3/10      2.35G      1.123      1.456      1.234        215        640", "box_loss", "epoch", []),
+    ("iter 100: loss 2.34, time 12.3ms", "loss", "iter", [(100, None)]),
+    (
+        " iteration      100/  500000 | lm loss: 6.523412E+00 | loss scale: 1.0 |",
+        "lm loss",
+        "iteration",
+        [(100, 6.523412)],
+    ),
+    ("steps: 10 loss: 2.3456 iter time (s): 0.123 samples/sec: 123.4", "loss", "steps", [(10, 2.3456)]),
+    ("step 100 loss=Array(0.345, dtype=float32)", "loss", "step", [(100, 0.345)]),
+    ("Train Epoch: 3 [25600/60000 (43%)]\tLoss: 0.123456", "Loss", "Epoch", [(3, 0.123456)]),
+    ("Test set: Average loss: 0.0264, Accuracy: 9912/10000 (99%)", "Accuracy", "Epoch", []),
+    ("Validation loss decreased (0.345 --> 0.321).  Saving model ...", "Validation loss", "Epoch", []),
+    (
+        "[01/01 12:00:00 d2]:  eta: 1:02:03  iter: 1999  total_loss: 0.71  loss_cls: 0.2",
+        "total_loss",
+        "iter",
+        [(1999, 0.71)],
+    ),
+    (
+        "Epoch [3][50/7330]\tlr: 1.978e-03, eta: 1 day, 2:03:04, loss_cls: 0.4, loss: 0.8123",
+        "loss",
+        "Epoch",
+        [(3, 0.8123)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "metric", "step_key", "expected"), FRAMEWORKS)
+def test_a_line_as_frameworks_print_it(
+    line: str, metric: str, step_key: str, expected: list[tuple[float | None, float | None]]
+) -> None:
+    assert read("text", line, metric=metric, stepKey=step_key) == expected
+
+
+def test_a_metric_may_be_called_best() -> None:
+    line = "epoch 3 val_acc: 0.91 best val_acc: 0.95"
+    assert read("text", line, metric="best val_acc") == [(3, 0.95)]
+    assert read("text", line, additional=["best val_acc"]) == [(3, 0.91)]
+
+
+def test_a_filter_reads_what_no_sign_follows() -> None:
+    """The examples of docs/reference/log-formats.md."""
+    pattern = r"(?P<name>val loss) (?P<value>[^,\s]+)"
+    line = "step 2000: train loss 1.7648, val loss 1.8857"
+    assert read("text", line, filter=pattern, metric="val loss", stepKey="step") == [(2000, 1.8857)]
+    pattern = r"\* (?P<name>Acc@1) (?P<value>\S+)"
+    assert read("text", " * Acc@1 76.130 Acc@5 92.862", filter=pattern, metric="Acc@1") == [(None, 76.13)]
 
 
 def test_a_filter_never_cuts_a_number() -> None:
