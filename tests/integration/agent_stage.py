@@ -177,7 +177,11 @@ class Node:
         """Return the names of the pods with a frozen cgroup, by the kernel's files."""
         pods = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in self.get("pods")["items"]}
         found = set()
-        for cgroup in Path("/sys/fs/cgroup").glob(f"**/devcluster-{self.cluster.name}/**/kubepods/**/pod*/*/"):
+        for folder, _, _ in os.walk("/sys/fs/cgroup"):  # unlike glob, it bears folders that vanish meanwhile
+            cgroup = Path(folder)
+            own = f"/devcluster-{self.cluster.name}/" in folder and "/kubepods/" in folder
+            if not own or not cgroup.parent.name.startswith("pod"):
+                continue
             v1, v2 = cgroup / "freezer.state", cgroup / "cgroup.freeze"
             try:
                 stopped = v1.read_text().strip() != "THAWED" if v1.exists() else v2.read_text().strip() == "1"
