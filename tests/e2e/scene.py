@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -157,7 +158,8 @@ class Scene:
     def freezer(self, pod: dict[str, Any]) -> Path:
         """Return the cgroup of a pod's main container, which the agent freezes."""
         container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
-        found = (f for root in self.site.cgroup_roots() for f in root.glob(f"**/*{container}*") if f.is_dir())
+        walked = (Path(place) for root in self.site.cgroup_roots() for place, _, _ in os.walk(root))
+        found = (folder for folder in walked if container in folder.name)
         return next(folder for folder in found if any((folder / file).exists() for file in self.site.evidence.THAWED))
 
     def finish(self, *names: str) -> None:

@@ -38,7 +38,7 @@ class UnreadLine:
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """What a log yields: counts of lines, the first lines with a value and the first that only name the metric."""
+    """Report of a log: counts of lines, the first lines with a value, the first that only name the metric."""
 
     lines: int
     read_count: int
