@@ -17,8 +17,7 @@ from podium_cli.options.common import examples
 from podium_cli.views import log_report
 from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
-from podium_core.logs.explain import explain_log
-from podium_core.logs.line_reader import line_reader
+from podium_core.logs.explain import ExplainedReader
 from podium_core.policies import registry
 from podium_core.schema import validation
 from podium_core.schema.job import Direction, HyperParamJob
@@ -72,7 +71,7 @@ def validate(
     if log is not None:
         if len(jobs) != 1:
             text = f"--log: the files hold {len(jobs)} jobs; name a file with one"
-            raise CliError(Exit.USAGE, "OneJobRequired", text)
+            raise CliError(Exit.USAGE, "SingleJobRequired", text)
         _read_log(parse_job(jobs[0]), log)
 
 
@@ -80,9 +79,9 @@ def _read_log(job: HyperParamJob, path: Path) -> None:
     """Print what the job reads from a log; end with FAILED if it reads no value."""
     metrics = metrics_config_of(job)
     grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
-    report = explain_log(_lines(path), metrics)
-    curve = extend(Curve(), (Line(0.0, line) for line in _lines(path)), line_reader(metrics), grid)
-    for line in log_report.lines(report, curve, metrics):
+    reader = ExplainedReader(metrics)
+    curve = extend(Curve(), (Line(0.0, line) for line in _lines(path)), reader, grid)
+    for line in log_report.lines(reader.report(), curve, metrics):
         print(f"{path}: {line}")
     if not curve.points:
         raise typer.Exit(Exit.FAILED)

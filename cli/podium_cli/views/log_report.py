@@ -12,18 +12,19 @@ from podium_core.schema.metrics_config import MetricsConfig
 
 def lines(report: LogReport, curve: Curve, metrics: MetricsConfig) -> Iterator[str]:
     """Yield the lines about a log: counts first, then examples."""
-    yield f"{_count(report.lines, 'line')}, {report.read_count} with {metrics.metric}; {_curve(curve)}"
+    yield f"{formatting.count(report.lines, 'line')}, {report.read_count} with {metrics.metric}; {_curve(curve)}"
     for read in report.read:
         yield f"  line {read.number}: {_values(read, metrics)}"
     if report.read_count > len(report.read):
         yield f"  and {report.read_count - len(report.read)} more"
     if curve.repeated:
+        repeated = formatting.count(curve.repeated, "value")
         yield (
-            f"not kept: {_count(curve.repeated, 'value')} whose {metrics.step_key} is not above an earlier one; print "
-            "a step that never restarts, such as the global step"
+            f"not kept: {repeated} whose {metrics.step_key} is not above an earlier one; print a step that never "
+            "restarts, such as the global step"
         )
     if report.unread_count:
-        yield f"not read: {_count(report.unread_count, 'line')} without a value of {metrics.metric}"
+        yield f"not read: {formatting.count(report.unread_count, 'line')} without a value of {metrics.metric}"
     for line in report.unread:
         yield f"  line {line.number}: {line.reason}"
         yield f"    {line.text}"
@@ -37,16 +38,12 @@ def lines(report: LogReport, curve: Curve, metrics: MetricsConfig) -> Iterator[s
         yield from (f"    {line}" for line in report.last)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def _curve(curve: Curve) -> str:
     if not curve.points:
         return "no value was read"
     last = curve.points[-1]
     return (
-        f"{_count(curve.accepted, 'value')} kept, steps {curve.points[0].step:g} to {last.step:g}, last "
+        f"{formatting.count(curve.accepted, 'value')} kept, steps {curve.points[0].step:g} to {last.step:g}, last "
         f"{formatting.number(curve.last_value)}"
     )
 

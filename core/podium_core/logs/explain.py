@@ -6,7 +6,6 @@ It reads the line once more with the same readers, so that it never contradicts 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from podium_core.logs.budget import Budget
@@ -87,23 +86,41 @@ def _reason_in_text(after: str, metrics: MetricsFormat) -> str:
     return f"{metrics.metric} is followed by {shown(after[1:25])!r}, which is not a number with one meaning"
 
 
-def explain_log(lines: Iterable[str], metrics: MetricsFormat) -> LogReport:
-    """Return what the lines of a log yield. Raises ValueError where metrics.filter is invalid."""
-    parse = line_reader(metrics)
-    read: list[ReadLine] = []
-    unread: list[UnreadLine] = []
-    last: list[str] = []
-    number = read_count = unread_count = 0
-    for number, line in enumerate(lines, 1):
-        parsed = parse(line)
+class ExplainedReader:
+    """Reader of a log's lines that also notes which of them yield a value, and why others do not."""
+
+    def __init__(self, metrics: MetricsFormat) -> None:
+        """Raise ValueError where metrics.filter is invalid."""
+        self._metrics = metrics
+        self._parse = line_reader(metrics)
+        self._read: list[ReadLine] = []
+        self._unread: list[UnreadLine] = []
+        self._last: list[str] = []
+        self._lines = self._read_count = self._unread_count = 0
+
+    def __call__(self, line: str) -> list[ParsedLine]:
+        """Return what the next line of the log reports."""
+        self._lines += 1
+        parsed = self._parse(line)
         if any(one.value is not None for one in parsed):
-            read_count += 1
-            if len(read) < MAX_KEPT:
-                read.append(ReadLine(number, tuple(parsed)))
-        elif (reason := reason_of(line, metrics)) is not None:
-            unread_count += 1
-            if len(unread) < MAX_KEPT:
-                unread.append(UnreadLine(number, shown(line), reason))
+            self._read_count += 1
+            if len(self._read) < MAX_KEPT:
+                self._read.append(ReadLine(self._lines, tuple(parsed)))
+        elif (reason := reason_of(line, self._metrics)) is not None:
+            self._unread_count += 1
+            if len(self._unread) < MAX_KEPT:
+                self._unread.append(UnreadLine(self._lines, shown(line), reason))
         if line.strip():
-            last = [*last[-MAX_KEPT + 1 :], shown(line)]
-    return LogReport(number, read_count, tuple(read), unread_count, tuple(unread), tuple(last))
+            self._last = [*self._last[-MAX_KEPT + 1 :], shown(line)]
+        return parsed
+
+    def report(self) -> LogReport:
+        """Return the report of all lines so far."""
+        return LogReport(
+            self._lines,
+            self._read_count,
+            tuple(self._read),
+            self._unread_count,
+            tuple(self._unread),
+            tuple(self._last),
+        )

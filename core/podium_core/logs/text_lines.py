@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import re2
 
 from podium_core.logs.budget import Budget
-from podium_core.logs.filters import MAX_FILTERED, compiled, matches
+from podium_core.logs.filters import MAX_FILTERED, compiled, filter_error, matches
 from podium_core.logs.printed_numbers import number_of_text, printed_number
 
 Values = dict[str, float]
@@ -57,11 +57,10 @@ def filter_reader(pattern: str, wanted: Mapping[str, bool], step_key: str) -> Te
 
     Raises ValueError if the expression is invalid.
     """
+    wrong = filter_error(pattern)
+    if wrong is not None:
+        raise ValueError(f"metrics.filter: {wrong}")
     expression = compiled(pattern)
-    missing = [group for group in ("name", "value") if group not in expression.groupindex]
-    if missing:
-        groups = " and ".join(missing)
-        raise ValueError(f"metrics.filter: {pattern!r} has no group {groups}; write (?P<name>...) and (?P<value>...)")
     loose = default_reader({step_key: True}, step_key)
     value_group = expression.groupindex["value"]
 

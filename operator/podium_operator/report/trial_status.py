@@ -13,6 +13,7 @@ from podium_core.curves.final_value import Forecast
 from podium_core.domain.actions import EndTrial, TrialRank
 from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
 from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import Point
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import Migration, Rebalanced
@@ -145,7 +146,7 @@ def _unread_conditions(trial: TrialState, job: HyperParamJob, now: float) -> lis
         return []
     lines = "".join(f"\n  {line}" for line in unread.last)
     message = (
-        f"No value of {job.spec.objective.metric!r} was read from {unread.lines} lines (format "
+        f"No value of {job.spec.objective.metric!r} was read from {count(unread.lines, 'line')} (format "
         f"{job.spec.metrics.format}): {unread.reason}. Correct objective.metric or metrics, and check them with "
         f"`podium validate JOB.yaml --log FILE`. The last lines are:{lines}"
     )

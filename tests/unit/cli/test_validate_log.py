@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -62,6 +64,17 @@ def test_a_log_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
     log = tmp_path / "binary.log"
     log.write_bytes(b"\xff\xfe" * 100)
     assert validate(log) is Exit.FAILED
+
+
+def test_a_log_that_can_be_read_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shell passes `<(kubectl logs POD)` as a pipe."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = Thread(target=pipe.write_text, args=(LOG,), daemon=True)
+    writer.start()
+    assert validate(pipe) is Exit.OK
+    writer.join(10)
+    assert "5 lines, 3 with val_acc; 2 values kept" in capsys.readouterr().out
 
 
 def test_one_job_is_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

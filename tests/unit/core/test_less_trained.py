@@ -55,8 +55,8 @@ def test_kept_and_new_lags_equal_their_definition(reports: list[tuple[int, float
             kept = table.cached("lags", lambda table=table: LagsBehindLessTrained(table, CONSTANTS))
             with np.errstate(all="ignore"):
                 found = kept.largest_lag(table.standings(), seen.diverged)
-                anew = LagsBehindLessTrained(table, CONSTANTS).largest_lag(table.standings(), seen.diverged)
-            assert found.tolist() == anew.tolist()
+                fresh = LagsBehindLessTrained(table, CONSTANTS).largest_lag(table.standings(), seen.diverged)
+            assert found.tolist() == fresh.tolist()
             np.testing.assert_allclose(found, by_definition(table, seen.diverged), rtol=1e-12)
 
 

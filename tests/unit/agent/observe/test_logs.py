@@ -304,8 +304,8 @@ def test_announced_steps_repeated_by_a_later_attempt_are_not_new(
         return [LogLine(0.0, "stdout", t.format(n=n, v=n / 10), 0, 0) for n in numbers for t in texts]
 
     before = extend(Curve(), printed(range(1, 4)), line_reader(reading("text")), GRID)
-    anew = replace(before, current_step=begins_at, awaiting_first_value=True, step_pending=None)
-    curve = extend(anew, printed(again), line_reader(reading("text")), GRID)
+    fresh = replace(before, current_step=begins_at, awaiting_first_value=True, step_pending=None)
+    curve = extend(fresh, printed(again), line_reader(reading("text")), GRID)
     assert [(point.step, point.value) for point in curve.points] == [(n, n / 10) for n in steps]
     assert (curve.repeated, curve.repeated_steps) == (repeated, back)
 

@@ -134,8 +134,8 @@ def test_steps_repeated_after_a_requeue_do_not_count_again() -> None:
 def test_announced_steps_repeated_after_a_requeue_do_not_count_again() -> None:
     texts = ["epoch=1", "loss=3", "acc=0.5", "epoch=2", "acc=0.6", "loss=2"]
     before = extend(Curve(), lines_of(texts), reads("text"), GRID)
-    anew = replace(before, awaiting_first_value=True, step_pending=None)
-    again = extend(anew, lines_of(("epoch=1", "loss=9", "acc=0.5", "loss=8")), reads("text"), GRID)
+    fresh = replace(before, awaiting_first_value=True, step_pending=None)
+    again = extend(fresh, lines_of(("epoch=1", "loss=9", "acc=0.5", "loss=8")), reads("text"), GRID)
     assert again.additional_metrics == before.additional_metrics
 
 

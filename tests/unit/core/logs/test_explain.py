@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.logs.explain import MAX_KEPT, MAX_SHOWN, explain_log, reason_of, shown
+from podium_core.logs.explain import MAX_KEPT, MAX_SHOWN, ExplainedReader, reason_of, shown
 from podium_core.schema.metrics_config import MetricsConfig
 
 
@@ -44,7 +44,10 @@ def test_a_line_without_the_metric_has_no_reason() -> None:
 
 def test_a_report_of_a_log() -> None:
     log = ["start", "epoch=1 val_acc=0.5", *["val_acc=high"] * 9, "", "epoch=2 val_acc=0.6", "end"]
-    report = explain_log(log, config("text"))
+    reader = ExplainedReader(config("text"))
+    for line in log:
+        reader(line)
+    report = reader.report()
     assert report.lines == len(log)
     assert [(one.number, one.parsed[0].step, one.parsed[0].value) for one in report.read] == [(2, 1, 0.5), (13, 2, 0.6)]
     assert (report.read_count, report.lines) == (2, len(log))
