@@ -275,7 +275,7 @@ def main() -> None:
     demo = demo_module()
     cluster = Cluster(options.name)
     try:
-        demo.install(demo.Place(cluster.cache.root, options.name))
+        demo.install(demo.Installation(cluster.cache.root, options.name))
         times = asyncio.run(switch_times(cluster, options))
         p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
         print(f"run queue to effect: p50 {p50:.1f} ms, p99 {p99:.1f} ms, n={len(times)}", flush=True)
