@@ -35,6 +35,9 @@ class OperatorSettings(ClusterSettings):
         min_length=1,
         description="Podium's image, for reservation pods and to remove folders of deleted jobs (else they remain)",
     )
+    checkpoint_registry: str = Field(
+        "", description="host[:port] of the registry for checkpoint images of live migrations; empty: none is accepted"
+    )
     trial_priority_class: str | None = Field(
         None, min_length=1, description="PriorityClass of the trials' pods, unless their template names one"
     )

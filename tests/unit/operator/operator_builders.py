@@ -11,7 +11,7 @@ from podium_core.domain.actions import Action, EndTrial
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.actuator import Actuator
-from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.pod_manifest import PodRules, owner
 from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
@@ -131,7 +131,7 @@ def pod_payload(
             "podium.dev/trial": trial,
             "podium.dev/attempt": str(attempt),
         },
-        "ownerReferences": [{"kind": "HyperParamTrial", "name": trial, "uid": f"uid-{trial}"}],
+        "ownerReferences": [owner("HyperParamTrial", trial, f"uid-{trial}")],
     }
     if deleting:
         metadata["deletionTimestamp"] = moment()
