@@ -74,7 +74,7 @@ class Api:
         self._fence: Fence | None = None
 
     def fence(self, may_write: Callable[[], bool], seconds: float) -> None:
-        """From now on refuse writes (`NotLeader`) while `may_write` is false, and end each after `seconds`."""
+        """Refuse writes (`NotLeader`) while `may_write` is false, and end each write after `seconds`."""
         self._fence = Fence(may_write, seconds)
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Manifest:

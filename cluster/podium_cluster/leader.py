@@ -1,6 +1,6 @@
 """Leader election by a Lease: of several replicas, one acts at a time.
 
-The rules are those of client-go's `leaderelection`. A candidate takes the Lease if nobody holds it, or if the holder
+The rules are those of client-go's `leaderelection`. A candidate takes the Lease if it has no holder, or if the holder
 has not changed it for `LEASE_SECONDS`. The leader renews it every `RETRY_SECONDS`, and stops acting `DEADLINE_SECONDS`
 after its last renewal. Each candidate measures these times with its own monotonic clock, from when it saw a change, so
 wall clocks do not matter. Writes carry the resource version, so that two candidates cannot both take the Lease.
