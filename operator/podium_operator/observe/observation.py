@@ -283,4 +283,4 @@ def needs_log_read(cluster: ClusterState, trial: TrialState, job: HyperParamJob,
     """
     if job.spec.gpus.per_trial or pod.facts.phase != "Succeeded" or trial.status.phase in FINAL:
         return False
-    return pod.uid not in cluster.logs_without_value and not trial.status.curve.points
+    return pod.uid not in cluster.logs_without_value and not trial.points

@@ -131,7 +131,7 @@ def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> li
     objective, how = job.spec.objective, job.spec.metrics
     seen = {one.metric for one in trial.status.additional_metrics}
     never = [name for name in objective.additional_metrics if name not in seen]
-    if not trial.status.curve.points:
+    if not trial.points:
         reason, field, names = "ObjectiveMissing", "metric", [objective.metric, *never]
     elif never:
         reason, field, names = "MetricsMissing", "additionalMetrics", never
@@ -147,7 +147,7 @@ def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> li
 def _unread_conditions(trial: TrialState, job: HyperParamJob, now: float) -> list[Manifest]:
     """Return the condition of a running trial whose log has yielded no value of the objective yet."""
     unread = trial.status.unread_log
-    if unread is None or trial.status.curve.points:
+    if unread is None or trial.points:
         return []
     lines = "".join(f"\n  {line}" for line in unread.last)
     message = (

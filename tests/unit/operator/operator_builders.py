@@ -18,7 +18,7 @@ from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import PodState, parse_pod
-from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.trial_state import TrialState, parse_trial
 from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.reconciler import Actors, Reconciler
 from podium_operator.report.status_writer import StatusWriter
@@ -27,6 +27,7 @@ from podium_operator.settings import OperatorSettings
 
 NOW = 1_760_000_000.0
 UUID = "GPU-1"
+REGISTRY = "registry:5000"
 
 
 def moment(seconds: float = 0.0) -> str:
@@ -79,7 +80,7 @@ def make_trial(
     number: int = 0, *, job: str = "sweep", parameters: Mapping[str, Any] | None = None, **status: Any
 ) -> TrialState:
     name = f"{job}-{number}"
-    return TrialState.model_validate(
+    return parse_trial(
         {
             "metadata": {
                 "name": name,
@@ -90,7 +91,8 @@ def make_trial(
             },
             "spec": {"job": job, "number": number, "parameters": dict(parameters or {"lr": 0.01})},
             "status": status,
-        }
+        },
+        REGISTRY,
     )
 
 
