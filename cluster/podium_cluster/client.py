@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -57,12 +57,25 @@ class ApiError(Exception):
         return self.status == 410
 
 
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Limit of a leader's writes: whether it may write now, and the most seconds of one write."""
+
+    may_write: Callable[[], bool]
+    seconds: float
+
+
 class Api:
     """The verbs that Podium uses; selectors and limits have the form of the Kubernetes API."""
 
     def __init__(self, client: kube_client.ApiClient, timeout: float) -> None:
         self._client = client
         self._timeout = timeout
+        self._fence: Fence | None = None
+
+    def fence(self, may_write: Callable[[], bool], seconds: float) -> None:
+        """Refuse writes (`NotLeader`) while `may_write` is false, and end each write after `seconds`."""
+        self._fence = Fence(may_write, seconds)
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Manifest:
         """Return one object."""
@@ -204,8 +217,13 @@ class Api:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Manifest:
+        timeout, fence = self._timeout, self._fence
+        if fence is not None and method != "GET":
+            if not fence.may_write():
+                raise ApiError(0, "NotLeader", f"{method} {path}: this replica does not lead, so it writes nothing")
+            timeout = min(timeout, fence.seconds)
         async with self._response(
-            method, path, body=body, query=query, content_type=content_type, timeout=self._timeout
+            method, path, body=body, query=query, content_type=content_type, timeout=timeout
         ) as response:
             answer = await response.read()
             try:

@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 import kopf
 
 from podium_cluster import health
-from podium_cluster.client import connect
+from podium_cluster.client import Api, connect
+from podium_cluster.leader import REQUEST_SECONDS, RETRY_SECONDS, Election
 from podium_cluster.startup import read_settings
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
@@ -34,54 +35,87 @@ log = logging.getLogger(__name__)
 
 
 async def serve(settings: OperatorSettings) -> None:
-    """Run until SIGTERM or SIGINT; if one part ends by itself, the process ends, too."""
+    """Run until SIGTERM or SIGINT; if one part ends by itself, the process ends, too.
+
+    One replica leads and does everything. The others wait, and serve only their health.
+    """
     metrics = Metrics()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with connect(settings) as api:
-        caches = WatchCaches(api, settings)
-        rules = PodRules(settings.scheduler_name, settings.resource, settings.trial_priority_class)
-        actuator = Actuator(api, caches, rules, metrics)
-        cleanup = Cleanup(api, caches.cluster_state, settings.image)
-        reserved_gpus = settings.gpu_mode == "reservations"
-        actors = Actors(actuator, cleanup, ReservationController(api, settings, metrics), Rebalancer(api, settings))
-        status_writer = StatusWriter(api, settings.status_seconds, metrics)
-        reconciler = Reconciler(settings, caches, FinalLogReader(api), actors, status_writer, metrics)
+    quick = settings.model_copy(update={"request_timeout": min(settings.request_timeout, RETRY_SECONDS)})
+    async with connect(settings) as api, connect(quick) as election_api:
+        election = Election(election_api, "podium-operator", settings.namespace, settings.identity)
+        caches, reconciler = _wire(api, settings, metrics)
+        metrics.leader.set_function(lambda: float(election.leads()))
 
         def alive() -> str | None:
             idle = time.monotonic() - reconciler.last
             return f"no reconcile for {idle:.0f} s" if caches.not_ready() is None and idle > STUCK_SECONDS else None
 
+        def ready() -> str | None:
+            return None if election.standing_by else caches.not_ready()
+
         async with health.serve(
-            settings.http_host, settings.http_port, alive=alive, ready=caches.not_ready, registry=metrics.registry
+            settings.http_host, settings.http_port, alive=alive, ready=ready, registry=metrics.registry
         ) as port:
             log.info("health and metrics on port %d", port)
-            parts = [
-                asyncio.create_task(caches.run(), name="watch caches"),
-                asyncio.create_task(reconciler.run(), name="reconciler"),
-                asyncio.create_task(
-                    _kopf(
-                        handlers.register(api, removes_folders=settings.image is not None, reserved_gpus=reserved_gpus),
-                        settings,
-                        stop,
-                    ),
-                    name="kopf",
-                ),
-            ]
-            stopped = asyncio.create_task(stop.wait(), name="signal")
-            done, _ = await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)
-            stop.set()
-            for task in (*parts, stopped):
-                if task.get_name() != "kopf":
-                    task.cancel()
-            await asyncio.gather(*parts, stopped, return_exceptions=True)
-            for task in done:
-                error = None if task is stopped else task.exception()
-                # kopf handles the signals itself and ends well on one: that ends the operator, too
-                if error is not None or task.get_name() in ("watch caches", "reconciler"):
-                    raise RuntimeError(f"{task.get_name()} ended by itself") from error
+            if not await _leads(election, stop):
+                return
+            api.fence(election.leads, REQUEST_SECONDS)
+            try:
+                parts = {
+                    "watch caches": caches.run(),
+                    "reconciler": reconciler.run(),
+                    "leader election": election.hold(),
+                }
+                await _lead(api, settings, stop, parts)
+            finally:
+                await election.release()
+
+
+def _wire(api: Api, settings: OperatorSettings, metrics: Metrics) -> tuple[WatchCaches, Reconciler]:
+    caches = WatchCaches(api, settings)
+    rules = PodRules(settings.scheduler_name, settings.resource, settings.trial_priority_class)
+    actuator = Actuator(api, caches, rules, metrics)
+    cleanup = Cleanup(api, caches.cluster_state, settings.image)
+    actors = Actors(actuator, cleanup, ReservationController(api, settings, metrics), Rebalancer(api, settings))
+    status_writer = StatusWriter(api, settings.status_seconds, metrics)
+    return caches, Reconciler(settings, caches, FinalLogReader(api), actors, status_writer, metrics)
+
+
+async def _leads(election: Election, stop: asyncio.Event) -> bool:
+    """Wait until this replica leads; return False if it has to stop before that."""
+    acquire, stopped = asyncio.create_task(election.acquire()), asyncio.create_task(stop.wait())
+    done, waiting = await asyncio.wait([acquire, stopped], return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    if acquire in done:
+        acquire.result()
+    return acquire in done and stopped not in done
+
+
+async def _lead(
+    api: Api, settings: OperatorSettings, stop: asyncio.Event, parts: Mapping[str, Coroutine[Any, Any, None]]
+) -> None:
+    """Run the parts and kopf until a signal."""
+    reserved_gpus = settings.gpu_mode == "reservations"
+    registry = handlers.register(api, removes_folders=settings.image is not None, reserved_gpus=reserved_gpus)
+    tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+    kopf_task = asyncio.create_task(_kopf(registry, settings, stop), name="kopf")
+    stopped = asyncio.create_task(stop.wait(), name="signal")
+    done, _ = await asyncio.wait([*tasks, kopf_task, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    for task in (*tasks, stopped):
+        task.cancel()
+    await asyncio.gather(*tasks, kopf_task, stopped, return_exceptions=True)
+    for ended in done:
+        # kopf handles the signals itself and ends well on one: that ends the operator, too
+        error = None if ended is stopped else ended.exception()
+        if error is not None or ended in tasks:
+            raise RuntimeError(f"{ended.get_name()} ended by itself") from error
 
 
 async def _kopf(registry: kopf.OperatorRegistry, settings: OperatorSettings, stop: asyncio.Event) -> None:

@@ -10,6 +10,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.leader = Gauge("podium_operator_leader", "1 if this replica leads, else 0", registry=self.registry)
         self.part_seconds = Histogram(
             "podium_operator_reconcile_seconds",
             "One reconcile, by part: plan, run_queues, act (what is new), describe (ranks, predictions), report",

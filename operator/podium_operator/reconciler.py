@@ -276,3 +276,4 @@ class Reconciler:
                 left_out=guarded.left_out,
             )
             await self._status_writer.write(cluster, observations, snapshot, report)
+        await self._cleanup.delete_expired(cluster)

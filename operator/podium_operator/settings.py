@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Literal
 
 from pydantic import Field
@@ -35,6 +36,9 @@ class OperatorSettings(ClusterSettings):
         min_length=1,
         description="Podium's image, for reservation pods and to remove folders of deleted jobs (else they remain)",
     )
+    checkpoint_registry: str = Field(
+        "", description="host[:port] of the registry for checkpoint images of live migrations; empty: none is accepted"
+    )
     trial_priority_class: str | None = Field(
         None, min_length=1, description="PriorityClass of the trials' pods, unless their template names one"
     )
@@ -44,6 +48,9 @@ class OperatorSettings(ClusterSettings):
         gt=0,
         le=86400,
         description="a trial stays in its pod for at least this long; twice as long after each move",
+    )
+    identity: str = Field(
+        default_factory=socket.gethostname, description="name of this replica in leader election; default: the host's"
     )
     watch_namespace: str | None = Field(None, description="serve jobs of this namespace only; default: of all")
     reconcile_seconds: float = Field(2.0, gt=0, le=60, description="a reconcile runs at least this often")

@@ -71,6 +71,19 @@ class OperatorProcess:
         """Send SIGTERM as the kubelet does; return the exit code."""
         return self._end(signal.SIGTERM)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def wait(self) -> int:
+        """Wait until the process ends by itself; return the exit code."""
+        assert self._process is not None
+        return self._process.wait(20)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
     def page(self, path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
             text: str = answer.read().decode()

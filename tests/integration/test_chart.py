@@ -359,14 +359,14 @@ def test_the_cluster_accepts_the_first_job_in_the_notes(tool: Tool, namespace: s
 
 def test_optional_objects_are_off_by_default(tool: Tool) -> None:
     kinds = {item["kind"] for item in parse(render(tool))}
-    assert not kinds & {"NetworkPolicy", "ServiceMonitor", "Service"}
+    assert not kinds & {"ServiceMonitor", "Service"}
     more = parse(
         render(
             tool,
-            "metrics.serviceMonitor.enabled=true,networkPolicy.enabled=true,"
+            "metrics.serviceMonitor.enabled=true,networkPolicy.enabled=false,admissionPolicies.enabled=false,"
             "priorityClass.create=false,trialPriorityClass.create=false",
         )
     )
     kinds = {item["kind"] for item in more}
-    assert {"NetworkPolicy", "ServiceMonitor", "Service"} <= kinds
-    assert "PriorityClass" not in kinds
+    assert {"ServiceMonitor", "Service"} <= kinds
+    assert not kinds & {"PriorityClass", "NetworkPolicy", "ValidatingAdmissionPolicy"}

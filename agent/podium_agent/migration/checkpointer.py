@@ -24,9 +24,9 @@ from podium_agent.migration.registry import Registry
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.base import SuspensionState
 from podium_agent.suspension.freeze import Freeze
+from podium_core.schema.checkpoint_image import repository_of
 
 log = logging.getLogger(__name__)
-REPOSITORY = "podium-checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Checkpointer:
         stopped = time.monotonic()
         contents = await asyncio.to_thread(archive.read_archive, self._folder / written.name)
         made = image.build_image(contents, container.name)
-        repository = f"{REPOSITORY}/{container.namespace}/{container.pod}"
+        repository = repository_of(container.namespace, container.pod)
         await asyncio.to_thread(before_push, self._registry.reference(repository, made))
         reference = await self._registry.push(repository, made, contents, self._seconds)
         pushed = time.monotonic()

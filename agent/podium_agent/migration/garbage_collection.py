@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from podium_agent.migration import archive
 from podium_agent.migration.artifacts import ArtifactRecord, ArtifactRecords
-from podium_agent.migration.checkpointer import REPOSITORY
 from podium_agent.migration.container_checkpoint import registry_from
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.kubelet import ContainerRef
@@ -24,15 +23,24 @@ from podium_agent.report.trial_record import TrialRecord
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
 from podium_core.domain.migration import IN_PROGRESS
+from podium_core.schema.checkpoint_image import ImageReference
 from podium_core.schema.trial import HyperParamTrial
 
 log = logging.getLogger(__name__)
 
 
 async def remove_image(settings: MigrationSettings, image: str, namespace: str) -> None:
-    """Remove an image from the registry if it is Podium's and of this namespace. Raises MigrationError."""
-    if image.startswith(f"{settings.registry}/{REPOSITORY}/{namespace}/"):
-        await registry_from(settings).delete(image)
+    """Remove an image from the registry if it is Podium's and of this namespace. Raises MigrationError.
+
+    Any other reference is ignored: a pod's image is written by its namespace's users.
+    """
+    try:
+        parsed = ImageReference.parse(image)
+    except ValueError as error:
+        log.warning("no image is removed: %s", error)
+        return
+    if (parsed.registry, parsed.namespace) == (settings.registry, namespace):
+        await registry_from(settings).delete(parsed)
 
 
 @dataclass(frozen=True, slots=True)

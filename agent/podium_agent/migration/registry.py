@@ -17,6 +17,7 @@ from yarl import URL
 from podium_agent.migration.archive import Archive
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.image import MANIFEST, Image, sha256
+from podium_core.schema.checkpoint_image import ImageReference
 
 CONNECT_SECONDS = 5.0
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -52,17 +53,13 @@ class Registry:
         """Return the reference of an image by digest, which a pod can name."""
         return f"{self.address}/{repository}@{image.digest}"
 
-    async def delete(self, reference: str, seconds: float = 30.0) -> None:
-        """Delete the image of a reference that `push` returned; ignore an image that does not exist.
+    async def delete(self, image: ImageReference, seconds: float = 30.0) -> None:
+        """Delete an image; ignore an image that does not exist.
 
         The registry's own garbage collection frees the bytes.
         """
-        name, _, digest = reference.partition("@")
-        repository = name.removeprefix(f"{self.address}/")
-        async with (
-            self._session(seconds) as session,
-            session.delete(f"{self.url}/v2/{repository}/manifests/{digest}") as response,
-        ):
+        url = f"{self.url}/v2/{image.repository}/manifests/sha256:{image.digest}"
+        async with self._session(seconds) as session, session.delete(url) as response:
             await self._expect(response, 202, 404)
 
     async def _blob(

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from podium_agent.suspension.gpu_state_notes import GpuState
+from podium_cluster.resources import TRIALS
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, from_annotation
@@ -31,6 +32,7 @@ ON_ITS_WAY = ("", "PodInitializing", "ContainerCreating")
 
 
 class _Owner(StatusModel):
+    api_version: str = ""
     kind: str
     name: str
     uid: str
@@ -162,7 +164,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
     meta, status = pod.metadata, pod.status
     owner = next((owner for owner in meta.owner_references if owner.controller), None)
     trial = meta.labels.get(TRIAL_LABEL, "")
-    if owner is None or owner.kind != "HyperParamTrial" or owner.name != trial:
+    if owner is None or not _is_trial(owner) or owner.name != trial:
         raise ValueError(f"label {TRIAL_LABEL}={trial}, but no HyperParamTrial of that name controls the pod")
     main = status.container_statuses
     gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
@@ -199,6 +201,10 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         migrated=MIGRATED_ANNOTATION in meta.annotations,
         image=pod.spec.containers[0].image if pod.spec.containers else "",
     )
+
+
+def _is_trial(owner: _Owner) -> bool:
+    return owner.kind == TRIALS.kind and owner.api_version.partition("/")[0] == TRIALS.group
 
 
 def _starting(pod: _Pod) -> bool:

@@ -303,7 +303,8 @@ class TrialWriter:
             await self._apply(ended)
             self._pause = 0.0
         except ApiError as error:
-            self._pause = min(max(1.0, self._pause * 2), LONGEST_PAUSE)
+            # refused until the operator has added this node to status.nodes, which takes it a moment
+            self._pause = 1.0 if error.status == 403 else min(max(1.0, self._pause * 2), LONGEST_PAUSE)
             self._metrics.failures.labels("trial-status", error.reason).inc()
             log.warning(
                 "%s: status not written, trying again in %.0f s: %s", trial_record.pod.key.name, self._pause, error

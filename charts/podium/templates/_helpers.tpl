@@ -66,7 +66,7 @@ priorityClassName: {{ .Values.priorityClass.name }}
 {{- end }}
 
 {{/* Node selection of a pod; .pods is the part of the values for its component. */}}
-{{- define "podium_core.placement" -}}
+{{- define "podium.nodeSelection" -}}
 {{- with .nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}

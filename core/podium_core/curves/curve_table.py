@@ -9,6 +9,7 @@ Thinning drops points; then everything from the first dropped point is computed 
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,8 +26,8 @@ from podium_core.curves.thinning import common_prefix, estimated_evaluations
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import JobKey, JobView, Point, Snapshot, TrialKey, TrialView
 
-_Extremes = tuple[float, float, float, float]
-_NOTHING: _Extremes = (-np.inf, -np.inf, np.inf, -np.inf)
+_NOTHING = (-np.inf, -np.inf, np.inf, -np.inf)
+_WIDTH = len(_NOTHING)
 _EMPTY = {  # contents of a new row
     "views": None,
     "curves": None,
@@ -58,7 +59,7 @@ class CurveTable(RowArrays):
     """
 
     views: list[TrialView | None]
-    curves: list[tuple[Point, ...] | None]
+    curves: list[Sequence[Point] | None]
     points: NDArray[np.intp]  # number of reported values, finite or not
     first: Floats  # first finite value
     best: Floats
@@ -73,8 +74,8 @@ class CurveTable(RowArrays):
     complete: NDArray[np.bool_]  # succeeded, so trained to its end
     running: NDArray[np.bool_]
     version: NDArray[np.intp]  # increases whenever the curve or `complete` changes
-    # by point: first, best and worst value up to it, and the best one at a positive step
-    _extremes: list[list[_Extremes] | None]
+    # by point, one after the other: first, best and worst value up to it, and the best one at a positive step
+    _extremes: list[array[float] | None]
 
     def __init__(self, maximize: bool) -> None:
         super().__init__(0, _EMPTY)
@@ -103,7 +104,7 @@ class CurveTable(RowArrays):
         mask: NDArray[np.bool_] = (self.points > 0) & (self.last == -np.inf)
         return mask
 
-    def per_curve(self, key: Hashable, width: int, compute: Callable[[tuple[Point, ...]], ArrayLike]) -> Floats:
+    def per_curve(self, key: Hashable, width: int, compute: Callable[[Sequence[Point]], ArrayLike]) -> Floats:
         """Return an array (rows, width) with `compute(curve)` in each row.
 
         Only rows of changed curves are computed again. Do not write into the array; it changes with the next cycle.
@@ -119,7 +120,7 @@ class CurveTable(RowArrays):
         Only points with a positive step count; -inf if there are none.
         """
         extremes = self._extremes[row]
-        return extremes[points - 1][3] if extremes and points else -np.inf
+        return extremes[_WIDTH * points - 1] if extremes and points else -np.inf
 
     def update(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> None:
         # With a single job, nearly all trials belong to it. A replay asks once per snapshot, so grouping would not pay.
@@ -176,16 +177,19 @@ class CurveTable(RowArrays):
             kept = common_prefix(old, curve)
             if kept < max(len(old), len(curve)):
                 self._read(row, curve, kept)
-            # A status that was read again holds new point objects. Reuse the old ones: identical objects compare much
-            # faster.
-            curve = (*old[:kept], *curve[kept:])
+            if isinstance(curve, tuple):
+                # A curve that was read again holds new point objects. Reuse the old ones: identical objects compare
+                # much faster.
+                curve = (*old[:kept], *curve[kept:])
         self.curves[row] = curve
 
-    def _read(self, row: int, curve: tuple[Point, ...], kept: int) -> None:
+    def _read(self, row: int, curve: Sequence[Point], kept: int) -> None:
         """Read a changed curve; its first `kept` points are unchanged."""
-        until = self._extremes[row] = self._extremes[row] or []
-        del until[kept:]
-        first, best, worst, trained = until[-1] if until else _NOTHING
+        until = self._extremes[row]
+        if until is None:
+            until = self._extremes[row] = array("d")
+        del until[_WIDTH * kept :]
+        first, best, worst, trained = until[-_WIDTH:] if until else _NOTHING
         for point in curve[kept:]:
             if not diverged(point.value):
                 value = self.sign * point.value
@@ -193,7 +197,7 @@ class CurveTable(RowArrays):
                 best, worst = max(best, value), min(worst, value)
                 if point.step > 0.0:
                     trained = max(trained, value)
-            until.append((first, best, worst, trained))
+            until.extend((first, best, worst, trained))
         self.first[row], self.best[row], self.worst[row] = first, best, worst
         last = curve[-1] if curve else None
         self.last[row] = -np.inf if last is None or diverged(last.value) else self.sign * last.value

@@ -10,6 +10,8 @@ for the column of its step, however many other steps there are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +24,7 @@ from podium_core.domain.snapshot import Point
 _MAX_UNUSED = 64  # columns of unused steps that may accumulate before they are removed
 
 
-def running_means(curve: tuple[Point, ...], sign: float, width: int) -> Floats:
+def running_means(curve: Sequence[Point], sign: float, width: int) -> Floats:
     """Return the steps of a curve, padded with infinity to `width`, and then its running means."""
     row = np.full(2 * width, np.inf)
     row[: len(curve)] = [point.step for point in curve]

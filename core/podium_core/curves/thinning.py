@@ -19,6 +19,7 @@ from itertools import compress, count, pairwise
 from operator import is_not
 
 from podium_core.curves.best_value import best_point
+from podium_core.curves.packed_curve import PackedCurve
 from podium_core.domain.snapshot import Point
 
 LIMIT = 256  # points of a curve
@@ -65,6 +66,10 @@ def common_prefix(before: Sequence[Point], now: Sequence[Point]) -> int:
     best may drop any point. It costs tenths of a microsecond per point, a fourth of `!=`, and less for identical
     objects.
     """
+    if isinstance(before, PackedCurve) and isinstance(now, PackedCurve):
+        size = min(len(before), len(now))
+        differs = (before.array[:size] != now.array[:size]).any(axis=1)
+        return int(differs.argmax()) if differs.any() else size
     same = next(compress(count(), map(is_not, before, now)), min(len(before), len(now)))
     for old, new in zip(before[same:], now[same:], strict=False):
         if old.step != new.step or old.value != new.value or old.time != new.time:

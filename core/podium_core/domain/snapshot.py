@@ -178,7 +178,7 @@ class TrialView:
     number: int
     created: float
     phase: TrialPhase
-    curve: tuple[Point, ...] = ()
+    curve: Sequence[Point] = ()
     gpu_seconds: float = 0.0
     switch_seconds: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
     parameters: tuple[tuple[str, Scalar], ...] = ()  # values of its parameters

@@ -93,7 +93,7 @@ class Pop:
     def _confidence(self, curves: CurveTable, budget: float) -> Floats:
         """Return the confidences by row. Only those of changed curves are computed, while the best value stays."""
 
-        def read(curve: tuple[Point, ...]) -> Floats:
+        def read(curve: Sequence[Point]) -> Floats:
             prediction = predict(curve, curves.sign, budget) if len(curve) >= self.warmup else None
             if prediction is None:
                 return np.full(2 * MEMBERS + 1, np.nan)

@@ -311,6 +311,13 @@ class JobSpec(SpecModel):
         json_schema_extra={"x-no-default": True},
     )
     checkpoint: Checkpoint | None = Field(None, description="Where the trials write their checkpoints; immutable.")
+    ttl_seconds_after_finished: int | None = Field(
+        None,
+        ge=0,
+        le=10 * 365 * 86400,
+        description="Seconds after which the finished job is deleted, with its trials, pods and checkpoint folders. "
+        "Default: it is kept.",
+    )
     suspend: bool = Field(
         False, description="If true, all trials of the job give up their GPUs until this is false again."
     )

@@ -261,6 +261,11 @@ class TrialStatus(StatusModel):
     )
     pod: str | None = Field(None, description="Name of the trial's pod.")
     node: str | None = Field(None, description="Node of the trial's pod.")
+    nodes: list[str] = Field(
+        default_factory=list,
+        max_length=4,
+        description="Nodes whose agents may write to this status: that of the present pod, then those of earlier pods.",
+    )
     gpus: list[str] = Field(
         default_factory=list, max_length=64, description="UUIDs of the GPUs on which the trial has a slot."
     )

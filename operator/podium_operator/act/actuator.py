@@ -248,7 +248,7 @@ class Actuator:
             case CreatePod():
                 return await self._create_pod(cluster, action)
             case DeletePod():
-                pod = cluster.latest_pod.get(action.trial.uid)
+                pod = cluster.latest_pod.get(action.trial)
                 if pod is not None and not pod.facts.deleting:
                     await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
             case Requeue():
@@ -330,7 +330,7 @@ class Actuator:
             self._sent[action.trial] = time.monotonic()
         try:
             nodes = {node.metadata.name for node in cluster.nodes}
-            memory_exceeded = ran_out_of_gpu_memory(trial, cluster.latest_pod.get(action.trial.uid))
+            memory_exceeded = ran_out_of_gpu_memory(trial, cluster.latest_pod.get(action.trial))
             alone = smallest_whole_gpu(job.spec.gpus, cluster.nodes) if memory_exceeded else None
             origin = PodOrigin(nodes, alone, migration)
             await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, origin))

@@ -84,7 +84,7 @@ def annotation_changes(cluster: ClusterState) -> Iterator[tuple[PodState, str]]:
     """
     for trial in cluster.trials:
         stored = trial.status.migration
-        for pod in cluster.pods_by_trial.get(trial.metadata.uid, ()):
+        for pod in cluster.pods_by_trial.get(trial_key(trial), ()):
             asked = stored is not None and stored.pod_uid == pod.uid and stored.phase is not MigrationPhase.FAILED
             wanted = stored.target_node if stored is not None and asked else ""
             if pod.migrate_to != wanted and (_is_live(pod) or (not wanted and pod.facts.phase not in ENDED)):
@@ -179,7 +179,7 @@ def _facts(
     cluster: ClusterState, trial: TrialState, observation: Observation, stored: Migration, news: MigrationNews
 ) -> MigrationFacts:
     """Return the facts that decide the next phase of a migration in progress."""
-    pods = cluster.pods_by_trial.get(trial.metadata.uid, ())
+    pods = cluster.pods_by_trial.get(trial_key(trial), ())
     old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
     new = _new_pod(cluster, trial)
     answer, cursor = _agent_answer(trial, stored), trial.status.log_cursor
@@ -224,9 +224,7 @@ def _new_pod(cluster: ClusterState, trial: TrialState) -> PodState | None:
     stored = trial.status.migration
     if stored is None:
         return None
-    return next(
-        (pod for pod in cluster.pods_by_trial.get(trial.metadata.uid, ()) if pod.attempt == stored.attempt), None
-    )
+    return next((pod for pod in cluster.pods_by_trial.get(trial_key(trial), ()) if pod.attempt == stored.attempt), None)
 
 
 def _rejected(pod: PodState) -> bool:

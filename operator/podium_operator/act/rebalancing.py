@@ -124,7 +124,7 @@ class Rebalancer:
 
     async def _why_rejected(self, cluster: ClusterState, trial: TrialState, target: str) -> str | None:
         """Return why the target node cannot accept the trial, or None."""
-        job, pod = cluster.job_by_key[job_key(trial)], cluster.latest_pod.get(trial.metadata.uid)
+        job, pod = cluster.job_by_key[job_key(trial)], cluster.latest_pod.get(trial_key(trial))
         if pod is None:
             return "its pod is gone"
         try:

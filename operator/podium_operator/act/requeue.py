@@ -54,7 +54,7 @@ class Requeues:
         The reason is written first: with it on the pod, every observer of the deletion knows its purpose. Then an Event
         reports the work at risk.
         """
-        pod = cluster.latest_pod.get(action.trial.uid)
+        pod = cluster.latest_pod.get(action.trial)
         if pod is None or pod.facts.deleting:
             return
         before = self._back_offs.get(pod.uid)

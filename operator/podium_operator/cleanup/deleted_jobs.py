@@ -22,6 +22,7 @@ from podium_core.schema.job import HyperParamJob
 from podium_operator.act.back_off import pauses
 from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.act.pod_manifest import JOB_UID_LABEL
+from podium_operator.cleanup.finished_jobs import delete_expired
 from podium_operator.cleanup.removal import Removal
 from podium_operator.jobs.events import emit
 from podium_operator.jobs.finalizers import ORPHAN, awaits_cleanup, remove_finalizer
@@ -75,6 +76,10 @@ class Cleanup:
             if awaits_cleanup(job.metadata) and job.metadata.uid not in self._tasks:
                 nodes = _nodes(cluster, job)  # read from its trials, before they are deleted
                 self._tasks[job.metadata.uid] = asyncio.create_task(self._clean_up(job, nodes))
+
+    async def delete_expired(self, cluster: ClusterState) -> None:
+        """Delete the jobs whose `ttlSecondsAfterFinished` is over; `start` cleans up after them."""
+        await delete_expired(self._api, cluster)
 
     async def _clean_up(self, job: HyperParamJob, nodes: tuple[str | None, ...]) -> None:
         """Clean up one job."""
@@ -185,7 +190,7 @@ def _nodes(cluster: ClusterState, job: HyperParamJob) -> tuple[str | None, ...]:
         return (None,)
     nodes: set[str] = set()
     for trial in _trials(cluster, job):
-        nodes |= {allocation.node for allocation in trial.status.allocations}
+        nodes |= trial.allocated_nodes
         nodes |= {
             node for node in (trial.status.node, trial.status.checkpoint and trial.status.checkpoint.node) if node
         }

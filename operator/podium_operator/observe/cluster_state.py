@@ -23,7 +23,7 @@ class ClusterState:
     - `logs_without_value`: uids of ended pods whose log holds no value
     - `end_observed_at`: when this operator first observed that a pod's containers had ended, by pod uid
     - `reservations`: reservation pods
-    - `deleted_pods`: the last state of a trial's latest deleted pod, by trial uid
+    - `deleted_pods`: the last state of a trial's latest deleted pod, by its trial's key
     - `holder_since`: when the holder got its GPU, by node and GPU, by this operator's clock
     """
 
@@ -36,7 +36,7 @@ class ClusterState:
     logs_without_value: frozenset[str] = frozenset()
     end_observed_at: Mapping[str, float] = field(default_factory=dict)
     reservations: tuple[ReservationPodState, ...] = ()
-    deleted_pods: Mapping[str, PodState] = field(default_factory=dict)
+    deleted_pods: Mapping[TrialKey, PodState] = field(default_factory=dict)
     holder_since: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @cached_property
@@ -50,26 +50,32 @@ class ClusterState:
         return {trial_key(trial): trial for trial in self.trials}
 
     @cached_property
-    def pods_by_trial(self) -> Mapping[str, tuple[PodState, ...]]:
-        """Pods that exist, by the trial's uid, the latest attempt first."""
-        grouped: dict[str, list[PodState]] = {}
+    def pods_by_trial(self) -> Mapping[TrialKey, tuple[PodState, ...]]:
+        """Pods that exist, by their trial, the latest attempt first."""
+        grouped: dict[TrialKey, list[PodState]] = {}
         for pod in self.pods:
-            grouped.setdefault(pod.trial_uid, []).append(pod)
-        return {uid: tuple(sorted(pods, key=lambda pod: -pod.attempt)) for uid, pods in grouped.items()}
+            grouped.setdefault(pod.trial_key, []).append(pod)
+        return {key: tuple(sorted(pods, key=lambda pod: -pod.attempt)) for key, pods in grouped.items()}
 
     @cached_property
-    def latest_pod(self) -> Mapping[str, PodState]:
-        """Pod of the latest attempt, by the trial's uid."""
-        return {uid: pods[0] for uid, pods in self.pods_by_trial.items()}
+    def latest_pod(self) -> Mapping[TrialKey, PodState]:
+        """Pod of the latest attempt, by its trial."""
+        return {key: pods[0] for key, pods in self.pods_by_trial.items()}
 
     @cached_property
     def gpus_by_pod(self) -> Mapping[str, tuple[tuple[str, str, TrialOnGpu], ...]]:
-        """GPUs of each pod, by its uid: sorted tuples (node, GPU, report of the agent)."""
+        """GPUs of each pod, by its uid: sorted tuples (node, GPU, report of the agent).
+
+        An agent may report the pods of its own node only, so a report about any other pod is omitted.
+        """
+        node_of = {pod.uid: pod.facts.node for pod in self.pods}
         grouped: dict[str, list[tuple[str, str, TrialOnGpu]]] = {}
         for node in self.nodes:
+            name = node.metadata.name
             for gpu in node.status.gpus:
                 for trial in gpu.trials:
-                    grouped.setdefault(trial.pod_uid, []).append((node.metadata.name, gpu.uuid, trial))
+                    if node_of.get(trial.pod_uid, name) == name:
+                        grouped.setdefault(trial.pod_uid, []).append((name, gpu.uuid, trial))
         return {uid: tuple(sorted(rankings, key=lambda p: p[:2])) for uid, rankings in grouped.items()}
 
 

@@ -22,7 +22,7 @@ from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.metrics_config import metrics_config_of
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
 from podium_operator.act.back_off import pauses
-from podium_operator.observe.cluster_state import ClusterState, job_key
+from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.observation import needs_log_read
 from podium_operator.observe.pod_state import PodState
 
@@ -54,7 +54,7 @@ class FinalLogReader:
         self._tasks = {uid: task for uid, task in self._tasks.items() if uid in present}
         for trial in cluster.trials:
             job = cluster.job_by_key.get(job_key(trial))
-            pod = cluster.latest_pod.get(trial.metadata.uid)
+            pod = cluster.latest_pod.get(trial_key(trial))
             if job is None or pod is None or pod.uid in self._tasks or not needs_log_read(cluster, trial, job, pod):
                 continue
             self._tasks[pod.uid] = asyncio.create_task(self._read_log(job, trial, pod))

@@ -75,7 +75,7 @@ def observe(cluster: ClusterState) -> Mapping[TrialKey, Observation]:
 
 def _unchanged(cluster: ClusterState, trial: TrialState, problem: str) -> Observation:
     stored = trial.status
-    pod = cluster.latest_pod.get(trial.metadata.uid)
+    pod = cluster.latest_pod.get(trial_key(trial))
     return Observation(
         phase=stored.phase,
         reason="Inconsistent",
@@ -93,7 +93,7 @@ def _unchanged(cluster: ClusterState, trial: TrialState, problem: str) -> Observ
 
 def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
     status = trial.status
-    pod = cluster.latest_pod.get(trial.metadata.uid)
+    pod = cluster.latest_pod.get(trial_key(trial))
     # the pod may be of a later attempt than the stored one: the operator ended between creating it and storing that
     attempt = status.attempt if pod is None else max(status.attempt, pod.attempt)
     # a new attempt starts as Pending: the stored phase describes the attempt before
@@ -104,7 +104,7 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
     before = status.failures + sum(end.kind == "TrialFailure" for end in unreported)
     gpus_of_pod = cluster.gpus_by_pod.get(current_pod.uid, ()) if current_pod else ()
     node = current_pod.facts.node if current_pod else None
-    last = cluster.deleted_pods.get(trial.metadata.uid)
+    last = cluster.deleted_pods.get(trial_key(trial))
     facts = TrialFacts(
         current=current,
         pod=current_pod.facts if current_pod else None,
@@ -142,7 +142,7 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
         attempt=attempt,
         failures=failures,
         retry_at=max(
-            _retry_at(current_pod, failures, cluster.pods_by_trial.get(trial.metadata.uid, ())),
+            _retry_at(current_pod, failures, cluster.pods_by_trial.get(trial_key(trial), ())),
             _disruption_retry_at(disruptions),
         )
         if waits
@@ -172,10 +172,10 @@ def unreported_ends(cluster: ClusterState, trial: TrialState, attempt: int) -> t
     status = trial.status
     if attempt <= status.attempt or status.phase in FINAL:
         return ()
-    pods = {pod.attempt: pod for pod in cluster.pods_by_trial.get(trial.metadata.uid, ())}
+    pods = {pod.attempt: pod for pod in cluster.pods_by_trial.get(trial_key(trial), ())}
     if attempt in pods and pods[attempt].facts.migrated:
         return ()  # the attempt before continues in this pod
-    deleted = cluster.deleted_pods.get(trial.metadata.uid)
+    deleted = cluster.deleted_pods.get(trial_key(trial))
     written = status.attempt + (status.phase is TrialPhase.REQUEUED)
     ends = []
     for number in range(written, attempt):
@@ -283,4 +283,4 @@ def needs_log_read(cluster: ClusterState, trial: TrialState, job: HyperParamJob,
     """
     if job.spec.gpus.per_trial or pod.facts.phase != "Succeeded" or trial.status.phase in FINAL:
         return False
-    return pod.uid not in cluster.logs_without_value and not trial.status.curve.points
+    return pod.uid not in cluster.logs_without_value and not trial.points

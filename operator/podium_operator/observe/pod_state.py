@@ -9,7 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
+from podium_cluster.resources import TRIALS
 from podium_core.domain.observe import Gate, PodFacts
+from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 from podium_core.schema.template import GATE_CONTAINER
@@ -76,8 +78,11 @@ class _PodSpec(StatusModel):
 
 
 class _Owner(StatusModel):
+    api_version: str = ""
     kind: str
+    name: str = ""
     uid: str
+    controller: bool = False
 
 
 class _PodMeta(ObjectMeta):
@@ -92,7 +97,7 @@ class _Pod(StatusModel):
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """State of one pod; `trial_uid` is its owner, not a later trial of the same name."""
+    """State of one pod; `trial_uid` is the trial that controls it, not a later trial of the same name."""
 
     namespace: str
     name: str
@@ -109,17 +114,25 @@ class PodState:
     deletion_deadline: float | None = None  # time at which a pod that is being deleted should be gone
     startable_since: float = 0.0  # when its containers could start: scheduled, and past its gate; 0: not yet
 
+    @property
+    def trial_key(self) -> TrialKey:
+        """Key of its trial, which is in the pod's namespace: an owner reference does not cross namespaces."""
+        return TrialKey(self.namespace, self.trial, self.trial_uid)
+
 
 def parse_pod(payload: Mapping[str, Any]) -> PodState:
     """Return the state of a trial's pod.
 
-    Raises ValueError (pydantic's) for a payload that does not describe the pod of a trial.
+    Raises ValueError (pydantic's) for a payload that does not describe a pod that a trial of this name controls.
     """
     pod = _Pod.model_validate(payload)
     labels = pod.metadata.labels
-    owners = [owner.uid for owner in pod.metadata.owner_references if owner.kind == "HyperParamTrial"]
-    if TRIAL_LABEL not in labels or not owners:
-        raise ValueError(f"pod {pod.metadata.name} has no label {TRIAL_LABEL} or no owner of kind HyperParamTrial")
+    owner = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+    if owner is None or not _is_trial(owner) or owner.name != labels.get(TRIAL_LABEL):
+        raise ValueError(
+            f"pod {pod.metadata.name} has the label {TRIAL_LABEL}={labels.get(TRIAL_LABEL)!r}, but no HyperParamTrial "
+            "of that name controls it; remove the label"
+        )
     failed_init, ends = _ends(pod)
     finished = [end.finished_at.timestamp() for end in ends if end.finished_at is not None]
     created, deletion_deadline = pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp
@@ -127,8 +140,8 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        trial=labels[TRIAL_LABEL],
-        trial_uid=owners[0],
+        trial=owner.name,
+        trial_uid=owner.uid,
         job=labels.get(JOB_LABEL, ""),
         attempt=int(labels.get(ATTEMPT_LABEL, "0")),
         facts=_facts(pod, failed_init, ends),
@@ -139,6 +152,10 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
         deletion_deadline=deletion_deadline.timestamp() if deletion_deadline else None,
         startable_since=_startable_since(pod.status),
     )
+
+
+def _is_trial(owner: _Owner) -> bool:
+    return owner.kind == TRIALS.kind and owner.api_version.partition("/")[0] == TRIALS.group
 
 
 def _startable_since(status: _PodStatus) -> float:

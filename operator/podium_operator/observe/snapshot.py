@@ -23,11 +23,10 @@ from podium_core.domain.snapshot import (
     TrialKey,
     TrialView,
 )
-from podium_core.domain.switch_costs import SwitchTotals, mean_costs, mean_switch
+from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.job_view import job_view
 from podium_core.schema.gpunode import GPUNode, GpuRunQueue, GpuStatus
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.trial import SuspensionRecord, Suspensions
 from podium_operator.act.migration import migration_of_pod
 from podium_operator.act.rebalancing import chosen_node
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
@@ -64,7 +63,7 @@ def build_snapshot(
             if trial.metadata.deletion_timestamp is None
         ),
         gpus=tuple(gpu for node in cluster.nodes for gpu in _gpus(cluster, node)),
-        costs=mean_costs([_switch_totals(trial.status.suspensions) for trial in cluster.trials], requeue_seconds),
+        costs=mean_costs([trial.switches for trial in cluster.trials], requeue_seconds),
         epochs={node.metadata.name: node.spec.epoch for node in cluster.nodes},
         rebalancing=rebalancing,
         full_nodes=frozenset(full_nodes),
@@ -150,7 +149,7 @@ def _trial(trial: TrialState, observation: Observation) -> TrialView:
         phase=observation.phase,
         curve=trial.points,
         gpu_seconds=trial.status.gpu_seconds,
-        switch_seconds=_switch(trial.status.suspensions.recent),
+        switch_seconds=trial.switch_seconds,
         parameters=tuple(trial.spec.parameters.items()),
         pod=pod if live else None,
         ended_pod=None if live else pod,
@@ -229,14 +228,3 @@ def _run_queue(node: GPUNode, gpu: GpuStatus, run_queue: GpuRunQueue) -> RunQueu
         in_effect=gpu.epoch == node.spec.epoch,
         no_preemption=not run_queue.preempts and node.status.observed_epoch == node.spec.epoch,
     )
-
-
-def _switch(recent: Sequence[SuspensionRecord]) -> float | None:
-    """Return the mean switch time of the method that was used last."""
-    return mean_switch([(one.suspend_seconds, one.resume_seconds) for one in recent if one.method == recent[-1].method])
-
-
-def _switch_totals(past: Suspensions) -> SwitchTotals:
-    """Return the totals of suspensions; those without a resumption (yet) are among the recent ones."""
-    suspended = sum(one.resume_seconds is None for one in past.recent)
-    return SwitchTotals(past.count, past.suspend_seconds, past.count - suspended, past.resume_seconds)

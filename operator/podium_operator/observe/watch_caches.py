@@ -13,21 +13,22 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS
 from podium_cluster.watch import Key, WatchCache, wait_all_synced
-from podium_core.domain.snapshot import JobKey
+from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.gpunode import GPUNode, GpuNodeSpec
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, parse_job
 from podium_operator.act.pod_manifest import TRIAL_LABEL
-from podium_operator.observe.cluster_state import ClusterState, belongs_to_job
+from podium_operator.observe.cluster_state import ClusterState, belongs_to_job, trial_key
 from podium_operator.observe.pod_state import PodState, parse_pod
 from podium_operator.observe.reservation_state import ReservationPodState, parse_reservation_pod
-from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.trial_state import TrialState, parse_trial
 from podium_operator.reservations.reservation_pod import RESERVATION_LABEL
 from podium_operator.settings import OperatorSettings
 
@@ -99,7 +100,9 @@ class WatchCaches:
         self._settings = settings
         namespace = settings.watch_namespace
         self._jobs: WatchCache[HyperParamJob] = WatchCache(api, JOBS, _job, namespace=namespace)
-        self._trials: WatchCache[TrialState] = WatchCache(api, TRIALS, TrialState.model_validate, namespace=namespace)
+        self._trials: WatchCache[TrialState] = WatchCache(
+            api, TRIALS, partial(parse_trial, registry=settings.checkpoint_registry), namespace=namespace
+        )
         self._pods: WatchCache[PodState] = WatchCache(api, PODS, parse_pod, namespace=namespace, labels=TRIAL_LABEL)
         self._nodes: WatchCache[GPUNode] = WatchCache(api, GPUNODES, GPUNode.model_validate)
         self._heartbeats: WatchCache[_Lease] = WatchCache(
@@ -119,7 +122,7 @@ class WatchCaches:
         )
         self._last_heartbeats: dict[str, tuple[datetime | None, float]] = {}
         self._end_observed_at: dict[str, float] = {}
-        self._deleted_pods: dict[str, PodState] = {}
+        self._deleted_pods: dict[TrialKey, PodState] = {}
         self._holder_times = HolderTimes()
         self._pods.follow(self._pod_changed)
 
@@ -175,8 +178,8 @@ class WatchCaches:
             pod.uid: self._end_observed_at.get(pod.uid, now) for pod in pods if pod.ended_at is not None
         }
         trials = self._trials.values()
-        there = {trial.metadata.uid for trial in trials}
-        self._deleted_pods = {uid: pod for uid, pod in self._deleted_pods.items() if uid in there}
+        there = {trial_key(trial) for trial in trials}
+        self._deleted_pods = {key: pod for key, pod in self._deleted_pods.items() if key in there}
         return ClusterState(
             now=now,
             jobs=jobs,
@@ -194,9 +197,9 @@ class WatchCaches:
         """Keep the last state of a deleted pod: a pod may end and be deleted between two reconciles."""
         if before is None or (after is not None and after.uid == before.uid):
             return
-        known = self._deleted_pods.get(before.trial_uid)
+        known = self._deleted_pods.get(before.trial_key)
         if known is None or known.attempt <= before.attempt:
-            self._deleted_pods[before.trial_uid] = before
+            self._deleted_pods[before.trial_key] = before
 
     def _with_written(self, node: GPUNode) -> GPUNode:
         """Return the node with the run queues that were written last, until the cache shows them."""

@@ -5,6 +5,7 @@ It holds only the operator's own fields: server-side apply keeps the agent's apa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +23,7 @@ from podium_operator.observe.trial_state import TrialState
 
 Manifest = dict[str, Any]
 METRICS_UNAVAILABLE = "MetricsUnavailable"
+MAX_NODES = 4
 
 
 def timestamp(seconds: float) -> str:
@@ -77,6 +79,9 @@ def trial_status(
         status["finishedAt"] = _iso(stored.finished_at) or timestamp(ended)
     elif ranking is not None and ranking.rank:
         status["rank"] = ranking.rank
+    nodes = _nodes(stored.nodes, observation.node)
+    if nodes:
+        status["nodes"] = nodes
     pod = observation.pod
     if pod is not None:
         status["pod"] = pod.name
@@ -126,7 +131,7 @@ def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> li
     objective, how = job.spec.objective, job.spec.metrics
     seen = {one.metric for one in trial.status.additional_metrics}
     never = [name for name in objective.additional_metrics if name not in seen]
-    if not trial.status.curve.points:
+    if not trial.points:
         reason, field, names = "ObjectiveMissing", "metric", [objective.metric, *never]
     elif never:
         reason, field, names = "MetricsMissing", "additionalMetrics", never
@@ -142,7 +147,7 @@ def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> li
 def _unread_conditions(trial: TrialState, job: HyperParamJob, now: float) -> list[Manifest]:
     """Return the condition of a running trial whose log has yielded no value of the objective yet."""
     unread = trial.status.unread_log
-    if unread is None or trial.status.curve.points:
+    if unread is None or trial.points:
         return []
     lines = "".join(f"\n  {line}" for line in unread.last)
     message = (
@@ -182,6 +187,13 @@ def _reason_and_message(
     if ranking is None or observation.problem:
         return observation.reason, observation.message
     return ranking.reason, ranking.message
+
+
+def _nodes(stored: Sequence[str], node: str | None) -> list[str]:
+    """Return the nodes whose agents may write: an agent reports the end of a pod after the next pod has a node."""
+    if node is None:
+        return list(stored)
+    return [node, *(one for one in stored if one != node)][:MAX_NODES]
 
 
 def _kept_fields(trial: TrialState) -> Manifest:

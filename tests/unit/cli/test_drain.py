@@ -42,7 +42,12 @@ def trial_of(number: int = 0, job: str = "sweep", **status: Any) -> dict[str, An
 
 def pod_of(trial: Mapping[str, Any], phase: str = "Running", **meta: Any) -> dict[str, Any]:
     name = trial["metadata"]["name"]
-    owner = {"kind": "HyperParamTrial", "name": name, "uid": trial["metadata"]["uid"]}
+    owner = {
+        "apiVersion": "podium.dev/v1alpha1",
+        "kind": "HyperParamTrial",
+        "name": name,
+        "uid": trial["metadata"]["uid"],
+    }
     known = {
         "name": f"{name}-0",
         "namespace": "lab",

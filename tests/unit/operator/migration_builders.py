@@ -16,7 +16,10 @@ from podium_operator.observe.observation import observe
 from podium_operator.observe.pod_state import PodState, parse_pod
 
 OLD, NEW = "uid-sweep-0-0", "uid-sweep-0-1"
-IMAGE, GPU_STATE = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'
+IMAGE, GPU_STATE = (
+    "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:" + "1" * 64,
+    '{"gpus":{"GPU-1":4},"processes":1}',
+)
 MIGRATABLE = {"suspension": {"methods": ["cuda-checkpoint", CONTAINER_CHECKPOINT]}, "gpus": {"memory": "8Gi"}}
 IMAGE_ANSWER = {"podUid": OLD, "image": IMAGE, "gpuState": GPU_STATE}
 REFUSED = {"podUid": OLD, "code": "RegistryUnreachable", "message": "connection refused"}

@@ -288,6 +288,12 @@ def _mark(step: int) -> CompletionMarker:
 
 
 def _forgotten_pod(one: TrialOnGpu) -> TrialPod:
-    owner = {"kind": "HyperParamTrial", "name": one.trial, "uid": one.uid, "controller": True}
+    owner = {
+        "apiVersion": "podium.dev/v1alpha1",
+        "kind": "HyperParamTrial",
+        "name": one.trial,
+        "uid": one.uid,
+        "controller": True,
+    }
     meta = {"name": one.pod, "namespace": one.namespace, "uid": one.pod_uid, "labels": {"podium.dev/trial": one.trial}}
     return parse({"metadata": meta | {"ownerReferences": [owner]}, "status": {"phase": "Failed"}})

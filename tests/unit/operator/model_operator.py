@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 from model_api import KilledError, Server, View
+from operator_builders import REGISTRY
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
@@ -22,7 +24,7 @@ from podium_operator.metrics import Metrics
 from podium_operator.observe import watch_caches
 from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import parse_pod
-from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.trial_state import parse_trial
 from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.reconciler import Actors, Reconciler
 from podium_operator.report.status_writer import StatusWriter
@@ -53,7 +55,7 @@ class ModelWatchCaches(WatchCaches):
     def __init__(self, server: Server, unresponsive: Collection[str]) -> None:
         super().__init__(cast(Api, server), _SETTINGS)
         jobs = View(server, JOBS, HyperParamJob.model_validate)
-        trials = View(server, TRIALS, TrialState.model_validate)
+        trials = View(server, TRIALS, partial(parse_trial, registry=REGISTRY))
         pods = View(server, PODS, parse_pod)
         nodes = View(server, GPUNODES, GPUNode.model_validate)
         self.views: tuple[View[Any], ...] = (jobs, trials, pods, nodes)

@@ -11,14 +11,14 @@ from podium_core.domain.actions import Action, EndTrial
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.actuator import Actuator
-from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.pod_manifest import PodRules, owner
 from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import PodState, parse_pod
-from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.trial_state import TrialState, parse_trial
 from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.reconciler import Actors, Reconciler
 from podium_operator.report.status_writer import StatusWriter
@@ -27,6 +27,7 @@ from podium_operator.settings import OperatorSettings
 
 NOW = 1_760_000_000.0
 UUID = "GPU-1"
+REGISTRY = "registry:5000"
 
 
 def moment(seconds: float = 0.0) -> str:
@@ -79,7 +80,7 @@ def make_trial(
     number: int = 0, *, job: str = "sweep", parameters: Mapping[str, Any] | None = None, **status: Any
 ) -> TrialState:
     name = f"{job}-{number}"
-    return TrialState.model_validate(
+    return parse_trial(
         {
             "metadata": {
                 "name": name,
@@ -90,7 +91,8 @@ def make_trial(
             },
             "spec": {"job": job, "number": number, "parameters": dict(parameters or {"lr": 0.01})},
             "status": status,
-        }
+        },
+        REGISTRY,
     )
 
 
@@ -131,7 +133,7 @@ def pod_payload(
             "podium.dev/trial": trial,
             "podium.dev/attempt": str(attempt),
         },
-        "ownerReferences": [{"kind": "HyperParamTrial", "name": trial, "uid": f"uid-{trial}"}],
+        "ownerReferences": [owner("HyperParamTrial", trial, f"uid-{trial}")],
     }
     if deleting:
         metadata["deletionTimestamp"] = moment()

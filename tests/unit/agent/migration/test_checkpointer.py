@@ -24,6 +24,7 @@ from podium_agent.migration.open_files import OpenFiles
 from podium_agent.migration.registry import Registry
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.freeze import Freeze
+from podium_core.schema.checkpoint_image import ImageReference
 from podium_devcluster.runtime import pki
 
 TRIAL = ContainerRef("team", "search-7-0", "train")
@@ -192,7 +193,7 @@ def test_an_image_can_be_deleted_twice() -> None:
         async with registry.serve() as port:
             there = Registry(f"127.0.0.1:{port}")
             for _ in range(2):
-                await there.delete(f"127.0.0.1:{port}/a/b@{sha256(manifest)}")
+                await there.delete(ImageReference.parse(f"127.0.0.1:{port}/podium-checkpoints/a/b@{sha256(manifest)}"))
 
     asyncio.run(twice())
     assert registry.manifests == {}

@@ -281,6 +281,8 @@ CAME: list[tuple[str, dict[str, Any], str, bool]] = [
     ("that pod is deleted", {"main": "", "ended": True, "deadline": 1.0}, MINE, False),
     ("it has ended", {"ended": True}, MINE, True),
     ("the image is another namespace's", {"running": frozenset({"c2"})}, "podium-checkpoints/other/a-0", False),
+    ("the image is another repository's", {"running": frozenset({"c2"})}, f"{MINE}/../../../team/model", False),
+    ("the image is not a checkpoint", {"running": frozenset({"c2"})}, "team/model", False),
 ]
 
 
@@ -288,17 +290,18 @@ CAME: list[tuple[str, dict[str, Any], str, bool]] = [
 def test_the_image_is_removed_once_the_new_node_has_it(
     scene: Scene, state: dict[str, Any], repository: str, removed: bool
 ) -> None:
-    scene.registry.manifests["sha256:1"] = b"{}"
+    digest = f"sha256:{'1' * 64}"
+    scene.registry.manifests[digest] = b"{}"
 
     async def look() -> None:
         async with scene.agent() as migration_controller:
-            image = f"{scene.address}/{repository}@sha256:1"
+            image = f"{scene.address}/{repository}@{digest}"
             came: TrialPod = pod("a", 1, migrated=True, image=image, **({"main": "c2"} | state))
             scene.pod = came
             await migration_controller.reconcile(0.0)
 
     asyncio.run(look())
-    assert ("sha256:1" not in scene.registry.manifests) is removed
+    assert (digest not in scene.registry.manifests) is removed
 
 
 def test_the_result_remains_in_the_status_until_another_pod_writes_it(tmp_path: Path) -> None:

@@ -336,7 +336,9 @@ META: dict[str, Any] = {
     "uid": "p",
     "labels": {"podium.dev/trial": "a"},
     "annotations": {"podium.dev/gpu-state": '{"gpus": {"GPU-a": 7}, "processes": 1}'},
-    "ownerReferences": [{"kind": "HyperParamTrial", "name": "a", "uid": "u", "controller": True}],
+    "ownerReferences": [
+        {"apiVersion": "podium.dev/v1alpha1", "kind": "HyperParamTrial", "name": "a", "uid": "u", "controller": True}
+    ],
 }
 
 

@@ -99,7 +99,7 @@ def pod_payload(**status: Any) -> dict[str, Any]:
         "metadata": {
             "name": "cnt-0-0", "namespace": "demo", "uid": "p1", "labels": {"podium.dev/trial": "cnt-0"},
             "annotations": {"podium.dev/metrics": '{"metric": "acc", "direction": "maximize", "container": "train"}'},
-            "ownerReferences": [{"kind": "HyperParamTrial", "name": "cnt-0", "uid": "u1", "controller": True, "apiVersion": "x"}],
+            "ownerReferences": [{"kind": "HyperParamTrial", "name": "cnt-0", "uid": "u1", "controller": True, "apiVersion": "podium.dev/v1alpha1"}],
         },
         "spec": {"containers": [{"name": "train", "env": [{"name": "PODIUM_GPU_MEMORY_BYTES", "value": "1024"}]}]},
         "status": status,

@@ -32,7 +32,6 @@ from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import observe
 from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.report.trial_status import TrialReport, trial_status
 from podium_operator.settings import OperatorSettings
@@ -267,7 +266,7 @@ def test_the_target_of_a_move(cluster: ClusterState, node: str | None) -> None:
 
 @pytest.mark.parametrize(("attempt", "there"), [(0, False), (1, True), (2, False)])
 def test_the_new_pod_prefers_its_target(attempt: int, there: bool) -> None:
-    trial = TrialState.model_validate(make_trial(rebalanced=rebalancing_status()).model_dump(by_alias=True))
+    trial = make_trial(rebalanced=rebalancing_status())
     made = new_pod(JOB, trial, attempt, PodRules("podium", "podium.dev/gpu"))
     pool_demand = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
     field = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -104,7 +104,7 @@ def test_the_cause_of_a_deleted_pods_end(attempt: int, reason: str, said: str) -
     """It ended and was deleted between two reconciles. What ended a pod of an earlier attempt does not matter."""
     trial = make_trial(phase="Running", pod="sweep-0-1", attempt=1)
     deleted = make_pod(attempt=attempt, phase="Failed", main=ended(143), deleting=True, conditions=TAKEN)
-    cluster = replace(make_cluster_state(make_job(), trial, make_node()), deleted_pods={trial.metadata.uid: deleted})
+    cluster = replace(make_cluster_state(make_job(), trial, make_node()), deleted_pods={trial_key(trial): deleted})
     observation = observe(cluster)[trial_key(trial)]
     assert (observation.phase, observation.reason, observation.failures) == (PHASE.REQUEUED, reason, 0)
     assert said in observation.message

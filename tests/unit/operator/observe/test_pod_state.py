@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operator_builders import NOW, ended, make_pod, pod_payload
+from operator_builders import NOW, ended, make_cluster_state, make_node, make_pod, make_trial, pod_payload
 
 from podium_core.domain.observe import PodFacts
+from podium_operator.act.pod_manifest import TRIAL_LABEL, owner
+from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.pod_state import parse_pod
 
 PULL = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
@@ -108,9 +110,40 @@ def test_the_owner_of_a_pod() -> None:
     assert (pod.trial, pod.trial_uid, pod.attempt, pod.name) == ("sweep-4", "uid-sweep-4", 2, "sweep-4-2")
 
 
-@pytest.mark.parametrize("missing", ["labels", "ownerReferences"])
-def test_a_pod_without_a_trial_is_refused(missing: str) -> None:
+CONTROLLER = owner("HyperParamTrial", "sweep-0", "uid-sweep-0")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"labels": {}},
+        {"labels": {TRIAL_LABEL: "sweep-1"}},
+        {"ownerReferences": []},
+        {"ownerReferences": [CONTROLLER | {"controller": False}]},
+        {"ownerReferences": [CONTROLLER | {"name": "sweep-1"}]},
+        {"ownerReferences": [CONTROLLER | {"kind": "Job"}]},
+        {"ownerReferences": [CONTROLLER | {"apiVersion": "example.com/v1"}]},
+        {"ownerReferences": [CONTROLLER | {"kind": "Job"}, CONTROLLER | {"controller": False}]},
+    ],
+)
+def test_a_pod_that_no_trial_of_its_label_controls_is_refused(forged: dict[str, Any]) -> None:
     payload = pod_payload()
-    del payload["metadata"][missing]
-    with pytest.raises(ValueError, match="no label"):
+    assert parse_pod(payload).trial_uid == "uid-sweep-0"
+    payload["metadata"] |= forged
+    with pytest.raises(ValueError, match="no HyperParamTrial of that name controls it"):
         parse_pod(payload)
+
+
+def test_an_owner_in_another_namespace_is_another_trial() -> None:
+    """A pod may name any uid as its owner, also that of a trial in another namespace."""
+    payload = pod_payload()
+    payload["metadata"]["namespace"] = "tenant"
+    trial, own, forged = make_trial(), make_pod(), parse_pod(payload)
+    assert make_cluster_state(trial, own, forged).pods_by_trial[trial_key(trial)] == (own,)
+
+
+def test_an_agent_cannot_report_a_pod_of_another_node() -> None:
+    pod, reported = make_pod(node="node-a"), {"sweep-0": "Running"}
+    honest, stolen = (make_node(name, uuid=f"GPU-of-{name}", trials=reported) for name in ("node-a", "node-b"))
+    gpus = make_cluster_state(pod, stolen, honest).gpus_by_pod[pod.uid]
+    assert [(node, gpu) for node, gpu, _ in gpus] == [("node-a", "GPU-of-node-a")]

@@ -52,7 +52,7 @@ def after(
     old = [] if first is None else [make_pod(**first)]
     cluster = make_cluster_state(make_job(), trial, *([] if deleted else old), make_pod(attempt=1, **second))
     if deleted and old:
-        cluster = replace(cluster, deleted_pods={trial.metadata.uid: old[0]})
+        cluster = replace(cluster, deleted_pods={trial_key(trial): old[0]})
     return cluster, observe(cluster)[trial_key(trial)]
 
 

@@ -18,6 +18,7 @@ from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
 from podium_operator.observe import watch_caches as watch_caches_module
+from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.observe.watch_caches import WatchCaches
 from podium_operator.settings import OperatorSettings
@@ -152,6 +153,6 @@ def test_a_deleted_pod_is_remembered_while_its_trial_exists() -> None:
     assert caches.cluster_state().deleted_pods == {}
     for one in (second, first):  # the later pod is reported first
         caches._pods._notify(("lab", one.name), one, None)
-    assert caches.cluster_state().deleted_pods == {trial.metadata.uid: second}
+    assert caches.cluster_state().deleted_pods == {trial_key(trial): second}
     caches._trials._items.clear()
     assert caches.cluster_state().deleted_pods == {}

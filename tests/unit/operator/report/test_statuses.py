@@ -79,10 +79,19 @@ def test_a_running_trial_shows_its_rank_and_gpu() -> None:
         "failures": 0,
         "pod": "sweep-0-0",
         "node": "node-1",
+        "nodes": ["node-1"],
         "gpus": ["GPU-1"],
         "startedAt": moment(),
         "best": {"step": 2.0, "value": 0.7},
     }
+
+
+def test_the_nodes_of_earlier_pods_may_still_write() -> None:
+    """The agent of the old node reports the end of its pod, perhaps after the next pod has a node."""
+    earlier = ["node-2", "node-1", "node-3", "node-4"]
+    assert shown({"nodes": earlier}, RUNNING)["nodes"] == ["node-1", "node-2", "node-3", "node-4"]
+    assert shown({"nodes": ["a", "b", "c", "d"]}, RUNNING)["nodes"] == ["node-1", "a", "b", "c"]
+    assert shown({"nodes": earlier, "phase": "Succeeded"}, {"node": None})["nodes"] == earlier
 
 
 def test_the_problem_of_a_pod_is_reported_before_its_rank() -> None:
