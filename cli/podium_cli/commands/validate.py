@@ -22,7 +22,7 @@ from podium_core.policies import registry
 from podium_core.schema import validation
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.metrics_config import metrics_config_of
-from podium_simulator.traces.trace import refuse_devices
+from podium_core.tables.text_file import refuse_devices
 
 LONGEST_LINE = 1 << 20  # characters
 app = typer.Typer()
