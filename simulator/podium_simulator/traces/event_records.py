@@ -75,8 +75,8 @@ def load(folder: Path, name: Path, files: Sequence[Path], wanted: Callable[[str]
     for path in files:
         for event in _events(path, run, library):
             events += 1
-            if math.isfinite(event.wall_time):
-                run.started = min(run.started, event.wall_time)
+            if math.isinf(run.started):
+                run.started = event.wall_time
             for value in event.summary.value:
                 _take(run, event, value, (library, plugins, wanted))
     run.empty = not events and any(path.stat().st_size for path in files)
@@ -147,6 +147,8 @@ def _take(run: Run, event: Any, value: Any, how: tuple[_Library, dict[str, bool]
         return
     points.events += 1
     points.by_step[event.step] = (event.wall_time, float(number))
+    if event.wall_time < run.started:
+        run.started = event.wall_time
     if len(points.by_step) > MAX_EVALUATIONS:
         text = f"more than {MAX_EVALUATIONS} values of {shown(tag)}"
         raise TraceError(f"{run.where}: {text}; keep every tenth, or give a CSV")

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from podium_core.acceptance.findings import findings
 from podium_core.curves.non_finite import diverged
+from podium_core.logs.line_reader import line_reader
+from podium_core.schema.job import Direction
+from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.tables.text_file import TextFileError, text_lines
 from podium_optimisers.queueing.trace import read_trace
 from podium_optimisers.validation import InputError
@@ -41,14 +45,35 @@ def loads(path: Path) -> Outcome:
         return None, str(error)
 
 
-READERS: dict[str, Callable[[Path], Outcome]] = {"curves": curves, "loads": loads}
+def logs(case: dict[str, Any]) -> Outcome:
+    given = {"step_key": "step", "format": "text", "direction": Direction.MAXIMIZE, "container": "train"} | case[
+        "given"
+    ]
+    read = line_reader(MetricsConfig(**given))
+    return [[one.step, one.value] for line in case["lines"] for one in read(line)], ""
+
+
+def jobs(case: dict[str, Any]) -> Outcome:
+    container = {"name": "train", "image": "x:1", "args": ["$(podium.args)"]} | case.get("container", {})
+    spec = {
+        "objective": {"metric": "acc", "direction": "maximize"},
+        "parameters": [{"name": "lr", "min": 0.01, "max": 0.1}],
+        "trials": {"max": 3, "maxSteps": 3},
+        "template": {"spec": {"containers": [container]}},
+    }
+    manifest = {"metadata": {"name": "job"}, "spec": spec | case.get("spec", {})}
+    return None, "; ".join(f"{one.severity} {one.code}" for one in findings(manifest))
+
+
+FILES: dict[str, Callable[[Path], Outcome]] = {"curves": curves, "loads": loads}
+INLINE: dict[str, Callable[[dict[str, Any]], Outcome]] = {"logs": logs, "jobs": jobs}
 CASES = [(kind, name) for kind, by_name in EXPECTED.items() for name in by_name]
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES, ids=[f"{kind}-{name}" for kind, name in CASES])
 def test_an_input_has_its_expected_outcome(kind: str, name: str) -> None:
     expected = EXPECTED[kind][name]
-    read, said = READERS[kind](HERE / kind / name)
+    read, said = FILES[kind](HERE / kind / name) if kind in FILES else INLINE[kind](expected)
     assert read == expected.get("read")
     assert expected.get("says", "") in said
     assert bool(said) == ("says" in expected)
@@ -56,5 +81,5 @@ def test_an_input_has_its_expected_outcome(kind: str, name: str) -> None:
 
 
 def test_every_input_has_an_expected_outcome() -> None:
-    found = {(kind, path.name) for kind in READERS for path in (HERE / kind).iterdir()}
-    assert found == set(CASES)
+    found = {(kind, path.name) for kind in FILES for path in (HERE / kind).iterdir()}
+    assert found == {case for case in CASES if case[0] in FILES}
