@@ -102,7 +102,10 @@ def _readable(spec: JobSpec, metric: str) -> bool:
         format=spec.metrics.format,
         container="train",
     )
-    read = line_reader(config)
+    try:
+        read = line_reader(config)
+    except ValueError:  # a name that is not text, such as half of a surrogate pair
+        return False
     if spec.metrics.format == "text":
         lines = [f"{step}=1 {metric}=0.5", f"{step} 1: {metric}: 0.5", f"{metric}=0.5"]
     else:

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from podium_core.domain.phrases import one_line
+
 MAX_ROW = 1 << 20  # characters of one row
 MAX_SHOWN = 60  # characters of a field that a message shows
 SEPARATORS = (",", ";", "\t")
@@ -26,7 +28,7 @@ class TableError(ValueError):
     """A table that cannot be read. `line` is 0 where no line is at fault; the text includes the cure."""
 
     def __init__(self, text: str, line: int = 0) -> None:
-        super().__init__(text)
+        super().__init__(one_line(text))
         self.line = line
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from podium_core.curves.non_finite import to_wire
-from podium_core.domain.phrases import count
+from podium_core.domain.phrases import count, one_line
 from podium_core.domain.snapshot import Scalar
 from podium_core.tables.csv_table import Numbers, Row, Table, TableError, named, open_table, shown, unnamed
 from podium_core.tables.text_file import TextFileError, text_lines
@@ -54,7 +54,7 @@ def read_table(path: Path, maximize: bool, report: Report = ignore) -> Trace:
     if left_out:
         shown_names = ", ".join(left_out[:MAX_NAMED]) + (", ..." if len(left_out) > MAX_NAMED else "")
         text = f"left out {count(len(left_out), 'column')} without a name or with several values in one trial"
-        report(f"{path.name}: {text}: {shown_names}")
+        report(one_line(f"{path.name}: {text}: {shown_names}"))
     made = [
         _trial(name, read, _hparams(read, left_out, numbers), f"{path.name}, trial {name}")
         for name, read in trials.items()
@@ -62,7 +62,7 @@ def read_table(path: Path, maximize: bool, report: Report = ignore) -> Trace:
     rows, kept = sum(len(read.points) for read in trials.values()), sum(len(trial.values) for trial in made)
     if kept < rows:
         text = f"{kept} of {rows} evaluations were read; at 0 seconds, before any training: {rows - kept}"
-        report(f"{path.name}: {text}")
+        report(one_line(f"{path.name}: {text}"))
     stem = path.name[: path.name.lower().rindex(".csv")]
     return Trace(stem, stem.partition("-")[0], METRIC, maximize, None, tuple(made))
 

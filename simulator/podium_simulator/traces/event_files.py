@@ -14,7 +14,7 @@ from statistics import median
 from types import MappingProxyType
 
 from podium_core.curves.non_finite import to_wire
-from podium_core.domain.phrases import count
+from podium_core.domain.phrases import count, one_line
 from podium_core.tables.csv_table import shown_name
 from podium_simulator.traces.event_records import Points, Run, load
 from podium_simulator.traces.event_series import AmbiguousSeriesError, choose, prefix_of, series_of
@@ -65,14 +65,14 @@ def read_events(folder: Path, metric: str | None, maximize: bool, report: Report
         why = [f"without {shown_name(tag)}: {_names(without)}"] if without else []
         why += [f"no event could be read of: {_names(empty)}"] if empty else []
         every = len(trials) + len(without) + len(empty)
-        report(f"{folder.name}: {len(trials)} of {every} runs were read; {'; '.join(why)}")
+        report(one_line(f"{folder.name}: {len(trials)} of {every} runs were read; {'; '.join(why)}"))
     if choice.left_out:
         text = f"{count(len(choice.left_out), 'further series', 'further series')} of the same trials left out"
-        report(f"{folder.name}: {text}: {_names(choice.left_out)}")
+        report(one_line(f"{folder.name}: {text}: {_names(choice.left_out)}"))
     broken = [one for run in runs for one in run.broken if not run.empty]
     if broken:
         text = f"{count(len(broken), 'file')} cut off or damaged, read up to there"
-        report(f"{folder.name}: {text}: {_names(broken)}")
+        report(one_line(f"{folder.name}: {text}: {_names(broken)}"))
     return Trace(folder.name, folder.name.partition("-")[0], tag, maximize, None, tuple(trials))
 
 
@@ -146,7 +146,7 @@ def _trial(run: Run, tag: str, maximize: bool, trial_started: float, report: Rep
     left_out = run.tags[tag].events - len(kept)
     if left_out:
         text = f"{count(left_out, 'value')} of {shown_name(tag)} at steps that came again, or were lost in a restart"
-        report(f"{where}: left out {text}; log a step that never restarts")
+        report(one_line(f"{where}: left out {text}; log a step that never restarts"))
     gaps = [after[1] - before[1] for before, after in pairwise(kept)]
     first = min(trial_started, run.started)
     started = first if kept[0][1] > first else kept[0][1] - (median(gaps) if gaps else 1.0)

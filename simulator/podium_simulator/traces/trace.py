@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from podium_core.curves.additional_metrics import MetricSummary, from_status, to_status
 from podium_core.curves.non_finite import diverged, to_wire
+from podium_core.domain.phrases import one_line
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.trial import AdditionalMetric
 from podium_core.tables.csv_table import shown
@@ -39,6 +40,9 @@ class TraceError(ValueError):
     """The file does not have the format; the message names file, line and cure."""
 
     code = "InvalidRecording"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,12 @@ def test_infinity_and_nan_are_rejected() -> None:
         assert rejected.field == "spec.parameters[0].max"
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_name_that_is_not_text_is_rejected(form: str) -> None:
+    manifest = TABLE.changed({"spec.objective.metric": "val\ud800", "spec.metrics": {"format": form}})
+    assert all("\ud800" not in str(problem) for problem in problems(manifest))
+
+
 @pytest.mark.parametrize(
     ("name", "variable"),
     [("lr", "LR"), ("learning-rate", "LEARNING_RATE"), ("opt.beta1", "OPT_BETA1"), ("_x", "_X")],
