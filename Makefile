@@ -16,7 +16,7 @@ CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_node_loss.py
 
-.PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
+.PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
 	bench-reality bench-planner bench-rivals bench-log-lines lock clean clean-cache
@@ -80,6 +80,9 @@ test-older-scheduler: setup ## run the extender's tests with the kube-scheduler 
 
 test-gpu: setup ## run the cuda-checkpoint tests on this machine's NVIDIA driver (root; fails without one)
 	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda*.py tests/unit/agent/suspension
+
+fuzz: setup ## run 100,000 cases of each reader and parser with 4 GB of memory (hours; CASES=N, TARGET=test_name)
+	@ulimit -v 4194304; PODIUM_FUZZ_CASES=$(or $(CASES),100000) $(PYTEST) tests/unit/fuzz $(and $(TARGET),-k $(TARGET))
 
 test-recipes: setup ## run the recipes with the real PyTorch, Hugging Face, Lightning and Keras (6 GB, in a separate environment)
 	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)

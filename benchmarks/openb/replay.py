@@ -9,9 +9,8 @@ counted here, as kube-scheduler does before it calls the policy. The device plug
 from __future__ import annotations
 
 import argparse
-import csv
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,13 +23,17 @@ from podium_core.placement.gpu_fragments import WHOLE
 from podium_core.placement.scores import rank, tie_break
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.tables.csv_table import TableError, named, open_table, shown
+from podium_core.tables.text_file import TextFileError, text_lines
 from podium_extender.state.views import Views
 from podium_extender.verbs.decisions import NodeEvaluator
 
 SLOTS = 10**6  # of a GPU: high enough that a pod never lacks one
 NOW = 0.0
 POD_COLUMNS = ("num_gpu", "gpu_milli", "cpu_milli", "memory_mib")
-NODE_COLUMNS = ("sn", "gpu", "cpu_milli", "memory_mib")
+NODE_NAME = "sn"
+NODE_COLUMNS = (NODE_NAME, "gpu", "cpu_milli", "memory_mib")
+MOST = {"num_gpu": 1000, "gpu": 1000, "gpu_milli": 10**6, "cpu_milli": 10**9, "memory_mib": 10**12}
 Arrival = tuple[PodNeed, int]  # with MiB of the node's memory
 
 
@@ -64,23 +67,37 @@ def read_trace(pods: Path, nodes: Path) -> Trace:
     needs = list(_rows(pods, POD_COLUMNS))
     if any(map(_products, needs)) and not any(row.get("model") for row in rows):
         raise SystemExit(f"{pods} has GPU models (gpu_spec), but {nodes} has no column model; add it")
-    try:
-        return Trace(
-            tuple(_node(row) for row in rows),
-            tuple(int(row["memory_mib"]) for row in rows),
-            tuple((_need(row), int(row["memory_mib"])) for row in needs),
-        )
-    except ValueError as error:
-        raise SystemExit(f"{pods} or {nodes}: {error}; the columns must be whole numbers") from None
+    return Trace(
+        tuple(_node(row) for row in rows),
+        tuple(int(row["memory_mib"]) for row in rows),
+        tuple((_need(row), int(row["memory_mib"])) for row in needs),
+    )
 
 
 def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        missing = [column for column in columns if column not in (reader.fieldnames or ())]
+    try:
+        table = open_table(text_lines(path), columns)
+        missing = [column for column in columns if table.column(column) is None]
         if missing:
             raise SystemExit(f"{path}: no column {', '.join(missing)}; give a CSV in the format of the openb trace")
-        yield from reader
+        needed = [at for at in map(table.column, columns) if at is not None]
+        for row in table.rows:
+            named(table, row, needed)
+            fields = dict(zip((name.lower() for name in table.names), row.fields, strict=False))
+            _check(fields, columns, row.line)
+            yield fields
+    except TextFileError as error:
+        raise SystemExit(str(error)) from None
+    except TableError as error:
+        raise SystemExit(f"{path}, line {error.line or 1}: {error}") from None
+
+
+def _check(fields: Mapping[str, str], columns: Sequence[str], line: int) -> None:
+    """Raise TableError unless every column with a number holds a whole number in its range."""
+    for column in columns:
+        if column != NODE_NAME and not (fields[column].isdecimal() and int(fields[column][:19]) <= MOST[column]):
+            text = f"{column} is {shown(fields[column])}, not a whole number up to {MOST[column]}"
+            raise TableError(f"{text}; correct it", line)
 
 
 def _node(row: dict[str, str]) -> NodeView:

@@ -16,7 +16,7 @@ from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import ManifestError, parse_manifests
 from podium_core.schema.trial import HyperParamTrial
-from podium_simulator.traces.trace import refuse_devices
+from podium_core.tables.text_file import refuse_devices
 
 Payload = Mapping[str, Any]
 STDIN = Path("-")
@@ -55,7 +55,7 @@ def read_file(path: Path) -> list[Payload]:
     """Return all objects of a file, parsed as kubectl does; `-` is the standard input."""
     try:
         refuse_devices(path)
-        text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
+        text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8-sig")
         return list(parse_manifests(text, str(path)))
     except OSError as error:
         raise CliError(

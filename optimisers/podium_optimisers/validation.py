@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from podium_core.domain.phrases import one_line
+
 
 class InputError(ValueError):
     """Invalid input: `code` is a CamelCase identifier, `item` and `field` give the location.
@@ -19,7 +21,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, code: str, field: str, message: str, item: str = "") -> None:
-        super().__init__(f"{item}.{field}: {message}" if item else f"{field}: {message}")
+        super().__init__(one_line(f"{item}.{field}: {message}" if item else f"{field}: {message}"))
         self.code = code
         self.field = field
         self.item = item

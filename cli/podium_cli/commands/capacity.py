@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +13,7 @@ import typer
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.options.common import Output, examples
 from podium_cli.views import capacity as capacity_view
-from podium_simulator.traces.trace import open_text
+from podium_core.tables.text_file import TextFileError, text_lines
 
 if TYPE_CHECKING:
     from podium_optimisers.queueing.capacity import CapacityPlan, Traffic
@@ -160,8 +157,13 @@ def _plan(question: Question) -> CapacityPlan:
             raise CliError(
                 Exit.USAGE, "OptionUnused", "--gpus-per-job: the trace has the GPUs of each job; omit the option"
             )
-        with _lines(question.trace) as lines:
-            trace = read_trace(lines)
+        try:
+            trace = read_trace(text_lines(question.trace))
+        except TextFileError as error:
+            raise CliError(Exit.FAILED, error.code, str(error)) from error
+        except OSError as error:
+            text = f"{question.trace}: {error.strerror or error}; name a CSV file (also .gz)"
+            raise CliError(Exit.NOT_FOUND, "FileUnreadable", text) from error
         return capacity.plan_from_trace(trace, capacity.WaitGoal(question.bound, question.share))
     traffic = _traffic(question)
     if question.lost is not None:
@@ -195,26 +197,3 @@ def _refuse_unused(question: Question, names: tuple[str, ...]) -> None:
             beside = "--trace" if question.trace is not None else "--lost"
             text = f"--{name.replace('_', '-')} has no effect with {beside}; omit it"
             raise CliError(Exit.USAGE, "OptionUnused", text)
-
-
-@contextmanager
-def _lines(path: Path) -> Iterator[Iterator[str]]:
-    read = 0
-
-    def counted(file: Iterable[str]) -> Iterator[str]:
-        nonlocal read
-        for line in file:
-            read += 1
-            yield line
-
-    try:
-        with open_text(path, newline="") as file:
-            yield counted(file)
-    except (EOFError, zlib.error) as error:
-        text = f"{path}: after line {read}: the gzip data is cut off or damaged ({error}); fetch the file again"
-        raise CliError(Exit.FAILED, "FileMalformed", text) from error
-    except OSError as error:
-        text = f"{path}: {error.strerror or error}; name a CSV file (also .gz)"
-        raise CliError(Exit.NOT_FOUND, "FileUnreadable", text) from error
-    except UnicodeDecodeError as error:
-        raise CliError(Exit.FAILED, "FileMalformed", f"{path}: is not UTF-8 text; give a CSV file") from error

@@ -18,7 +18,7 @@ from podium_cli.options.common import examples
 from podium_cli.output import show, write
 from podium_cli.report import schedule as schedule_page
 from podium_cli.views import optimise as optimise_view
-from podium_simulator.traces.trace import refuse_devices
+from podium_core.tables.text_file import TextFileError, text_lines
 
 MISSING = "OptimisersNotInstalled"
 ALL = "all"
@@ -112,10 +112,9 @@ def _registry() -> ModuleType:
 
 def _text(path: Path) -> str:
     try:
-        refuse_devices(path)
-        return path.read_text(encoding="utf-8")
+        return "".join(text_lines(path))
     except OSError as error:
         message = f"{path}: {error.strerror}; name a CSV file with the columns name, cpu, gpu"
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", message) from error
-    except UnicodeDecodeError as error:
-        raise CliError(Exit.FAILED, "InvalidTable", f"{path}: not UTF-8 text; save it as CSV in UTF-8") from error
+    except TextFileError as error:
+        raise CliError(Exit.FAILED, "InvalidTable", str(error)) from error

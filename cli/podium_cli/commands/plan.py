@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from podium_cli.commands.validate import problems
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, read_file
 from podium_cli.options import curves as curve_options
@@ -29,6 +28,7 @@ from podium_cli.options.system import (
 )
 from podium_cli.output import show
 from podium_cli.views import plan as plan_view
+from podium_core.acceptance.findings import errors_of, findings
 from podium_core.domain.snapshot import JobView
 from podium_core.planning.job_view import job_view
 from podium_core.schema.checkpointing import APP_CHECKPOINT
@@ -123,9 +123,9 @@ def _job(path: Path) -> HyperParamJob:
         raise CliError(
             Exit.FAILED, "SingleJobRequired", f"{path} holds {len(jobs)} HyperParamJobs; give a file with one"
         )
-    wrong = problems(jobs[0])
+    wrong = errors_of(findings(jobs[0]))
     if wrong:
-        raise CliError(Exit.FAILED, "InvalidJob", f"{path}: {wrong[0]}")
+        raise CliError(Exit.FAILED, "InvalidJob", f"{path}: {wrong[0].code}: {wrong[0]}")
     return parse_job(jobs[0])
 
 

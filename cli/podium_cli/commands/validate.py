@@ -15,14 +15,13 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import Payload, parse_job, read_file
 from podium_cli.options.common import examples
 from podium_cli.views import log_report
+from podium_core.acceptance.findings import errors_of, findings
 from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.explain import ExplainedReader
-from podium_core.policies import registry
-from podium_core.schema import validation
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.metrics_config import metrics_config_of
-from podium_simulator.traces.trace import refuse_devices
+from podium_core.tables.text_file import refuse_devices
 
 LONGEST_LINE = 1 << 20  # characters
 app = typer.Typer()
@@ -47,8 +46,8 @@ def validate(
 ) -> None:
     """Check HyperParamJobs in files, without a cluster.
 
-    Prints one line for each problem, with the field and the cure. Other kinds in
-    the files are ignored. With --log, exactly one job must be in the files; the
+    Prints one line for each error or warning, with the field and the cure. Other
+    kinds in the files are ignored. With --log, exactly one job must be in the files; the
     exit code is 1 if it would read no value from the log.
     """
     jobs: list[Payload] = []
@@ -58,10 +57,10 @@ def validate(
             if payload.get("kind") != "HyperParamJob":
                 continue
             name = str((payload.get("metadata") or {}).get("name", "without a name"))
-            errors = problems(payload)
-            wrong += bool(errors)
+            lines, accepted = _verdict(payload)
+            wrong += not accepted
             jobs.append(payload)
-            print("\n".join(f"{path}: {name}: {line}" for line in errors or _accepted(payload)))
+            print("\n".join(f"{path}: {name}: {line}" for line in lines))
     if not jobs:
         named = ", ".join(str(path) for path in files)
         message = f"no HyperParamJob in {named}; one starts with apiVersion: podium.dev/v1alpha1, kind: HyperParamJob"
@@ -98,18 +97,10 @@ def _lines(path: Path) -> Iterator[str]:
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{path}: {error.strerror}; name a log file") from error
 
 
-def problems(payload: Payload) -> list[str]:
-    """Return each wrong field with its code and a sentence; empty if the job will be accepted."""
-    texts = [f"{refusal.code}: {refusal}" for refusal in validation.problems(payload)]
-    if texts:
-        return texts
-    policy = parse_job(payload).spec.policy
-    try:
-        registry.create(policy.name, policy.settings)
-    except registry.PolicyError as error:
-        return [f"{error.code}: spec.{error}"]
-    return []
-
-
-def _accepted(payload: Payload) -> list[str]:
-    return ["valid", *(f"note: {note}" for note in validation.notes(parse_job(payload).spec))]
+def _verdict(payload: Payload) -> tuple[list[str], bool]:
+    """Return one line for each finding about a job, and whether the job will be accepted."""
+    found = findings(payload)
+    errors = errors_of(found)
+    if errors:
+        return [f"{error.code}: {error}" for error in errors], False
+    return ["valid", *(f"warning: {one.code}: {one}" for one in found)], True

@@ -3,133 +3,19 @@
 from __future__ import annotations
 
 from podium_core.schema.job import Gpus, JobSpec, Parameter, ParameterType
+from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Rule
 from podium_core.schema.template_rules import TEMPLATE_RULES
 
 POLICIES_WITHOUT_MAX_STEPS = ("fifo", "round_robin", "slaq")  # their ranking does not depend on the length of a trial
 NAME_LIMIT = 52  # <job>-<number>-<attempt> must fit into a label of 63 characters
 MIN_STEPS = 1e-9  # a policy divides by the length of a trial; the quotient remains finite
-_PARAMETER = "spec.parameters[]"
 _POD = "spec.template.spec"
-
-
-def _type(parameter: Parameter, *types: ParameterType) -> bool:
-    return parameter.type in types
-
-
-def _ranged(p: Parameter) -> bool:
-    return p.min is not None or p.max is not None or p.step is not None
-
-
-def _whole(*numbers: float | None) -> bool:
-    return all(number is None or number.is_integer() for number in numbers)
-
-
-def _step_fits(p: Parameter) -> bool:
-    if p.step is None or p.min is None or p.max is None or p.min >= p.max:
-        return True  # nothing to compare, or another rule refuses it
-    return p.step <= p.max - p.min
 
 
 def _has_points(p: Parameter) -> bool:
     """Return whether a grid search can enumerate the parameter."""
-    return p.min is None or (p.scale == "linear" and (p.step is not None or _type(p, ParameterType.INT)))
-
-
-PARAMETER_RULES: tuple[Rule, ...] = (
-    Rule(
-        "BooleanWithRange",
-        _PARAMETER,
-        "!has(self.type) || self.type != 'boolean' || "
-        "!(has(self.min) || has(self.max) || has(self.step) || has(dyn(self).values))",
-        "parameter {name} is boolean, so it is true or false: remove min, max, step and values",
-        lambda p: not _type(p, ParameterType.BOOLEAN) or not (_ranged(p) or p.values is not None),
-    ),
-    Rule(
-        "CategoricalWithoutValues",
-        _PARAMETER,
-        "!has(self.type) || self.type != 'categorical' || has(dyn(self).values)",
-        "parameter {name} is categorical: list its values",
-        lambda p: not _type(p, ParameterType.CATEGORICAL) or p.values is not None,
-    ),
-    Rule(
-        "RangeOrValuesRequired",
-        _PARAMETER,
-        "(has(self.type) && self.type in ['boolean', 'categorical']) || has(dyn(self).values) || "
-        "(has(self.min) && has(self.max))",
-        "parameter {name} needs min and max, or values",
-        lambda p: (
-            _type(p, ParameterType.BOOLEAN, ParameterType.CATEGORICAL)
-            or p.values is not None
-            or (p.min is not None and p.max is not None)
-        ),
-    ),
-    Rule(
-        "RangeAndValues",
-        _PARAMETER,
-        "(has(self.type) && self.type == 'boolean') || "
-        "!(has(dyn(self).values) && (has(self.min) || has(self.max) || has(self.step)))",
-        "parameter {name} has both a range (min, max, step) and values: keep one of them",
-        lambda p: _type(p, ParameterType.BOOLEAN) or not (p.values is not None and _ranged(p)),
-    ),
-    Rule(
-        "EmptyRange",
-        _PARAMETER,
-        "!has(self.min) || !has(self.max) || self.min < self.max",
-        "parameter {name}: min must be less than max",
-        lambda p: p.min is None or p.max is None or p.min < p.max,
-        at="min",
-        shows=("min", "max"),
-    ),
-    Rule(
-        "LogOfNonPositive",
-        _PARAMETER,
-        "self.scale != 'log' || !has(self.min) || self.min > 0.0",
-        "parameter {name}: a log scale needs min greater than 0; raise min, or use scale linear",
-        lambda p: p.scale != "log" or p.min is None or p.min > 0,
-        at="min",
-        shows=("min",),
-    ),
-    Rule(
-        "LogWithoutRange",
-        _PARAMETER,
-        "self.scale != 'log' || has(self.min) || "
-        "!(has(dyn(self).values) || (has(self.type) && self.type == 'boolean'))",
-        "parameter {name}: a log scale needs a range; remove scale, or give min and max",
-        lambda p: (
-            p.scale != "log" or p.min is not None or not (p.values is not None or _type(p, ParameterType.BOOLEAN))
-        ),
-        at="scale",
-    ),
-    Rule(
-        "LogWithStep",
-        _PARAMETER,
-        "self.scale != 'log' || !has(self.step)",
-        "parameter {name}: step has no meaning on a log scale; remove it, or list values",
-        lambda p: p.scale != "log" or p.step is None,
-        at="step",
-    ),
-    Rule(
-        "StepBeyondRange",
-        _PARAMETER,
-        "!has(self.step) || !has(self.min) || !has(self.max) || self.min >= self.max || "
-        "self.step <= self.max - self.min",
-        "parameter {name}: step must not be larger than the range from min to max; reduce step",
-        _step_fits,
-        at="step",
-        shows=("step", "min", "max"),
-    ),
-    Rule(
-        "NotInteger",
-        _PARAMETER,
-        "!has(self.type) || self.type != 'int' || "
-        "((!has(self.min) || self.min == double(int(self.min))) && "
-        "(!has(self.max) || self.max == double(int(self.max))) && "
-        "(!has(self.step) || self.step == double(int(self.step))))",
-        "parameter {name} is of type int: min, max and step must be integers; or use type float",
-        lambda p: not _type(p, ParameterType.INT) or _whole(p.min, p.max, p.step),
-    ),
-)
+    return p.min is None or (p.scale == "linear" and (p.step is not None or p.type is ParameterType.INT))
 
 
 def _max_steps(spec: JobSpec) -> bool:

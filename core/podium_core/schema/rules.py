@@ -60,7 +60,8 @@ class Rule:
     def refusal(self, thing: Any, where: str) -> Refusal:
         """Return the refusal of `thing`, which is at `where` in the manifest."""
         message = _FIELD.sub(lambda match: str(pick(thing, match.group(1))), self.message)
-        shown = ", ".join(f"{field} = {pick(thing, field):g}" for field in self.shows)
+        given = [(field, pick(thing, field)) for field in self.shows]
+        shown = ", ".join(f"{field} = {number:g}" for field, number in given if number is not None)
         message = f"{message} ({shown})" if shown else message
         return Refusal(self.code, ".".join(part for part in (where, self.at) if part), message)
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any
 
 from podium_core.schema.base import GROUP
+from podium_core.schema.gpu_resources import prefix_refusals, resource_refusals
 from podium_core.schema.job import JobSpec
+from podium_core.schema.leftovers import strings
 from podium_core.schema.rules import Refusal
 from podium_core.schema.search_space import ENV_PREFIX
 from podium_core.schema.template import Container, PodTemplate
 
-GPU_RESOURCES = (f"{GROUP}/gpu", f"{GROUP}/gpu-exclusive")
 RESERVED_ENV = frozenset(
     f"PODIUM_{name}"
     for name in (
@@ -72,17 +72,8 @@ def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Refu
         if spec.checkpoint is not None and _same(mount.mount_path, spec.checkpoint.path):
             message = f"{mount.mount_path} is checkpoint.path, where Podium mounts the checkpoint: remove one of them"
             yield Refusal("PathReserved", f"{where}.volumeMounts", message)
-    resources = (container.model_extra or {}).get("resources")
-    if not isinstance(resources, Mapping):
-        return
-    for part in ("requests", "limits"):
-        asked = resources.get(part)
-        for name in GPU_RESOURCES:
-            if isinstance(asked, Mapping) and name in asked:
-                message = (
-                    f"remove {name} of container {container.name}: gpus.perTrial sets the number of GPUs of a trial"
-                )
-                yield Refusal("Reserved", f"{where}.resources.{part}", message)
+    yield from resource_refusals(spec, container, where)
+    yield from prefix_refusals(container, where)
 
 
 def _twice(template: PodTemplate) -> Iterator[Refusal]:
@@ -108,7 +99,7 @@ def placeholder_refusals(spec: JobSpec) -> Iterator[Refusal]:
     """Yield a refusal for each `$(podium...)` that Podium cannot fill in."""
     names = [parameter.name for parameter in spec.parameters]
     arguments = spec.checkpoint.resume_args if spec.checkpoint is not None else []
-    texts = [*_strings(spec.template, "spec.template"), *_strings(arguments, "spec.checkpoint.resumeArgs")]
+    texts = [*strings(spec.template, "spec.template"), *strings(arguments, "spec.checkpoint.resumeArgs")]
     for where, text in texts:
         for match in _PLACEHOLDER.finditer(text):
             if not _FILLED.fullmatch(where):
@@ -126,14 +117,3 @@ def placeholder_refusals(spec: JobSpec) -> Iterator[Refusal]:
             elif match.group(1) not in ("args", "checkpoint"):
                 known = "$(podium.args), $(podium.params.NAME), $(podium.checkpoint)"
                 yield Refusal("UnknownPlaceholder", where, f"{match.group()} is not known; known placeholders: {known}")
-
-
-def _strings(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield where, value
-    elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _strings(one, f"{where}.{key}")
-    elif isinstance(value, list):
-        for number, one in enumerate(value):
-            yield from _strings(one, f"{where}[{number}]")

@@ -9,6 +9,8 @@ from podium_core.schema.rules import Rule
 from podium_core.schema.template import GATE_CONTAINER, Container, PodSpec
 
 _POD = "spec.template.spec"
+GPU_PREFIX, CUDA_DEVICES = "NVIDIA_", "CUDA_VISIBLE_DEVICES"
+MATH_VARIABLE = "NVIDIA_TF32_OVERRIDE"  # read by cuBLAS, not by the container runtime
 
 
 def _probes(path: str) -> tuple[Rule, ...]:
@@ -42,6 +44,23 @@ def _gate(path: str) -> Rule:
 
 def _other(part: OpenModel, field: str) -> Any:
     return (part.model_extra or {}).get(field)
+
+
+def is_gpu_variable(name: str) -> bool:
+    """Return whether an environment variable chooses GPUs, or what the runtime mounts of the driver."""
+    return name != MATH_VARIABLE and (name.startswith(GPU_PREFIX) or name == CUDA_DEVICES)
+
+
+def _gpu_variable(path: str) -> Rule:
+    return Rule(
+        "GPUVariable",
+        f"{path}.env[]",
+        f"self.name == '{MATH_VARIABLE}' || !(self.name.startsWith('{GPU_PREFIX}') || self.name == '{CUDA_DEVICES}')",
+        "remove the variable {name}: Podium chooses the trial's GPUs, and this variable would show others to it; "
+        "gpus.perTrial and gpus.products choose GPUs",
+        lambda variable: not is_gpu_variable(variable.name),
+        at="name",
+    )
 
 
 def _pid(pod: PodSpec) -> bool:
@@ -108,6 +127,8 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
         lambda pod: _other(pod, "nodeName") is None,
         at="nodeName",
     ),
+    _gpu_variable(f"{_POD}.containers[]"),
+    _gpu_variable(f"{_POD}.initContainers[]"),
     *_probes(f"{_POD}.containers[]"),
     *_probes(f"{_POD}.initContainers[]"),
     _gate(f"{_POD}.containers[]"),

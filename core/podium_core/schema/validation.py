@@ -1,8 +1,8 @@
 """Validation of a job before anything starts: the rules of the CRDs again, and those that CEL cannot express.
 
-`parse_job` and `check` are called by the operator, which sets Accepted=False for a refusal. `problems` is called by
-`podium validate`, which gives the same answers without a cluster. `notes` are hints about an accepted job. All
-functions are pure. The settings of a policy are checked by the policies (`policies.registry.create`).
+`acceptance.findings` calls it for the operator, which sets Accepted=False for a refusal, and for `podium validate`,
+which gives the same answers without a cluster. All functions are pure. The settings of a policy are checked by the
+policies (`policies.registry.create`).
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from podium_core.logs.filters import filter_error
 from podium_core.schema import error_messages
 from podium_core.schema.base import API_VERSION, ObjectMeta
 from podium_core.schema.job import HyperParamJob, JobSpec, JobStatus
-from podium_core.schema.job_rules import JOB_RULES, PARAMETER_RULES, SPEC_RULES
+from podium_core.schema.job_rules import JOB_RULES, SPEC_RULES
+from podium_core.schema.leftovers import leftover_refusals
+from podium_core.schema.metric_checks import metric_refusals
+from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Refusal, judge
 from podium_core.schema.search_settings import setting_refusals
-from podium_core.schema.search_space import grid_points, space_refusals
+from podium_core.schema.search_space import space_refusals
 from podium_core.schema.template import PodTemplate
 from podium_core.schema.template_checks import placeholder_refusals, template_refusals
 from podium_core.schema.template_rules import TEMPLATE_RULES
 
-__all__ = ["Refusal", "check", "notes", "parse_job", "problems"]
+__all__ = ["Refusal", "check", "parse_job", "problems"]
 
 AVAILABLE_SOURCES = frozenset({"stdout"})
 _KIND = "HyperParamJob"
@@ -56,9 +58,10 @@ def check(spec: JobSpec) -> tuple[Refusal, ...]:
     refusals = [
         *judge([*PARAMETER_RULES, *SPEC_RULES], {"spec": spec}),
         *space_refusals(spec),
-        *_metrics(spec),
+        *metric_refusals(spec),
         *_not_supported(spec),
         *placeholder_refusals(spec),
+        *leftover_refusals(spec),
     ]
     try:
         template = PodTemplate.model_validate(spec.template)
@@ -67,36 +70,6 @@ def check(spec: JobSpec) -> tuple[Refusal, ...]:
     refusals += judge(TEMPLATE_RULES, {"spec": {"template": template}})
     refusals += template_refusals(spec, template)
     return tuple(refusals)
-
-
-def notes(spec: JobSpec) -> tuple[str, ...]:
-    """Return hints for the message of Accepted=True: properties of the job that a user might not expect."""
-    said: list[str] = []
-    if "container-checkpoint" in spec.suspension.methods:
-        said.append(
-            "suspension.methods: container-checkpoint is experimental; it moves a trial off a draining node if "
-            "the GPUNodes of both nodes list it."
-        )
-    if "cuda-checkpoint" in spec.suspension.methods and "freeze" not in spec.suspension.methods:
-        said.append(
-            "suspension.methods: a node whose GPUNode does not list cuda-checkpoint cannot suspend trials: add freeze."
-        )
-    points = grid_points(spec) if spec.search.algorithm == "grid" else None
-    if points is not None and points < spec.trials.max:
-        said.append(
-            f"trials.max is {spec.trials.max}, but the grid has {points} points: {points} trials will be created."
-        )
-    if points is not None and points > spec.trials.max:
-        said.append(
-            f"the grid has {points} points, but trials.max is {spec.trials.max}: the other points are not tried."
-        )
-    if spec.checkpoint is not None and spec.checkpoint.volume.empty_dir is not None:
-        said.append(
-            "checkpoint.volume is an emptyDir, which is deleted with its pod: a new attempt starts from step 0."
-        )
-    if spec.gpus.per_trial == 0:
-        said.append("gpus.perTrial is 0: trials are not ranked and never suspended.")
-    return tuple(said)
 
 
 def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
@@ -131,20 +104,6 @@ def _name(name: str) -> Iterator[Refusal]:
         shown = json.dumps(name, ensure_ascii=False)
         message = f"{shown} is not a valid name: use lower-case letters, digits, - and ., such as vit-3"
         yield Refusal("InvalidValue", "metadata.name", message)
-
-
-def _metrics(spec: JobSpec) -> Iterator[Refusal]:
-    named = spec.objective.additional_metrics
-    for number, metric in enumerate(named):
-        if metric in named[:number]:
-            where = f"spec.objective.additionalMetrics[{number}]"
-            yield Refusal("DuplicateMetric", where, f"{metric} is named twice: remove one")
-    pattern = spec.metrics.filter
-    if pattern is None:
-        return
-    wrong = filter_error(pattern)
-    if wrong:
-        yield Refusal("InvalidFilter", "spec.metrics.filter", wrong)
 
 
 def _not_supported(spec: JobSpec) -> Iterator[Refusal]:

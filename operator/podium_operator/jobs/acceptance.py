@@ -8,16 +8,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from podium_core.policies.registry import PolicyError, create
+from podium_core.acceptance.finding import Finding
+from podium_core.acceptance.findings import errors_of, findings
 from podium_core.schema.base import StatusModel
-from podium_core.schema.checkpointing import APP_CHECKPOINT, can_checkpoint
-from podium_core.schema.job import HyperParamJob
-from podium_core.schema.validation import Refusal, check, notes, parse_job
+from podium_core.schema.validation import Refusal, parse_job
 
 ACCEPTED_MESSAGE = "The search can be run."
 CLAIM_FIELD = "spec.checkpoint.volume.claimName"
 SHARED = "ReadWriteMany"
-CUDA_CHECKPOINT = "cuda-checkpoint"
 
 
 class _AccessModes(StatusModel):
@@ -44,17 +42,6 @@ class Claim:
     modes: tuple[str, ...] | None
 
 
-def refusals(manifest: Mapping[str, Any], *, reserved_gpus: bool = False) -> tuple[Refusal, ...]:
-    """Return everything that is wrong with the job itself.
-
-    If the result is empty, the job is accepted once its volume is suitable. `reserved_gpus`: Podium reserves the GPUs.
-    """
-    parsed = parse_job(manifest)
-    if isinstance(parsed, Refusal):
-        return (parsed,)
-    return (*check(parsed.spec), *_policy(parsed), *(_memory_not_movable(parsed) if reserved_gpus else ()))
-
-
 def claim_name(manifest: Mapping[str, Any]) -> str | None:
     """Return the name of the claim to check before the job can be accepted, or None."""
     parsed = parse_job(manifest)
@@ -70,7 +57,8 @@ def condition(
 
     The status is Unknown while the claim does not exist: then nothing can be decided.
     """
-    wrong = refusals(manifest, reserved_gpus=reserved_gpus)
+    found = findings(manifest, reserved_gpus=reserved_gpus)
+    wrong = errors_of(found)
     status: Literal["True", "False", "Unknown"] = "True"
     if not wrong and claim is not None:
         if claim.modes is None:
@@ -81,9 +69,10 @@ def condition(
         status = "Unknown" if status == "Unknown" else "False"
         reason, message = wrong[0].code, "; ".join(map(str, wrong))
     else:
-        parsed = parse_job(manifest)
-        texts = notes(parsed.spec) if isinstance(parsed, HyperParamJob) else ()
-        reason, message = "Valid", " ".join((ACCEPTED_MESSAGE, *texts))
+        reason, message = (
+            "Valid",
+            " ".join((ACCEPTED_MESSAGE, *(f"Warning: {one.rstrip()}" for one in map(str, found)))),
+        )
     before = _present_condition(manifest)
     unchanged = before is not None and before.get("status") == status
     return {
@@ -96,39 +85,17 @@ def condition(
     }
 
 
-def _missing(name: str) -> Refusal:
+def _missing(name: str) -> Finding:
     message = f"PersistentVolumeClaim {name} does not exist in the job's namespace; the search starts once it exists"
-    return Refusal("VolumeNotFound", CLAIM_FIELD, message)
+    return Finding("VolumeNotFound", "error", CLAIM_FIELD, message)
 
 
-def _not_shared(name: str, modes: tuple[str, ...]) -> Refusal:
+def _not_shared(name: str, modes: tuple[str, ...]) -> Finding:
     message = (
         f"claim {name} supports {', '.join(modes) or 'no known access mode'}, but trials run on several nodes and "
         f"write to it: use a claim with {SHARED}, or a hostPath"
     )
-    return Refusal("VolumeNotShared", CLAIM_FIELD, message)
-
-
-def _policy(job: HyperParamJob) -> tuple[Refusal, ...]:
-    try:
-        create(job.spec.policy.name, job.spec.policy.settings)
-    except PolicyError as error:
-        return (Refusal(error.code, "spec.policy.settings", str(error)),)
-    return ()
-
-
-def _memory_not_movable(job: HyperParamJob) -> tuple[Refusal, ...]:
-    """Refuse methods that leave a trial's memory on the GPU: another pod uses the GPU after a reservation has ended."""
-    spec = job.spec
-    if spec.gpus.per_trial == 0 or CUDA_CHECKPOINT in spec.suspension.methods or can_checkpoint(spec):
-        return ()
-    methods = ", ".join(spec.suspension.methods)
-    message = (
-        f"{methods}: Podium reserves its GPUs here, and none of these methods frees a trial's GPU memory when a "
-        f"reservation ends. Name {CUDA_CHECKPOINT}, or {APP_CHECKPOINT} together with a checkpoint volume that "
-        "outlives the pod"
-    )
-    return (Refusal("GPUMemoryNotMovable", "spec.suspension.methods", message),)
+    return Finding("VolumeNotShared", "error", CLAIM_FIELD, message)
 
 
 def _present_condition(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import math
-import zlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
+from podium_core.tables.csv_table import Numbers, Table, TableError, open_table, shown
+from podium_core.tables.text_file import TextFileError, text_lines
 from podium_optimisers.engine.workload import BatchJob, Workload, WorkloadError
 
+MAX_JOBS = 2_000_000
+MAX_GPUS = 1_000_000  # of one job
 PHILLY_COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 EXPECTED = {"timestamp": "an ISO 8601 time", "duration": "a number", "num_gpus": "a whole number"}
 
@@ -24,53 +26,59 @@ def read_philly_trace(path: Path) -> Workload:
     cluster becomes the job's `group`. The first arrival becomes time 0. Raises WorkloadError that names the line and
     the column, or OSError if the file does not exist.
     """
-    reader = csv.DictReader(_text(path).splitlines())
     try:
-        rows = list(reader)
-    except csv.Error as error:
-        text = f"the row is not valid CSV ({error}); close each quotation mark."
-        raise WorkloadError("InvalidTrace", f"line {reader.reader.line_num}", "row", text) from error
-    if not rows or any(column not in rows[0] for column in PHILLY_COLUMNS):
+        table = open_table(text_lines(path), PHILLY_COLUMNS)
+        positions = [table.column(name) for name in PHILLY_COLUMNS]
+        columns = [at for at in positions if at is not None]
+        rows = _rows(table, columns) if len(columns) == len(PHILLY_COLUMNS) else []
+    except TextFileError as error:
+        text = f"{path.name} cannot be read ({error})."
+        raise WorkloadError("InvalidTrace", "(all)", "file", text) from error
+    except TableError as error:
+        raise WorkloadError("InvalidTrace", f"line {error.line or 1}", "row", f"{error}.") from error
+    if not rows:
         text = f"{path.name} needs the columns {', '.join(PHILLY_COLUMNS)} and at least one job."
         raise WorkloadError("InvalidTrace", "(all)", "columns", text)
-    stamps = [_value(row, number, "timestamp") for number, row in enumerate(rows, start=2)]
+    numbers = Numbers(table.separator)
+    stamps = [_value(row, line, "timestamp", numbers) for line, row in rows]
     first = min(stamps)
     return Workload.of(
         [
             BatchJob(
-                f"line {number}",
+                f"line {line}",
                 stamp - first,
-                _value(row, number, "duration"),
-                int(_value(row, number, "num_gpus")),
+                _value(row, line, "duration", numbers),
+                int(_value(row, line, "num_gpus", numbers)),
                 group=row["cluster"],
             )
-            for number, (row, stamp) in enumerate(zip(rows, stamps, strict=True), start=2)
+            for (line, row), stamp in zip(rows, stamps, strict=True)
         ]
     )
 
 
-def _text(path: Path) -> str:
-    """Return the text of a plain or gzipped file."""
-    content = path.read_bytes()
-    try:
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
-        text = f"{path.name} cannot be read ({error}); download the file again."
-        raise WorkloadError("InvalidTrace", "(all)", "file", text) from error
+def _rows(table: Table, columns: Sequence[int]) -> list[tuple[int, dict[str, str]]]:
+    """Return each row's line and its fields by column; a missing field is empty."""
+    rows: list[tuple[int, dict[str, str]]] = []
+    for row in table.rows:
+        fields = [row.fields[at] if at < len(row.fields) else "" for at in columns]
+        rows.append((row.line, dict(zip(PHILLY_COLUMNS, fields, strict=True))))
+        if len(rows) > MAX_JOBS:
+            raise TableError(f"more than {MAX_JOBS} jobs; give a shorter trace", row.line)
+    return rows
 
 
-def _value(row: dict[str, str], number: int, column: str) -> float:
+def _value(row: Mapping[str, str], line: int, column: str, numbers: Numbers) -> float:
     """Return one field of a trace row as a number; a timestamp becomes seconds since the epoch."""
     try:
         if column == "timestamp":
             return datetime.fromisoformat(row[column]).replace(tzinfo=UTC).timestamp()
-        value = float(row[column])
-        if column == "num_gpus" and not value.is_integer():  # is_integer() is also false for NaN and infinity
+        value = numbers(row[column])
+        if column == "num_gpus" and not (value.is_integer() and abs(value) <= MAX_GPUS):  # NaN and infinity neither
             raise ValueError(column)
         return value
-    except (TypeError, ValueError):
-        text = f"{row[column]!r} cannot be read; give {EXPECTED[column]}."
-        raise WorkloadError("InvalidTrace", f"line {number}", column, text) from None
+    except (ValueError, OverflowError):
+        text = f"{shown(row[column])} cannot be read; give {EXPECTED[column]}."
+        raise WorkloadError("InvalidTrace", f"line {line}", column, text) from None
 
 
 def synthetic_trace(jobs: int, generator: np.random.Generator, load: float = 0.9, gpus: int = 64) -> Workload:

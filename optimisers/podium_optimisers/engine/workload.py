@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from podium_core.domain.phrases import one_line
 from podium_optimisers.arrays import Floats, Ints
 
 MAX_JOB_GPUS = 1_000_000  # a job with more GPUs is certainly an input error
@@ -17,7 +18,7 @@ class WorkloadError(ValueError):
     """An invalid workload. `code` is a CamelCase identifier; `job` and `field` give the location."""
 
     def __init__(self, code: str, job: str, field: str, message: str) -> None:
-        super().__init__(f"{code}: job {job}, {field}: {message}")
+        super().__init__(one_line(f"{code}: job {job}, {field}: {message}"))
         self.code = code
         self.job = job
         self.field = field

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from podium_core.domain.phrases import one_line
 from podium_optimisers.arrays import Floats, Ints
 
 MIN_SECONDS, MAX_SECONDS = 1e-9, 1e9  # outside this range, sums of times lose the digits that a certificate needs
@@ -24,6 +25,9 @@ class MakespanError(ValueError):
     """
 
     code = "InvalidInstance"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
 
 
 class NoTasksError(MakespanError):

@@ -5,20 +5,22 @@ The reader recognises the column names of public traces (Philly, PAI, Helios, Al
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
+from podium_core.tables.csv_table import Numbers, Table, TableError, open_table, shown, shown_name
 from podium_optimisers.validation import InputError, require_count, require_number
 
 ARRIVAL = ("arrival", "timestamp", "submit_time", "submitted", "creation_time", "time")
 DURATION = ("duration", "runtime", "run_time", "seconds")
 GPUS = ("gpus", "num_gpus", "num_gpu", "gpu_num")
+MAX_JOBS = 5_000_000
+MAX_GPUS = 1_000_000  # of one job
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +62,38 @@ def read_trace(lines: Iterable[str]) -> JobTrace:
 
     Raises InputError that names the line and the column.
     """
-    rows = _rows(lines)
-    header = [name.strip().lower() for name in next(rows, (1, []))[1]]
-    arrival, duration = _column(header, ARRIVAL, "arrival"), _column(header, DURATION, "duration")
-    gpus = next((header.index(name) for name in GPUS if name in header), None)
+    try:
+        return _trace(open_table(lines, {*ARRIVAL, *DURATION, *GPUS}))
+    except TableError as error:
+        item = f"line {error.line}" if error.line else ""
+        raise InputError("RowMalformed" if error.line else "ColumnRepeated", "row", str(error), item) from error
+
+
+def _trace(table: Table) -> JobTrace:
+    arrival, duration = _column(table, ARRIVAL, "arrival"), _column(table, DURATION, "duration")
+    gpus = next((at for name in GPUS if (at := table.column(name)) is not None), None)
+    fields = _Fields(table.names, Numbers(table.separator))
     jobs: list[tuple[float, float, int]] = []
     dated: bool | None = None  # the first job decides whether arrival times are dates or seconds
-    for number, row in rows:
-        if not row:
-            continue
-        line = f"line {number}"
-        if len(row) != len(header):
-            text = f"the row has {len(row)} values and the header {len(header)}; give one value for each column"
-            raise InputError("RowTooShort" if len(row) < len(header) else "RowTooLong", "row", text, line)
-        width = 1 if gpus is None else _count(row[gpus], header[gpus], line)
+    for row in table.rows:
+        line = f"line {row.line}"
+        values = row.fields
+        if len(values) > len(table.names) and not any(values[len(table.names) :]):
+            values = values[: len(table.names)]
+        if len(values) != len(table.names):
+            text = f"the row has {len(values)} values and the header {len(table.names)}; give one value for each column"
+            raise InputError("RowTooShort" if len(values) < len(table.names) else "RowTooLong", "row", text, line)
+        if len(jobs) >= MAX_JOBS:
+            raise InputError("TooManyJobs", "row", f"more than {MAX_JOBS} jobs; give a shorter trace", line)
+        width = 1 if gpus is None else fields.count(values, gpus, line)
         if width:
-            seconds = require_number(
-                _number(row[duration], header[duration], line), header[duration], item=line, at_least=0.0
-            )
-            moment, is_date = _moment(row[arrival], header[arrival], line)
+            seconds = fields.number(values, duration, line)
+            require_number(seconds, table.names[duration], item=line, at_least=0.0)
+            moment, is_date = fields.moment(values, arrival, line)
             if dated not in (None, is_date):
                 others = "dates" if dated else "seconds"
-                text = f"{row[arrival]!r} differs from the {others} in other lines; use one kind of time"
-                raise InputError("MixedTimes", header[arrival], text, line)
+                text = f"{values[arrival]!r} differs from the {others} in other lines; use one kind of time"
+                raise InputError("MixedTimes", table.names[arrival], text, line)
             dated = is_date
             jobs.append((moment, seconds, width))
     if len(jobs) < 2:
@@ -92,19 +103,8 @@ def read_trace(lines: Iterable[str]) -> JobTrace:
     arrivals = np.asarray(columns[0], dtype=np.float64)
     if arrivals[-1] == arrivals[0]:
         text = "all jobs arrive at one instant, so there is no arrival rate; give a longer trace"
-        raise InputError("ZeroTimeSpan", header[arrival], text)
+        raise InputError("ZeroTimeSpan", table.names[arrival], text)
     return JobTrace(arrivals - arrivals[0], np.asarray(columns[1], dtype=np.float64), np.asarray(columns[2], np.int64))
-
-
-def _rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row's last line number and its fields."""
-    reader = csv.reader(lines)
-    try:
-        for row in reader:
-            yield reader.line_num, row
-    except csv.Error as error:  # a field of more than 131072 characters: most often an unclosed quotation mark
-        text = f"{error}; close each quotation mark"
-        raise InputError("RowMalformed", "row", text, f"line {reader.line_num}") from error
 
 
 def _c2(times: NDArray[np.float64]) -> float:
@@ -118,45 +118,54 @@ def _c2(times: NDArray[np.float64]) -> float:
     return float(scaled.var() / scaled.mean() ** 2)
 
 
-def _column(header: Sequence[str], names: Sequence[str], what: str) -> int:
+def _column(table: Table, names: Sequence[str], what: str) -> int:
     """Return the position of the first of these column names in the header."""
     for name in names:
-        if name in header:
-            return header.index(name)
-    text = f"the header has no such column ({', '.join(header) or 'empty'}); name one column {' or '.join(names)}"
+        if (at := table.column(name)) is not None:
+            return at
+    header = ", ".join(map(shown_name, table.names))[:200] or "empty"
+    text = f"the header has no such column ({header}); name one column {' or '.join(names)}"
     raise InputError("ColumnMissing", what, text)
 
 
-def _number(text: str, field: str, line: str) -> float:
-    """Return the field as a number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError("NotANumber", field, f"{text!r} is not a number; give seconds", line) from None
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Reader of the fields of a table's rows."""
 
+    names: Sequence[str]
+    numbers: Numbers
 
-def _count(text: str, field: str, line: str) -> int:
-    """Return the field as a whole number >= 0."""
-    value = require_number(_number(text, field, line), field, item=line, at_least=0.0)
-    if value != math.floor(value):
-        raise InputError("NotInteger", field, f"{text} is not a whole number; give a whole number of GPUs", line)
-    return require_count(int(value), field, item=line, at_least=0)
+    def number(self, values: Sequence[str], at: int, line: str) -> float:
+        """Return a field as a number."""
+        try:
+            return self.numbers(values[at])
+        except ValueError as error:
+            raise InputError("NotANumber", self.names[at], str(error), line) from None
 
+    def count(self, values: Sequence[str], at: int, line: str) -> int:
+        """Return a field as a whole number of GPUs."""
+        value = require_number(self.number(values, at, line), self.names[at], item=line, at_least=0.0)
+        if value != math.floor(value) or value > MAX_GPUS:
+            text = f"{shown(values[at])} is not a whole number up to {MAX_GPUS}; give the number of GPUs"
+            raise InputError("NotInteger", self.names[at], text, line)
+        return require_count(int(value), self.names[at], item=line, at_least=0)
 
-def _moment(text: str, field: str, line: str) -> tuple[float, bool]:
-    """Return seconds and whether the field is a date.
+    def moment(self, values: Sequence[str], at: int, line: str) -> tuple[float, bool]:
+        """Return seconds and whether the field is a date.
 
-    The field is a number of seconds or an ISO 8601 time (UTC if it names no time zone).
-    """
-    try:
-        return require_number(float(text), field, item=line), False
-    except InputError:
-        raise
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        message = f"{text!r} is not a time; give seconds or a time such as 2026-01-31T12:00:00"
-        raise InputError("InvalidTime", field, message, line) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), True
+        The field is a number of seconds or an ISO 8601 time (UTC if it names no time zone).
+        """
+        text, name = values[at], self.names[at]
+        try:
+            moment = datetime.fromisoformat(text) if "-" in text[1:] or ":" in text else None
+        except ValueError:
+            moment = None
+        if moment is not None:
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), True
+        try:
+            return require_number(self.numbers(text), name, item=line), False
+        except InputError:
+            raise
+        except ValueError:
+            message = f"{shown(text)} is not a time; give seconds or a time such as 2026-01-31T12:00:00"
+            raise InputError("InvalidTime", name, message, line) from None

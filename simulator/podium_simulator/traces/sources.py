@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podium_core.curves.non_finite import diverged
+from podium_core.tables.text_file import is_packed
 from podium_simulator.traces.csv_tables import is_table, read_table
 from podium_simulator.traces.event_files import Report, event_files, ignore, is_event_file, read_events
-from podium_simulator.traces.trace import Trace, TraceError, is_packed, load
+from podium_simulator.traces.trace import Trace, TraceError, load
 
 KINDS = "JSON lines (.jsonl, .jsonl.gz), CSV tables (.csv, .csv.gz) and folders with TensorBoard's event files"
 

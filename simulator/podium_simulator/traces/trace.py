@@ -7,28 +7,31 @@ value was not finite). The summaries of its additional metrics are those of the 
 
 from __future__ import annotations
 
-import errno
-import gzip
 import json
 import math
-import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from podium_core.curves.additional_metrics import MetricSummary, from_status, to_status
 from podium_core.curves.non_finite import diverged, to_wire
+from podium_core.domain.phrases import one_line
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.trial import AdditionalMetric
+from podium_core.tables.csv_table import shown
+from podium_core.tables.text_file import TextFileError, text_lines
 
 GOALS = ("maximize", "minimize")
 MAX_SECONDS = 1e8  # of a trial, three years: sums of 64 of them still resolve microseconds
+MAX_EVALUATIONS = 2_000_000  # of one file
+ARRAYS = "seconds, value and step must be arrays of numbers, one an evaluation (value: or null)"
 MAX_LEFT_OUT = 10**9  # trials: a number that fits into headings
 EVALUATION_SECONDS = 60.0  # for tasks without recorded wall time, whose seconds count evaluations
 
@@ -37,6 +40,9 @@ class TraceError(ValueError):
     """The file does not have the format; the message names file, line and cure."""
 
     code = "InvalidRecording"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,32 +93,12 @@ class Trace:
         return replace(self, trials=tuple(seen.values()))
 
 
-def is_packed(path: Path) -> bool:
-    return path.suffix.lower() == ".gz"
-
-
-def refuse_devices(path: Path) -> None:
-    """Raise OSError for a device such as /dev/zero: reading it to its end would fill the memory."""
-    if path.is_char_device():
-        raise OSError(errno.EINVAL, "a device, which has no end", str(path))
-
-
-def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
-    """Open a file for reading, unpacked where its name ends in .gz. Raises OSError."""
-    refuse_devices(path)
-    opener = gzip.open if is_packed(path) else open
-    return opener(path, "rt", encoding=encoding, newline=newline)
-
-
 def load(path: Path) -> Trace:
     """Return the trace in one file. Raises TraceError."""
-    with open_text(path) as file:
-        try:
-            return parse(file, path.name)
-        except UnicodeDecodeError as error:
-            raise TraceError(f"{path.name}: not UTF-8 text ({error.reason}); save it as JSON lines") from None
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise TraceError(f"{path.name}: not a complete gzip file ({error}); copy it again, or unpack it") from None
+    try:
+        return parse(text_lines(path), path.name)
+    except TextFileError as error:
+        raise TraceError(str(error)) from None
 
 
 def load_all(paths: Iterable[Path]) -> tuple[Trace, ...]:
@@ -130,37 +116,61 @@ def bundled_trace() -> Trace:
 
 
 def parse(lines: Iterable[str], name: str) -> Trace:
-    records = [_record(line, name, number) for number, line in enumerate(lines, start=1) if line.strip()]
-    if len(records) < 2:
-        raise TraceError(f"{name}: {len(records)} lines; a header and at least one trial are needed")
-    header = records[0]
-    lacking = [key for key in ("task", "metric", "goal") if not isinstance(header.get(key), str)]
-    if lacking or header["goal"] not in GOALS:
-        text = f"without {', '.join(lacking)}" if lacking else f"with goal {header['goal']!r}"
-        raise TraceError(f"{name}: a header {text}; give task, metric, and goal: maximize or minimize")
-    if not isinstance(target := header.get("target"), int | float | None) or not _finite(target):
-        raise TraceError(f"{name}: target is {target!r}; give a number, or null for none")
-    left_out = header.get("left_out", 0)
-    if type(left_out) is not int or not 0 <= left_out <= MAX_LEFT_OUT:
-        text = f"left_out is {left_out!r}; give how many trials of the search are not in the file, 0 to {MAX_LEFT_OUT}"
-        raise TraceError(f"{name}: {text}, or no left_out for none")
+    """Return the trace in these lines. Raises TraceError with the line and the cure."""
+    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    records = ((number, _record(line, name, number)) for number, line in numbered)
+    _, first = next(records, (0, None))
+    header = {} if first is None else first
+    if first is not None:
+        _check_header(header, name)
     # "no wall time recorded: seconds = evaluation index"
     scale = EVALUATION_SECONDS if "no wall time" in str(header.get("note")) else 1.0
-    maximize = header["goal"] == "maximize"
-    trials = tuple(
-        _trial(record, maximize, scale, f"{name}, line {i}") for i, record in enumerate(records[1:], start=2)
-    )
+    maximize = header.get("goal") == "maximize"
+    trials: list[RecordedTrial] = []
+    evaluations = 0
+    for number, record in records:
+        trial = _trial(record, maximize, scale, f"{name}, line {number}")
+        trials.append(trial)
+        evaluations += len(trial.values)
+        if evaluations > MAX_EVALUATIONS:
+            text = f"more than {MAX_EVALUATIONS} evaluations; keep every tenth of each trial"
+            raise TraceError(f"{name}, line {number}: {text}")
+    if not trials:
+        raise TraceError(f"{name}: {int(first is not None)} lines; a header and at least one trial are needed")
     family = name.partition(".")[0].partition("-")[0]
-    return Trace(header["task"], family, header["metric"], maximize, target, trials, left_out)
+    left_out, target = header.get("left_out", 0), header.get("target")
+    return Trace(header["task"], family, header["metric"], maximize, target, tuple(trials), left_out)
+
+
+def _check_header(header: Mapping[str, Any], name: str) -> None:
+    lacking = [key for key in ("task", "metric", "goal") if not isinstance(header.get(key), str)]
+    if lacking or header["goal"] not in GOALS:
+        text = f"without {', '.join(lacking)}" if lacking else f"with goal {shown(header['goal'])}"
+        raise TraceError(f"{name}: a header {text}; give task, metric, and goal: maximize or minimize")
+    target = header.get("target")
+    if isinstance(target, bool) or not isinstance(target, int | float | None) or not _finite(target):
+        raise TraceError(f"{name}: target is {shown(target)}; give a number, or null for none")
+    left_out = header.get("left_out", 0)
+    if type(left_out) is not int or not 0 <= left_out <= MAX_LEFT_OUT:
+        text = f"give how many trials of the search are not in the file, 0 to {MAX_LEFT_OUT}, or no left_out for none"
+        raise TraceError(f"{name}: left_out is {shown(left_out)}; {text}")
 
 
 def _record(line: str, name: str, number: int) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json.loads(line, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{name}, line {number}: not JSON ({error}); give JSON lines, one object a line") from None
     if not isinstance(record, dict):
-        raise TraceError(f"{name}, line {number}: {record!r} is not a JSON object")
+        raise TraceError(f"{name}, line {number}: {shown(record)} is not a JSON object; give one object a line")
+    return record
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {shown(repeated)} is there twice")
     return record
 
 
@@ -169,22 +179,18 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
     if missing:
         raise TraceError(f"{where}: no {', '.join(missing)}; see the format in docs/reference/curve-files.md")
     if not isinstance(hparams := record.get("hparams", {}), dict):
-        raise TraceError(f"{where}: hparams is {hparams!r}; give an object of names and values, or leave it out")
-    try:
-        seconds = tuple(float(s) * scale for s in _array(record["seconds"]))
-        values = tuple(to_wire(math.nan if v is None else float(v), maximize) for v in _array(record["value"]))
-    except (TypeError, ValueError):
-        raise TraceError(f"{where}: seconds and value must be arrays of numbers (value: or null)") from None
-    except OverflowError:
-        text = "a number of seconds or value is beyond 1.8e308; write null for a value that is not finite"
-        raise TraceError(f"{where}: {text}") from None
+        raise TraceError(f"{where}: hparams is {shown(hparams)}; give an object of names and values, or leave it out")
+    if isinstance(trial := record["trial"], bool) or not isinstance(trial, str | int | float):
+        raise TraceError(f"{where}: trial is {shown(trial)}; give a name or a number")
+    seconds = tuple(number * scale for number in _numbers(record, "seconds", where))
+    values = tuple(to_wire(number, maximize) for number in _numbers(record, "value", where))
     if not seconds or len(seconds) != len(values):
         raise TraceError(f"{where}: {len(seconds)} times and {len(values)} values; give one of each an evaluation")
     if not (seconds[0] > 0.0 and seconds[-1] < math.inf and all(b > a for a, b in pairwise(seconds))):
         raise TraceError(f"{where}: seconds must be above 0, finite, and increase from evaluation to evaluation")
     check_length(seconds[-1], where)
     return RecordedTrial(
-        str(record["trial"]),
+        str(trial),
         MappingProxyType({name: _scalar(value) for name, value in hparams.items()}),
         seconds,
         values,
@@ -200,11 +206,26 @@ def check_length(seconds: float, where: str) -> None:
         raise TraceError(f"{where}: {text}")
 
 
-def _array(given: object) -> list[Any]:
-    """Return the list; a text is a sequence of digits as well, so it raises TypeError."""
+def _numbers(record: Mapping[str, Any], key: str, where: str) -> tuple[float, ...]:
+    """Return the numbers of an array; null is not finite, which only a value may be."""
+    given = record[key]
     if not isinstance(given, list):
-        raise TypeError(given)
-    return given
+        raise TraceError(f"{where}: {key} is {shown(given)}; {ARRAYS}")
+    numbers: list[float] = []
+    for position, one in enumerate(given):
+        if one is None and key == "value":
+            numbers.append(math.nan)
+            continue
+        try:
+            if isinstance(one, bool):  # Python reads true as 1
+                raise TypeError(one)
+            numbers.append(float(one))
+        except (TypeError, ValueError):
+            raise TraceError(f"{where}: {key}[{position}] is {shown(one)}; {ARRAYS}") from None
+        except OverflowError:
+            text = f"{key}[{position}] is beyond 1.8e308; give a smaller number, or null for a value"
+            raise TraceError(f"{where}: {text}") from None
+    return tuple(numbers)
 
 
 def _scalar(value: Any) -> Scalar:
@@ -226,10 +247,7 @@ def _finite(value: float | None) -> bool:
 
 
 def _steps(record: dict[str, Any], seconds: tuple[float, ...], where: str) -> tuple[float, ...]:
-    try:
-        steps = tuple(float(step) for step in _array(record.get("step") or []))
-    except (TypeError, ValueError, OverflowError):
-        raise TraceError(f"{where}: step must be an array of numbers, one an evaluation") from None
+    steps = _numbers(record, "step", where) if record.get("step") else ()
     sound = len(steps) == len(seconds) and all(map(math.isfinite, steps)) and all(b > a for a, b in pairwise(steps))
     if steps and not sound:
         raise TraceError(f"{where}: {len(steps)} steps; give one an evaluation, each above the one before, or none")

@@ -128,7 +128,10 @@ def test_every_refusal_has_a_code_and_a_sentence(
         (b"arrival,duration\n2026-01-31T12:00:00,1\n5,1\n", "MixedTimes: line 3.arrival: '5' differs from the dates"),
         (b"arrival,seconds_of_work\n0,1\n", "ColumnMissing: duration"),
         (b"\xff\xfe\x00", "FileMalformed"),
-        (b"arrival,duration\n0,1\n1," + b"5" * 131_073, "RowMalformed: line 3.row: field larger"),
+        (
+            b"arrival,duration\n0,1\n1," + b"5" * 131_073,
+            "RowMalformed: line 3.row: the row is not valid CSV (field larger",
+        ),
     ],
 )
 def test_a_wrong_trace_names_its_line(
@@ -158,8 +161,8 @@ def test_a_damaged_gzip_names_the_last_readable_line(
 def test_a_file_that_is_not_gzip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.csv.gz"
     path.write_text(TRACE)
-    assert run(["capacity", "--trace", str(path), "--wait", "1s"]) is Exit.NOT_FOUND
-    assert "podium: FileUnreadable" in capsys.readouterr().err
+    assert run(["capacity", "--trace", str(path), "--wait", "1s"]) is Exit.FAILED
+    assert "podium: FileMalformed: trace.csv.gz: after line 0: the gzip data" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ spec:
   objective: {metric: val_acc, direction: maximize}
   parameters: [{name: lr, min: 1e-4, max: 1e-1, scale: log}]
   trials: {max: 8, parallel: 4, maxSteps: 10}
-  template: {spec: {containers: [{name: train, image: "example.invalid/train:1"}]}}
+  template: {spec: {containers: [{name: train, image: "example.invalid/train:1", args: [$(podium.args)]}]}}
 """
 
 

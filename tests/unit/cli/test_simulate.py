@@ -153,7 +153,7 @@ def test_every_refusal_names_its_cure(
 def test_a_bad_file_and_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", str(tmp_path)]) is Exit.NOT_FOUND
     assert "NoCurves" in capsys.readouterr().err
-    (tmp_path / "x.jsonl").write_text("{}\nx\n")
+    (tmp_path / "x.jsonl").write_text('{"task": "a", "metric": "m", "goal": "maximize"}\nx\n')
     assert main.run(["simulate", str(tmp_path)]) is Exit.FAILED
     assert "InvalidRecording: x.jsonl, line 2: not JSON" in capsys.readouterr().err
 

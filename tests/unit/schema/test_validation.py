@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from script_modules import load
 
+from podium_core.acceptance.findings import errors_of, findings
 from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.job_rules import JOB_RULES
 from podium_core.schema.manifests import read_manifests
 from podium_core.schema.rules import Refusal
 from podium_core.schema.search_space import MAX_COUNTED_POINTS, env_name, grid_points
-from podium_core.schema.validation import check, notes, parse_job, problems
+from podium_core.schema.validation import check, parse_job, problems
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,7 +30,7 @@ def spec_of(**change: Any) -> JobSpec:
 
 def test_the_good_job_has_no_problems() -> None:
     assert problems(TABLE.good()) == ()
-    assert notes(spec_of()) == ()
+    assert findings(TABLE.good()) == ()
 
 
 @pytest.mark.parametrize("job", TABLE.bad(), ids=lambda job: job.name)
@@ -91,6 +92,12 @@ def test_infinity_and_nan_are_rejected() -> None:
         assert rejected.field == "spec.parameters[0].max"
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_name_that_is_not_text_is_rejected(form: str) -> None:
+    manifest = TABLE.changed({"spec.objective.metric": "val\ud800", "spec.metrics": {"format": form}})
+    assert all("\ud800" not in str(problem) for problem in problems(manifest))
+
+
 @pytest.mark.parametrize(
     ("name", "variable"),
     [("lr", "LR"), ("learning-rate", "LEARNING_RATE"), ("opt.beta1", "OPT_BETA1"), ("_x", "_X")],
@@ -139,10 +146,10 @@ def test_grid_points_are_counted(parameters: list[dict[str, Any]], points: int |
         ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": list(range(9))}]}, "not tried"),
     ],
 )
-def test_accepted_jobs_can_have_notes(change: dict[str, Any], words: str) -> None:
-    spec = spec_of(**change)
-    assert check(spec) == ()
-    assert words in " ".join(notes(spec))
+def test_accepted_jobs_can_have_warnings(change: dict[str, Any], words: str) -> None:
+    found = findings(TABLE.changed({f"spec.{path}": value for path, value in change.items()}))
+    assert errors_of(found) == ()
+    assert words in " ".join(map(str, found))
 
 
 @pytest.mark.parametrize(

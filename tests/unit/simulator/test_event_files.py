@@ -127,9 +127,11 @@ def test_runs_without_the_scalar_are_reported(write: Write, tmp_path: Path) -> N
     assert said == [f"{tmp_path.name}: 1 of 4 runs were read; without acc: lr-0.01, lr-0.1, lr-1e6"]
 
 
-def test_nothing_is_reported_where_every_run_is_read() -> None:
+def test_only_what_is_left_out_is_reported() -> None:
     said: list[str] = []
     read_all([REAL / "keras"], ReadOptions(), said.append)
+    assert said == ["keras: 1 further series of the same trials left out: lr-0.1/train"]
+    said.clear()
     read_all([REAL / "pytorch"], ReadOptions(metric="loss"), said.append)
     assert said == []
 

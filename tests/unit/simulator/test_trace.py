@@ -37,15 +37,19 @@ def test_every_policy_accepts_such_parameters(name: str) -> None:
 
 
 ERRORS = [
-    ({"seconds": "12"}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
-    ({"value": "12"}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
-    ({"value": {"1": 1, "2": 2}}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
+    ({"seconds": "12"}, "x.jsonl, line 2: seconds is '12'; seconds, value and step must be arrays of numbers"),
+    ({"value": "12"}, "x.jsonl, line 2: value is '12'; seconds, value and step must be arrays of numbers"),
+    ({"value": {"1": 1, "2": 2}}, "x.jsonl, line 2: value is {'1': 1, '2': 2}; seconds, value and"),
     ({"seconds": [1, 1.1e8]}, "x.jsonl, line 2: 1.1e+08 seconds are more than three years; give 1e+08 at most"),
-    ({"step": "12"}, "x.jsonl, line 2: step must be an array of numbers"),
-    ({"value": [0, LONG]}, "x.jsonl, line 2: a number of seconds or value is beyond 1.8e308; write null"),
-    ({"seconds": [1, LONG]}, "x.jsonl, line 2: a number of seconds or value is beyond 1.8e308"),
+    ({"step": "12"}, "x.jsonl, line 2: step is '12'; seconds, value and step must be arrays of numbers"),
+    ({"value": [0, True]}, "x.jsonl, line 2: value[1] is True; seconds, value and step must be arrays"),
+    ({"value": [0, "high"]}, "x.jsonl, line 2: value[1] is 'high'; seconds, value and step must be arrays"),
+    ({"seconds": [1, None]}, "x.jsonl, line 2: seconds[1] is None; seconds, value and step must be arrays"),
+    ({"trial": {"id": 1}}, "x.jsonl, line 2: trial is {'id': 1}; give a name or a number"),
+    ({"value": [0, LONG]}, "x.jsonl, line 2: value[1] is beyond 1.8e308; give a smaller number, or null"),
+    ({"seconds": [1, LONG]}, "x.jsonl, line 2: seconds[1] is beyond 1.8e308"),
     ({"step": [-1, 0]}, "x.jsonl, line 2: step is -1, less than 0; give the steps since the trial began"),
-    ({"step": [1, LONG]}, "x.jsonl, line 2: step must be an array of numbers"),
+    ({"step": [1, LONG]}, "x.jsonl, line 2: step[1] is beyond 1.8e308"),
     ({"observations": [{"metric": "m", "step": 1, "latest": LONG}]}, "x.jsonl, line 2: observations must be"),
 ]
 

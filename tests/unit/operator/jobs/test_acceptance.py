@@ -38,7 +38,7 @@ def test_a_valid_job_is_accepted() -> None:
     assert (said["status"], said["reason"], said["observedGeneration"]) == ("True", "Valid", 3)
 
 
-def test_the_message_of_an_accepted_job_holds_notes() -> None:
+def test_the_message_of_an_accepted_job_holds_warnings() -> None:
     grid = {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}
     assert "2 trials will be created" in condition(job_manifest(**grid), moment())["message"]
 

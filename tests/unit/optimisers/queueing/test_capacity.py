@@ -123,8 +123,12 @@ def test_columns_of_public_traces_are_recognised() -> None:
         (["arrival,duration,gpus", "1,2,-1", "2,3,1"], "TooSmall", "line 2.gpus"),
         (["arrival,duration,gpus", "1,2", "2,3,1"], "RowTooShort", "line 2.row"),
         (["arrival,duration", "1,2,3", "2,3"], "RowTooLong", "line 2.row"),
-        (["arrival,duration", "1,2", "2," + "3" * 131_073], "RowMalformed", "line 3.row: field larger"),
-        (["x" * 131_073], "RowMalformed", "line 1.row: field larger"),
+        (
+            ["arrival,duration", "1,2", "2," + "3" * 131_073],
+            "RowMalformed",
+            "line 3.row: the row is not valid CSV (field larger",
+        ),
+        (["x" * 131_073], "RowMalformed", "line 1.row: the row is not valid CSV (field larger"),
     ],
 )
 def test_an_invalid_trace_is_refused_with_line_and_column(lines: list[str], code: str, message: str) -> None:

@@ -1,0 +1,54 @@
+"""All findings about a job, from its manifest alone. The operator and `podium validate` call `findings`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from podium_core.acceptance.finding import Finding, error_of
+from podium_core.acceptance.template_warnings import template_warnings
+from podium_core.acceptance.warnings import job_warnings
+from podium_core.policies.registry import PolicyError, create
+from podium_core.schema.checkpointing import APP_CHECKPOINT, can_checkpoint
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.validation import parse_job, problems
+
+CUDA_CHECKPOINT = "cuda-checkpoint"
+
+
+def findings(manifest: Mapping[str, Any], *, reserved_gpus: bool = False) -> tuple[Finding, ...]:
+    """Return everything that is wrong with a job, errors first; with errors, there are no warnings.
+
+    `reserved_gpus`: Podium reserves its GPUs from another device plugin.
+    """
+    errors = tuple(map(error_of, problems(manifest)))
+    job = parse_job(manifest)
+    if not isinstance(job, HyperParamJob):
+        return errors
+    errors += (*_policy(job), *(_memory_not_movable(job) if reserved_gpus else ()))
+    return errors or (*job_warnings(job.spec), *template_warnings(job.spec))
+
+
+def errors_of(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple(one for one in found if one.severity == "error")
+
+
+def _policy(job: HyperParamJob) -> Iterator[Finding]:
+    try:
+        create(job.spec.policy.name, job.spec.policy.settings)
+    except PolicyError as error:
+        yield Finding(error.code, "error", "spec.policy.settings", str(error))
+
+
+def _memory_not_movable(job: HyperParamJob) -> Iterator[Finding]:
+    """Refuse methods that leave a trial's memory on the GPU: another pod uses the GPU after a reservation has ended."""
+    spec = job.spec
+    if spec.gpus.per_trial == 0 or CUDA_CHECKPOINT in spec.suspension.methods or can_checkpoint(spec):
+        return
+    methods = ", ".join(spec.suspension.methods)
+    message = (
+        f"{methods}: Podium reserves its GPUs here, and none of these methods frees a trial's GPU memory when a "
+        f"reservation ends. Name {CUDA_CHECKPOINT}, or {APP_CHECKPOINT} together with a checkpoint volume that "
+        "outlives the pod"
+    )
+    yield Finding("GPUMemoryNotMovable", "error", "spec.suspension.methods", message)

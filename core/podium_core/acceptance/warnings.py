@@ -1,0 +1,127 @@
+"""Warnings about a job's objective, search space, suspension and checkpoints. Pure; `findings` calls it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from podium_core.acceptance.finding import Finding, warning
+from podium_core.schema.checkpointing import APP_CHECKPOINT
+from podium_core.schema.job import Direction, JobSpec, Parameter
+from podium_core.schema.search_space import grid_points
+
+# Words of a metric's name by which its range and its better direction are known.
+_SHARES = re.compile(r"(acc|accuracy|auc|auroc|f1|precision|recall|iou|miou|dice|map|ap|top1|top5|bleu|r2|ndcg|mrr)")
+_LOSSES = re.compile(r"(loss|mse|rmse|mae|mape|nll|perplexity|ppl|error|err|wer|cer|fid|bpb|bpc)")
+_NEGATED = re.compile(r"(neg|negative|minus|inverse|1m)")
+_SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
+MIN_RELATIVE_RANGE = 1e-9  # of a range's numbers: below it, few floats are in the range
+
+
+def job_warnings(spec: JobSpec) -> Iterator[Finding]:
+    """Yield the warnings about everything but the template."""
+    yield from _objective(spec)
+    for number, parameter in enumerate(spec.parameters):
+        yield from _parameter(parameter, f"spec.parameters[{number}]")
+    yield from _points(spec)
+    yield from _suspension(spec)
+
+
+def _objective(spec: JobSpec) -> Iterator[Finding]:
+    objective = spec.objective
+    maximize, target = objective.direction is Direction.MAXIMIZE, objective.target
+    words = [word.lower() for word in _SPLIT.split(objective.metric) if word]
+    if any(_NEGATED.fullmatch(word) for word in words) or objective.metric.startswith("-"):
+        return
+    share = any(_SHARES.fullmatch(word) for word in words)
+    loss = any(_LOSSES.fullmatch(word) for word in words)
+    if share != loss and maximize == loss:
+        other = "minimize" if loss else "maximize"
+        message = f"{objective.direction} {objective.metric} looks reversed: use {other} if less is {_better(loss)}"
+        yield warning("DirectionUnusual", "spec.objective.direction", message)
+        return
+    if target is None:
+        return
+    where = "spec.objective.target"
+    if share and not loss and target > 100.0:
+        message = f"{target:g} is more than 100 %, which {objective.metric} cannot reach: reduce target, or remove it"
+        yield warning("TargetUnreachable", where, message)
+    elif share and not loss and target > 1.0:
+        message = (
+            f"{target:g} is never reached if the trial prints {objective.metric} as a share from 0 to 1: "
+            "write a share, or keep it if the trial prints percent"
+        )
+        yield warning("TargetUnreachable", where, message)
+    elif share and not loss and target <= 0.0:
+        message = f"the first value of {objective.metric} reaches {target:g}, which ends the search: raise target"
+        yield warning("TargetTrivial", where, message)
+    elif loss and not share and target < 0.0:
+        message = f"{objective.metric} is usually not below 0, so {target:g} is never reached: raise or remove target"
+        yield warning("TargetUnreachable", where, message)
+
+
+def _better(loss: bool) -> str:
+    return "better" if loss else "worse"
+
+
+def _parameter(parameter: Parameter, where: str) -> Iterator[Finding]:
+    if parameter.values is not None and len(parameter.values) == 1:
+        message = f"parameter {parameter.name} has one value, so no trial differs by it: list more, or remove it"
+        yield warning("SingleValue", f"{where}.values", message)
+    low, high, step = parameter.min, parameter.max, parameter.step
+    if low is None or high is None:
+        return
+    if high - low < MIN_RELATIVE_RANGE * max(abs(low), abs(high)):
+        message = f"parameter {parameter.name}: from {low!r} to {high!r} the values hardly differ: widen the range"
+        yield warning("RangeNarrow", where, message)
+    if step is not None:
+        steps = (high - low) / step
+        if abs(steps - round(steps)) > 1e-6 * max(1.0, steps * 1e-6):
+            last = low + int(steps) * step
+            message = (
+                f"parameter {parameter.name}: max {high:g} is not a whole number of steps above min, so the largest "
+                f"value is {last:g}: change step or max"
+            )
+            yield warning("StepMissesMax", f"{where}.step", message)
+
+
+def _points(spec: JobSpec) -> Iterator[Finding]:
+    points, wanted, grid = grid_points(spec), spec.trials.max, spec.search.algorithm == "grid"
+    if points is None:
+        return
+    if grid and points < wanted:
+        message = f"trials.max is {wanted}, but the grid has {points} points: {points} trials will be created."
+        yield warning("FewerPoints", "spec.trials.max", message)
+    elif points < wanted:
+        message = (
+            f"trials.max is {wanted}, but the parameters have {points} combinations, so trials repeat one another: "
+            "reduce trials.max, or use algorithm grid"
+        )
+        yield warning("FewerPoints", "spec.trials.max", message)
+    elif grid and points > wanted:
+        message = f"the grid has {points} points, but trials.max is {wanted}: the other points are not tried."
+        yield warning("MorePoints", "spec.trials.max", message)
+
+
+def _suspension(spec: JobSpec) -> Iterator[Finding]:
+    methods, where = spec.suspension.methods, "spec.suspension.methods"
+    if "container-checkpoint" in methods:
+        message = (
+            "container-checkpoint is experimental; it moves a trial off a draining node if "
+            "the GPUNodes of both nodes list it."
+        )
+        yield warning("Experimental", where, message)
+    if "cuda-checkpoint" in methods and "freeze" not in methods:
+        message = "a node whose GPUNode does not list cuda-checkpoint cannot suspend trials: add freeze."
+        yield warning("NodesWithoutMethod", where, message)
+    if spec.checkpoint is not None and spec.checkpoint.volume.empty_dir is not None:
+        message = "an emptyDir is deleted with its pod: a new attempt starts from step 0."
+        yield warning("CheckpointNotPersistent", "spec.checkpoint.volume", message)
+    elif spec.checkpoint is not None and spec.gpus.per_trial > 0 and APP_CHECKPOINT not in methods:
+        message = (
+            "checkpoints are used only after a pod is lost: Podium never asks a trial for one, because "
+            "suspension.methods does not name app-checkpoint; add it if the script checkpoints on SIGTERM"
+        )
+        yield warning("CheckpointWithoutMethod", "spec.checkpoint", message)
+    if spec.gpus.per_trial == 0:
+        yield warning("TrialsWithoutGPUs", "spec.gpus.perTrial", "trials are not ranked and never suspended.")

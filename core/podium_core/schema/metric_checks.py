@@ -1,0 +1,115 @@
+"""Checks of what a job reads from logs: whether its reader can find the metric at all. `validation` calls it.
+
+The job's own reader is run on lines that print the metric. A filter is also taken apart: the group `name` can never
+be a metric that its own expression does not match.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from podium_core.logs.filters import compiled, filter_error
+from podium_core.logs.line_reader import line_reader
+from podium_core.schema.job import Direction, JobSpec
+from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.rules import Refusal
+
+NUMBERS = ("0.5", "1", "-1.5", "1e-3", "50", "50%", "0,5", "nan")
+
+
+def metric_refusals(spec: JobSpec) -> Iterator[Refusal]:
+    """Yield a refusal for each metric that the job cannot read from any line."""
+    named = spec.objective.additional_metrics
+    for number, metric in enumerate(named):
+        if metric in named[:number]:
+            where = f"spec.objective.additionalMetrics[{number}]"
+            yield Refusal("DuplicateMetric", where, f"{metric} is named twice: remove one")
+    pattern = spec.metrics.filter
+    if pattern is not None and spec.metrics.format == "text":
+        wrong = filter_error(pattern)
+        if wrong:
+            yield Refusal("InvalidFilter", "spec.metrics.filter", wrong)
+            return
+        yield from _filter(spec, pattern)
+        return
+    fields = [("spec.objective.metric", spec.objective.metric)]
+    fields += [(f"spec.objective.additionalMetrics[{number}]", one) for number, one in enumerate(named)]
+    for where, metric in fields:
+        if metric != spec.metrics.step_key and not _readable(spec, metric):
+            message = (
+                f"{metric!r} cannot be read with format {spec.metrics.format}: print the metric under a name of "
+                "letters, digits and _, such as val_acc"
+            )
+            yield Refusal("MetricNotReadable", where, message)
+
+
+def _filter(spec: JobSpec, pattern: str) -> Iterator[Refusal]:
+    name, value = group_of(pattern, "name"), group_of(pattern, "value")
+    metric = spec.objective.metric
+    if name is not None and not _can_match(name, metric):
+        message = (
+            f"the group name of {pattern!r} does not match objective.metric {metric!r}, so no line has a value: extend "
+            "the group, or name the metric as the filter finds it"
+        )
+        yield Refusal("FilterWithoutMetric", "spec.metrics.filter", message)
+    if value is not None and not any(_can_match(value, number) for number in NUMBERS):
+        message = f"the group value of {pattern!r} matches no number such as 0.5, so no line has a value: correct it"
+        yield Refusal("FilterWithoutValue", "spec.metrics.filter", message)
+
+
+def group_of(pattern: str, name: str) -> str | None:
+    """Return the expression inside a named group; None where it depends on its place in the filter."""
+    starts = [start for start in (pattern.find(f"(?P<{name}>"), pattern.find(f"(?<{name}>")) if start >= 0]
+    if not starts:
+        return None
+    start = pattern.index(">", starts[0]) + 1
+    depth, at, in_class = 1, start, False
+    while at < len(pattern):
+        letter = pattern[at]
+        if letter == "\\":
+            at += 1
+        elif in_class:
+            in_class = letter != "]"
+        elif letter == "[":
+            in_class = True
+            at += 2 if pattern[at + 1 : at + 3] == "^]" else 1 if pattern[at + 1 : at + 2] == "]" else 0
+        elif letter in "()":
+            depth += 1 if letter == "(" else -1
+            if depth == 0:
+                break
+        at += 1
+    inner = pattern[start:at]
+    placed = any(mark in inner for mark in ("^", "$", "\\A", "\\z", "\\b", "\\B", "\\Q"))
+    return None if placed or depth else f"(?i:{inner})"
+
+
+def _can_match(inner: str, text: str) -> bool:
+    """Return whether the expression matches a text in any case of letters; True if it cannot stand alone."""
+    try:
+        return compiled(inner).fullmatch(text) is not None
+    except ValueError:
+        return True
+
+
+def _readable(spec: JobSpec, metric: str) -> bool:
+    """Return whether the job's reader finds the metric in a line that prints it."""
+    step = spec.metrics.step_key
+    config = MetricsConfig(
+        metric=metric,
+        direction=Direction.MAXIMIZE,
+        step_key=step,
+        format=spec.metrics.format,
+        container="train",
+    )
+    try:
+        read = line_reader(config)
+    except ValueError:  # a name that is not text, such as half of a surrogate pair
+        return False
+    if spec.metrics.format == "text":
+        lines = [f"{step}=1 {metric}=0.5", f"{step} 1: {metric}: 0.5", f"{metric}=0.5"]
+    else:
+        record = {step: 1, metric: 0.5}
+        lines = [json.dumps(record), json.dumps(record, ensure_ascii=False), repr(record)]
+    parts = [part for line in lines for part in line.split("\n")]  # as the agent reads a log
+    return any(parsed.value == 0.5 for part in parts for parsed in read(part))
