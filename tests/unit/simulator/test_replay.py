@@ -183,7 +183,11 @@ def test_a_value_that_is_not_finite_is_the_worst() -> None:
 
 
 BAD_FILES = [
-    ("no json", ["{}", "x"], "x.jsonl, line 2: not JSON"),
+    (
+        "no json",
+        ['{"task": "t", "metric": "m", "goal": "maximize"}', "x"],
+        "x.jsonl, line 2: not JSON",
+    ),
     ("nothing", [], "x.jsonl: 0 lines; a header and at least one trial are needed"),
     (
         "goal",
@@ -211,7 +215,7 @@ BAD_FILES = [
     (
         "no numbers",
         ['{"task": "t", "metric": "m", "goal": "maximize"}', '{"trial": "a", "seconds": ["x"], "value": [0]}'],
-        "x.jsonl, line 2: seconds and value must be arrays of numbers",
+        "x.jsonl, line 2: seconds[0] is 'x'; seconds, value and step must be arrays of numbers",
     ),
     (
         "lengths differ",
