@@ -11,8 +11,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 
 from podium_agent.metrics import Metrics
@@ -22,20 +21,19 @@ from podium_agent.observe.pods import GATE_CONTAINER
 from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.checkpoints import report_in_log
 from podium_agent.report.lost_work import AttemptStart
-from podium_agent.report.pod_conditions import patch as condition_patch
+from podium_agent.report.pod_condition_writer import MANAGER, PodConditionWriter
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
 from podium_agent.report.unread_log import UnreadLogNotes
 from podium_agent.report.usage_ledger import begin_attempt
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import PODS, TRIALS
+from podium_cluster.resources import TRIALS
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.trial import HyperParamTrial
 
 log = logging.getLogger(__name__)
-MANAGER = "podium-agent"
 LONGEST_PAUSE = 30.0
 ROUNDING = 1e-9  # of sums of seconds: the fourth pass after a patch is not before its two seconds
 MAX_CONFLICTS = 5
@@ -61,7 +59,7 @@ class TrialWriter:
         self._last = -math.inf  # pass that wrote
         self._open = False  # the allocation is open in the last patch
         self._pause = 0.0
-        self._shown: dict[str, tuple[str, str]] = {}
+        self._conditions = PodConditionWriter(api, metrics, trial_record)
         self._gone = False
         self._stored_container = ""  # the container that the stored cursor is of, where the pod is not known any more
         self._load_at = 0.0
@@ -89,8 +87,10 @@ class TrialWriter:
                     await self._load()
                 trial_record.publish_container_checkpoint()
                 more = self._read_log()
-                await self._show()
-                if flushed and not (ended and more):  # the end of an allocation means that the curve is complete
+                if not self._pause:
+                    await self._conditions.show_state()
+                # the end of an allocation means that the curve is complete
+                if await self._conditions.show_disruption() and flushed and not (ended and more):
                     await self._write(ended)
                 nothing_begun = trial_record.ledger is None and not trial_record.started
                 if closed and (nothing_begun or (not more and self._written == trial_record.version)):
@@ -342,30 +342,3 @@ class TrialWriter:
             trial_record.own()
             return
         raise ApiError(409, "Conflict", f"another writer changed it {MAX_CONFLICTS} times consecutively")
-
-    async def _show(self) -> None:
-        """Write the pod's conditions."""
-        trial_record = self._record
-        if trial_record.state is None or trial_record.ended or trial_record.closed or self._pause:
-            return
-        shown: Mapping[str, tuple[str, str]] = self._shown or (trial_record.pod.conditions or {})
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        patch = condition_patch(
-            trial_record.state, shown, now, trial_record.memory_shortage, trial_record.pod.gpu_state_trouble
-        )
-        if patch is None:
-            return
-        pod = trial_record.pod
-        patch["metadata"] = {"uid": pod.uid}
-        try:
-            await self._api.patch(
-                PODS, pod.name, pod.key.namespace, patch, manager=MANAGER, subresource="status", strategic=True
-            )
-        except ApiError as error:
-            if not error.not_found:
-                self._metrics.failures.labels("pod-condition", error.reason).inc()
-                log.warning("%s: condition not written: %s", pod.name, error)
-            return
-        self._shown = dict(shown) | {
-            entry["type"]: (entry["status"], entry["reason"]) for entry in patch["status"]["conditions"]
-        }

@@ -55,8 +55,8 @@ class ExclusiveAllocation:
 
 
 def whole_gpu_devices(gpus: Sequence[Gpu]) -> tuple[Device, ...]:
-    """Return the devices that the kubelet is offered: one for each GPU."""
-    return tuple(Device(f"{gpu.uuid}{SEPARATOR}exclusive", gpu.health != "Unhealthy") for gpu in gpus)
+    """Return the devices that the kubelet is offered: one for each GPU but those in MIG mode."""
+    return tuple(Device(f"{gpu.uuid}{SEPARATOR}exclusive", gpu.health != "Unhealthy") for gpu in gpus if gpu.shareable)
 
 
 def prefer(

@@ -183,10 +183,15 @@ class Executor:
     async def _try(self, act: Callable[[tuple[Freezer, ...]], Awaitable[Outcome]], record: PodRecord) -> Outcome:
         begin = time.monotonic()
         try:
-            return await act(record.freezers)
+            outcome = await act(record.freezers)
         except Exception as error:  # any error: otherwise the record would show the act as under way permanently
             log.exception("%s: the suspension method failed unexpectedly", record.pod.name)
             return Outcome(False, time.monotonic() - begin, "Crashed", repr(error))
+        trial_record = self._trial_record_of(record.pod.uid)
+        if outcome.ended and trial_record is not None:
+            message = f"The GPU driver ended process {outcome.ended[0]} while it moved the memory of the trial."
+            trial_record.note_driver_error(message, time.monotonic())
+        return outcome
 
     def _finish(self, record: PodRecord, what: str, outcome: Outcome) -> None:
         record.acting, record.done = Acting.NOTHING, record.acting if outcome.ok else Acting.NOTHING

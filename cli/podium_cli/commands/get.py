@@ -108,7 +108,7 @@ async def _gpus(session: Session) -> None:
                 Text(f"{holder.namespace}/{holder.trial}" if holder else formatting.NOTHING),
                 Text(formatting.since(holder.since, now) if holder else formatting.NOTHING),
                 utilization(gpu.sm_utilization),
-                Text(f"{formatting.gibibytes(gpu.memory_used)}/{formatting.gibibytes(gpu.memory_total)}"),
+                Text(formatting.memory_in_use(gpu.memory_used, gpu.memory_total)),
                 Text(str(gpu.slots)),
                 Text(str(len(gpu.trials))),
                 Text(gpu.uuid),

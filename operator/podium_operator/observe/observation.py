@@ -31,6 +31,7 @@ from podium_operator.observe.trial_state import TrialState
 
 SAME_MOMENT_SECONDS = 2.0  # the kubelet and the agent may report the end of a container this far apart
 LOG_READ_TIMEOUT_SECONDS = 30.0  # time after which the operator gives up reading a log through the API server
+SIGNAL_EXIT_CODE = 128  # plus the number of the signal that ended a process
 STUCK_SECONDS = 60.0  # a pod without a node or a started container for this long needs a person's attention
 log = logging.getLogger(__name__)
 
@@ -120,6 +121,8 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
     )
     derived = derive_phase(facts)
     phase = next_phase(current, derived)
+    if derived.own_failure and facts.agent_fresh and _may_be_disrupted(cluster, trial, current_pod):
+        phase = current
     counts = derived.own_failure and phase is not current
     failures = before + 1 if counts else before
     ended = current_pod.ended_at if current_pod else None
@@ -247,6 +250,14 @@ def _awaits_final_log(cluster: ClusterState, trial: TrialState, pod: PodState | 
     return (
         not _is_complete(trial, job, pod) and not _log_was_read(trial, pod, pod.ended_at) and age < FINAL_REPORT_SECONDS
     )
+
+
+def _may_be_disrupted(cluster: ClusterState, trial: TrialState, pod: PodState | None) -> bool:
+    """Return True if a signal ended the process, and the agent may still report that the GPU driver sent it."""
+    job = cluster.job_by_key.get(job_key(trial))
+    if job is None or job.spec.gpus.per_trial == 0 or pod is None or (pod.facts.exit_code or 0) <= SIGNAL_EXIT_CODE:
+        return False
+    return pod.facts.exit_reason != "OOMKilled" and _awaits_final_log(cluster, trial, pod)
 
 
 def _log_was_read(trial: TrialState, pod: PodState, ended_at: float) -> bool:

@@ -302,3 +302,26 @@ def test_a_pod_of_an_earlier_trial_of_the_same_name_is_ignored() -> None:
     trial = make_trial().model_copy(update={"metadata": make_trial().metadata.model_copy(update={"uid": "another"})})
     observation = observe(make_cluster_state(make_job(), trial, make_pod(**RUNNING)))[trial_key(trial)]
     assert (observation.phase, observation.pod) == (PHASE.PENDING, None)
+
+
+KILLED = {"phase": "Failed", "gate": ended(0), "main": ended(137, after=-1)}
+BY_DRIVER = [{"type": "DisruptionTarget", "status": "True", "reason": "GPUDriverError"}]
+
+
+@pytest.mark.parametrize(
+    ("pod", "status", "more", "phase", "failures"),
+    [
+        (KILLED, {"allocations": [OPEN_ALLOCATION]}, {}, PHASE.RUNNING, 0),
+        (KILLED, {"allocations": [OPEN_ALLOCATION]}, {"now": NOW + 60}, PHASE.REQUEUED, 1),
+        (KILLED, {"allocations": [OPEN_ALLOCATION]}, {"unresponsive": ["node-1"]}, PHASE.REQUEUED, 1),
+        (KILLED, LOG_READ, {}, PHASE.REQUEUED, 1),
+        (KILLED | {"conditions": BY_DRIVER}, {"allocations": [OPEN_ALLOCATION]}, {}, PHASE.REQUEUED, 0),
+        (FAILED, {"allocations": [OPEN_ALLOCATION]}, {}, PHASE.REQUEUED, 1),
+    ],
+    ids=["the agent may tell", "it did not tell", "it cannot tell", "it told its end", "it told why", "no signal"],
+)
+def test_a_process_that_a_signal_ended_is_judged_when_its_agent_has_reported(
+    pod: dict[str, Any], status: dict[str, Any], more: dict[str, Any], phase: TrialPhase, failures: int
+) -> None:
+    observation = observe_one({"phase": "Running", "pod": "sweep-0-0", **status}, pod, **more)
+    assert (observation.phase, observation.failures) == (phase, failures)
