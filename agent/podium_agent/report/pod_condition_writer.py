@@ -11,6 +11,7 @@ from typing import Any
 from podium_agent.metrics import Metrics
 from podium_agent.report.pod_conditions import DISRUPTION, disruption_patch, patch
 from podium_agent.report.trial_record import TrialRecord
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
 from podium_core.domain.observe import GPU_DRIVER_ERROR
@@ -79,4 +80,4 @@ class PodConditionWriter:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

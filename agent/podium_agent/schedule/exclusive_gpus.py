@@ -115,7 +115,8 @@ def advance(
             if pod is None or not pod.ended or one.uid in alive:
                 kept[uuid] = one
         elif one.pod is None:
-            if now - one.at < ADMISSION_SECONDS:
+            # a time of an earlier agent that is far ahead is wrong, and must not close the GPU until then
+            if abs(now - one.at) < ADMISSION_SECONDS:
                 kept[uuid] = one
         elif one.uid in alive:
             kept[uuid] = one

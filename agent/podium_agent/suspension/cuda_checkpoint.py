@@ -376,7 +376,7 @@ class CudaCheckpoint:
         return any(self._notes.has(target.path.name) for target in targets)
 
     def _is_migrating(self, targets: Targets) -> bool:
-        return any(self._notes.read(target.path.name).migrating_until > time.time() for target in targets)
+        return any(self._notes.read(target.path.name).is_migrating(time.monotonic()) for target in targets)
 
     def _held(self, targets: Targets) -> Mapping[str, int]:
         """Return the noted bytes by GPU, summed over all containers."""

@@ -145,7 +145,7 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
         attempt=attempt,
         failures=failures,
         retry_at=max(
-            _retry_at(current_pod, failures, cluster.pods_by_trial.get(trial.metadata.uid, ())),
+            _retry_at(cluster, current_pod, failures, cluster.pods_by_trial.get(trial.metadata.uid, ())),
             _disruption_retry_at(disruptions),
         )
         if waits
@@ -221,7 +221,7 @@ def _disruption_retry_at(disruptions: Disruptions | None) -> float:
     return 0.0 if disruptions is None or disruptions.retry_at is None else disruptions.retry_at.timestamp()
 
 
-def _retry_at(pod: PodState | None, failures: int, pods: Sequence[PodState]) -> float:
+def _retry_at(cluster: ClusterState, pod: PodState | None, failures: int, pods: Sequence[PodState]) -> float:
     """Return the time before which no new pod is created, derived from the ended pods alone.
 
     The first pod that the cluster refuses is replaced without a delay. If the processes of several pods in sequence
@@ -231,7 +231,9 @@ def _retry_at(pod: PodState | None, failures: int, pods: Sequence[PodState]) -> 
         return 0.0
     refused = takewhile(lambda p: p.facts.phase == "Failed" and p.facts.exit_code is None, pods)
     tries = max(failures, sum(1 for _ in refused) - 1)
-    since = pod.created if pod.ended_at is None else pod.ended_at
+    since = pod.created
+    if pod.ended_at is not None:  # by the kubelet's clock, which may be ahead
+        since = min(pod.ended_at, cluster.end_observed_at.get(pod.uid, cluster.now))
     return since + retry_delay(tries) if tries > 0 else 0.0
 
 
@@ -261,10 +263,16 @@ def _may_be_disrupted(cluster: ClusterState, trial: TrialState, pod: PodState | 
 
 
 def _log_was_read(trial: TrialState, pod: PodState, ended_at: float) -> bool:
-    """Return True if the agent has read the log to its end: it then closes the last GPU allocation."""
+    """Return True if the agent has read the log to its end.
+
+    It then says so. Agents of an earlier version only close the last GPU allocation, by another clock than the
+    kubelet's.
+    """
     cursor, allocations = trial.status.log_cursor, trial.status.allocations
-    if cursor is None or cursor.pod_uid != pod.uid or not allocations or allocations[-1].end is None:
+    if cursor is None or cursor.pod_uid != pod.uid:
         return False
+    if cursor.complete or not allocations or allocations[-1].end is None:
+        return cursor.complete
     return allocations[-1].end.timestamp() >= ended_at - SAME_MOMENT_SECONDS
 
 

@@ -83,6 +83,20 @@ def test_back_off_follows_from_the_stored_objects(failures: int) -> None:
     assert observation.retry_at == NOW - 1 + retry_delay(failures)
 
 
+@pytest.mark.parametrize("ahead", [60.0, 3600.0, 1e8])
+def test_a_kubelet_whose_clock_is_ahead_delays_no_retry(ahead: float) -> None:
+    failed = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=ahead)}
+    observation = observe_one({"phase": "Requeued", "failures": 2}, failed)
+    assert observation.retry_at == NOW + retry_delay(2)
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
+def test_an_agent_that_has_read_the_whole_log_says_so_by_no_clock(ahead: float) -> None:
+    ended_well = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=ahead)}
+    status = {"phase": "Running", "pod": "sweep-0-0", "logCursor": {"podUid": "uid-sweep-0-0", "complete": True}}
+    assert observe_one(status, ended_well).phase is PHASE.SUCCEEDED
+
+
 def test_a_disruption_is_not_a_failure_and_causes_no_pause() -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "main": ended(137, after=-1)}
     observation = observe_one({"phase": "Running", "pod": "sweep-0-0"}, evicted)
