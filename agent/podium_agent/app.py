@@ -17,6 +17,8 @@ from podium import __version__
 from podium_agent.deviceplugin.plugin import DevicePlugin
 from podium_agent.deviceplugin.trial_folder import install
 from podium_agent.metrics import Metrics
+from podium_agent.observe.gpu_notes import GpuNotes
+from podium_agent.observe.nvml import Driver
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.other_pods import OtherPods
 from podium_agent.observe.telemetry import Telemetry
@@ -83,7 +85,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
     detection = MethodDetection(settings)
     await detection.detect()
     methods = detection.methods
-    telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout)
+    notes = GpuNotes(settings.gpu_notes_dir, settings.proc)
+    telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout, lambda: Driver(notes))
     async with connect(settings) as api, asyncio.TaskGroup() as tasks:
         watches = NodeWatches(api, settings.node_name)
         exclusive, other_pods = ExclusiveAllocations(settings, watches.all_pods), OtherPods(settings, watches.all_pods)

@@ -93,6 +93,10 @@ class AgentSettings(ClusterSettings):
         return self.trial_dir.parent / "admissions"
 
     @property
+    def gpu_notes_dir(self) -> Path:
+        return self.trial_dir.parent / "gpus"
+
+    @property
     def exclusive_dir(self) -> Path:
         return self.trial_dir.parent / "exclusive"
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JOB_LABEL, JobSnapshot, of_job
 from podium_cli.objects import parse_job, parse_node, parse_trial
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError, connect
 from podium_cluster.kubeconfig import ClusterTarget, find_target, kubeconfig_paths
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource
@@ -70,7 +71,7 @@ class Session:
             parsed_job,
             of_job(parsed_job, [parse_trial(item) for item in trials["items"]]),
             tuple(parse_node(item) for item in nodes),
-            datetime.now(UTC),
+            datetime.fromtimestamp(clock.now(), UTC),
         )
 
 

@@ -6,23 +6,29 @@ with the server's own message.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 from kubernetes.aio import client as kube_client
 from kubernetes.aio import config as kube_config
+from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 
+from podium_cluster import clock
 from podium_cluster.kubeconfig import ClusterTarget, find_target
 from podium_cluster.resources import Resource
 from podium_cluster.settings import ClusterSettings
 
 Manifest = dict[str, Any]
 JsonObject = Mapping[str, Any]
+TOKEN_SECONDS = 60.0  # between two reads of the account's token, which the kubelet renews
 
 
 @dataclass(eq=False)  # not frozen: contextlib assigns to an exception's traceback
@@ -249,11 +255,13 @@ class Api:
             method, path, query_params=list((query or {}).items()), header_params=headers, auth_settings=["BearerToken"]
         )
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
+        begun = time.monotonic()
         try:
             answer = await self._client.rest_client.request(
                 method, url, headers=headers, body=body, _request_timeout=limits
             )
             response: aiohttp.ClientResponse = answer.response
+            clock.observe(response.headers.get("Date"), time.monotonic() - begun)
             try:
                 if response.status >= 400:
                     raise _error(response.status, await response.read())
@@ -281,6 +289,7 @@ async def connect(settings: ClusterSettings, target: ClusterTarget | None = None
     configuration.retries = None
     if target.account:
         kube_config.load_incluster_config(client_configuration=configuration)
+        _refresh_token(configuration, Path(SERVICE_TOKEN_FILENAME))
     else:
         await kube_config.load_kube_config(
             config_file=os.pathsep.join(map(str, target.files)),
@@ -289,6 +298,25 @@ async def connect(settings: ClusterSettings, target: ClusterTarget | None = None
         )
     async with kube_client.ApiClient(configuration) as client:
         yield Api(client, settings.request_timeout)
+
+
+def _refresh_token(configuration: kube_client.Configuration, file: Path) -> None:
+    """Read the account's token again every minute.
+
+    The library does so by the wall clock: after that was set back, an expired token would remain in use.
+    """
+    read_at = time.monotonic()
+
+    def refresh(configuration: kube_client.Configuration) -> None:
+        nonlocal read_at
+        if time.monotonic() - read_at < TOKEN_SECONDS:
+            return
+        with contextlib.suppress(OSError):  # the kubelet is replacing it: the next call reads it
+            if token := file.read_text():
+                configuration.api_key["BearerToken"] = f"bearer {token}"
+                read_at = time.monotonic()
+
+    configuration.refresh_api_key_hook = refresh  # type: ignore[assignment]
 
 
 def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import EVENTS, Resource
 
@@ -32,7 +33,7 @@ async def emit(api: Api, resource: Resource, metadata: Mapping[str, Any], text: 
     depends on an Event.
     """
     namespace = metadata.get("namespace") or "default"
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = datetime.fromtimestamp(clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     manifest = {
         "apiVersion": "v1",
         "kind": "Event",

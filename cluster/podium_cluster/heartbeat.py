@@ -6,6 +6,7 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import LEASES
 
@@ -15,7 +16,7 @@ log = logging.getLogger(__name__)
 async def send_heartbeats(api: Api, *, name: str, namespace: str, holder: str, seconds: int, manager: str) -> None:
     """Renew the Lease `name` every `seconds` until cancelled; it expires after four times that."""
     while True:
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        now = datetime.fromtimestamp(clock.now(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         manifest = {
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": seconds * 4, "renewTime": now},

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from podium_cluster import health
+from podium_cluster import clock, health
 from podium_cluster.client import Api, connect
 from podium_cluster.garbage_collection import tune_garbage_collector
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
@@ -44,7 +43,7 @@ PAGE_SIZE = 500  # objects listed at a time, for kinds of which a large cluster 
 
 def watch_cluster(api: Api, settings: ExtenderSettings, assumed: AssumedPods) -> NodeCache:
     """Create the caches that the responses are computed from; the caller runs them."""
-    heartbeats = Heartbeats(time.time)
+    heartbeats = Heartbeats(clock.now)
     others = others_selector(settings.scheduler_name)
     own = WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}")
     nodes = WatchCache(api, NODES, node_cpus_of, page=PAGE_SIZE)
@@ -58,7 +57,7 @@ def watch_cluster(api: Api, settings: ExtenderSettings, assumed: AssumedPods) ->
     return NodeCache(
         watches,
         namespace=settings.namespace,
-        clock=time.time,
+        clock=clock.now,
         assumed=assumed,
         free_cpus=None if other is None else FreeCpus(nodes, other),
         preferences=SoftPreferences(nodes, [own] if other is None else [own, other]),

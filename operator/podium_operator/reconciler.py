@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
+from podium_cluster import clock
 from podium_cluster.garbage_collection import tune_garbage_collector
 from podium_core.curves.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, Migrate, Plan, Requeue
@@ -140,7 +141,7 @@ class Reconciler:
     async def _sleep(self, wake_at: float | None) -> None:
         longest = self._settings.reconcile_seconds
         if wake_at is not None:
-            longest = min(longest, max(MIN_SLEEP_SECONDS, wake_at - time.time()))
+            longest = min(longest, max(MIN_SLEEP_SECONDS, wake_at - clock.now()))
         try:
             await asyncio.wait_for(self._changed.wait(), longest)
         except TimeoutError:

@@ -142,7 +142,7 @@ class SlotService(DevicePluginService):
             need = await self._find_pod_need(size) if self._find_pod_need is not None and not must else None
             if need is not None and need.packed:
                 chosen = pack(available, size, self.gpus(), need, self._exclusive_gpus())
-            chosen = chosen or choose_slots(available, must, size, health, use)
+            chosen = chosen or choose_slots(available, must, size, health, use, self._exclusive_gpus())
             answers.append(pb.ContainerPreferredAllocationResponse(deviceIDs=chosen))
         return pb.PreferredAllocationResponse(container_responses=answers)
 

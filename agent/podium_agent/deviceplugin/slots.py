@@ -42,8 +42,16 @@ def uuid_of(device: str) -> str:
 
 
 def slot_devices(gpus: Iterable[Gpu], slots: int) -> tuple[Device, ...]:
-    """Return the devices to advertise: `slots` for each GPU. A GPU of unknown health counts as healthy."""
-    return tuple(Device(device_id(gpu.uuid, slot), gpu.health != "Unhealthy") for gpu in gpus for slot in range(slots))
+    """Return the devices to advertise: `slots` for each GPU that is not in MIG mode.
+
+    A GPU of unknown health counts as healthy.
+    """
+    return tuple(
+        Device(device_id(gpu.uuid, slot), gpu.health != "Unhealthy")
+        for gpu in gpus
+        if gpu.shareable
+        for slot in range(slots)
+    )
 
 
 def choose_slots(
@@ -52,10 +60,12 @@ def choose_slots(
     size: int,
     health: Mapping[str, Health],
     use: Mapping[str, float],
+    exclusive_gpus: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Choose `size` slots of different GPUs: healthy GPUs first, then most free slots, then least used.
 
-    `health` and `use` (per cent) are by GPU UUID. Returns fewer than `size` slots if there are fewer GPUs with a free
+    `health` and `use` (per cent) are by GPU UUID. GPUs in `exclusive_gpus` belong to exclusive pods, beside which no
+    trial runs: only unhealthy GPUs come after them. Returns fewer than `size` slots if there are fewer GPUs with a free
     slot; the kubelet then adds other slots, and `check_allocation` refuses them.
     """
     free: dict[str, list[str]] = defaultdict(list)
@@ -64,9 +74,10 @@ def choose_slots(
     chosen = list(must_include)
     chosen_gpus = {uuid_of(device) for device in chosen}
 
-    def preference(uuid: str) -> tuple[int, int, float, str]:
-        health_rank = {"Healthy": 0, "Unknown": 1, "Unhealthy": 2}[health.get(uuid, "Unknown")]
-        return health_rank, -len(free[uuid]), round(use.get(uuid, 0.0)), uuid
+    def preference(uuid: str) -> tuple[bool, bool, int, int, float, str]:
+        known = health.get(uuid, "Unknown")
+        rank = {"Healthy": 0, "Unknown": 1, "Unhealthy": 2}[known]
+        return known == "Unhealthy", uuid in exclusive_gpus, rank, -len(free[uuid]), round(use.get(uuid, 0.0)), uuid
 
     for uuid in sorted((uuid for uuid in free if uuid not in chosen_gpus), key=preference):
         if len(chosen) >= size:

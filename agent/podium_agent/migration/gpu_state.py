@@ -29,7 +29,7 @@ class CheckpointedGpuState:
         self._container, self._seconds = container, seconds
 
     def __enter__(self) -> None:
-        self._notes.set_migrating_until(self._container, time.time() + self._seconds)
+        self._notes.set_migrating_until(self._container, time.monotonic() + self._seconds)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

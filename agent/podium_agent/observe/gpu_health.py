@@ -23,7 +23,7 @@ class Sample:
     uuid: str
     index: int
     product: str = ""
-    memory_total: int = 0
+    memory_total: int = 0  # 0: not reported, as on a GPU that shares the memory of its node
     memory_used: int = 0
     sm_utilization: float | None = None
     temperature: float | None = None
@@ -31,9 +31,13 @@ class Sample:
     throttle: tuple[str, ...] = ()
     ecc_uncorrected: int = 0
     remap_failed: bool = False
-    error: str = ""  # the driver answered with an error: its name
+    error: str = ""  # a call failed for another reason than that this GPU does not report the value
     lost: bool = False
-    xid: int | None = None  # the latest one from the driver's events
+    reset_required: bool = False
+    mig: bool = False  # MIG mode is on: CUDA cannot use the GPU as a whole
+    recovery: str = ""  # the recovery action that the driver asks for, as a noun phrase
+    xid: int | None = None  # one that makes the GPU unhealthy, otherwise the latest one
+    xid_cleared: bool = False  # the GPU has come back since that Xid
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,42 +53,64 @@ class Gpu:
     def uuid(self) -> str:
         return self.sample.uuid
 
+    @property
+    def shareable(self) -> bool:
+        """Whether Podium announces slots of the GPU: not in MIG mode, which partitions it otherwise."""
+        return not self.sample.mig
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """All GPUs at one time; `trouble` explains why the driver is missing or does not answer."""
 
-    at: float = 0.0
+    at: float = 0.0  # by a monotonic clock; 0: never
     driver: str = ""
     gpus: tuple[Gpu, ...] = ()
     trouble: str = ""
 
 
 def judge(sample: Sample) -> tuple[Health, str]:
-    """Return the health of the GPU, and the reason if it is not healthy."""
-    if sample.lost:
-        return "Unhealthy", "GPULost: the GPU has fallen off the bus; the node must be drained and the GPU reset"
+    """Return the health of the GPU, and the reason if it is not healthy.
+
+    A known fault outweighs a failed call.
+    """
+    fault = _fault(sample)
+    if fault:
+        return "Unhealthy", fault
     if sample.error:
         return "Unknown", f"DriverError: {sample.error}"
-    if sample.xid is not None and sample.xid not in PROGRAM_XIDS:
-        return "Unhealthy", f"Xid{sample.xid}: the driver reported error {sample.xid}; see dmesg"
-    if sample.remap_failed:
-        return "Unhealthy", "RowRemapFailed: memory rows could not be remapped; the GPU must be replaced"
-    if sample.ecc_uncorrected > 0:
-        return (
-            "Unhealthy",
-            f"UncorrectedECCErrors: {sample.ecc_uncorrected} uncorrected memory errors since the driver started",
-        )
     return "Healthy", ""
 
 
+def _fault(sample: Sample) -> str:
+    """Return why no trial may be placed on the GPU; empty if nothing is known against it."""
+    if sample.lost:
+        return "GPULost: the GPU has fallen off the bus; the node must be drained and the GPU reset"
+    if sample.reset_required:
+        return "GPUResetRequired: the driver cannot use the GPU until it is reset; drain the node and reset the GPU"
+    if sample.mig:
+        return (
+            "MIGEnabled: the GPU is in MIG mode, so Podium announces no slots of it; "
+            f"turn MIG off (nvidia-smi -i {sample.index} -mig 0), or leave the GPU to NVIDIA's device plugin"
+        )
+    if sample.xid is not None and sample.xid not in PROGRAM_XIDS and not sample.xid_cleared:
+        return f"Xid{sample.xid}: the driver reported error {sample.xid}; see dmesg, and reset the GPU"
+    if sample.recovery:
+        return f"RecoveryRequired: the driver asks for {sample.recovery}"
+    if sample.remap_failed:
+        return "RowRemapFailed: memory rows could not be remapped; the GPU must be replaced"
+    if sample.ecc_uncorrected > 0:
+        return f"UncorrectedECCErrors: {sample.ecc_uncorrected} uncorrected memory errors since the driver started"
+    return ""
+
+
 def merge(before: Reading, samples: Iterable[Sample], at: float, driver: str) -> Reading:
-    """Return the next reading.
+    """Return the next reading; `at` is a time of a monotonic clock.
 
     Utilisation is smoothed over about five seconds. A GPU that disappeared remains in the list as lost.
     """
     known = {gpu.uuid: gpu for gpu in before.gpus}
-    weight = 1.0 - 0.5 ** ((at - before.at) / HALF_LIFE_SECONDS) if before.at else 1.0
+    weight = 1.0 - 0.5 ** (max(0.0, at - before.at) / HALF_LIFE_SECONDS) if before.at else 1.0
     gpus: list[Gpu] = []
     for sample in samples:
         old = known.pop(sample.uuid, None)
@@ -94,7 +120,7 @@ def merge(before: Reading, samples: Iterable[Sample], at: float, driver: str) ->
 
 
 def _next(old: Gpu | None, sample: Sample, weight: float) -> Gpu:
-    raw = sample.sm_utilization
+    raw = None if sample.sm_utilization is None else min(100.0, max(0.0, sample.sm_utilization))
     smooth = old.sm_utilization if old else (raw or 0.0)
     if old is not None and raw is not None:
         smooth += weight * (raw - smooth)

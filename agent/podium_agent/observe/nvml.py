@@ -1,16 +1,30 @@
-"""Samples of the driver's library through `pynvml`; the calls block, so telemetry makes them in a thread."""
+"""Samples of the driver's library through `pynvml`; the calls block, so telemetry makes them in a thread.
+
+A GPU that answers with an error hides neither the other GPUs nor what its other answers tell.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Collection
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
-from podium_agent.observe.gpu_health import Sample
+from podium_agent.observe.gpu_health import PROGRAM_XIDS, Sample
+from podium_agent.observe.gpu_notes import GpuNotes
+from podium_agent.observe.nvml_answers import (
+    NOT_REPORTED,
+    Answers,
+    recovery_action,
+    text,
+    uncorrected_errors,
+    utilization,
+)
 
-T = TypeVar("T")
+log = logging.getLogger(__name__)
+MOST_EVENTS = 64  # of one GPU in one sample
 
 _THROTTLE = {
     0x4: "SwPowerCap",
@@ -21,6 +35,12 @@ _THROTTLE = {
     0x80: "HwPowerBrakeSlowdown",
     0x100: "DisplayClockSetting",
 }
+_RECOVERY_ACTIONS = {
+    pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "a reset of the GPU",
+    pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "a reboot of the node",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_P2P: "a drain of peer-to-peer traffic",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "a drain and a reset of the GPU",
+}
 
 
 class DriverTroubleError(Exception):
@@ -28,18 +48,21 @@ class DriverTroubleError(Exception):
 
 
 class Driver:
-    """Open driver; `sample` reads all GPUs. After a DriverTroubleError, open a new one."""
+    """Open driver; `sample` reads all GPUs. After a DriverTroubleError, open a new one.
 
-    def __init__(self) -> None:
+    `notes` hold what the driver reports only once.
+    """
+
+    def __init__(self, notes: GpuNotes | None = None) -> None:
         try:
             pynvml.nvmlInit()
-            self.version = _text(pynvml.nvmlSystemGetDriverVersion())
+            self.version = text(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError as error:
             raise DriverTroubleError(f"NVML does not start: {error}") from error
-        self._known: dict[str, Sample] = {}
-        self._xids: dict[str, int] = {}
-        self._events: Any = None
-        self._listening: set[str] = set()
+        self._notes = notes if notes is not None else GpuNotes()
+        self._program_xids: dict[str, int] = {}  # the latest one of each GPU
+        self._events: dict[str, Any] = {}  # one set for each GPU: waiting for a lost one fails
+        self._unidentified: set[int] = set()  # indices, to log each once
 
     def close(self) -> None:
         """Close the driver; a driver that has already gone is not an error."""
@@ -52,93 +75,128 @@ class Driver:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise DriverTroubleError(f"NVML does not report the number of GPUs: {error}") from error
-        self._hear()
-        seen = [sample for index in range(count) if (sample := self._one(index)) is not None]
-        uuids = {sample.uuid for sample in seen}
-        # a lost GPU may not even report its uuid: the GPU known under that index is lost
-        for uuid, last in self._known.items():
-            if uuid not in uuids:
-                seen.append(Sample(uuid, last.index, last.product, last.memory_total, lost=True))
-        self._known |= {sample.uuid: sample for sample in seen}
-        return tuple(seen)
+        self._notes.clear_deleted()
+        for uuid in self._events:
+            self._hear(uuid)
+        samples: dict[str, Sample] = {}
+        silent: dict[int, Answers] = {}
+        for index in range(count):
+            answers = Answers()
+            handle, name = _identify(index, answers)
+            if name is None:
+                silent[index] = answers
+            else:
+                samples[name] = self._read(name, index, handle, answers)
+        return (*samples.values(), *self._without_answer(samples.keys(), silent))
 
-    def _one(self, index: int) -> Sample | None:
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-        except pynvml.NVMLError:
-            return None
-        try:
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            use = _ask(lambda: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
-            self._listen(uuid, handle)
-            return Sample(
-                uuid=uuid,
-                index=index,
-                product=_text(pynvml.nvmlDeviceGetName(handle)).replace(" ", "-"),
-                memory_total=int(memory.total),
-                memory_used=int(memory.used),
-                sm_utilization=use,
-                temperature=_ask(lambda: float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))),
-                sm_clock=_ask(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))),
-                throttle=_throttle(_ask(lambda: int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))) or 0),
-                ecc_uncorrected=_ask(
-                    lambda: int(
-                        pynvml.nvmlDeviceGetTotalEccErrors(
-                            handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-                        )
-                    )
+    def _without_answer(self, seen: Collection[str], silent: dict[int, Answers]) -> list[Sample]:
+        """Return samples of the known GPUs that did not report their UUIDs now."""
+        samples = []
+        for uuid, note in self._notes.by_uuid.items():
+            if uuid in seen:
+                continue
+            answers = silent.pop(note.index, None)  # None: NVML does not list the GPU any more
+            samples.append(
+                Sample(
+                    uuid,
+                    note.index,
+                    note.product,
+                    note.memory_total,
+                    lost=answers is None or answers.lost,
+                    reset_required=answers is not None and answers.reset_required,
+                    error=answers.refusal if answers is not None else "",
+                    **self._xid(uuid, None),
                 )
-                or 0,
-                remap_failed=bool(_ask(lambda: int(pynvml.nvmlDeviceGetRemappedRows(handle)[3])) or 0),
-                xid=self._xids.get(uuid),
             )
-        except pynvml.NVMLError as error:
-            last = self._known.get(uuid, Sample(uuid, index))
-            gone = error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
-            return Sample(uuid, index, last.product, last.memory_total, lost=gone, error=str(error))
+        for index in silent.keys() - self._unidentified:
+            self._unidentified.add(index)
+            log.error("no trial can use GPU %d, which does not report its UUID: %s", index, silent[index].refusal)
+        return samples
+
+    def _read(self, uuid: str, index: int, handle: Any, answers: Answers) -> Sample:
+        ask, known = answers.ask, self._notes.of(uuid)
+        memory = ask(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
+        product = ask(lambda: text(pynvml.nvmlDeviceGetName(handle)).replace(" ", "-")) or known.product
+        total = known.memory_total if memory is None else int(memory.total)
+        recovery = ask(lambda: recovery_action(handle))
+        self._listen(uuid, handle)
+        sample = Sample(
+            uuid=uuid,
+            index=index,
+            product=product,
+            memory_total=total,
+            memory_used=0 if memory is None else int(memory.used),
+            sm_utilization=ask(lambda: utilization(handle)),
+            temperature=ask(lambda: float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))),
+            sm_clock=ask(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))),
+            throttle=_throttle(ask(lambda: int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))) or 0),
+            ecc_uncorrected=ask(lambda: uncorrected_errors(handle)) or 0,
+            remap_failed=bool(ask(lambda: int(pynvml.nvmlDeviceGetRemappedRows(handle)[3])) or 0),
+            mig=bool(ask(lambda: int(pynvml.nvmlDeviceGetMigMode(handle)[0])) or 0),
+            recovery=_RECOVERY_ACTIONS.get(recovery, f"recovery action {recovery}") if recovery else "",
+            **self._xid(uuid, recovery),
+            lost=answers.lost,
+            reset_required=answers.reset_required,
+            error=answers.error,
+        )
+        update = {"index": index, "product": product, "memory_total": total}
+        self._notes.write(uuid, self._notes.of(uuid).model_copy(update=update))
+        return sample
+
+    def _xid(self, uuid: str, recovery: int | None) -> dict[str, Any]:
+        """Return the Xid to report: one that keeps the GPU unhealthy before any other."""
+        note = self._notes.of(uuid)
+        if note.xid is not None and not note.xid_cleared:
+            if recovery and not note.recovery_requested:
+                self._notes.write(uuid, note.model_copy(update={"recovery_requested": True}))
+            elif recovery == pynvml.NVML_GPU_RECOVERY_ACTION_NONE and note.recovery_requested:
+                self._notes.clear(uuid, "the driver asks for no recovery action any more")
+                self._events.pop(uuid, None)  # a reset has ended the subscription
+            return {"xid": note.xid, "xid_cleared": self._notes.of(uuid).xid_cleared}
+        xid = self._program_xids.get(uuid, note.xid)
+        return {"xid": xid, "xid_cleared": note.xid_cleared}
 
     def _listen(self, uuid: str, handle: Any) -> None:
         """Subscribe once to this GPU's critical errors; not every driver has events."""
-        if uuid in self._listening:
+        if uuid in self._events:
             return
-        self._listening.add(uuid)
         try:
-            if self._events is None:
-                self._events = pynvml.nvmlEventSetCreate()
-            pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
-        except pynvml.NVMLError:
-            pass  # without events there are no Xids
-
-    def _hear(self) -> None:
-        """Take all events that arrived since the last sample."""
-        if self._events is None:
+            events = pynvml.nvmlEventSetCreate()
+            pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+        except pynvml.NVMLError as error:
+            if error.value in NOT_REPORTED:
+                self._events[uuid] = None  # without events there are no Xids
             return
-        for _ in range(64):
+        self._events[uuid] = events
+
+    def _hear(self, uuid: str) -> None:
+        """Take all events of this GPU that arrived since the last sample."""
+        if self._events[uuid] is None:
+            return
+        for _ in range(MOST_EVENTS):
             try:
-                event = pynvml.nvmlEventSetWait_v2(self._events, 0)
-                uuid = _text(pynvml.nvmlDeviceGetUUID(event.device))
+                event = pynvml.nvmlEventSetWait_v2(self._events[uuid], 0)
             except pynvml.NVMLError:
                 return  # no event (a timeout), or events are not supported
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
-                self._xids[uuid] = int(event.eventData)
+                # a GPU that fell off the bus does not report its UUID any more
+                reporter = Answers().ask(lambda: text(pynvml.nvmlDeviceGetUUID(event.device)))  # noqa: B023
+                self._note_xid(reporter or uuid, int(event.eventData))
+
+    def _note_xid(self, uuid: str, xid: int) -> None:
+        if xid in PROGRAM_XIDS:
+            self._program_xids[uuid] = xid
+            return
+        log.error("GPU %s is unhealthy: the driver reported Xid %d", uuid, xid)
+        update = {"xid": xid, "xid_cleared": False, "recovery_requested": False}
+        self._notes.write(uuid, self._notes.of(uuid).model_copy(update=update))
 
 
-def _ask(question: Callable[[], T]) -> T | None:
-    """Return the answer, or None if this GPU does not support the question.
-
-    A lost GPU fails the whole sample.
-    """
-    try:
-        return question()
-    except pynvml.NVMLError as error:
-        if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED):
-            raise
-        return None
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _identify(index: int, answers: Answers) -> tuple[Any, str | None]:
+    """Return the handle and the UUID of a GPU; None for what it does not report."""
+    handle = answers.ask(lambda: pynvml.nvmlDeviceGetHandleByIndex(index))
+    uuid = None if handle is None else answers.ask(lambda: text(pynvml.nvmlDeviceGetUUID(handle)))
+    return handle, uuid
 
 
 def _throttle(bits: int) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ class Telemetry:
             return f"DriverUnresponsive: the driver took longer than {self._timeout:g} s to answer"
         except DriverTroubleError as error:
             return f"DriverMissing: {error}"
-        self.reading = merge(self.reading, samples, time.time(), driver)
+        self.reading = merge(self.reading, samples, time.monotonic(), driver)
         return None
 
     def _read(self) -> tuple[str, tuple[Sample, ...]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from podium_agent.observe.cgroups import Container
 from podium_agent.report.checkpoints import Folder
 from podium_agent.report.lost_work import CompletionMarker
 from podium_agent.report.trial_record import TrialRecord
+from podium_cluster import clock
 from podium_core.schema.gpunode import SlotState
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class CheckpointWatch:
         marker = await looker.look(self._seconds)
         if marker is not None and marker != self._marker:
             self._marker = marker
-            self._record.saw_marker(marker, time.time())
+            self._record.saw_marker(marker, clock.now())
         if looker.trouble and looker.trouble != trouble and not self._record.ended:
             log.warning("%s: its checkpoints cannot be read: %s", self._record.pod.name, looker.trouble)
 

@@ -19,6 +19,7 @@ from podium_agent.report.node_status import NodeFacts, build, decisive, moved, t
 from podium_agent.schedule.node_reconciler import NodeReconciler, View
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.methods import SuspensionMethods
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError, Manifest
 from podium_cluster.resources import GPUNODES, NODES
 from podium_core.schema.gpunode import GpuNodeStatus
@@ -88,7 +89,7 @@ class NodeReporter:
             self._version,
             sources.other_pods(),
         )
-        return build(facts, sources.node_reconciler.view, self._epoch_of, self._held_since, time.time())
+        return build(facts, sources.node_reconciler.view, self._epoch_of, self._held_since, clock.now())
 
     def _held_since(self, trial: LocalTrial) -> float:
         trial_record = self._sources.node_reconciler.trial_record_of(trial.pod_uid)

@@ -55,7 +55,7 @@ def build(
     for gpu in reading.gpus:
         reservation = None if reserved is None else reserved.get(gpu.uuid)
         slots = _GpuSlots(
-            count=node.slots if reserved is None or reservation is not None else 0,
+            count=node.slots if gpu.shareable and (reserved is None or reservation is not None) else 0,
             epoch=settled(gpu.uuid),
             exclusive_pod=view.exclusive_pods.get(gpu.uuid),
             reservation=reservation,

@@ -1,12 +1,17 @@
-"""The two pod conditions that show a trial's state: without them a frozen pod only shows Running. Pure."""
+"""The pod conditions that show a trial's state: without them a frozen pod only shows Running. Pure.
+
+A third one, DisruptionTarget of Kubernetes, shows that the GPU driver ended a process of the trial.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from podium_core.domain.observe import GPU_DRIVER_ERROR
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY, SlotState
 
+DISRUPTION = "DisruptionTarget"
 HOLDS = "podium.dev/holds-gpu"
 SUSPENDED = "podium.dev/Suspended"
 
@@ -52,3 +57,11 @@ def patch(
             entry["lastTransitionTime"] = now
         entries.append(entry)
     return {"status": {"conditions": entries}} if entries else None
+
+
+def disruption_patch(message: str, now: str) -> dict[str, Any]:
+    """Return the patch that shows a disruption by the GPU driver, or none if `message` is empty."""
+    status = "True" if message else "False"
+    text = message or "the trial continued after the GPU driver had ended one of its processes"
+    entry = {"type": DISRUPTION, "status": status, "reason": GPU_DRIVER_ERROR, "message": text}
+    return {"status": {"conditions": [entry | {"lastTransitionTime": now}]}}

@@ -31,6 +31,8 @@ from podium_core.logs.line_reader import Reader
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import ContainerCheckpoint, UnreadLog
 
+DRIVER_ERROR_SECONDS = 30.0  # after the driver has ended a process, in which the pod ends for that reason
+
 
 @dataclass(eq=False, slots=True)
 class TrialRecord:
@@ -46,6 +48,8 @@ class TrialRecord:
     started: bool = False  # its gate was passed (or it has none): the previous pod has ended
     gate_report: GateReport | None = None  # what its gate reported of the checkpoint folder; None: not to this agent
     memory_shortage: str = ""  # the GPU memory that it waits for
+    driver_error: str = ""  # the driver has just ended a process of it, as a sentence
+    driver_error_at: float = 0.0  # by a monotonic clock
     main: Container | None = None  # its first container, once its processes were seen
     ending: bool = False  # its pod is being deleted
     ended: bool = False  # its processes are gone
@@ -115,6 +119,17 @@ class TrialRecord:
     def saw_marker(self, marker: CompletionMarker, now: float) -> None:
         """Note a completion marker."""
         self._note(lambda ledger: saw_marker(ledger, marker, self.node, self.pod.attempt, now))
+
+    def note_driver_error(self, message: str, now: float) -> None:
+        """Note that the driver has just ended a process of the trial; `now` is a time of a monotonic clock."""
+        self.driver_error, self.driver_error_at = message, now
+        self.urgent.set()
+
+    def driver_disruption(self, now: float) -> str:
+        """Return what the driver did to the trial, if the pod has ended for that reason or may still do so."""
+        if self.driver_error and not self.ended and now - self.driver_error_at > DRIVER_ERROR_SECONDS:
+            self.driver_error = ""  # the trial continues without that process
+        return self.driver_error
 
     def set_container_checkpoint(self, answer: ContainerCheckpoint | None) -> None:
         """Set the result of a container checkpoint for the operator; None: the operator asks for it no more."""

@@ -155,6 +155,7 @@ def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, no
             step_pending=waiting is not None,
             step=curve.current_step,
             awaiting_first_value=curve.awaiting_first_value,
+            complete=trial_record.ended,
         ),
         unread_log=trial_record.unread_log,
         checkpoint=_checkpoint_status(ledger.checkpoint),

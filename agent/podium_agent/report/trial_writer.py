@@ -11,31 +11,32 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from podium_agent.metrics import Metrics
+from podium_agent.observe.logs import line_times
 from podium_agent.observe.logs.cri import LogLine
-from podium_agent.observe.logs.tail import Tail
+from podium_agent.observe.logs.tail import Batch, Tail
 from podium_agent.observe.pods import GATE_CONTAINER
 from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.checkpoints import report_in_log
 from podium_agent.report.lost_work import AttemptStart
-from podium_agent.report.pod_conditions import patch as condition_patch
+from podium_agent.report.pod_condition_writer import MANAGER, PodConditionWriter
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
 from podium_agent.report.unread_log import UnreadLogNotes
 from podium_agent.report.usage_ledger import begin_attempt
 from podium_agent.settings import AgentSettings
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import PODS, TRIALS
+from podium_cluster.resources import TRIALS
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.trial import HyperParamTrial
 
 log = logging.getLogger(__name__)
-MANAGER = "podium-agent"
 LONGEST_PAUSE = 30.0
 ROUNDING = 1e-9  # of sums of seconds: the fourth pass after a patch is not before its two seconds
 MAX_CONFLICTS = 5
@@ -61,7 +62,8 @@ class TrialWriter:
         self._last = -math.inf  # pass that wrote
         self._open = False  # the allocation is open in the last patch
         self._pause = 0.0
-        self._shown: dict[str, tuple[str, str]] = {}
+        self._conditions = PodConditionWriter(api, metrics, trial_record)
+        self._line_time = 0.0  # of the last line that was read
         self._gone = False
         self._stored_container = ""  # the container that the stored cursor is of, where the pod is not known any more
         self._load_at = 0.0
@@ -89,8 +91,10 @@ class TrialWriter:
                     await self._load()
                 trial_record.publish_container_checkpoint()
                 more = self._read_log()
-                await self._show()
-                if flushed and not (ended and more):  # the end of an allocation means that the curve is complete
+                if not self._pause:
+                    await self._conditions.show_state()
+                # the end of an allocation means that the curve is complete
+                if await self._conditions.show_disruption() and flushed and not (ended and more):
                     await self._write(ended)
                 nothing_begun = trial_record.ledger is None and not trial_record.started
                 if closed and (nothing_begun or (not more and self._written == trial_record.version)):
@@ -173,7 +177,7 @@ class TrialWriter:
             # how long it ran after its last report is unknown
             spent, self._stored_container = status.gpu_seconds, status.log_cursor.container
             ledger = begin_attempt(
-                ledger, AttemptStart(None, trial_record.node, pod.attempt), None, spent, time.time(), migrated=True
+                ledger, AttemptStart(None, trial_record.node, pod.attempt), None, spent, clock.now(), migrated=True
             )
             trial_record.touch()
         elif not mine:
@@ -185,7 +189,7 @@ class TrialWriter:
             spent = status.gpu_seconds
             start = AttemptStart(gate_report, trial_record.node, pod.attempt)
             at, migrated = reached(status), pod.migrated or pod.gpu_state is not None
-            ledger = begin_attempt(ledger, start, at, spent, time.time(), migrated=migrated)
+            ledger = begin_attempt(ledger, start, at, spent, clock.now(), migrated=migrated)
             save = at if migrated else ledger.checkpoint.step if ledger.checkpoint is not None else None
             begins_at = save or 0.0
             trial_record.touch()
@@ -253,7 +257,7 @@ class TrialWriter:
         begun = time.monotonic()
         while time.monotonic() - begun < READ_SECONDS:
             lost = self._tail.lost
-            batch = self._tail.read()
+            batch = self._with_times(self._tail.read())
             before = trial_record.curve
             trial_record.add_lines(batch, self._read, self._grid)
             after = trial_record.curve
@@ -266,6 +270,16 @@ class TrialWriter:
                 return False
         trial_record.urgent.set()
         return True
+
+    def _with_times(self, batch: Batch) -> Batch:
+        """Return the batch with times that other nodes and the curve so far agree with."""
+        now = clock.now()
+        points = self._record.curve.points
+        self._line_time = max(self._line_time, points[-1].time if points else 0.0)
+        lines = line_times.bounded(batch.lines, self._line_time, now, time.time() - now)
+        if lines:
+            self._line_time = lines[-1].time
+        return replace(batch, lines=lines)
 
     def _note_unread(self, lines: Sequence[LogLine]) -> None:
         """Report a log that yields no value, until it yields one."""
@@ -322,7 +336,7 @@ class TrialWriter:
                 return
             version, allocations = trial_record.version, trial_record.held_since() is not None
             about = {"name": key.name, "namespace": key.namespace, "resourceVersion": self._resource_version}
-            status = to_status(trial_record, trial_record.ledger, self.container, time.time())
+            status = to_status(trial_record, trial_record.ledger, self.container, clock.now())
             try:
                 answer = await self._api.apply_status(TRIALS, {"metadata": about, "status": status}, manager=MANAGER)
             except ApiError as error:
@@ -343,30 +357,3 @@ class TrialWriter:
             trial_record.own()
             return
         raise ApiError(409, "Conflict", f"another writer changed it {MAX_CONFLICTS} times consecutively")
-
-    async def _show(self) -> None:
-        """Write the pod's conditions."""
-        trial_record = self._record
-        if trial_record.state is None or trial_record.ended or trial_record.closed or self._pause:
-            return
-        shown: Mapping[str, tuple[str, str]] = self._shown or (trial_record.pod.conditions or {})
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        patch = condition_patch(
-            trial_record.state, shown, now, trial_record.memory_shortage, trial_record.pod.gpu_state_trouble
-        )
-        if patch is None:
-            return
-        pod = trial_record.pod
-        patch["metadata"] = {"uid": pod.uid}
-        try:
-            await self._api.patch(
-                PODS, pod.name, pod.key.namespace, patch, manager=MANAGER, subresource="status", strategic=True
-            )
-        except ApiError as error:
-            if not error.not_found:
-                self._metrics.failures.labels("pod-condition", error.reason).inc()
-                log.warning("%s: condition not written: %s", pod.name, error)
-            return
-        self._shown = dict(shown) | {
-            entry["type"]: (entry["status"], entry["reason"]) for entry in patch["status"]["conditions"]
-        }

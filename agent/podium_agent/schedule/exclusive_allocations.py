@@ -22,6 +22,7 @@ from podium_agent.observe.pod_resources import KubeletAwayError, gpus_of_pods
 from podium_agent.schedule.exclusive_gpus import ExclusiveAllocation, NodePod, advance, blocked
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
+from podium_cluster import clock
 from podium_cluster.watch import WatchCache
 from podium_core.placement.needs import EXCLUSIVE_RESOURCE, TRIAL_LABEL, need_of
 from podium_core.placement.views import PodNeed
@@ -102,7 +103,7 @@ class ExclusiveAllocations:
         An earlier exclusive pod of such a GPU has ended, since the kubelet allocates the GPU again. The late news of
         its end must not end the new allocation.
         """
-        self._settle({**self._held, **{uuid: ExclusiveAllocation(uuid, time.time()) for uuid in uuids}})
+        self._settle({**self._held, **{uuid: ExclusiveAllocation(uuid, clock.now()) for uuid in uuids}})
         self._event.set()
 
     def on_view(self, view: View) -> None:
@@ -171,7 +172,7 @@ class ExclusiveAllocations:
         doubtful = {one.uid for one in self._held.values() if one.uid and one.gpu not in listed}
         doubtful |= {pod.uid for pod in pods.values() if pod.ended}
         alive = find_remaining_containers(self._settings.proc, self._settings.cgroup_root, frozenset(doubtful))
-        self._settle(advance(self._held, listed, pods, alive.keys(), time.time()))
+        self._settle(advance(self._held, listed, pods, alive.keys(), clock.now()))
 
     def _names(self, listed: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         return {*listed, *(one.pod for one in self._held.values() if one.pod is not None)}

@@ -55,8 +55,8 @@ class ExclusiveAllocation:
 
 
 def whole_gpu_devices(gpus: Sequence[Gpu]) -> tuple[Device, ...]:
-    """Return the devices that the kubelet is offered: one for each GPU."""
-    return tuple(Device(f"{gpu.uuid}{SEPARATOR}exclusive", gpu.health != "Unhealthy") for gpu in gpus)
+    """Return the devices that the kubelet is offered: one for each GPU but those in MIG mode."""
+    return tuple(Device(f"{gpu.uuid}{SEPARATOR}exclusive", gpu.health != "Unhealthy") for gpu in gpus if gpu.shareable)
 
 
 def prefer(
@@ -115,7 +115,8 @@ def advance(
             if pod is None or not pod.ended or one.uid in alive:
                 kept[uuid] = one
         elif one.pod is None:
-            if now - one.at < ADMISSION_SECONDS:
+            # a time of an earlier agent that is far ahead is wrong, and must not close the GPU until then
+            if abs(now - one.at) < ADMISSION_SECONDS:
                 kept[uuid] = one
         elif one.uid in alive:
             kept[uuid] = one

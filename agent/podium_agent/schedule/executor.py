@@ -25,6 +25,7 @@ from podium_agent.schedule.local_scheduler import Action, Admit, Resume, Suspend
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.suspension.base import Outcome
 from podium_agent.suspension.methods import SuspensionMethods
+from podium_cluster import clock
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 
 log = logging.getLogger(__name__)
@@ -89,8 +90,8 @@ class Executor:
                 if action.trial.deleting and record.trouble != why:
                     record.trouble = why
                     log.warning("%s is being deleted and remains suspended: %s", action.trial.pod, why)
-                if action.reason == INSUFFICIENT_GPU_MEMORY and time.time() >= record.retry_at:
-                    record.retry_at = time.time() + MEMORY_SECONDS
+                if action.reason == INSUFFICIENT_GPU_MEMORY and clock.now() >= record.retry_at:
+                    record.retry_at = clock.now() + MEMORY_SECONDS
                     self._start(self._check_memory_again(record))
                 continue
             acted = True
@@ -140,12 +141,12 @@ class Executor:
 
     def _wait_for_memory(self, record: PodRecord, memory_shortage: str) -> None:
         record.memory_shortage = memory_shortage
-        record.retry_at = time.time() + MEMORY_SECONDS
+        record.retry_at = clock.now() + MEMORY_SECONDS
         self._metrics.failures.labels("admission", INSUFFICIENT_GPU_MEMORY).inc()
         log.warning("%s waits for GPU memory: %s", record.pod.name, memory_shortage)
 
     async def _suspend(self, record: PodRecord, action: Suspend) -> None:
-        at = time.time()
+        at = clock.now()
         method = action.trial.method
         outcome = await self._try(lambda targets: self._methods.suspend(method, targets), record)
         self._finish(record, "suspend", outcome)
@@ -183,19 +184,24 @@ class Executor:
     async def _try(self, act: Callable[[tuple[Freezer, ...]], Awaitable[Outcome]], record: PodRecord) -> Outcome:
         begin = time.monotonic()
         try:
-            return await act(record.freezers)
+            outcome = await act(record.freezers)
         except Exception as error:  # any error: otherwise the record would show the act as under way permanently
             log.exception("%s: the suspension method failed unexpectedly", record.pod.name)
             return Outcome(False, time.monotonic() - begin, "Crashed", repr(error))
+        trial_record = self._trial_record_of(record.pod.uid)
+        if outcome.ended and trial_record is not None:
+            message = f"The GPU driver ended process {outcome.ended[0]} while it moved the memory of the trial."
+            trial_record.note_driver_error(message, time.monotonic())
+        return outcome
 
     def _finish(self, record: PodRecord, what: str, outcome: Outcome) -> None:
         record.acting, record.done = Acting.NOTHING, record.acting if outcome.ok else Acting.NOTHING
         if outcome.ok:
             record.retry_at, record.trouble, record.memory_shortage = 0.0, "", ""
         else:
-            ending = record.kill_at(time.time()) is not None
+            ending = record.kill_at(clock.now()) is not None
             pause = min(HURRY_SECONDS, self._retry_seconds) if ending else self._retry_seconds
-            record.retry_at = time.time() + pause
+            record.retry_at = clock.now() + pause
             record.trouble = f"{outcome.code}: {outcome.message}"
             self._metrics.failures.labels(what, outcome.code).inc()
             log.error("%s: %s failed, trying again in %.1f s: %s", record.pod.name, what, pause, record.trouble)

@@ -67,6 +67,7 @@ class MemoryAdmission:
     async def _judge(self, record: PodRecord, judge: Judge) -> str:
         try:
             memory = await self._read()
+            memory.check_gpus(record.gpus)
             claim = self._footprint(record, memory)
             if claim.here and not claim.off_gpu:
                 return ""  # frozen with its memory on the GPU

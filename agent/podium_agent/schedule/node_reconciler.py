@@ -23,6 +23,7 @@ from podium_agent.schedule.executor import Executor
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.local_scheduler import Action, QueueEntry, RunQueues, Wait, decide, newer
 from podium_agent.settings import AgentSettings
+from podium_cluster import clock
 from podium_cluster.watch import WatchCache
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import GPUNode
@@ -150,7 +151,7 @@ class NodeReconciler:
 
     def reconcile(self, observer: Observer, executor: Executor) -> None:
         """Make one pass: observe, decide, start the actions, publish the view."""
-        now = time.time()
+        now = clock.now()
         run_queues = self._run_queues()
         exclusive_pods, reserved = self._claims.exclusive_pods(), self._claims.reserved()
         trials = observer.observe(self._pods.values(), now)

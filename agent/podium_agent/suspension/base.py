@@ -31,7 +31,8 @@ class SuspensionState(StrEnum):
 class Outcome:
     """Result of one attempt to suspend or resume.
 
-    `seconds` is its duration, `freed` the number of bytes of GPU memory that it released.
+    `seconds` is its duration, `freed` the number of bytes of GPU memory that it released. `ended` are processes that
+    ended during a call of the driver, or that Podium killed because the driver had lost them.
     """
 
     ok: bool
@@ -39,6 +40,7 @@ class Outcome:
     code: str
     message: str = ""
     freed: int = 0
+    ended: tuple[int, ...] = ()
 
 
 class SuspensionMethod(Protocol):

@@ -33,6 +33,7 @@ class DriverFacts:
     mig: tuple[str, ...] = ()  # UUIDs of the GPUs in MIG mode
     mps: bool = False
     error: str = ""
+    whole: int = 0  # number of the other GPUs, with those that answer with errors
 
 
 def cuda_checkpoint_unsupported(facts: DriverFacts) -> str | None:
@@ -47,7 +48,7 @@ def cuda_checkpoint_unsupported(facts: DriverFacts) -> str | None:
             f"DriverTooOld: driver {facts.driver} cannot checkpoint processes on {facts.machine}; "
             f"install {OLDEST_DRIVER_ARM} or newer"
         )
-    if facts.mig:
+    if facts.mig and not facts.whole:
         return f"MIGEnabled: GPU {facts.mig[0]} is in MIG mode, which CUDA cannot checkpoint; turn MIG off on this node"
     if facts.mps:
         return "MPSEnabled: an MPS daemon runs on this node, and CUDA cannot checkpoint its clients; stop the daemon"
@@ -83,13 +84,13 @@ def read_facts(proc: Path) -> DriverFacts:
         try:
             version = pynvml.nvmlSystemGetDriverVersion()
             driver = version.decode() if isinstance(version, bytes) else str(version)
-            handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-            mig = tuple(str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles if _in_mig_mode(handle))
+            count = pynvml.nvmlDeviceGetCount()
+            mig = tuple(uuid for index in range(count) if (uuid := _uuid_in_mig_mode(index)) is not None)
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         return DriverFacts(machine=machine, mps=mps, error=f"NVML: {error}")
-    return DriverFacts(driver, machine, mig, mps)
+    return DriverFacts(driver, machine, mig, mps, whole=count - len(mig))
 
 
 def _branch(driver: str) -> int:
@@ -97,11 +98,17 @@ def _branch(driver: str) -> int:
     return int(first) if first.isdigit() else 0
 
 
-def _in_mig_mode(handle: object) -> bool:
+def _uuid_in_mig_mode(index: int) -> str | None:
+    """Return the UUID of a GPU in MIG mode; None for any other one.
+
+    A GPU that does not support MIG answers with an error. So does one that is lost or broken, which must not switch
+    the method off for the others.
+    """
     try:
-        return bool(pynvml.nvmlDeviceGetMigMode(handle)[0])
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        return str(pynvml.nvmlDeviceGetUUID(handle)) if pynvml.nvmlDeviceGetMigMode(handle)[0] else None
     except pynvml.NVMLError:
-        return False  # this GPU does not support MIG
+        return None
 
 
 def _runs(proc: Path, name: str) -> bool:

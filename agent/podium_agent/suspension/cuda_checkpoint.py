@@ -26,7 +26,17 @@ from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_t
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory, restore_impossible
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes, gpu_pairs, note_after_restore
-from podium_agent.suspension.processes import LOST, QUERY_SECONDS, CudaProcesses, Step, StepError
+from podium_agent.suspension.processes import (
+    LOST,
+    QUERY_SECONDS,
+    CudaProcesses,
+    Step,
+    StepError,
+    all_pids,
+    failed_process,
+    in_state,
+    known_pids,
+)
 from podium_agent.suspension.restores import MigratedProcesses, RestoreRefusals
 
 log = logging.getLogger(__name__)
@@ -63,7 +73,7 @@ class CudaCheckpoint:
 
     async def suspend(self, targets: Targets) -> Outcome:
         """Checkpoint and freeze all processes of the trial, or let all of them run again."""
-        begin = time.monotonic()
+        begin, pids = time.monotonic(), known_pids(targets)
         try:
             outcome = await self._suspend(targets)
         except _DRIVER_ERRORS as error:
@@ -75,19 +85,20 @@ class CudaCheckpoint:
             left = await self._undo_suspension(targets)
             outcome = replace(outcome, message=f"{outcome.message}; {left or 'the trial runs again'}")
         self._migrated.pause(targets)
-        return replace(outcome, seconds=time.monotonic() - begin)
+        return replace(outcome, seconds=time.monotonic() - begin, ended=self._processes.take_ended(pids))
 
     async def _suspend(self, targets: Targets) -> Outcome:
         if await self._is_already_suspended(targets):
             return Outcome(True, 0.0, "Frozen")
         states = await self._processes.states_of(targets)
-        error = self._processes.pending_call(states) or _failed_process(states)
+        error = self._processes.pending_call(states) or failed_process(states)
         if error is not None:
             return Outcome(False, 0.0, error.code, error.message)
         if not states:  # the trial does not use its GPU now: no memory to move
             return await self._freeze.suspend(targets)
         before = await self._read_memory()
-        full = restore_impossible(before, _all_pids(targets))
+        before.check_processes(in_state(states, ProcessState.RUNNING, ProcessState.LOCKED))
+        full = restore_impossible(before, all_pids(targets))
         if full is not None:
             return Outcome(False, 0.0, "InsufficientRestoreMemory", full)
         self._record_current_gpus(targets, states)
@@ -95,10 +106,12 @@ class CudaCheckpoint:
         error = await self._lock_and_checkpoint(states)
         if error is not None:
             return Outcome(False, 0.0, error.code, error.message)
-        frozen = await self._freeze.suspend(targets)
-        if not frozen.ok:
+        await self._processes.wait_for_exits(targets)
+        if not (frozen := await self._freeze.suspend(targets)).ok:
             return frozen
-        left = (await self._read_memory()).held_by(_all_pids(targets))
+        after = await self._read_memory()
+        after.check_gpus(before.held_by(all_pids(targets)))
+        left = after.held_by(all_pids(targets))
         if left:
             uuid, count = max(left.items(), key=lambda item: item[1])
             return Outcome(
@@ -113,7 +126,7 @@ class CudaCheckpoint:
             (Step.LOCK, (ProcessState.RUNNING,)),
             (Step.CHECKPOINT, (ProcessState.RUNNING, ProcessState.LOCKED)),
         ):
-            error = await self._processes.run_step(step, _in_state(states, *begun))
+            error = await self._processes.run_step(step, in_state(states, *begun))
             if error is not None:
                 return error
         return None
@@ -126,12 +139,12 @@ class CudaCheckpoint:
         GPUs of each. The next resume, with or without a map, brings them together. A resume that was started and could
         not be undone is completed on its original target GPUs, whatever `gpu_map` contains.
         """
-        begin = time.monotonic()
+        begin, pids = time.monotonic(), known_pids(targets)
         try:
             outcome = await self._resume(targets, gpu_map)
         except _DRIVER_ERRORS as error:
             outcome = _outcome_of(error)
-        return replace(outcome, seconds=time.monotonic() - begin)
+        return replace(outcome, seconds=time.monotonic() - begin, ended=self._processes.take_ended(pids))
 
     async def _resume(self, targets: Targets, gpu_map: Mapping[str, str]) -> Outcome:
         if all(home == to for home, to in gpu_map.items()):
@@ -204,7 +217,7 @@ class CudaCheckpoint:
         If some of its processes are checkpointed already, the note exists; processes that allocated more since then are
         noted again. The exception is a trial split across GPUs, whose processes must agree on their home GPUs.
         """
-        off = _in_state(states, ProcessState.CHECKPOINTED)
+        off = in_state(states, ProcessState.CHECKPOINTED)
         for target in targets:
             name = target.path.name
             here, note = target.processes() & states.keys(), self._notes.read(name)
@@ -239,9 +252,10 @@ class CudaCheckpoint:
         if not needed:
             return None
         memory = await self._read_memory()
-        held = memory.held_by(_all_pids(targets))
+        held = memory.held_by(all_pids(targets))
         if sum(held.values()) >= sum(needed.values()):
             return None  # everything is restored, on whichever GPUs
+        memory.check_gpus(gpu_map.get(uuid, uuid) for uuid in needed)
         for uuid, count in sorted((gpu_map.get(uuid, uuid), count) for uuid, count in needed.items()):
             missing, free = count - held.get(uuid, 0), memory.free.get(uuid, 0)
             if missing > 0 and missing + RESTORE_SCRATCH > free:
@@ -254,7 +268,7 @@ class CudaCheckpoint:
         if isinstance(states, StepError):
             return states
         error = self._processes.pending_call(states)
-        back = _in_state(states, ProcessState.RUNNING, ProcessState.LOCKED)
+        back = in_state(states, ProcessState.RUNNING, ProcessState.LOCKED)
         if error is None and gpu_map and back and not self._target_gpus(targets):
             error = StepError(
                 PROCESSES_NOT_SUSPENDED, f"process {min(back)} is on its own GPUs; it must be suspended again first"
@@ -269,16 +283,16 @@ class CudaCheckpoint:
     async def _restore_and_unlock(
         self, targets: Targets, states: Mapping[int, ProcessState], gpu_map: Mapping[str, str] = NO_GPU_MAP
     ) -> StepError | None:
-        error = _failed_process(states)
+        error = failed_process(states)
         for step, begun in (
             (Step.RESTORE, (ProcessState.CHECKPOINTED,)),
             (Step.UNLOCK, (ProcessState.CHECKPOINTED, ProcessState.LOCKED)),
         ):
             if error is None:
-                asked = [pid for pid in _in_state(states, *begun) if self._processes.pending_call([pid]) is None]
+                asked = [pid for pid in in_state(states, *begun) if self._processes.pending_call([pid]) is None]
                 error = await self._processes.run_step(step, asked, self._gpu_maps(targets, asked, gpu_map))
                 if error is not None:
-                    error = _failed_process(await self._processes.states_of(targets)) or error
+                    error = failed_process(await self._processes.states_of(targets)) or error
         return error
 
     def _gpu_maps(
@@ -303,7 +317,7 @@ class CudaCheckpoint:
         """Note that the restored processes are on the target GPUs, before they are checkpointed again."""
         for target in targets:
             note = self._notes.read(target.path.name)
-            back = target.processes().intersection(_in_state(states, ProcessState.RUNNING, ProcessState.LOCKED))
+            back = target.processes().intersection(in_state(states, ProcessState.RUNNING, ProcessState.LOCKED))
             if back and note.held:
                 self._notes.write(target.path.name, note_after_restore(note, back, note.target_gpus))
 
@@ -320,7 +334,7 @@ class CudaCheckpoint:
             gpu_map = self._target_gpus(targets)
             states = await self._processes.states_of(targets)
             # a process that was only locked still has its memory, perhaps less than noted, and needs none
-            off = _in_state(states, ProcessState.CHECKPOINTED)
+            off = in_state(states, ProcessState.CHECKPOINTED)
             shortage = await self._memory_shortage(targets, gpu_map) if off else None
             if shortage is not None:
                 return f"not undone yet: {shortage}"
@@ -351,6 +365,7 @@ class CudaCheckpoint:
         """Kill all processes after the driver lost one: the work since the last checkpoint cannot be recovered."""
         for pid in await self._processes.states_of(targets):
             log.error("killing process %d: the driver has lost its trial's GPU memory", pid)
+            self._processes.note_end(pid)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -361,7 +376,7 @@ class CudaCheckpoint:
         return any(self._notes.has(target.path.name) for target in targets)
 
     def _is_migrating(self, targets: Targets) -> bool:
-        return any(self._notes.read(target.path.name).migrating_until > time.time() for target in targets)
+        return any(self._notes.read(target.path.name).is_migrating(time.monotonic()) for target in targets)
 
     def _held(self, targets: Targets) -> Mapping[str, int]:
         """Return the noted bytes by GPU, summed over all containers."""
@@ -376,21 +391,6 @@ class CudaCheckpoint:
         self._refusals.forget(target.path.name for target in targets)
         for target in targets:
             self._notes.remove(target.path.name)
-
-
-def _all_pids(targets: Targets) -> frozenset[int]:
-    return frozenset(pid for target in targets for pid in target.processes())
-
-
-def _in_state(states: Mapping[int, ProcessState], *wanted: ProcessState) -> list[int]:
-    return [pid for pid, state in states.items() if state in wanted]
-
-
-def _failed_process(states: Mapping[int, ProcessState]) -> StepError | None:
-    lost = _in_state(states, ProcessState.FAILED)
-    if not lost:
-        return None
-    return StepError(LOST, f"the driver has lost process {min(lost)}; the trial continues from its last checkpoint")
 
 
 def _outcome_of(error: Exception) -> Outcome:

@@ -5,7 +5,7 @@ The method `cuda-checkpoint` uses it. The reads block, so they are made through 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 import pynvml
 
 from podium_agent.suspension.base import RESTORE_SCRATCH
+
+UNUSABLE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)  # nothing runs on such a GPU
 
 
 class GPUMemoryUnknownError(Exception):
@@ -23,12 +25,15 @@ class GPUMemoryUnknownError(Exception):
 class GpuMemory:
     """Memory in bytes: `held` by process (host pid) and GPU (UUID), `free` and `usable` by GPU.
 
-    `usable` excludes the memory that the driver reserves.
+    `usable` excludes the memory that the driver reserves. A GPU that is lost has no memory: it is in none of them.
+    `unknown`: why the driver does not report the memory of a GPU, or its processes; the other GPUs are known. A GPU
+    that does not even report its UUID is named by its index there.
     """
 
     held: Mapping[int, Mapping[str, int]]
     free: Mapping[str, int]
     usable: Mapping[str, int] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
     def held_by(self, pids: frozenset[int]) -> Mapping[str, int]:
         """Return the bytes that these processes hold together, by GPU."""
@@ -38,30 +43,67 @@ class GpuMemory:
                 total[uuid] = total.get(uuid, 0) + count
         return total
 
+    def check_gpus(self, uuids: Iterable[str]) -> None:
+        """Raise GPUMemoryUnknownError if the memory of one of these GPUs is unknown."""
+        unnamed = next((why for name, why in self.unknown.items() if name.isdecimal()), "")
+        for uuid in sorted(uuids):
+            why = self.unknown.get(uuid) or ("" if uuid in self.free else unnamed)
+            if why:
+                raise GPUMemoryUnknownError(f"GPU {uuid}: {why}")
+
+    def check_processes(self, pids: Iterable[int]) -> None:
+        """Raise GPUMemoryUnknownError if one of these CUDA processes may be on a GPU whose memory is unknown.
+
+        A CUDA process holds memory, so one without memory may be on a GPU that does not report its processes.
+        """
+        for pid in sorted(pids):
+            if pid in self.held:
+                self.check_gpus(self.held[pid])
+            elif self.unknown:
+                uuid, why = min(self.unknown.items())
+                raise GPUMemoryUnknownError(f"process {pid} may be on GPU {uuid}: {why}")
+
 
 def read_memory() -> GpuMemory:
-    """Read the memory of all GPUs. Raises GPUMemoryUnknownError."""
-    held: dict[int, dict[str, int]] = {}
-    free: dict[str, int] = {}
-    usable: dict[str, int] = {}
+    """Read the memory of all GPUs. Raises GPUMemoryUnknownError if the driver answers for none."""
+    reading = _Reading()
     with _nvml():
         for index in range(pynvml.nvmlDeviceGetCount()):
-            try:
-                _read_gpu(index, held, free, usable)
-            except pynvml.NVMLError_GpuIsLost:
-                continue  # nothing runs on this GPU any more; NVML still reports the others
-    return GpuMemory(held, free, usable)
+            reading.add(index)
+    return GpuMemory(reading.held, reading.free, reading.usable, reading.unknown)
 
 
-def _read_gpu(index: int, held: dict[int, dict[str, int]], free: dict[str, int], usable: dict[str, int]) -> None:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-    free[uuid], usable[uuid] = int(memory.free), int(memory.total) - int(memory.reserved)
-    for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
-        if process.usedGpuMemory is None:
-            raise GPUMemoryUnknownError(f"NVML does not report the memory of process {process.pid}")
-        held.setdefault(int(process.pid), {})[uuid] = int(process.usedGpuMemory)
+class _Reading:
+    """Memory of the GPUs that were read so far."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, dict[str, int]] = {}
+        self.free: dict[str, int] = {}
+        self.usable: dict[str, int] = {}
+        self.unknown: dict[str, str] = {}
+
+    def add(self, index: int) -> None:
+        """Read one GPU. A GPU that is lost runs nothing; any other error makes the memory of this GPU unknown."""
+        name = str(index)
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            name = _text(pynvml.nvmlDeviceGetUUID(handle))
+            self._add_processes(name, handle)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+            self.free[name], self.usable[name] = int(memory.free), int(memory.total) - int(memory.reserved)
+        except pynvml.NVMLError as error:
+            if error.value not in UNUSABLE:
+                self.unknown[name] = f"NVML: {error}"
+                return
+            for held in self.held.values():
+                held.pop(name, None)
+
+    def _add_processes(self, uuid: str, handle: Any) -> None:
+        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+            if process.usedGpuMemory is None:
+                self.unknown[uuid] = f"NVML does not report the memory of process {process.pid}"
+            else:
+                self.held.setdefault(int(process.pid), {})[uuid] = int(process.usedGpuMemory)
 
 
 @contextmanager

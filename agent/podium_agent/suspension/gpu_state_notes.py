@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 log = logging.getLogger(__name__)
+LONGEST_MIGRATION = 7260.0  # seconds: twice the longest time limit of a step, and a minute
 
 
 class GpuState(BaseModel):
@@ -41,7 +42,8 @@ class GpuStateNote(BaseModel):
     held: bytes by home GPU (UUID).
     gpu_map: for a migrated container, GPU of the old node to its home GPU on this node.
     processes: for a migrated container, the number of processes that the driver must know before they are restored.
-    migrating_until: until this time (seconds since 1970) a live migration may thaw the container.
+    migrating_until: until this time a live migration may thaw the container. It is a time of the
+        monotonic clock, which all processes of a node share.
     current_gpus: by process (pid), each home GPU with the GPU on which the driver counts the process now.
     held_by_process: by process, its part of `held`; missing in notes of older agents and of migrated containers.
     target_gpus: home GPU to the GPU on which an unfinished resume restores; some processes may already be there.
@@ -62,6 +64,13 @@ class GpuStateNote(BaseModel):
     def _from_older_agents(cls, value: Any) -> Any:
         """Accept the notes of older agents, which consist of `held` alone."""
         return value if not isinstance(value, dict) or "held" in value else {"held": value}
+
+    def is_migrating(self, now: float) -> bool:
+        """Return whether a live migration may thaw the container; `now` is a time of the monotonic clock.
+
+        A time that is further ahead than any migration takes is not of this clock, and does not count.
+        """
+        return 0.0 < self.migrating_until - now <= LONGEST_MIGRATION
 
     @property
     def bytes_by_driver_gpu(self) -> Mapping[str, int]:

@@ -7,7 +7,8 @@ the next one. A process that ends in the meantime does not make the step fail.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,6 +19,7 @@ from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_t
 QUERY_SECONDS = 5.0  # for queries, which move no memory
 LOST = "CUDAFailed"  # code: the work since the last checkpoint cannot be recovered
 NO_MAPS: Mapping[int, Mapping[str, str]] = {}  # each process on its own GPUs
+EXIT_SECONDS, EXIT_POLL = 5.0, 0.01
 GRACE_SECONDS = 1.0  # in addition to the driver's own time limit for a lock
 
 
@@ -53,6 +55,31 @@ class CudaProcesses:
         self._lock_seconds = lock_seconds
         self._copy_seconds = copy_seconds
         self._pending: set[int] = set()
+        self._ended: set[int] = set()
+
+    def note_end(self, pid: int) -> None:
+        """Note that a process ended because of the driver."""
+        self._ended.add(pid)
+
+    def take_ended(self, pids: Collection[int]) -> tuple[int, ...]:
+        """Return which of these processes ended during a driver call since the last question."""
+        ended = self._ended.intersection(pids)
+        self._ended -= ended
+        return tuple(sorted(ended))
+
+    async def wait_for_exits(self, targets: Sequence[Freezer]) -> None:
+        """Wait until processes that ended during a driver call have left their containers.
+
+        It takes EXIT_SECONDS at most. The driver does not know such a process any more while its threads still exit.
+        If it is frozen then, it keeps its memory until it is thawed.
+
+        Raises OSError if the kernel does not list the processes.
+        """
+        end = time.monotonic() + EXIT_SECONDS
+        while time.monotonic() < end:
+            if not any(self._ended.intersection(target.processes()) for target in targets):
+                return
+            await asyncio.sleep(EXIT_POLL)
 
     async def states_of(self, targets: Iterable[Freezer]) -> Mapping[int, ProcessState]:
         """Return the states of the containers' CUDA processes by pid.
@@ -98,6 +125,8 @@ class CudaProcesses:
             elif isinstance(answer, CudaError):
                 if await self._is_alive(pid):
                     errors.append(_step_error(step, answer))
+                else:
+                    self.note_end(pid)
             elif isinstance(answer, BaseException):
                 raise answer
         return next((one for one in errors if one.code == LOST), errors[0] if errors else None)
@@ -148,3 +177,29 @@ def _step_error(step: Step, error: CudaError) -> StepError:
     if step is Step.RESTORE and error.code == OUT_OF_MEMORY:  # driver 580.159 still reports CHECKPOINTED
         return StepError(LOST, f"{error}: the process is lost; the trial continues from its last checkpoint")
     return StepError(f"{step}Timeout" if error.code == NOT_READY else f"{step}Refused", str(error))
+
+
+def in_state(states: Mapping[int, ProcessState], *wanted: ProcessState) -> list[int]:
+    """Return the processes that are in one of the wanted states."""
+    return [pid for pid, state in states.items() if state in wanted]
+
+
+def failed_process(states: Mapping[int, ProcessState]) -> StepError | None:
+    """Return an error that names a process that the driver has lost, or None."""
+    lost = in_state(states, ProcessState.FAILED)
+    if not lost:
+        return None
+    return StepError(LOST, f"the driver has lost process {min(lost)}; the trial continues from its last checkpoint")
+
+
+def all_pids(targets: Iterable[Freezer]) -> frozenset[int]:
+    """Return the processes in all containers. Raises OSError if the kernel does not list them."""
+    return frozenset(pid for target in targets for pid in target.processes())
+
+
+def known_pids(targets: Iterable[Freezer]) -> frozenset[int]:
+    """Return the processes; none if the kernel does not list them."""
+    try:
+        return all_pids(targets)
+    except OSError:
+        return frozenset()

@@ -18,6 +18,7 @@ from podium_cli.options.names import trial_names
 from podium_cli.output import show
 from podium_cli.session import Session, fetch, gpu_nodes, run_with_cluster
 from podium_cli.views import additional_metrics, formatting
+from podium_cluster import clock
 from podium_cluster.resources import JOBS, TRIALS
 from podium_core.domain.phase import TrialPhase
 from podium_core.placement.registry import DEFAULT, POLICIES, placement_policy
@@ -79,7 +80,7 @@ async def _explain(session: Session, name: str) -> None:
         trial = parse_trial(await fetch(api, TRIALS, name, session.namespace))
         job = parse_job(await fetch(api, JOBS, trial.spec.job, session.namespace))
         nodes = tuple(parse_node(item) for item in await gpu_nodes(api))
-    print("\n".join(lines(JobSnapshot(job, (trial,), nodes, datetime.now(UTC)), trial)))
+    print("\n".join(lines(JobSnapshot(job, (trial,), nodes, datetime.fromtimestamp(clock.now(), UTC)), trial)))
 
 
 def lines(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,6 +20,7 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_node, parse_trial
 from podium_cli.session import Session, fetch
 from podium_cli.views import formatting
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
@@ -67,7 +68,7 @@ async def pod_explanation(
         trials = await _all(api, TRIALS)
         leases = await _all(api, LEASES, namespace=podium_namespace)
         free_cpus = await _free_cpus(api, pod.spec.scheduler_name)
-    now = datetime.now(UTC).timestamp()
+    now = clock.now()
     views = views_of(nodes, pods, trials, leases, now, free_cpus)
     return explanation(pod, views, policy, now, pods, cpus=free_cpus is not None)
 

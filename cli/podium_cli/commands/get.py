@@ -18,6 +18,7 @@ from podium_cli.output import show
 from podium_cli.session import Session, run_with_cluster
 from podium_cli.views import additional_metrics, formatting
 from podium_cli.views.watch import HEALTH_STYLE, utilization, why
+from podium_cluster import clock
 from podium_cluster.resources import GPUNODES
 from podium_core.schema.trial import HyperParamTrial
 
@@ -96,7 +97,7 @@ def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
 async def _gpus(session: Session) -> None:
     async with session.api() as api:
         items = (await api.list(GPUNODES))["items"]
-    now = datetime.now(UTC)
+    now = datetime.fromtimestamp(clock.now(), UTC)
     table = _plain(*["GPU", "PRODUCT", "HEALTH", "HOLDER", "FOR", "UTIL", "MEMORY-GIB", "SLOTS", "TRIALS", "UUID"])
     for node in (parse_node(item) for item in items):
         for gpu in node.status.gpus:
@@ -108,7 +109,7 @@ async def _gpus(session: Session) -> None:
                 Text(f"{holder.namespace}/{holder.trial}" if holder else formatting.NOTHING),
                 Text(formatting.since(holder.since, now) if holder else formatting.NOTHING),
                 utilization(gpu.sm_utilization),
-                Text(f"{formatting.gibibytes(gpu.memory_used)}/{formatting.gibibytes(gpu.memory_total)}"),
+                Text(formatting.memory_in_use(gpu.memory_used, gpu.memory_total)),
                 Text(str(gpu.slots)),
                 Text(str(len(gpu.trials))),
                 Text(gpu.uuid),

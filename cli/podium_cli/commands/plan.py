@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +27,7 @@ from podium_cli.options.system import (
 )
 from podium_cli.output import show
 from podium_cli.views import plan as plan_view
+from podium_cluster import clock
 from podium_core.acceptance.findings import errors_of, findings
 from podium_core.domain.snapshot import JobView
 from podium_core.planning.job_view import job_view
@@ -154,7 +154,7 @@ def _view(job: HyperParamJob, path: Path) -> JobView:
     """Return the job as the operator sees it once it is accepted, with times relative to now."""
     points = grid_points(job.spec) if job.spec.search.algorithm == "grid" else None
     view = job_view(job, points=points, accepted=True, finished=False, suspendable=_in_place(job) is not None)
-    limits, now = view.limits, time.time()
+    limits, now = view.limits, clock.now()
     if limits.deadline is not None and limits.deadline <= now:
         text = f"{path}: spec.budget.deadline: {datetime.fromtimestamp(limits.deadline, UTC):%Y-%m-%d %H:%M} UTC"
         text += " has passed, so the job would end at once; set a later one, or omit it"

@@ -20,6 +20,7 @@ from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, exampl
 from podium_cli.options.names import job_names
 from podium_cli.session import Session, fetch, run_with_cluster
 from podium_cli.views.watch import changes, view
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS
 from podium_cluster.watch import WatchCache, wait_all_synced
@@ -64,7 +65,9 @@ class JobCaches:
         if parsed_job is None:
             return None
         nodes = tuple(self.nodes.values()) if self.nodes else ()
-        return JobSnapshot(parsed_job, of_job(parsed_job, self.trials.values()), nodes, datetime.now(UTC))
+        return JobSnapshot(
+            parsed_job, of_job(parsed_job, self.trials.values()), nodes, datetime.fromtimestamp(clock.now(), UTC)
+        )
 
     def check(self) -> None:
         """Raise the error of a cache that has ended, because its objects would never change again."""

@@ -65,6 +65,11 @@ def gibibytes(size: int) -> str:
     return f"{size / 2**30:.1f}"
 
 
+def memory_in_use(used: int, total: int) -> str:
+    """Return the used and the total memory of a GPU in GiB; `unknown` if the driver reports none."""
+    return f"{gibibytes(used)}/{gibibytes(total)}" if total > 0 else "unknown"
+
+
 def scalar(value: Scalar) -> str:
     """Return the value of one parameter as text."""
     if isinstance(value, bool):

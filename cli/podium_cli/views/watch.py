@@ -136,7 +136,7 @@ def gpu_lines(snapshot: JobSnapshot) -> Table:
             Text(holder.trial, style="bold green") if holder else Text("none", style="dim"),
             Text(formatting.since(holder.since, snapshot.now) if holder else ""),
             utilization(gpu.sm_utilization),
-            Text(f"{formatting.gibibytes(gpu.memory_used)}/{formatting.gibibytes(gpu.memory_total)}"),
+            Text(formatting.memory_in_use(gpu.memory_used, gpu.memory_total)),
             waiting(node, gpu),
         )
     return table

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from podium_core.domain.gpu_fit import misfit
 from podium_core.domain.snapshot import GpuView, JobView
 
 
 def fits(job: JobView, gpu: GpuView) -> bool:
     """Return whether reservation, health, product and memory allow it; the present holder does not matter."""
-    needs, available = job.gpus, gpu.availability
-    if available.reserved_for is not None and available.reserved_for != job.key.namespace:
-        return False
-    if gpu.health == "Unhealthy" or available.draining:
-        return False
-    if needs.products and gpu.product and gpu.product not in needs.products:
-        return False
-    return needs.memory is None or gpu.memory.total == 0 or needs.memory <= gpu.memory.total
+    return _is_offered(job, gpu) and misfit(job.gpus, gpu) is None
+
+
+def fits_now(job: JobView, gpu: GpuView) -> bool:
+    """Return whether the trial also fits beside what the other pods on the GPU declared."""
+    beside = gpu.memory.reserved - (gpu.memory.movable if job.abilities.moves_memory else 0)
+    return _is_offered(job, gpu) and misfit(job.gpus, gpu, beside=beside) is None
+
+
+def _is_offered(job: JobView, gpu: GpuView) -> bool:
+    available = gpu.availability
+    return available.reserved_for in (None, job.key.namespace) and not available.draining

@@ -9,7 +9,7 @@ rejected by the kubelet) is never counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED, out_of_memory
@@ -34,6 +34,8 @@ _DISRUPTIONS = frozenset(
         "AdmissionError",
     }
 )
+# reason of the condition DisruptionTarget that an agent writes if the driver ended a process during a suspension
+GPU_DRIVER_ERROR = "GPUDriverError"
 _IMAGE_PROBLEMS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _SPEC_PROBLEMS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _NO_START = _IMAGE_PROBLEMS | _SPEC_PROBLEMS
@@ -124,6 +126,8 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
     The cluster's reason takes precedence over exit codes: an evicted process also exits with 143 or 137, and one that
     checkpointed on request exits with 0. `complete`: the trial has printed its last step.
     """
+    if pod.disruption == GPU_DRIVER_ERROR and (pod.phase == "Succeeded" or pod.exit_reason == "OOMKilled"):
+        pod = replace(pod, disruption="")  # the driver did not end the process
     if pod.phase == "Succeeded" and (pod.disruption or pod.deleting) and not complete:
         how = f"The cluster ended the pod ({pod.disruption})" if pod.disruption else "The pod was deleted"
         return PodEnd("Disrupted", pod.requeue or "PodDisrupted", f"{how}, and its process ended with exit code 0.")

@@ -238,7 +238,7 @@ class RunQueueView:
 class GpuMemory:
     """Memory of a GPU in bytes."""
 
-    total: int = 0
+    total: int = 0  # 0 = not known
     reserved: int = 0  # declared by all on it; of the trials that are moved off it only the largest counts
     movable: int = 0  # declared by that largest one
 
@@ -276,6 +276,11 @@ class GpuView:
     memory: GpuMemory = _UNKNOWN_MEMORY
     availability: Availability = _AVAILABLE
     supports_migration: bool = False  # the agent of its node can migrate running trials in both directions
+
+    @property
+    def memory_total(self) -> int:
+        """Return the total memory in bytes; 0 if it is not known."""
+        return self.memory.total
 
     @property
     def reservation_ended(self) -> bool:

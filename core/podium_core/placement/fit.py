@@ -7,13 +7,14 @@ that may have changed since.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from podium_core.domain.gpu_fit import Misfit, misfit
 from podium_core.placement.views import GpuReading, NodeRefusal, NodeView, PodNeed
 
 STALE_AFTER = 60.0  # seconds without a heartbeat
 # Deleting a pod can free memory or a slot. It cannot change a product, an unhealthy GPU or a GPU that is too small.
-FULL = frozenset({"GPUMemoryReserved", "NoFreeSlot"})
+NO_FREE_SLOT = "NoFreeSlot"
+FULL = frozenset({str(Misfit.MEMORY_RESERVED), NO_FREE_SLOT})
+_ORDER = (*(str(reason) for reason in Misfit), NO_FREE_SLOT)  # a GPU counts for the first check that it does not pass
 
 
 def refuse(need: PodNeed, node: NodeView, now: float, stale_after: float = STALE_AFTER) -> NodeRefusal | None:
@@ -32,57 +33,46 @@ def refuse_with_freshness(need: PodNeed, node: NodeView, fresh: bool) -> NodeRef
         return None  # its agent has reported nothing yet: the scheduler's resource check decides
     if len(node.gpus) < need.gpus:
         return NodeRefusal("TooFewGPUs", f"the node has {len(node.gpus)} GPUs; {need.gpus} needed.")
-    left = node.gpus
-    for code, text, test in _checks(need, fresh):
-        kept = tuple([gpu for gpu in left if test(gpu)])
-        if len(kept) < need.gpus:
-            causes = _causes(left) if code == "Unhealthy" else ""
-            return NodeRefusal(code, f"{len(kept)} of {len(node.gpus)} GPUs {text}; {need.gpus} needed{causes}.")
-        left = kept
+    refusals = [_refusal(need, gpu, fresh) for gpu in node.gpus]
+    left = len(refusals)
+    for code in _ORDER:
+        before, left = left, left - refusals.count(code)
+        if left < need.gpus <= before:
+            causes = _causes(node.gpus) if code == Misfit.UNHEALTHY else ""
+            text = f"{left} of {len(node.gpus)} GPUs {_text(code, need)}; {need.gpus} needed{causes}."
+            return NodeRefusal(code, text)
     return None
 
 
 def usable(need: PodNeed, node: NodeView, fresh: bool) -> tuple[GpuReading, ...]:
     """Return the GPUs of the node that pass every check."""
-    left = node.gpus
-    for _, _, test in _checks(need, fresh):
-        left = tuple([gpu for gpu in left if test(gpu)])
-    return left
+    return tuple([gpu for gpu in node.gpus if not _refusal(need, gpu, fresh)])
 
 
-def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuReading], bool]]]:
-    checks: list[tuple[str, str, Callable[[GpuReading], bool]]] = []
-    if need.products:
-        names = ", ".join(need.products)
-        checks.append(
-            ("GPUProductMismatch", f"are of a wanted product ({names})", lambda g: g.product in need.products)
-        )
-    if fresh:
-        checks.append(("Unhealthy", "fit and are not unhealthy", lambda g: g.health != "Unhealthy"))
-    if fresh and need.gpus > 1 and not need.exclusive:
-        checks.append(("NoFreeSlot", "fit and have a free slot", lambda g: g.trials < g.slots))
-    if need.memory is not None:
-        size = _bytes(need.memory)
-        checks.append(("GPUTooSmall", f"have {size} of memory in total", lambda g: _holds(g, need.memory or 0)))
-        if fresh:
-            checks.append(
-                (
-                    "GPUMemoryReserved",
-                    f"have {size} besides what their trials declared",
-                    lambda g: _holds(g, (need.memory or 0) + need.memory_beside(g)),
-                )
-            )
-    return checks
+def _refusal(need: PodNeed, gpu: GpuReading, fresh: bool) -> str:
+    """Return the first check that the GPU does not pass; empty if it passes all."""
+    reason = misfit(need, gpu, beside=need.memory_beside(gpu) if fresh else None, fresh=fresh)
+    if reason is not None:
+        return reason
+    needs_slot = fresh and need.gpus > 1 and not need.exclusive
+    return NO_FREE_SLOT if needs_slot and gpu.trials >= gpu.slots else ""
+
+
+def _text(code: str, need: PodNeed) -> str:
+    size = _bytes(need.memory or 0)
+    return {
+        str(Misfit.PRODUCT): f"are of a wanted product ({', '.join(need.products)})",
+        str(Misfit.UNHEALTHY): "fit and are not unhealthy",
+        str(Misfit.TOO_SMALL): f"have {size} of memory in total",
+        str(Misfit.MEMORY_RESERVED): f"have {size} besides what their trials declared",
+        NO_FREE_SLOT: "fit and have a free slot",
+    }[code]
 
 
 def _causes(gpus: tuple[GpuReading, ...]) -> str:
     """Return the reasons (such as an Xid) that the agent reports for unhealthy GPUs."""
     reasons = sorted({gpu.health_reason for gpu in gpus if gpu.health == "Unhealthy" and gpu.health_reason})
     return f" ({', '.join(reasons)})" if reasons else ""
-
-
-def _holds(gpu: GpuReading, size: int) -> bool:
-    return gpu.memory_total == 0 or size <= gpu.memory_total
 
 
 def _bytes(size: int) -> str:

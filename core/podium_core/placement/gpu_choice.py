@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from podium_core.domain.gpu_fit import misfit
 from podium_core.placement.views import GpuReading, PodNeed
 
 
@@ -31,13 +32,13 @@ def chosen_gpus(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
 def fullest(gpus: tuple[GpuReading, ...], need: PodNeed) -> tuple[int, ...]:
     """Return the GPUs with the least free memory that have room for the pod (best fit).
 
-    Ties go to the fewest free slots, then to the first GPU. There may be fewer than it needs: it does not fit on the
-    others.
+    Ties go to the fewest free slots, then to the first GPU. GPUs of unknown memory come last. There may be fewer than
+    it needs: it does not fit on the others.
     """
 
-    def free_memory(i: int) -> tuple[int, int, int]:
+    def free_memory(i: int) -> tuple[bool, int, int, int]:
         gpu = gpus[i]
-        return gpu.memory_total - gpu.memory_reserved, gpu.slots - gpu.trials, i
+        return gpu.memory_total <= 0, gpu.memory_total - gpu.memory_reserved, gpu.slots - gpu.trials, i
 
     return tuple(sorted((i for i, gpu in enumerate(gpus) if _has_room(gpu, need)), key=free_memory)[: need.gpus])
 
@@ -61,8 +62,7 @@ def charge_at(gpus: tuple[GpuReading, ...], chosen: Iterable[int], need: PodNeed
 
 
 def _has_room(gpu: GpuReading, need: PodNeed) -> bool:
-    fits = gpu.memory_total == 0 or need.memory_beside(gpu) + (need.memory or 0) <= gpu.memory_total
-    return fits and gpu.trials < gpu.slots and gpu.health != "Unhealthy"
+    return gpu.trials < gpu.slots and misfit(need, gpu, beside=need.memory_beside(gpu)) is None
 
 
 def _with(gpu: GpuReading, need: PodNeed) -> GpuReading:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from podium_core.domain.gpu_fit import is_wanted
 from podium_core.placement.base import PlacementQuery, candidate_gpus
 from podium_core.placement.gpu_choice import charge_at, chosen_gpus
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
@@ -153,7 +154,7 @@ def _kind(gpu: GpuReading) -> tuple[str, int, int]:
 
 
 def _size(need: PodNeed, gpu: GpuReading) -> int:
-    if need.products and gpu.product not in need.products:
+    if not is_wanted(gpu.product, need.products):
         return WHOLE + 1
     memory = (need.memory or 0) / gpu.memory_total if gpu.memory_total > 0 else 0.0
     return min(WHOLE + 1, math.ceil(WHOLE * max(memory, 1 / gpu.slots if gpu.slots > 0 else 0.0) - 1e-9))

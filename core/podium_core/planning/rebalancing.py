@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, Migrate, Requeue
-from podium_core.domain.fitting import fits
+from podium_core.domain.fitting import fits_now
 from podium_core.domain.migration import IN_PROGRESS
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.phrases import count
@@ -188,7 +188,7 @@ class _LoadMap:
         nodes: dict[str, list[GpuView]] = {}
         for gpu in self.gpus.values():
             free = self._open(gpu) and gpu.free_slots > 0 and (job.key, gpu.node) not in self.full_nodes
-            if free and fits(job, gpu) and _has_memory(job, gpu):
+            if free and fits_now(job, gpu):
                 nodes.setdefault(gpu.node, []).append(gpu)
         result = []
         for node, there in nodes.items():
@@ -230,11 +230,6 @@ class _LoadMap:
             and not gpu.reservation_ended
             and gpu.node not in self.busy
         )
-
-
-def _has_memory(job: JobView, gpu: GpuView) -> bool:
-    beside = gpu.memory.reserved - (gpu.memory.movable if job.abilities.moves_memory else 0)
-    return gpu.memory.total == 0 or (job.gpus.memory or 0) + beside <= gpu.memory.total
 
 
 def _is_live_move(standing: Standing, left: Sequence[GpuView], site: _Site) -> bool | None:

@@ -117,7 +117,7 @@ class GpuStatus(StatusModel):
     uuid: str = Field(description="UUID of the GPU.")
     index: int = Field(description="Index of the GPU in the driver.")
     product: str = Field("", description="Product name of the GPU.")
-    memory_total: int = Field(0, description="Total memory of the GPU, in bytes.")
+    memory_total: int = Field(0, description="Total memory of the GPU, in bytes; 0 if the driver does not report it.")
     memory_used: int = Field(0, description="Used memory of the GPU, in bytes.")
     memory_reserved: int = Field(
         0,
@@ -135,12 +135,16 @@ class GpuStatus(StatusModel):
         default_factory=list, description="Reasons for which the GPU runs below its full clock rate."
     )
     ecc_uncorrected: int = Field(0, description="Number of uncorrected memory errors.")
-    xid: int | None = Field(None, description="Last error code of the driver (Xid).")
+    xid: int | None = Field(
+        None,
+        description="Error code of the driver (Xid): one that makes the GPU unhealthy, otherwise the last one. It "
+        "remains after the GPU has come back.",
+    )
     health: Literal["Healthy", "Unhealthy", "Unknown"] = Field(
         "Unknown", description="Health of the GPU. No trial is placed on an unhealthy GPU."
     )
     health_reason: str = Field("", description="Reason for which the GPU is not healthy.")
-    slots: int = Field(0, description="Number of trials that can have a slot on this GPU at once.")
+    slots: int = Field(0, description="Number of trials that can have a slot on this GPU at once; 0 in MIG mode.")
     epoch: int = Field(0, description="Epoch of the run queue that is in effect on this GPU.")
     exclusive_pod: str | None = Field(
         None,
@@ -165,6 +169,10 @@ class GpuStatus(StatusModel):
     def memory_claimed(self) -> int:
         """Return the bytes that all pods on the GPU declared; the memory of other pods is never moved off."""
         return self.memory_reserved + sum(pod.memory for pod in self.other_pods)
+
+
+def _memory(gpu: GpuStatus) -> str:
+    return f"{gpu.memory_used / 2**30:.0f}/{gpu.memory_total / 2**30:.0f}Gi" if gpu.memory_total > 0 else "unknown"
 
 
 class GpuNodeSummary(StatusModel):
@@ -207,7 +215,7 @@ class GpuNodeStatus(StatusModel):
             gpus=len(self.gpus),
             holders=",".join(gpu.holder.trial if gpu.holder else "-" for gpu in self.gpus),
             utilization=",".join(f"{gpu.sm_utilization:.0f}%" for gpu in self.gpus),
-            memory=",".join(f"{gpu.memory_used / 2**30:.0f}/{gpu.memory_total / 2**30:.0f}Gi" for gpu in self.gpus),
+            memory=",".join(_memory(gpu) for gpu in self.gpus),
             health="; ".join(sick) or ("Healthy" if self.gpus else ""),
         )
 

@@ -86,6 +86,7 @@ class LogCursor(StatusModel):
         description="Whether this pod continued from a checkpoint or started from step 0, and has not printed a "
         "value yet.",
     )
+    complete: bool = Field(False, description="Whether the pod has ended and its log was read to the end.")
 
 
 class SuspensionRecord(StatusModel):

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Mapping
 from typing import Any
 
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
 from podium_extender.metrics import Metrics
@@ -81,7 +81,7 @@ async def toggle_nomination(api: Api, pod: PodName, node: str) -> None:
     annotation = meta.get("annotations", {}).get(RETRY_ANNOTATION, "")
     if current["spec"].get("nodeName") or (nominated and not annotation.endswith(f" {nominated}")):
         return
-    at = f"{time.time():.3f}"
+    at = f"{clock.now():.3f}"
     if not nominated:
         current = await api.patch(
             PODS, name, namespace, _patch(current, f"{at} {node}", node), manager=MANAGER, subresource="status"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Sized
 
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
 from podium_core.placement.node_parser import PlacedPod
@@ -86,7 +86,7 @@ async def _wake(api: Api, pod: PodName, metrics: Metrics) -> bool:
     right to change the image of any pod of the cluster.
     """
     namespace, name = pod
-    patch = {"metadata": {"annotations": {RETRY_ANNOTATION: f"{time.time():.3f}"}}}
+    patch = {"metadata": {"annotations": {RETRY_ANNOTATION: f"{clock.now():.3f}"}}}
     try:
         await api.patch(PODS, name, namespace, patch, manager=MANAGER, subresource="status")
     except ApiError as error:

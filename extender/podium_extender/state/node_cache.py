@@ -56,8 +56,8 @@ def parse_pod(payload: Mapping[str, Any]) -> PlacedPod:
 class Heartbeats:
     """Lease renewals as local times.
 
-    The clocks of nodes differ, so a *changed* renewTime counts from the moment that it was observed. Only the first
-    observation of a lease has to trust the node's own clock.
+    A *changed* renewTime counts from the moment that it was observed. Only the first observation of a lease has to
+    trust what it contains: the API server's time, as its agent knew it.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -15,10 +15,11 @@ from types import UnionType
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Requeue, WriteRunQueues
+from podium_core.domain.gpu_fit import misfit
 from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
 from podium_core.domain.observe import FINAL_REPORT_SECONDS, classify_end
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import JobKey, TrialKey
+from podium_core.domain.snapshot import GpuNeeds, JobKey, TrialKey
 from podium_core.schema.gpunode import GPUNode, GpuNodeSpec, GpuRunQueue, RunQueueEntry
 from podium_core.schema.job import Direction, Gpus, HyperParamJob
 from podium_core.schema.quantity import to_bytes
@@ -116,9 +117,9 @@ def smallest_whole_gpu(gpus: Gpus, nodes: Iterable[GPUNode]) -> WholeGpu | None:
     products that have no more memory. So the extender places it only where no memory is declared, and no pod that
     declares memory beside it afterwards. If that is not enough, the trial has failed (`observe`).
     """
-    declared = to_bytes(gpus.memory) if gpus.memory is not None else 1
-    there = [gpu for node in nodes if not node.spec.draining for gpu in node.status.gpus if gpu.health != "Unhealthy"]
-    fitting = [g for g in there if g.memory_total >= declared and (not gpus.products or g.product in gpus.products)]
+    need = GpuNeeds(1, tuple(gpus.products), None if gpus.memory is None else to_bytes(gpus.memory))
+    there = [gpu for node in nodes if not node.spec.draining for gpu in node.status.gpus if gpu.memory_total > 0]
+    fitting = [gpu for gpu in there if misfit(need, gpu) is None]
     if not fitting:
         return None
     memory = min(gpu.memory_total for gpu in fitting)

@@ -17,7 +17,7 @@ from typing import Any
 
 import kopf
 
-from podium_cluster import events
+from podium_cluster import clock, events
 from podium_cluster.client import Api, ApiError
 from podium_cluster.kubeconfig import find_target
 from podium_cluster.resources import CLAIMS, JOBS
@@ -92,7 +92,7 @@ def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
 
 async def _accept(api: Api, manifest: dict[str, Any], *, removes_folders: bool, reserved_gpus: bool) -> None:
     meta = manifest["metadata"]
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = datetime.fromtimestamp(clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     claim = await _claim(api, meta["namespace"], claim_name(manifest))
     wanted = condition(manifest, now, claim, reserved_gpus=reserved_gpus)
     status = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}, "status": {"conditions": [wanted]}}

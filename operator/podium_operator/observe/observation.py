@@ -31,6 +31,7 @@ from podium_operator.observe.trial_state import TrialState
 
 SAME_MOMENT_SECONDS = 2.0  # the kubelet and the agent may report the end of a container this far apart
 LOG_READ_TIMEOUT_SECONDS = 30.0  # time after which the operator gives up reading a log through the API server
+SIGNAL_EXIT_CODE = 128  # plus the number of the signal that ended a process
 STUCK_SECONDS = 60.0  # a pod without a node or a started container for this long needs a person's attention
 log = logging.getLogger(__name__)
 
@@ -120,6 +121,8 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
     )
     derived = derive_phase(facts)
     phase = next_phase(current, derived)
+    if derived.own_failure and facts.agent_fresh and _may_be_disrupted(cluster, trial, current_pod):
+        phase = current
     counts = derived.own_failure and phase is not current
     failures = before + 1 if counts else before
     ended = current_pod.ended_at if current_pod else None
@@ -142,7 +145,7 @@ def _observe(cluster: ClusterState, trial: TrialState) -> Observation:
         attempt=attempt,
         failures=failures,
         retry_at=max(
-            _retry_at(current_pod, failures, cluster.pods_by_trial.get(trial_key(trial), ())),
+            _retry_at(cluster, current_pod, failures, cluster.pods_by_trial.get(trial_key(trial), ())),
             _disruption_retry_at(disruptions),
         )
         if waits
@@ -218,7 +221,7 @@ def _disruption_retry_at(disruptions: Disruptions | None) -> float:
     return 0.0 if disruptions is None or disruptions.retry_at is None else disruptions.retry_at.timestamp()
 
 
-def _retry_at(pod: PodState | None, failures: int, pods: Sequence[PodState]) -> float:
+def _retry_at(cluster: ClusterState, pod: PodState | None, failures: int, pods: Sequence[PodState]) -> float:
     """Return the time before which no new pod is created, derived from the ended pods alone.
 
     The first pod that the cluster refuses is replaced without a delay. If the processes of several pods in sequence
@@ -228,7 +231,9 @@ def _retry_at(pod: PodState | None, failures: int, pods: Sequence[PodState]) -> 
         return 0.0
     refused = takewhile(lambda p: p.facts.phase == "Failed" and p.facts.exit_code is None, pods)
     tries = max(failures, sum(1 for _ in refused) - 1)
-    since = pod.created if pod.ended_at is None else pod.ended_at
+    since = pod.created
+    if pod.ended_at is not None:  # by the kubelet's clock, which may be ahead
+        since = min(pod.ended_at, cluster.end_observed_at.get(pod.uid, cluster.now))
     return since + retry_delay(tries) if tries > 0 else 0.0
 
 
@@ -249,11 +254,25 @@ def _awaits_final_log(cluster: ClusterState, trial: TrialState, pod: PodState | 
     )
 
 
-def _log_was_read(trial: TrialState, pod: PodState, ended_at: float) -> bool:
-    """Return True if the agent has read the log to its end: it then closes the last GPU allocation."""
-    cursor, allocations = trial.status.log_cursor, trial.status.allocations
-    if cursor is None or cursor.pod_uid != pod.uid or not allocations or allocations[-1].end is None:
+def _may_be_disrupted(cluster: ClusterState, trial: TrialState, pod: PodState | None) -> bool:
+    """Return True if a signal ended the process, and the agent may still report that the GPU driver sent it."""
+    job = cluster.job_by_key.get(job_key(trial))
+    if job is None or job.spec.gpus.per_trial == 0 or pod is None or (pod.facts.exit_code or 0) <= SIGNAL_EXIT_CODE:
         return False
+    return pod.facts.exit_reason != "OOMKilled" and _awaits_final_log(cluster, trial, pod)
+
+
+def _log_was_read(trial: TrialState, pod: PodState, ended_at: float) -> bool:
+    """Return True if the agent has read the log to its end.
+
+    It then says so. Agents of an earlier version only close the last GPU allocation, by another clock than the
+    kubelet's.
+    """
+    cursor, allocations = trial.status.log_cursor, trial.status.allocations
+    if cursor is None or cursor.pod_uid != pod.uid:
+        return False
+    if cursor.complete or not allocations or allocations[-1].end is None:
+        return cursor.complete
     return allocations[-1].end.timestamp() >= ended_at - SAME_MOMENT_SECONDS
 
 

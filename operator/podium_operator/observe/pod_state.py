@@ -135,7 +135,7 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
         )
     failed_init, ends = _ends(pod)
     finished = [end.finished_at.timestamp() for end in ends if end.finished_at is not None]
-    created, deletion_deadline = pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp
+    created, deletion_deadline = _seconds(pod.metadata.creation_timestamp), pod.metadata.deletion_timestamp
     return PodState(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -145,17 +145,22 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
         job=labels.get(JOB_LABEL, ""),
         attempt=int(labels.get(ATTEMPT_LABEL, "0")),
         facts=_facts(pod, failed_init, ends),
-        created=created.timestamp() if created else 0.0,
+        created=created,
         ended_at=max(finished, default=None),
         migrate_to=pod.metadata.annotations.get(MIGRATE_ANNOTATION, ""),
         migrated=MIGRATED_ANNOTATION in pod.metadata.annotations,
         deletion_deadline=deletion_deadline.timestamp() if deletion_deadline else None,
-        startable_since=_startable_since(pod.status),
+        # the kubelet writes these times, by a clock that may be behind the API server's
+        startable_since=max(since, created) if (since := _startable_since(pod.status)) else 0.0,
     )
 
 
 def _is_trial(owner: _Owner) -> bool:
     return owner.kind == TRIALS.kind and owner.api_version.partition("/")[0] == TRIALS.group
+
+
+def _seconds(moment: datetime | None) -> float:
+    return moment.timestamp() if moment is not None else 0.0
 
 
 def _startable_since(status: _PodStatus) -> float:

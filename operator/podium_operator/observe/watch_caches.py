@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from podium_cluster import clock
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS
 from podium_cluster.watch import Key, WatchCache, wait_all_synced
@@ -173,7 +174,7 @@ class WatchCaches:
         nodes = tuple(self._with_written(node) for node in self._nodes.values())
         jobs = tuple(self._jobs.values())
         by_key = {JobKey(job.metadata.namespace, job.metadata.name): job for job in jobs}
-        now, pods = time.time(), tuple(self._pods.values())
+        now, pods = clock.now(), tuple(self._pods.values())
         self._end_observed_at = {
             pod.uid: self._end_observed_at.get(pod.uid, now) for pod in pods if pod.ended_at is not None
         }
@@ -227,7 +228,7 @@ class WatchCaches:
         before = self._last_heartbeats.get(node)
         if before is None or before[0] != renewed:
             # a heartbeat that was old when it was first observed must not count as fresh
-            age = 0.0 if before is not None or renewed is None else max(0.0, time.time() - renewed.timestamp())
+            age = 0.0 if before is not None or renewed is None else max(0.0, clock.now() - renewed.timestamp())
             self._last_heartbeats[node] = (renewed, now - age)
         return now - self._last_heartbeats[node][1] > self._settings.agent_stale_seconds
 

@@ -22,6 +22,7 @@ import podium_agent.observe.observer
 import podium_agent.schedule.executor
 import podium_agent.schedule.node_reconciler
 import podium_agent.suspension.freeze
+import podium_cluster.clock
 from podium_agent.metrics import Metrics
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.observer import Observer
@@ -321,6 +322,7 @@ def simulated_node(world: NodeModel) -> Iterator[None]:
         return {("demo", one.as_pod().name): tuple(one.gpus) for one in world.trials.values()}
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(podium_cluster.clock, "now", world.clock.time)
         patch.setattr(podium_agent.schedule.node_reconciler, "time", world.clock)
         patch.setattr(podium_agent.schedule.executor, "time", world.clock)
         patch.setattr(podium_agent.observe.observer, "time", world.clock)

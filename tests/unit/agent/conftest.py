@@ -18,10 +18,11 @@ from agent_node import Node
 from agent_writing import Writing
 from cuda_node import cuda_machine, cuda_node, driver
 from migration_scene import Scene
+from nvml_stub import nvml
 
 from podium_devcluster.runtime import pki
 
-__all__ = ["cuda_machine", "cuda_node", "driver"]
+__all__ = ["cuda_machine", "cuda_node", "driver", "nvml"]
 
 
 @pytest.fixture

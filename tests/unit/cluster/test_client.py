@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client as kube_client
 
+import podium_cluster.client
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS
 
@@ -62,3 +66,22 @@ def test_a_server_that_does_not_answer_in_time_is_an_api_error() -> None:
 )
 def test_which_errors_are_transient(status: int, transient: bool) -> None:
     assert ApiError(status, "Reason", "message").transient is transient
+
+
+def test_the_token_is_read_again_by_the_monotonic_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = 0.0
+    monkeypatch.setattr(podium_cluster.client, "time", SimpleNamespace(monotonic=lambda: passed))
+    configuration = kube_client.Configuration()
+    configuration.api_key["BearerToken"] = "bearer first"
+    file = tmp_path / "token"
+    podium_cluster.client._refresh_token(configuration, file)
+    hook: Any = configuration.refresh_api_key_hook
+    file.write_text("second")
+    hook(configuration)
+    assert configuration.api_key["BearerToken"] == "bearer first"
+    passed = podium_cluster.client.TOKEN_SECONDS
+    file.unlink()
+    hook(configuration)
+    file.write_text("second")
+    hook(configuration)
+    assert configuration.api_key["BearerToken"] == "bearer second"

@@ -11,6 +11,7 @@ from typing import Any, cast
 from model_api import KilledError, Server, View
 from operator_builders import REGISTRY
 
+from podium_cluster import clock
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
 from podium_core.schema.gpunode import GPUNode
@@ -114,11 +115,13 @@ class Operator:
     @contextmanager
     def _with_clock(self) -> Iterator[None]:
         modules: tuple[Any, ...] = (watch_caches, actuator, back_off)
-        before = [module.time for module in modules]
+        before, server_time = [module.time for module in modules], clock.now
         for module in modules:
             module.time = self._clock
+        clock.now = self._clock.time
         try:
             yield
         finally:
+            clock.now = server_time
             for module, real in zip(modules, before, strict=True):
                 module.time = real

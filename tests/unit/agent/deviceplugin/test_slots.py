@@ -32,6 +32,20 @@ def test_preference(available: str, must: str, size: int, use: dict[str, float],
     assert list(choose_slots(ids(available), ids(must), size, HEALTH, use)) == ids(chosen)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("available", "size", "exclusive", "chosen"),
+    [
+        ("A0123 B0123", 1, "A", "B0"),
+        ("A0123 B0", 1, "A", "B0"),
+        ("A0123 B0123", 2, "A", "B0 A0"),
+        ("A0123", 1, "A", "A0"),  # the trial waits there for the exclusive pod to end
+        ("A0123 C0123", 1, "A", "A0"),  # a GPU that is broken may never come back
+    ],
+)
+def test_gpus_of_exclusive_pods_are_avoided(available: str, size: int, exclusive: str, chosen: str) -> None:
+    assert list(choose_slots(ids(available), (), size, HEALTH, {}, exclusive)) == ids(chosen)  # type: ignore[arg-type]
+
+
 def test_a_container_never_gets_two_slots_of_one_gpu() -> None:
     assert check_allocation(ids("B1 A0"), {"A", "B"}) == ("A", "B")
     with pytest.raises(AllocationRefusedError, match="DuplicateGPU: a container requested 2 slots"):

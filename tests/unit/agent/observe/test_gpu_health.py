@@ -7,6 +7,8 @@ import time
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from podium_agent.observe.gpu_health import Reading, Sample, judge, merge, unknown
 from podium_agent.observe.nvml import Driver, DriverTroubleError
@@ -43,6 +45,20 @@ def test_utilisation_is_smoothed_and_a_missing_gpu_is_lost() -> None:
     assert reading.gpus[0].sm_utilization == pytest.approx(75.0)
     reading = merge(reading, [], 104.5, "610")
     assert reading.gpus[0].health == "Unhealthy"
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1e9, 1e9), st.none() | st.floats(-1e9, 1e9)), max_size=20),
+    st.floats(1.0, 1e9),
+)
+def test_utilisation_stays_within_its_bounds_whatever_the_clock_does(
+    turns: list[tuple[float, float | None]], at: float
+) -> None:
+    reading = merge(Reading(), [OK], at, "610")
+    for jump, sm_utilization in turns:
+        at += jump
+        reading = merge(reading, [replace(OK, sm_utilization=sm_utilization)], at, "610")
+        assert 0.0 <= reading.gpus[0].sm_utilization <= 100.0
 
 
 def test_without_a_driver_the_gpus_remain_with_unknown_health() -> None:

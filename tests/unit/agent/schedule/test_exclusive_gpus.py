@@ -101,6 +101,7 @@ AT_WORK, OVER = {POD: NodePod("u", False)}, {POD: NodePod("u", True)}
 LIST = {"A": POD}
 LIFE = {
     "just allocated: no pod is listed yet": (FRESH, {}, {}, (), FRESH),
+    "noted by a clock that was an hour ahead": (replace(FRESH, at=NOW + 3600), {}, {}, (), None),
     "the pod was refused after all": (replace(FRESH, at=NOW - ADMISSION_SECONDS), {}, {}, (), None),
     "the kubelet says whose it is before the API does": (FRESH, LIST, {}, (), replace(FRESH, pod=POD)),
     "and then its uid": (replace(FRESH, pod=POD), LIST, AT_WORK, (), MINE),

@@ -112,6 +112,7 @@ def test_a_process_that_the_driver_has_lost_is_killed(trial: Trial, when: str) -
     trial.fault(f"break={when}")
     outcome = trial.suspend() if when == "checkpoint" else trial.resume()
     assert not outcome.ok
+    assert outcome.ended == tuple(sorted(program.pid for program in trial.programs))
     for program in trial.programs:
         assert program.process.wait(20) == -9
     assert trial.suspension_state is SuspensionState.GONE
@@ -173,10 +174,11 @@ def test_a_process_that_dies_during_a_step_does_not_block_the_others(trial: Tria
         dying.process.kill()
         return await task
 
-    assert asyncio.run(act()).ok
+    outcome = asyncio.run(act())
+    assert (outcome.ok, outcome.ended) == (True, (dying.pid,)), outcome
     assert trial.suspension_state is (SuspensionState.SUSPENDED if out else SuspensionState.RUNNING)
     if out:
-        assert trial.resume().ok
+        assert trial.resume().ended == ()
     assert trial.programs[0].continues()
 
 

@@ -29,7 +29,7 @@ from podium_agent.suspension.detection import MethodDetection
 from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_memory import GpuMemory, read_memory
-from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
+from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNote, GpuStateNotes
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_agent.suspension.processes import CudaProcesses
 
@@ -224,6 +224,14 @@ def test_a_container_migrated_again_before_its_restore_keeps_the_gpus_of_the_dri
     assert notes.read("c0").bytes_by_driver_gpu == {"GPU-a": 3}
     notes.add_migrated("c1", GpuState(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2), ("GPU-x", "GPU-y"))
     assert notes.read("c1").bytes_by_driver_gpu == {"GPU-a": 1, "GPU-b": 2}
+
+
+@pytest.mark.parametrize(
+    ("until", "migrating"), [(0.0, False), (999.0, False), (1001.0, True), (1000.0 + 7260, True), (1.8e9, False)]
+)
+def test_a_migration_counts_for_as_long_as_it_may_take(until: float, migrating: bool) -> None:
+    """A time of another clock, such as the wall clock, would otherwise never pass."""
+    assert GpuStateNote(held={}, migrating_until=until).is_migrating(1000.0) is migrating
 
 
 def test_a_migration_does_not_recreate_a_removed_note(tmp_path: Path) -> None:

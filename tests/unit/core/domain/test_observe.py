@@ -7,7 +7,15 @@ from itertools import product
 
 import pytest
 
-from podium_core.domain.observe import PodFacts, TrialFacts, classify_end, derive_phase, next_phase, retry_delay
+from podium_core.domain.observe import (
+    GPU_DRIVER_ERROR,
+    PodFacts,
+    TrialFacts,
+    classify_end,
+    derive_phase,
+    next_phase,
+    retry_delay,
+)
 from podium_core.domain.phase import EDGES, FINAL, TrialPhase
 
 P = TrialPhase
@@ -56,6 +64,15 @@ ENDS = [
     ("running, terminating", PodFacts("Running", gate="Done", deleting=True), "NotEnded", ""),
     ("a sidecar still runs", PodFacts("Running", gate="Done", exit_code=1), "NotEnded", ""),
     ("silent node", PodFacts("Unknown"), "NotEnded", ""),
+    ("driver", replace(FAILED, disruption=GPU_DRIVER_ERROR, exit_code=137), "Disrupted", "PodDisrupted"),
+    ("driver, by a launcher", replace(FAILED, disruption=GPU_DRIVER_ERROR, exit_code=1), "Disrupted", "PodDisrupted"),
+    ("driver, ended well", PodFacts("Succeeded", disruption=GPU_DRIVER_ERROR, exit_code=0), "Succeeded", "Completed"),
+    (
+        "driver, host oom",
+        replace(FAILED, disruption=GPU_DRIVER_ERROR, exit_code=137, exit_reason="OOMKilled"),
+        "TrialFailure",
+        "OOMKilled",
+    ),
 ]
 
 

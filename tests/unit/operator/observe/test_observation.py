@@ -83,6 +83,20 @@ def test_back_off_follows_from_the_stored_objects(failures: int) -> None:
     assert observation.retry_at == NOW - 1 + retry_delay(failures)
 
 
+@pytest.mark.parametrize("ahead", [60.0, 3600.0, 1e8])
+def test_a_kubelet_whose_clock_is_ahead_delays_no_retry(ahead: float) -> None:
+    failed = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=ahead)}
+    observation = observe_one({"phase": "Requeued", "failures": 2}, failed)
+    assert observation.retry_at == NOW + retry_delay(2)
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
+def test_an_agent_that_has_read_the_whole_log_says_so_by_no_clock(ahead: float) -> None:
+    ended_well = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=ahead)}
+    status = {"phase": "Running", "pod": "sweep-0-0", "logCursor": {"podUid": "uid-sweep-0-0", "complete": True}}
+    assert observe_one(status, ended_well).phase is PHASE.SUCCEEDED
+
+
 def test_a_disruption_is_not_a_failure_and_causes_no_pause() -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "main": ended(137, after=-1)}
     observation = observe_one({"phase": "Running", "pod": "sweep-0-0"}, evicted)
@@ -302,3 +316,26 @@ def test_a_pod_of_an_earlier_trial_of_the_same_name_is_ignored() -> None:
     trial = make_trial().model_copy(update={"metadata": make_trial().metadata.model_copy(update={"uid": "another"})})
     observation = observe(make_cluster_state(make_job(), trial, make_pod(**RUNNING)))[trial_key(trial)]
     assert (observation.phase, observation.pod) == (PHASE.PENDING, None)
+
+
+KILLED = {"phase": "Failed", "gate": ended(0), "main": ended(137, after=-1)}
+BY_DRIVER = [{"type": "DisruptionTarget", "status": "True", "reason": "GPUDriverError"}]
+
+
+@pytest.mark.parametrize(
+    ("pod", "status", "more", "phase", "failures"),
+    [
+        (KILLED, {"allocations": [OPEN_ALLOCATION]}, {}, PHASE.RUNNING, 0),
+        (KILLED, {"allocations": [OPEN_ALLOCATION]}, {"now": NOW + 60}, PHASE.REQUEUED, 1),
+        (KILLED, {"allocations": [OPEN_ALLOCATION]}, {"unresponsive": ["node-1"]}, PHASE.REQUEUED, 1),
+        (KILLED, LOG_READ, {}, PHASE.REQUEUED, 1),
+        (KILLED | {"conditions": BY_DRIVER}, {"allocations": [OPEN_ALLOCATION]}, {}, PHASE.REQUEUED, 0),
+        (FAILED, {"allocations": [OPEN_ALLOCATION]}, {}, PHASE.REQUEUED, 1),
+    ],
+    ids=["the agent may tell", "it did not tell", "it cannot tell", "it told its end", "it told why", "no signal"],
+)
+def test_a_process_that_a_signal_ended_is_judged_when_its_agent_has_reported(
+    pod: dict[str, Any], status: dict[str, Any], more: dict[str, Any], phase: TrialPhase, failures: int
+) -> None:
+    observation = observe_one({"phase": "Running", "pod": "sweep-0-0", **status}, pod, **more)
+    assert (observation.phase, observation.failures) == (phase, failures)

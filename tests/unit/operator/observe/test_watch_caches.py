@@ -10,6 +10,7 @@ from model_api import Server
 from model_operator import Clock, ModelWatchCaches
 from operator_builders import NOW, ended, make_node, make_pod, make_trial, moment, pod_payload
 
+import podium_cluster.clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS
 from podium_core.domain.actions import WriteRunQueues
@@ -28,6 +29,7 @@ from podium_operator.settings import OperatorSettings
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(1000.0)
     monkeypatch.setattr(watch_caches_module, "time", clock)
+    monkeypatch.setattr(podium_cluster.clock, "now", clock.time)
     return clock
 
 

@@ -1,0 +1,83 @@
+"""Writer of a pod's conditions, which the trial writer calls in each of its passes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from podium_agent.metrics import Metrics
+from podium_agent.report.pod_conditions import DISRUPTION, disruption_patch, patch
+from podium_agent.report.trial_record import TrialRecord
+from podium_cluster import clock
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import PODS
+from podium_core.domain.observe import GPU_DRIVER_ERROR
+
+log = logging.getLogger(__name__)
+MANAGER = "podium-agent"
+RETRY_SECONDS = 2.0  # between two attempts to show a disruption
+
+
+class PodConditionWriter:
+    """Shows a trial's state, and disruptions by the GPU driver, on its pod."""
+
+    def __init__(self, api: Api, metrics: Metrics, trial_record: TrialRecord) -> None:
+        self._api = api
+        self._metrics = metrics
+        self._record = trial_record
+        self._shown: dict[str, tuple[str, str]] = {}
+        earlier = (trial_record.pod.conditions or {}).get(DISRUPTION) == ("True", GPU_DRIVER_ERROR)
+        self._disruption = "of an earlier agent" if earlier else ""  # what the pod shows
+        self._retry_at = 0.0
+
+    async def show_state(self) -> None:
+        """Show the trial's state."""
+        record = self._record
+        if record.state is None or record.ended or record.closed:
+            return
+        shown: Mapping[str, tuple[str, str]] = self._shown or (record.pod.conditions or {})
+        body = patch(record.state, shown, _now(), record.memory_shortage, record.pod.gpu_state_trouble)
+        if body is None or await self._write(body) is not None:
+            return
+        self._shown = dict(shown) | {
+            entry["type"]: (entry["status"], entry["reason"]) for entry in body["status"]["conditions"]
+        }
+
+    async def show_disruption(self) -> bool:
+        """Show that the driver ended a process, before the trial's end is written.
+
+        Returns whether the pod shows it, or cannot. The operator counts an end without it as the trial's failure.
+        """
+        message = self._record.driver_disruption(time.monotonic())
+        if message == self._disruption or (not message and self._record.ended):
+            return True
+        if time.monotonic() < self._retry_at:
+            return False
+        error = await self._write(disruption_patch(message, _now()))
+        if error is not None and error.transient:
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            return False
+        self._disruption = message
+        return True
+
+    async def _write(self, body: dict[str, Any]) -> ApiError | None:
+        """Write conditions; return the error if they were not written."""
+        pod = self._record.pod
+        body["metadata"] = {"uid": pod.uid}
+        try:
+            await self._api.patch(
+                PODS, pod.name, pod.key.namespace, body, manager=MANAGER, subresource="status", strategic=True
+            )
+        except ApiError as error:
+            if not error.not_found:
+                self._metrics.failures.labels("pod-condition", error.reason).inc()
+                log.warning("%s: condition not written: %s", pod.name, error)
+            return error
+        return None
+
+
+def _now() -> str:
+    return datetime.fromtimestamp(clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
