@@ -28,6 +28,7 @@ from podium_agent.report.trial_status import curve_from, ledger_from, position_f
 from podium_agent.report.unread_log import UnreadLogNotes
 from podium_agent.report.usage_ledger import begin_attempt
 from podium_agent.settings import AgentSettings
+from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
 from podium_core.curves.thinning import Grid
@@ -61,11 +62,14 @@ class TrialWriter:
         self._last = -math.inf  # pass that wrote
         self._open = False  # the allocation is open in the last patch
         self._pause = 0.0
+        self._backoff = Backoff(longest=LONGEST_PAUSE)
+        self._show_at = 0.0
+        self._show_backoff = Backoff(longest=LONGEST_PAUSE)
         self._shown: dict[str, tuple[str, str]] = {}
         self._gone = False
         self._stored_container = ""  # the container that the stored cursor is of, where the pod is not known any more
         self._load_at = 0.0
-        self._load_pause = 0.0
+        self._load_backoff = Backoff(first=0.4, longest=LONGEST_PAUSE)
         self._flush_at: float | None = None
 
     @property
@@ -138,11 +142,9 @@ class TrialWriter:
         try:
             await self._begin()
         except ApiError as error:
-            self._load_pause = min(max(0.2, self._load_pause * 2), LONGEST_PAUSE)
-            self._load_at = time.monotonic() + self._load_pause
-            log.warning(
-                "%s: status not loaded, trying again in %.1f s: %s", self._record.pod.name, self._load_pause, error
-            )
+            pause = self._load_backoff.pause(error.retry_after)
+            self._load_at = time.monotonic() + pause
+            log.warning("%s: status not loaded, trying again in %.1f s: %s", self._record.pod.name, pause, error)
 
     async def _begin(self) -> None:
         """Take over the status as it is now.
@@ -302,11 +304,12 @@ class TrialWriter:
         try:
             await self._apply(ended)
             self._pause = 0.0
+            self._backoff.reset()
         except ApiError as error:
-            self._pause = min(max(1.0, self._pause * 2), LONGEST_PAUSE)
+            self._pause = self._backoff.pause(error.retry_after)
             self._metrics.failures.labels("trial-status", error.reason).inc()
             log.warning(
-                "%s: status not written, trying again in %.0f s: %s", trial_record.pod.key.name, self._pause, error
+                "%s: status not written, trying again in %.1f s: %s", trial_record.pod.key.name, self._pause, error
             )
 
     async def _apply(self, ended: bool) -> None:
@@ -348,6 +351,8 @@ class TrialWriter:
         trial_record = self._record
         if trial_record.state is None or trial_record.ended or trial_record.closed or self._pause:
             return
+        if time.monotonic() < self._show_at:
+            return
         shown: Mapping[str, tuple[str, str]] = self._shown or (trial_record.pod.conditions or {})
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         patch = condition_patch(
@@ -358,14 +363,16 @@ class TrialWriter:
         pod = trial_record.pod
         patch["metadata"] = {"uid": pod.uid}
         try:
-            await self._api.patch(
-                PODS, pod.name, pod.key.namespace, patch, manager=MANAGER, subresource="status", strategic=True
+            await self._api.strategic_patch(
+                PODS, pod.name, pod.key.namespace, patch, manager=MANAGER, subresource="status"
             )
         except ApiError as error:
+            self._show_at = time.monotonic() + self._show_backoff.pause(error.retry_after)
             if not error.not_found:
                 self._metrics.failures.labels("pod-condition", error.reason).inc()
                 log.warning("%s: condition not written: %s", pod.name, error)
             return
+        self._show_backoff.reset()
         self._shown = dict(shown) | {
             entry["type"]: (entry["status"], entry["reason"]) for entry in patch["status"]["conditions"]
         }
