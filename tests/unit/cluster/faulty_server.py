@@ -244,12 +244,13 @@ class FaultyTransport:
 
     async def _old_stream(self, version: int) -> AsyncGenerator[bytes, None]:
         """The server that is behind sends what the client does not have, or old events, and an old bookmark."""
-        kept = [entry for entry in self.store.log if self.store.compacted < entry[0] <= self.old]
+        until = self.old
+        kept = [entry for entry in self.store.log if self.store.compacted < entry[0] <= until]
         new = [entry for entry in kept if entry[0] > version]
         for _, kind, payload in new or (kept[-3:] if self.chance.random() < 0.5 else []):
             yield _line(kind, payload)
         await asyncio.sleep(self.chance.uniform(0.0, 30.0))
-        yield _line("BOOKMARK", {"metadata": {"resourceVersion": str(self.old)}})
+        yield _line("BOOKMARK", {"metadata": {"resourceVersion": str(until)}})
 
 
 def _line(kind: str, payload: dict[str, Any]) -> bytes:
