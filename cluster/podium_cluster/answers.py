@@ -42,7 +42,10 @@ async def read_start(chunks: AsyncIterable[bytes], limit: int) -> bytes:
 
 
 async def read_lines(chunks: AsyncIterable[bytes], limit: int, what: str) -> AsyncGenerator[bytes, None]:
-    """Yield the lines that are not blank; a last line without an end was cut off and is omitted."""
+    """Yield the lines that are not blank.
+
+    A last line without an end was cut off and is omitted.
+    """
     pending = bytearray()
     async for chunk in chunks:
         *ends, rest = chunk.split(b"\n")
@@ -60,7 +63,10 @@ async def read_lines(chunks: AsyncIterable[bytes], limit: int, what: str) -> Asy
 
 
 def parse_object(text: bytes, what: str) -> Manifest:
-    """Return the JSON object in a response; raise ApiError for anything else and for a Status of a failure."""
+    """Return the JSON object in a response.
+
+    Raises ApiError for anything else, and for a Status of a failure.
+    """
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError) as error:  # for example an error page of a proxy
@@ -74,7 +80,7 @@ def parse_object(text: bytes, what: str) -> Manifest:
 
 
 def check_object(answer: Any, what: str) -> Manifest:
-    """Return a Kubernetes object if it has a name and a version; raise ApiError otherwise."""
+    """Return a Kubernetes object if it has a name and a version, else raise ApiError."""
     metadata = _metadata(answer, what)
     for field in ("name", "resourceVersion"):
         _text(metadata, field, what)
@@ -82,7 +88,7 @@ def check_object(answer: Any, what: str) -> Manifest:
 
 
 def check_list(answer: Any, what: str) -> Manifest:
-    """Return a list object if all of it can be used; raise ApiError otherwise.
+    """Return a list object if all of it can be used, else raise ApiError.
 
     An item without a name makes the whole list invalid: a list from which items are missing looks like deletions.
     """
@@ -110,7 +116,10 @@ def check_item(item: Any, what: str) -> None:
 
 
 def check_event(event: Any, what: str) -> tuple[str, Manifest]:
-    """Return the type and the object of an event of a watch; raise ApiError for an invalid event and for ERROR."""
+    """Return the type and the object of an event of a watch.
+
+    Raises ApiError for an invalid event and for the type ERROR.
+    """
     if not isinstance(event, dict) or event.get("type") not in EVENT_TYPES or not isinstance(event.get("object"), dict):
         raise _invalid(what, f"an event needs a type and an object: {reprlib.repr(event)}")
     kind, payload = event["type"], event["object"]

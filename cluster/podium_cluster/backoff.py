@@ -9,7 +9,7 @@ LONGEST_PAUSE = 20.0
 
 
 class Backoff:
-    """Pauses in seconds between attempts, each between half of and the whole exponential value ("equal jitter").
+    """Exponential pauses in seconds between attempts, each shortened by up to a half ("equal jitter").
 
     The jitter keeps the components of a cluster from returning at the same moment. `chance` supplies it.
     """

@@ -47,7 +47,7 @@ class ApiError(Exception):
 
     @property
     def expired(self) -> bool:
-        """Whether a watch or a page requested a version that the server no longer has, so a new list is needed."""
+        """Whether the server no longer has the version of a watch or page: a new list is needed."""
         return self.status == 410
 
     @property
@@ -62,7 +62,10 @@ class ApiError(Exception):
 
 
 def error_from_answer(status: int, retry_after: str | None, body: bytes) -> ApiError:
-    """Return the error that a response describes; `retry_after` is the value of the header Retry-After. Pure."""
+    """Return the error that a response describes.
+
+    `retry_after` is the value of the header Retry-After. Pure.
+    """
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The parsed objects of a cache and those that are notified of changes; it applies lists and events, and asks nobody.
+"""The parsed objects of a cache and the listeners for changes; it applies lists and events, and sends no requests.
 
 `watch` fills it. Objects that cannot be parsed are omitted and logged once for each version, so an invalid object does
 not affect the others.

@@ -1,7 +1,7 @@
 """The connection of kopf to the API server: Podium's account, with limits that kopf does not have.
 
-kopf opens a watch that ended again at once, and ends with any line that is no event. Requests of one path are therefore
-spaced, and an invalid or endless response looks like a lost connection, which kopf survives.
+kopf reopens a watch immediately, and an invalid line ends it. Requests of one path are therefore spaced, and an invalid
+or endless response looks like a lost connection, which kopf survives.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class CheckedContent:
         return body
 
     async def iter_chunked(self, count: int) -> AsyncIterator[bytes]:
-        """Yield the lines of a watch; raise ClientPayloadError for a line that is no event."""
+        """Yield the lines of a watch; raise ClientPayloadError for an invalid event."""
         try:
             async for line in read_lines(self._content.iter_any(), MAX_LINE_BYTES, self._what):
                 try:
@@ -92,7 +92,7 @@ class CheckedContent:
 
 
 async def login(**arguments: Any) -> kopf.AiohttpSession | None:
-    """Return a session of the kubeconfig, else of the pod's service account, as Podium's own client chooses them."""
+    """Return a session of the kubeconfig or the pod's service account, as Podium's client chooses."""
     info = await asyncio.to_thread(_credentials, **arguments)
     if info is None:
         return None
