@@ -25,6 +25,7 @@ from podium_extender.metrics import Metrics
 from podium_extender.requeue.preemption_retries import retry_preemptions
 from podium_extender.requeue.unschedulable_queue import TokenBucket, UnschedulableQueue
 from podium_extender.requeue.wakeups import follow_pods, wake_pods
+from podium_extender.server.bounded_protocol import BoundedProtocol
 from podium_extender.server.limits import ConcurrencyLimit
 from podium_extender.settings import ExtenderSettings
 from podium_extender.state.assumptions import AssumedPods
@@ -105,7 +106,7 @@ async def serve(settings: ExtenderSettings) -> None:
 def _uvicorn_config(app: FastAPI, settings: ExtenderSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         proxy_headers=False,
         host=settings.extender_host,
