@@ -17,7 +17,10 @@ SECONDS_PER_CONNECTION = 1.0  # of one pod, on average; a gate waits for up to a
 
 
 class GateLimits(Generic[C]):
-    """The open connections of each pod (by uid; empty for processes in no pod), and when it may connect again."""
+    """The open connections of each pod, and when it may connect again.
+
+    Pods are named by uid; processes in no pod share the empty one.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -26,7 +29,7 @@ class GateLimits(Generic[C]):
         self._next: dict[str, float] = {}
 
     def admit(self, pod_uid: str, connection: C) -> tuple[bool, C | None]:
-        """Return whether the connection is accepted, and the oldest one of the pod if it must be closed for that."""
+        """Return whether the connection is accepted, and the pod's oldest one if that must be closed."""
         now = self._clock()
         earliest = max(self._next.get(pod_uid, now), now)
         if earliest - now > (BURST - 1) * SECONDS_PER_CONNECTION or self._count >= MAX_CONNECTIONS:
@@ -40,7 +43,7 @@ class GateLimits(Generic[C]):
         return True, oldest
 
     def release(self, pod_uid: str, connection: C) -> None:
-        """Forget a connection that was accepted and is closed now, unless a newer one has replaced it already."""
+        """Forget an accepted connection that is closed now; one that was replaced is forgotten already."""
         opened = self._open.get(pod_uid, [])
         if connection not in opened:
             return
