@@ -16,7 +16,7 @@ CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_node_loss.py
 
-.PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz test-older-scheduler test-recipes cluster \
+.PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
 	bench-reality bench-planner bench-rivals bench-log-lines lock clean clean-cache
@@ -64,6 +64,9 @@ docs: setup ## build the documentation site in build/docs; broken links fail
 
 test-unit: setup ## run the unit, contract and golden tests (no root, no cluster)
 	@$(PYTEST) $(PARALLEL) $(FAST)
+
+fuzz-watch: setup ## watch caches over a faulty transport, 10,000 random stories on virtual time (SEEDS=10000; 4 minutes)
+	@PODIUM_FUZZ_SEEDS=$(or $(SEEDS),10000) $(PYTEST) -q tests/unit/cluster/test_watch_faults.py
 
 test-integration: setup ## run the tests with a real kube-apiserver and kube-scheduler
 	@$(PYTEST) tests/integration

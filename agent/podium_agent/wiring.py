@@ -33,7 +33,7 @@ from podium_agent.settings import AgentSettings
 from podium_agent.suspension.detection import MethodDetection
 from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, PODS
+from podium_cluster.resources import GPUNODES, PODS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.placement.needs import EXCLUSIVE_RESOURCE
 from podium_core.schema.gpunode import GPUNode
@@ -45,14 +45,14 @@ class NodeWatches:
     def __init__(self, api: Api, node: str) -> None:
         here = f"spec.nodeName={node}"
         self.trials: WatchCache[TrialPod] = WatchCache(
-            api, PODS, trial_pods.parse, labels=trial_pods.TRIAL_LABEL, fields=here
+            api, Selection(PODS, labels=trial_pods.TRIAL_LABEL, fields=here), trial_pods.parse
         )
-        self.all_pods: WatchCache[NodePod] = WatchCache(api, PODS, parse_pod, fields=here)
+        self.all_pods: WatchCache[NodePod] = WatchCache(api, Selection(PODS, fields=here), parse_pod)
         self.nodes: WatchCache[GPUNode] = WatchCache(
-            api, GPUNODES, GPUNode.model_validate, fields=f"metadata.name={node}"
+            api, Selection(GPUNODES, fields=f"metadata.name={node}"), GPUNode.model_validate
         )
         self.reservation_pods: WatchCache[ReservationPod] = WatchCache(
-            api, PODS, parse_reservation_pod, labels=RESERVATION_LABEL, fields=here
+            api, Selection(PODS, labels=RESERVATION_LABEL, fields=here), parse_reservation_pod
         )
 
 

@@ -43,7 +43,7 @@ from benchmarks.extender.synthetic import (
 )
 from benchmarks.output import add_out, result_line, write_page
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
@@ -105,14 +105,14 @@ class Cluster:
         )
         self.others = OtherPods(self.names, setting.others)
         api, free_cpus = cast(Api, self.live), self.others.free_cpus()
-        own = WatchCache(api, PODS, parse_pod)
+        own = WatchCache(api, Selection(PODS), parse_pod)
         others = [free_cpus.caches["other pods"]] if setting.others else []
         self.nodes = NodeCache(
             Watches(
-                WatchCache(api, GPUNODES, parse_gpunode),
+                WatchCache(api, Selection(GPUNODES), parse_gpunode),
                 own,
-                WatchCache(api, LEASES, Heartbeats(time.time).parse, namespace="podium-system"),
-                WatchCache(api, TRIALS, parse_trial),
+                WatchCache(api, Selection(LEASES, namespace="podium-system"), Heartbeats(time.time).parse),
+                WatchCache(api, Selection(TRIALS), parse_trial),
             ),
             namespace="podium-system",
             clock=time.time,

@@ -23,7 +23,7 @@ from fastapi import Response
 
 from benchmarks.output import result_line
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_extender.app import create_app
@@ -73,10 +73,10 @@ async def measure(calls: int) -> dict[str, float]:
     api = cast(Api, TwoNodes())
     nodes_cache = NodeCache(
         Watches(
-            WatchCache(api, GPUNODES, parse_gpunode),
-            WatchCache(api, PODS, parse_pod),
-            WatchCache(api, LEASES, Heartbeats(time.time).parse),
-            WatchCache(api, TRIALS, parse_trial),
+            WatchCache(api, Selection(GPUNODES), parse_gpunode),
+            WatchCache(api, Selection(PODS), parse_pod),
+            WatchCache(api, Selection(LEASES), Heartbeats(time.time).parse),
+            WatchCache(api, Selection(TRIALS), parse_trial),
         ),
         namespace="podium-system",
         clock=time.time,

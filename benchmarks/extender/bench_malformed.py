@@ -27,7 +27,7 @@ from malformed import GOLDEN, malformed, protocol_error, recorded, send
 
 from benchmarks.extender.synthetic import Live
 from benchmarks.output import result_line
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
@@ -49,10 +49,10 @@ async def send_all(bodies: int) -> tuple[Counter[str], list[int]]:
     live = Live({GPUNODES: nodes, PODS: placed["pods"], LEASES: [], TRIALS: placed["trials"]})
     nodes_cache = NodeCache(
         Watches(
-            WatchCache(live, GPUNODES, parse_gpunode),  # type: ignore[arg-type]
-            WatchCache(live, PODS, parse_pod),  # type: ignore[arg-type]
-            WatchCache(live, LEASES, Heartbeats(time.time).parse),  # type: ignore[arg-type]
-            WatchCache(live, TRIALS, parse_trial),  # type: ignore[arg-type]
+            WatchCache(live, Selection(GPUNODES), parse_gpunode),  # type: ignore[arg-type]
+            WatchCache(live, Selection(PODS), parse_pod),  # type: ignore[arg-type]
+            WatchCache(live, Selection(LEASES), Heartbeats(time.time).parse),  # type: ignore[arg-type]
+            WatchCache(live, Selection(TRIALS), parse_trial),  # type: ignore[arg-type]
         ),
         namespace="podium-system",
         clock=time.time,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -17,10 +18,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from podium_cluster.client import Api
-from podium_cluster.resources import NODES, PODS, Resource
+from podium_cluster.resources import NODES, PODS, Page, Resource, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
-from podium_extender.main import PAGE_SIZE
 from podium_extender.state.free_cpus import FreeCpus
 
 GPUS, SLOTS = 8, 4
@@ -28,6 +28,14 @@ GIB = 2**30
 CHUNK = 2**18  # bytes that asyncio reads from a socket at most
 RECORDED = Path(__file__).resolve().parents[2] / "tests" / "golden" / "extender" / "filter-nodenames.json"
 Json = dict[str, Any]
+
+_versions = itertools.count(100)
+
+
+def _modified(payload: Json) -> Json:
+    """Return an event of a watch about an object, with a version of its own."""
+    about = {**payload["metadata"], "resourceVersion": str(next(_versions))}
+    return {"type": "MODIFIED", "object": {**payload, "metadata": about}}
 
 
 class Live:
@@ -39,9 +47,14 @@ class Live:
     def __init__(self, objects: Mapping[Resource, Iterable[Json]]) -> None:
         self.objects = objects
         self.events: dict[Resource, asyncio.Queue[Json]] = {resource: asyncio.Queue() for resource in objects}
+        self._listing: dict[Resource, Iterator[Json]] = {}
 
-    async def list(self, resource: Resource, *_: Any, **__: Any) -> Json:
-        return {"metadata": {"resourceVersion": "1"}, "items": self.objects[resource]}
+    async def list(self, resource: Resource, *_: Any, page: Page, **__: Any) -> Json:
+        if not page.after:
+            self._listing[resource] = iter(self.objects[resource])
+        items = [*itertools.islice(self._listing[resource], page.limit)]
+        more = {"continue": f"{page.after}+"} if len(items) == page.limit else {}
+        return {"metadata": {"resourceVersion": "1"} | more, "items": items}
 
     async def watch(self, resource: Resource, *_: Any, **__: Any) -> AsyncIterator[Json]:
         while True:
@@ -51,7 +64,7 @@ class Live:
     async def change(self, resource: Resource, *payloads: Json) -> None:
         """Send a MODIFIED event for each object and wait until all are handled."""
         for payload in payloads:
-            self.events[resource].put_nowait({"type": "MODIFIED", "object": payload})
+            self.events[resource].put_nowait(_modified(payload))
         await self.events[resource].join()
 
 
@@ -202,12 +215,13 @@ class OtherPods:
         """Return the extender's account of free CPUs over these objects."""
         api = cast(Api, self)
         return FreeCpus(
-            WatchCache(api, NODES, node_cpus_of, page=PAGE_SIZE), WatchCache(api, PODS, cpu_request_of, page=PAGE_SIZE)
+            WatchCache(api, Selection(NODES), node_cpus_of),
+            WatchCache(api, Selection(PODS), cpu_request_of),
         )
 
-    async def list(self, resource: Resource, *_: Any, limit: int, after: str = "", **__: Any) -> Json:
-        begin, whole = int(after or 0), len(self._nodes) if resource is NODES else self._pods
-        end = min(begin + limit, whole)
+    async def list(self, resource: Resource, *_: Any, page: Page, **__: Any) -> Json:
+        begin, whole = int(page.after or 0), len(self._nodes) if resource is NODES else self._pods
+        end = min(begin + page.limit, whole)
         items = [self._node(i) if resource is NODES else self.pod(i) for i in range(begin, end)]
         return {"metadata": {"resourceVersion": "1"} | ({"continue": str(end)} if end < whole else {}), "items": items}
 
@@ -218,7 +232,7 @@ class OtherPods:
 
     async def change(self, number: int, cpu: str) -> None:
         """Resize one of the pods in place."""
-        self.events[PODS].put_nowait({"type": "MODIFIED", "object": self.pod(number, cpu)})
+        self.events[PODS].put_nowait(_modified(self.pod(number, cpu)))
         await self.events[PODS].join()
 
     def pod(self, number: int, cpu: str = "250m") -> Json:

@@ -1,20 +1,19 @@
 """The client of the API server: a few verbs over `kubernetes.aio`'s authenticated, TLS-verified HTTP session.
 
-Payloads are plain JSON mappings; callers parse them into models at once. Every call has a timeout and raises `ApiError`
-with the server's own message.
+Payloads are plain JSON mappings; callers parse them into models at once. Every call has a timeout and a maximum size of
+its response, and raises `ApiError` with the server's own message. Objects in responses have a name and a version.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 from kubernetes.aio import client as kube_client
@@ -22,45 +21,31 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 
 from podium_cluster import clock
+from podium_cluster.answers import (
+    MAX_ANSWER_BYTES,
+    MAX_ERROR_BYTES,
+    MAX_LINE_BYTES,
+    JsonObject,
+    Manifest,
+    check_list,
+    check_object,
+    parse_object,
+    read_all,
+    read_lines,
+    read_start,
+)
+from podium_cluster.errors import INVALID_ANSWER, ApiError, error_from_answer
 from podium_cluster.kubeconfig import ClusterTarget, find_target
-from podium_cluster.resources import Resource
+from podium_cluster.resources import Page, Resource
 from podium_cluster.settings import ClusterSettings
 
-Manifest = dict[str, Any]
-JsonObject = Mapping[str, Any]
+__all__ = ["Api", "ApiError", "JsonObject", "Manifest", "connect"]
+CONNECT_SECONDS = 5.0
+HEADER_SECONDS = 30.0  # a watch sends its headers at once, also if no event follows
+STREAM_SLACK_SECONDS = 15.0  # a watch that the server does not end in time is half-open
+MAX_LIST_TRIES = 3  # of a list whose continuation expires
+MAX_PAGES = 1000
 TOKEN_SECONDS = 60.0  # between two reads of the account's token, which the kubelet renews
-
-
-@dataclass(eq=False)  # not frozen: contextlib assigns to an exception's traceback
-class ApiError(Exception):
-    """An error of the API server (`status` is HTTP's), or a call without a response (`status` 0)."""
-
-    status: int
-    reason: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.reason} ({self.status}): {self.message}"
-
-    @property
-    def not_found(self) -> bool:
-        """Whether the object does not exist."""
-        return self.status == 404
-
-    @property
-    def conflict(self) -> bool:
-        """Whether another client changed the object in the meantime, or created it."""
-        return self.status == 409
-
-    @property
-    def transient(self) -> bool:
-        """Whether the same call may succeed later: no connection, too many calls, or a server error."""
-        return self.status in (0, 429) or self.status >= 500
-
-    @property
-    def expired(self) -> bool:
-        """Whether a watch requested a version that the server no longer has, so a new list is needed."""
-        return self.status == 410
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +70,7 @@ class Api:
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Manifest:
         """Return one object."""
-        return await self._json("GET", resource.path(namespace, name))
+        return await self._object("GET", resource.path(namespace, name))
 
     async def list(
         self,
@@ -94,21 +79,40 @@ class Api:
         *,
         labels: str | None = None,
         fields: str | None = None,
-        limit: int | None = None,
-        after: str = "",
+        page: Page | None = None,
     ) -> Manifest:
         """Return a list object, with `items` and `metadata.resourceVersion`.
 
-        With `limit` it holds at most that number of items. If there are more, `metadata.continue` is the value of
-        `after` for the next page.
+        It is read in pages, so it holds the whole list. With `page` it holds that page only. If there are more,
+        `metadata.continue` is the value of `Page.after` for the next one.
         """
-        page = {} if limit is None else {"limit": str(limit)} | ({"continue": after} if after else {})
-        return await self._json("GET", resource.path(namespace), query=_selectors(labels, fields) | page)
+        path, query = resource.path(namespace), _selectors(labels, fields)
+        if page is not None:
+            return check_list(await self._json("GET", path, query=query | page.query), f"GET {path}")
+        for _ in range(MAX_LIST_TRIES - 1):
+            try:
+                return await self._all_pages(path, query)
+            except ApiError as error:
+                if not error.expired:
+                    raise
+        return await self._all_pages(path, query)
+
+    async def _all_pages(self, path: str, query: Mapping[str, str]) -> Manifest:
+        items: list[Manifest] = []
+        page = Page()
+        for _ in range(MAX_PAGES):
+            answer = check_list(await self._json("GET", path, query={**query, **page.query}), f"GET {path}")
+            items += answer["items"]
+            after = answer["metadata"].get("continue") or ""
+            if not after:
+                return answer | {"items": items}
+            page = Page(after=after)
+        raise ApiError(0, INVALID_ANSWER, f"GET {path}: the list has not ended after {MAX_PAGES} pages")
 
     async def create(self, resource: Resource, manifest: JsonObject, *, manager: str) -> Manifest:
         """Create an object."""
         namespace = manifest["metadata"].get("namespace")
-        return await self._json("POST", resource.path(namespace), body=manifest, query={"fieldManager": manager})
+        return await self._object("POST", resource.path(namespace), body=manifest, query={"fieldManager": manager})
 
     async def delete(
         self,
@@ -143,7 +147,7 @@ class Api:
         """Apply a manifest on the server; afterwards `manager` owns exactly the fields in `manifest`."""
         meta = manifest["metadata"]
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **manifest}
-        return await self._json(
+        return await self._object(
             "PATCH",
             resource.path(meta.get("namespace"), meta["name"], subresource),
             body=body,
@@ -164,22 +168,32 @@ class Api:
         *,
         manager: str,
         subresource: str | None = None,
-        strategic: bool = False,
     ) -> Manifest:
-        """Patch an object with a merge patch.
+        """Patch an object with a merge patch."""
+        path, query = resource.path(namespace, name, subresource), {"fieldManager": manager}
+        return await self._object("PATCH", path, body=patch, query=query, content_type="application/merge-patch+json")
 
-        A strategic merge patch is for built-in kinds whose lists must merge by key, such as the conditions of pods.
-        """
-        kind = "application/strategic-merge-patch+json" if strategic else "application/merge-patch+json"
-        path = resource.path(namespace, name, subresource)
-        return await self._json("PATCH", path, body=patch, query={"fieldManager": manager}, content_type=kind)
+    async def strategic_patch(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        patch: JsonObject,
+        *,
+        manager: str,
+        subresource: str | None = None,
+    ) -> Manifest:
+        """Patch an object of a built-in kind; lists such as the conditions of a pod merge by their key."""
+        path, query = resource.path(namespace, name, subresource), {"fieldManager": manager}
+        kind = "application/strategic-merge-patch+json"
+        return await self._object("PATCH", path, body=patch, query=query, content_type=kind)
 
     async def logs(self, pod: str, namespace: str, container: str, *, limit_bytes: int = 4 * 2**20) -> str:
-        """Return the log of a container."""
+        """Return the log of a container, at most its first `limit_bytes`."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         query = {"container": container, "limitBytes": str(limit_bytes)}
         async with self._response("GET", path, query=query, timeout=self._timeout) as response:
-            return (await response.read()).decode(errors="replace")
+            return (await read_start(response.content.iter_any(), limit_bytes)).decode(errors="replace")
 
     async def version(self) -> Manifest:
         """Return the version of the API server."""
@@ -194,25 +208,37 @@ class Api:
         labels: str | None,
         fields: str | None,
         seconds: int,
-    ) -> AsyncIterator[Manifest]:
+    ) -> AsyncGenerator[Manifest, None]:
         """Yield the events after `version`, until the server ends the stream after `seconds`.
 
-        A stream that does not end in time fails.
+        A stream that does not end in time, or whose line is too long or no JSON object, raises ApiError.
         """
+        path = resource.path(namespace)
         query = _selectors(labels, fields) | {
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(seconds),
         }
-        async with self._response("GET", resource.path(namespace), query=query, timeout=seconds + 15) as response:
-            # the line of a large object may exceed the stream's line limit, so lines are assembled here
-            pending = b""
-            async for chunk in response.content.iter_any():
-                *lines, pending = (pending + chunk).split(b"\n")
-                for line in lines:
-                    if line.strip():
-                        yield json.loads(line)
+        what = f"watch {path}"
+        async with (
+            self._response("GET", path, query=query, timeout=seconds + STREAM_SLACK_SECONDS) as response,
+            aclosing(read_lines(response.content.iter_any(), MAX_LINE_BYTES, what)) as lines,
+        ):
+            async for line in lines:
+                yield parse_object(line, what)
+
+    async def _object(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonObject | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Manifest:
+        answer = await self._json(method, path, body=body, query=query, content_type=content_type)
+        return check_object(answer, f"{method} {path}")
 
     async def _json(
         self,
@@ -231,13 +257,8 @@ class Api:
         async with self._response(
             method, path, body=body, query=query, content_type=content_type, timeout=timeout
         ) as response:
-            answer = await response.read()
-            try:
-                result: Manifest = json.loads(answer)
-            except ValueError as error:  # for example an error page of a proxy
-                text = answer[:200].decode(errors="replace")
-                raise ApiError(0, "InvalidJSON", f"{method} {path}: the response is not JSON: {text}") from error
-            return result
+            what = f"{method} {path}"
+            return parse_object(await read_all(response.content.iter_any(), MAX_ANSWER_BYTES, what), what)
 
     @asynccontextmanager
     async def _response(
@@ -251,26 +272,32 @@ class Api:
         content_type: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         headers = {"Accept": "application/json", "Content-Type": content_type}
-        _, url, headers, _, _ = await self._client.param_serialize(
-            method, path, query_params=list((query or {}).items()), header_params=headers, auth_settings=["BearerToken"]
-        )
-        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
         begun = time.monotonic()
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(CONNECT_SECONDS, timeout))
         try:
-            answer = await self._client.rest_client.request(
-                method, url, headers=headers, body=body, _request_timeout=limits
-            )
+            async with asyncio.timeout(min(timeout, max(HEADER_SECONDS, self._timeout))):
+                _, url, headers, _, _ = await self._client.param_serialize(
+                    method,
+                    path,
+                    query_params=list((query or {}).items()),
+                    header_params=headers,
+                    auth_settings=["BearerToken"],
+                )
+                answer = await self._client.rest_client.request(
+                    method, url, headers=headers, body=body, _request_timeout=limits
+                )
             response: aiohttp.ClientResponse = answer.response
             clock.observe(response.headers.get("Date"), time.monotonic() - begun)
             try:
                 if response.status >= 400:
-                    raise _error(response.status, await response.read())
+                    start = await read_start(response.content.iter_any(), MAX_ERROR_BYTES)
+                    raise error_from_answer(response.status, response.headers.get("Retry-After"), start)
                 yield response
             finally:
-                response.release()
+                response.release()  # this closes the connection if a part of the body has not been read
         except TimeoutError as error:
             raise ApiError(0, "Timeout", f"{method} {path} took longer than {timeout:g} s") from error
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, OSError, kube_config.ConfigException) as error:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error}") from error
 
 
@@ -322,11 +349,3 @@ def _refresh_token(configuration: kube_client.Configuration, file: Path) -> None
 def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:
     query = {"labelSelector": labels, "fieldSelector": fields}
     return {key: value for key, value in query.items() if value}
-
-
-def _error(status: int, body: bytes) -> ApiError:
-    try:
-        answer = json.loads(body)
-        return ApiError(status, answer.get("reason") or "Error", answer.get("message") or "no message")
-    except (ValueError, AttributeError):
-        return ApiError(status, "Error", body[:500].decode(errors="replace"))

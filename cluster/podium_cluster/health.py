@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 Check = Callable[[], str | None]
 CONNECTION_SECONDS = 5.0  # of one connection, which serves one request
 MAX_CONNECTIONS = 100  # of one component; a further one closes the oldest, because a probe takes milliseconds
+MAX_PER_PEER = 20  # of one address: a pod with many connections closes its own and not the kubelet's
+METRICS_SECONDS = 1.0  # the metrics are collected at most once in this time, however often they are read
 
 
 class _BoundedServer(web.Server):
@@ -28,6 +30,34 @@ class _BoundedServer(web.Server):
         connection = super().__call__()
         asyncio.get_running_loop().call_later(CONNECTION_SECONDS, _abort, connection)
         return connection
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Close the oldest connection of the same address if it has too many."""
+        peer = _address(transport)
+        same = [one for one in self.connections if one.transport is not None and _address(one.transport) == peer]
+        for oldest in same[: max(0, len(same) - MAX_PER_PEER + 1)]:
+            _abort(oldest)
+        super().connection_made(handler, transport)
+
+
+def _address(transport: asyncio.BaseTransport) -> str:
+    name = transport.get_extra_info("peername")
+    return str(name[0]) if name else ""
+
+
+class _Metrics:
+    """The text of the metrics, which many requests share."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._text, self._until = b"", 0.0
+
+    def text(self) -> bytes:
+        """Return the metrics, at most `METRICS_SECONDS` old."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._until:
+            self._text, self._until = generate_latest(self._registry), now + METRICS_SECONDS
+        return self._text
 
 
 def _abort(connection: web.RequestHandler) -> None:
@@ -42,11 +72,11 @@ async def serve(host: str, port: int, *, alive: Check, ready: Check, registry: C
 
     A check returns None or a sentence about the problem.
     """
-    checks = {"/healthz": alive, "/readyz": ready}
+    checks, metrics = {"/healthz": alive, "/readyz": ready}, _Metrics(registry)
 
     async def answer(request: web.BaseRequest) -> web.Response:
         if request.path == "/metrics":
-            response = web.Response(body=generate_latest(registry))
+            response = web.Response(body=metrics.text())
             response.headers["Content-Type"] = "text/plain; version=0.0.4; charset=utf-8"
         elif request.path in checks:
             problem = checks[request.path]()

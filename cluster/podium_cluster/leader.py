@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import LEASES
 
@@ -120,7 +121,7 @@ class Election:
         self._note(lease)
 
     async def _write(self, holder: str) -> None:
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        now = datetime.fromtimestamp(clock.now(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         spec = {"holderIdentity": holder, "leaseDurationSeconds": round(LEASE_SECONDS), "renewTime": now}
         meta = {"name": self._name, "namespace": self._namespace}
         if self._seen is None:

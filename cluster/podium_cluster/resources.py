@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
+PAGE_SIZE = 500  # objects in one response of a list
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -38,6 +40,42 @@ class Resource:
         if subresource is not None:
             parts.append(subresource)
         return "/".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The objects of one kind that a cache follows; selectors have the form of the Kubernetes API.
+
+    `page` is the maximum number of objects in one response.
+    """
+
+    resource: Resource
+    namespace: str | None = None
+    labels: str | None = None
+    fields: str | None = None
+    page: int = PAGE_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list: at most `limit` objects, after the page whose `metadata.continue` is `after`.
+
+    `not_older_than` is a version that the list must contain; a server that is behind it refuses the request.
+    """
+
+    limit: int = PAGE_SIZE
+    after: str = ""
+    not_older_than: str = ""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query parameters. A continued list has the version of its first page, so it names none."""
+        query = {"limit": str(self.limit)}
+        if self.after:
+            query["continue"] = self.after
+        elif self.not_older_than:
+            query |= {"resourceVersion": self.not_older_than, "resourceVersionMatch": "NotOlderThan"}
+        return query
 
 
 JOBS = Resource("podium.dev", "v1alpha1", "hyperparamjobs", "HyperParamJob")

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from podium_cluster import clock, health
 from podium_cluster.client import Api, connect
 from podium_cluster.garbage_collection import tune_garbage_collector
-from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
+from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Selection
 from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of, others_selector
@@ -24,6 +24,7 @@ from podium_extender.metrics import Metrics
 from podium_extender.requeue.preemption_retries import retry_preemptions
 from podium_extender.requeue.unschedulable_queue import TokenBucket, UnschedulableQueue
 from podium_extender.requeue.wakeups import follow_pods, wake_pods
+from podium_extender.server.bounded_protocol import BoundedProtocol
 from podium_extender.server.limits import ConcurrencyLimit
 from podium_extender.settings import ExtenderSettings
 from podium_extender.state.assumptions import AssumedPods
@@ -38,21 +39,20 @@ from podium_extender.verbs.preempt import PreemptVerb
 from podium_extender.verbs.preemption_limits import PreemptionLimits
 
 log = logging.getLogger(__name__)
-PAGE_SIZE = 500  # objects listed at a time, for kinds of which a large cluster has very many
 
 
 def watch_cluster(api: Api, settings: ExtenderSettings, assumed: AssumedPods) -> NodeCache:
     """Create the caches that the responses are computed from; the caller runs them."""
     heartbeats = Heartbeats(clock.now)
     others = others_selector(settings.scheduler_name)
-    own = WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}")
-    nodes = WatchCache(api, NODES, node_cpus_of, page=PAGE_SIZE)
-    other = WatchCache(api, PODS, cpu_request_of, fields=others, page=PAGE_SIZE) if settings.watch_all_pods else None
+    own = WatchCache(api, Selection(PODS, fields=f"spec.schedulerName={settings.scheduler_name}"), parse_pod)
+    nodes = WatchCache(api, Selection(NODES), node_cpus_of)
+    other = WatchCache(api, Selection(PODS, fields=others), cpu_request_of) if settings.watch_all_pods else None
     watches = Watches(
-        WatchCache(api, GPUNODES, parse_gpunode, page=PAGE_SIZE),
+        WatchCache(api, Selection(GPUNODES), parse_gpunode),
         own,
-        WatchCache(api, LEASES, heartbeats.parse, namespace=settings.namespace),
-        WatchCache(api, TRIALS, parse_trial),
+        WatchCache(api, Selection(LEASES, namespace=settings.namespace), heartbeats.parse),
+        WatchCache(api, Selection(TRIALS), parse_trial),
     )
     return NodeCache(
         watches,
@@ -105,7 +105,7 @@ async def serve(settings: ExtenderSettings) -> None:
 def _uvicorn_config(app: FastAPI, settings: ExtenderSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         proxy_headers=False,
         host=settings.extender_host,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 import kopf
 
 from podium_cluster import health
+from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, connect
 from podium_cluster.leader import REQUEST_SECONDS, RETRY_SECONDS, Election
 from podium_cluster.startup import read_settings
@@ -124,7 +126,19 @@ async def _kopf(registry: kopf.OperatorRegistry, settings: OperatorSettings, sto
         where = {"namespaces": [settings.watch_namespace]}
     # without an identity kopf asks the system for a user name, which uid 65532 of the image does not have
     where["identity"] = "podium-operator"
-    await kopf.operator(registry=registry, settings=handlers.settings(), standalone=True, stop_flag=stop, **where)
+    backoff = Backoff(longest=60.0)
+    while not stop.is_set():
+        try:
+            await kopf.operator(
+                registry=registry, settings=handlers.settings(), standalone=True, stop_flag=stop, **where
+            )
+            return
+        except Exception:
+            # kopf ends when the API server refuses its requests for a minute; the searches that run do not need it
+            pause = backoff.pause()
+            log.exception("kopf ended; it starts again in %.0f s, and new jobs wait until then", pause)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -117,16 +117,12 @@ def writes(namespace: str) -> dict[str, Write]:
     async def condition(api: Api, node: str) -> None:
         entry = {"type": "podium.dev/Suspended", "status": "False", "reason": "Running", "message": fresh()}
         patch = {"status": {"conditions": [entry]}}
-        await api.patch(
-            PODS, f"trial-{node}", namespace, patch, manager="podium-agent", subresource="status", strategic=True
-        )
+        await api.strategic_patch(PODS, f"trial-{node}", namespace, patch, manager="podium-agent", subresource="status")
 
     async def resize(api: Api, node: str) -> None:
         cpu = f"{10 + uuid.uuid4().int % 80}m"
         patch = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}}
-        await api.patch(
-            PODS, f"trial-{node}", namespace, patch, manager="podium-agent", subresource="resize", strategic=True
-        )
+        await api.strategic_patch(PODS, f"trial-{node}", namespace, patch, manager="podium-agent", subresource="resize")
 
     async def gpunode(api: Api, node: str) -> None:
         about = {"name": f"{namespace}-{node}", "labels": {"fresh": fresh()}}

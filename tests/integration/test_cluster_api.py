@@ -12,7 +12,7 @@ import pytest
 
 from podium_cluster import events, heartbeat
 from podium_cluster.client import Api, ApiError, connect
-from podium_cluster.resources import EVENTS, LEASES, Resource
+from podium_cluster.resources import EVENTS, LEASES, Resource, Selection
 from podium_cluster.settings import ClusterSettings
 from podium_cluster.watch import WatchCache
 
@@ -27,7 +27,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def cache_of(api: Api, parse: Any = lambda payload: payload) -> AsyncIterator[tuple[WatchCache[Any], Any]]:
     """Run a cache of config maps; yield it with a function that waits for a condition."""
-    cache: WatchCache[Any] = WatchCache(api, CONFIGMAPS, parse, namespace="default")
+    cache: WatchCache[Any] = WatchCache(api, Selection(CONFIGMAPS, namespace="default"), parse)
     changed = asyncio.Event()
     cache.subscribe(changed.set)
     task = asyncio.create_task(cache.run())

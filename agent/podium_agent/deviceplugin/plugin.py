@@ -26,6 +26,12 @@ RETRY_SECONDS = 0.2
 UNWATCHED_SECONDS = 10.0
 CALL_SECONDS = 5.0
 # the default authority of a Unix socket is its escaped path, which Go's HTTP/2 server rejects
+MAX_CALLS = 64  # the kubelet has one stream, and a call for each pod that starts
+SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", 2**20),
+    ("grpc.max_metadata_size", 2**14),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+)
 CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"),)
 
 
@@ -62,7 +68,7 @@ class DevicePlugin:
         if kubelet is None:
             raise FileNotFoundError(f"{self._kubelet} does not exist")
         self._socket.unlink(missing_ok=True)
-        server = grpc.aio.server()
+        server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
         rpc.add_DevicePluginServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
         server.add_insecure_port(f"unix://{self._socket}")
         await server.start()

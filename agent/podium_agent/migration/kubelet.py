@@ -15,9 +15,11 @@ from pathlib import Path
 import aiohttp
 
 from podium_agent.migration.errors import MigrationError
+from podium_cluster.answers import read_start
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0  # in addition to the runtime's own time limit
+ANSWER_BYTES = 2**16  # read of a response
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -62,7 +64,7 @@ class Kubelet:
                 aiohttp.ClientSession(timeout=limits, headers=headers) as session,
                 session.post(url, params={"timeout": str(max(1, round(seconds)))}, ssl=trust) as response,
             ):
-                body = await response.text(errors="replace")
+                body = (await read_start(response.content.iter_any(), ANSWER_BYTES)).decode(errors="replace")
                 if response.status != 200:
                     raise error_from_response(container, response.status, body)
         except aiohttp.ClientConnectorCertificateError as error:

@@ -17,9 +17,11 @@ from yarl import URL
 from podium_agent.migration.archive import Archive
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.image import MANIFEST, Image, sha256
+from podium_cluster.answers import read_start
 from podium_core.schema.checkpoint_image import ImageReference
 
 CONNECT_SECONDS = 5.0
+ANSWER_BYTES = 2**16  # read of a response that refuses a request
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -101,6 +103,7 @@ class Registry:
 
     async def _expect(self, response: aiohttp.ClientResponse, *wanted: int) -> None:
         if response.status not in wanted:
-            answer = " ".join((await response.text(errors="replace")).split())[:300]
+            start = await read_start(response.content.iter_any(), ANSWER_BYTES)
+            answer = " ".join(start.decode(errors="replace").split())[:300]
             request = f"{response.method} {response.url.path}"
             raise MigrationError("RegistryRefused", f"{self.url} answered {request} with {response.status}: {answer}")

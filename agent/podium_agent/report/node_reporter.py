@@ -20,6 +20,7 @@ from podium_agent.schedule.node_reconciler import NodeReconciler, View
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster import clock
+from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError, Manifest
 from podium_cluster.resources import GPUNODES, NODES
 from podium_core.schema.gpunode import GpuNodeStatus
@@ -104,7 +105,7 @@ class NodeReporter:
         """
         await self._sources.node_reconciler.observed.wait()
         await self._sources.telemetry.asked.wait()
-        pause = 0.5
+        backoff = Backoff(longest=LONGEST_PAUSE)
         while True:
             await self._event.wait()
             await asyncio.sleep(GATHER_SECONDS)
@@ -115,12 +116,12 @@ class NodeReporter:
                 continue
             try:
                 await self._write(status)
-                pause = 0.5
+                backoff.reset()
             except ApiError as error:
+                pause = backoff.pause(error.retry_after)
                 self._metrics.failures.labels("node-status", error.reason).inc()
                 log.warning("GPUNode status not written, trying again in %.1f s: %s", pause, error)
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
                 self._event.set()
 
     def _due(self, status: GpuNodeStatus) -> bool:

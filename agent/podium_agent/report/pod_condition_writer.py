@@ -12,13 +12,14 @@ from podium_agent.metrics import Metrics
 from podium_agent.report.pod_conditions import DISRUPTION, disruption_patch, patch
 from podium_agent.report.trial_record import TrialRecord
 from podium_cluster import clock
+from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
 from podium_core.domain.observe import GPU_DRIVER_ERROR
 
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
-RETRY_SECONDS = 2.0  # between two attempts to show a disruption
+LONGEST_PAUSE = 10.0  # between two attempts: the end of a trial waits for the condition of a disruption
 
 
 class PodConditionWriter:
@@ -32,11 +33,12 @@ class PodConditionWriter:
         earlier = (trial_record.pod.conditions or {}).get(DISRUPTION) == ("True", GPU_DRIVER_ERROR)
         self._disruption = "of an earlier agent" if earlier else ""  # what the pod shows
         self._retry_at = 0.0
+        self._backoff = Backoff(longest=LONGEST_PAUSE)
 
     async def show_state(self) -> None:
         """Show the trial's state."""
         record = self._record
-        if record.state is None or record.ended or record.closed:
+        if record.state is None or record.ended or record.closed or time.monotonic() < self._retry_at:
             return
         shown: Mapping[str, tuple[str, str]] = self._shown or (record.pod.conditions or {})
         body = patch(record.state, shown, _now(), record.memory_shortage, record.pod.gpu_state_trouble)
@@ -58,7 +60,6 @@ class PodConditionWriter:
             return False
         error = await self._write(disruption_patch(message, _now()))
         if error is not None and error.transient:
-            self._retry_at = time.monotonic() + RETRY_SECONDS
             return False
         self._disruption = message
         return True
@@ -68,14 +69,16 @@ class PodConditionWriter:
         pod = self._record.pod
         body["metadata"] = {"uid": pod.uid}
         try:
-            await self._api.patch(
-                PODS, pod.name, pod.key.namespace, body, manager=MANAGER, subresource="status", strategic=True
+            await self._api.strategic_patch(
+                PODS, pod.name, pod.key.namespace, body, manager=MANAGER, subresource="status"
             )
         except ApiError as error:
+            self._retry_at = time.monotonic() + self._backoff.pause(error.retry_after)
             if not error.not_found:
                 self._metrics.failures.labels("pod-condition", error.reason).inc()
                 log.warning("%s: condition not written: %s", pod.name, error)
             return error
+        self._backoff.reset()
         return None
 
 

@@ -30,6 +30,7 @@ from podium_agent.report.unread_log import UnreadLogNotes
 from podium_agent.report.usage_ledger import begin_attempt
 from podium_agent.settings import AgentSettings
 from podium_cluster import clock
+from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
 from podium_core.curves.thinning import Grid
@@ -64,10 +65,11 @@ class TrialWriter:
         self._pause = 0.0
         self._conditions = PodConditionWriter(api, metrics, trial_record)
         self._line_time = 0.0  # of the last line that was read
+        self._backoff = Backoff(longest=LONGEST_PAUSE)
         self._gone = False
         self._stored_container = ""  # the container that the stored cursor is of, where the pod is not known any more
         self._load_at = 0.0
-        self._load_pause = 0.0
+        self._load_backoff = Backoff(first=0.4, longest=LONGEST_PAUSE)
         self._flush_at: float | None = None
 
     @property
@@ -142,11 +144,9 @@ class TrialWriter:
         try:
             await self._begin()
         except ApiError as error:
-            self._load_pause = min(max(0.2, self._load_pause * 2), LONGEST_PAUSE)
-            self._load_at = time.monotonic() + self._load_pause
-            log.warning(
-                "%s: status not loaded, trying again in %.1f s: %s", self._record.pod.name, self._load_pause, error
-            )
+            pause = self._load_backoff.pause(error.retry_after)
+            self._load_at = time.monotonic() + pause
+            log.warning("%s: status not loaded, trying again in %.1f s: %s", self._record.pod.name, pause, error)
 
     async def _begin(self) -> None:
         """Take over the status as it is now.
@@ -316,12 +316,13 @@ class TrialWriter:
         try:
             await self._apply(ended)
             self._pause = 0.0
+            self._backoff.reset()
         except ApiError as error:
             # refused until the operator has added this node to status.nodes, which takes it a moment
-            self._pause = 1.0 if error.status == 403 else min(max(1.0, self._pause * 2), LONGEST_PAUSE)
+            self._pause = 1.0 if error.status == 403 else self._backoff.pause(error.retry_after)
             self._metrics.failures.labels("trial-status", error.reason).inc()
             log.warning(
-                "%s: status not written, trying again in %.0f s: %s", trial_record.pod.key.name, self._pause, error
+                "%s: status not written, trying again in %.1f s: %s", trial_record.pod.key.name, self._pause, error
             )
 
     async def _apply(self, ended: bool) -> None:

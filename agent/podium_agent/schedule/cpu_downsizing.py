@@ -107,8 +107,8 @@ class CpuDownsizer:
         patch = {"metadata": {"uid": pod.uid}, "spec": {"containers": containers}}
         self._asked[pod.uid] = _Asked(one.cpu, now + ECHO_SECONDS, 0.0)
         try:
-            await self._api.patch(
-                PODS, pod.name, pod.key.namespace, patch, manager=MANAGER, subresource="resize", strategic=True
+            await self._api.strategic_patch(
+                PODS, pod.name, pod.key.namespace, patch, manager=MANAGER, subresource="resize"
             )
         except ApiError as error:
             if error.not_found and pod.name in error.message:

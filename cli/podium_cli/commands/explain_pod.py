@@ -22,7 +22,7 @@ from podium_cli.session import Session, fetch
 from podium_cli.views import formatting
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
+from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Page, Resource
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fit import STALE_AFTER, refuse
 from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of, others_selector
@@ -44,7 +44,6 @@ from podium_core.placement.views import NodeView, PodNeed
 from podium_core.schema.pod import Pod
 
 Payload = Mapping[str, Any]
-PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +205,10 @@ async def _free_cpus(api: Api, scheduler: str) -> Mapping[str, int] | None:
 async def _pages(api: Api, resource: Resource, fields: str | None = None) -> AsyncIterator[Payload]:
     after: str | None = ""
     while after is not None:
-        page = await api.list(resource, fields=fields, limit=PAGE, after=after)
-        for item in page["items"]:
+        answer = await api.list(resource, fields=fields, page=Page(after=after))
+        for item in answer["items"]:
             yield item
-        after = page["metadata"].get("continue") or None
+        after = answer["metadata"].get("continue") or None
 
 
 def _needs(need: PodNeed) -> str:

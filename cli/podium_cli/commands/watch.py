@@ -22,7 +22,7 @@ from podium_cli.session import Session, fetch, run_with_cluster
 from podium_cli.views.watch import changes, view
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import GPUNODES, JOBS, TRIALS
+from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Selection
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
@@ -181,10 +181,10 @@ async def _wait(caches: JobCaches, timeout: float) -> None:
 @asynccontextmanager
 async def _job_caches(api: Api, namespace: str, job: str) -> AsyncIterator[JobCaches]:
     """Run the caches of the job, its trials and, if the caller may read them, the GPUNodes."""
-    jobs = WatchCache(api, JOBS, HyperParamJob.model_validate, namespace=namespace, fields=f"metadata.name={job}")
+    jobs = WatchCache(api, Selection(JOBS, namespace, fields=f"metadata.name={job}"), HyperParamJob.model_validate)
     selector = f"{JOB_LABEL}={job}"
-    trials = WatchCache(api, TRIALS, HyperParamTrial.model_validate, namespace=namespace, labels=selector)
-    nodes = WatchCache(api, GPUNODES, GPUNode.model_validate) if await _may_read_nodes(api) else None
+    trials = WatchCache(api, Selection(TRIALS, namespace, labels=selector), HyperParamTrial.model_validate)
+    nodes = WatchCache(api, Selection(GPUNODES), GPUNode.model_validate) if await _may_read_nodes(api) else None
     caches: list[WatchCache[HyperParamJob] | WatchCache[HyperParamTrial] | WatchCache[GPUNode]] = [jobs, trials]
     if nodes is not None:
         caches.append(nodes)

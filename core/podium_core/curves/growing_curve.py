@@ -104,6 +104,9 @@ def extend(curve: Curve, lines: Iterable[LogLine], read: Reader, grid: Grid) -> 
                 new_points += point
             elif step is not None:
                 now = replace(now, step_pending=PendingStep(step, line, now.lines))
+            if now.step_pending is not None and now.awaited_step is None:
+                # used up: a counter that starts again must not bring it back, since a restarted reader does not have it
+                now = replace(now, step_pending=None)
             if parsed.additional:
                 _record_additional(summaries, now, parsed, step)
     if summaries:

@@ -79,7 +79,7 @@ async def toggle_nomination(api: Api, pod: PodName, node: str) -> None:
     meta = current["metadata"]
     nominated = current.get("status", {}).get("nominatedNodeName", "")
     annotation = meta.get("annotations", {}).get(RETRY_ANNOTATION, "")
-    if current["spec"].get("nodeName") or (nominated and not annotation.endswith(f" {nominated}")):
+    if current.get("spec", {}).get("nodeName") or (nominated and not annotation.endswith(f" {nominated}")):
         return
     at = f"{clock.now():.3f}"
     if not nominated:

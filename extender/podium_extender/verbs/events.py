@@ -8,6 +8,7 @@ kube-scheduler deletes the victims when it has the response.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
 from podium_cluster.client import Api
@@ -17,6 +18,8 @@ from podium_core.domain.unsaved_work import WILL_LOSE_WORK, UnsavedWork
 from podium_core.placement.victims import Eviction
 
 COMPONENT = "podium-extender"
+MAX_EVENTS = 1000
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +33,10 @@ class TrialEvent:
 
 
 class EventRecorder:
-    """A queue of events; the limit of preemptions per minute bounds its length."""
+    """A queue of events; while the API server does not take them, only the first ones are kept."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[TrialEvent] = asyncio.Queue()
+        self._queue: asyncio.Queue[TrialEvent] = asyncio.Queue(MAX_EVENTS)
 
     def record_preemption(self, preemptor: str, priority: int, eviction: Eviction) -> None:
         """Add an event for each victim whose trial object is known.
@@ -44,7 +47,13 @@ class EventRecorder:
             if victim.pod.trial is not None and victim.trial_uid:
                 cost = UnsavedWork(victim.steps, victim.unsaved).sentence
                 message = f"Pod {preemptor} of priority {priority} gets its slot of {eviction.node}. {cost}"
-                self._queue.put_nowait(TrialEvent(*victim.pod.trial, victim.trial_uid, message))
+                self._add(TrialEvent(*victim.pod.trial, victim.trial_uid, message))
+
+    def _add(self, event: TrialEvent) -> None:
+        if self._queue.full():
+            log.warning("event about trial %s/%s omitted: %d wait already", event.namespace, event.trial, MAX_EVENTS)
+        else:
+            self._queue.put_nowait(event)
 
     async def run(self, api: Api) -> None:
         """Write the events until cancelled."""

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Mapping
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import kopf
 
 from podium_cluster import clock, events
 from podium_cluster.client import Api, ApiError
-from podium_cluster.kubeconfig import find_target
 from podium_cluster.resources import CLAIMS, JOBS
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
@@ -28,6 +25,7 @@ from podium_operator.act.back_off import pauses
 from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.jobs import finalizers
 from podium_operator.jobs.acceptance import Claim, ClaimModes, claim_name, condition
+from podium_operator.jobs.connection import login
 from podium_operator.jobs.events import emit
 from podium_operator.jobs.finalizers import ORPHAN, awaits_cleanup, remove_finalizer
 
@@ -55,7 +53,7 @@ def register(api: Api, *, removes_folders: bool, reserved_gpus: bool) -> kopf.Op
     kopf.on.create(*about, registry=registry, id="accept")(accept)
     kopf.on.update(*about, registry=registry, id="accept", field="spec")(accept)
     kopf.on.event(*about, registry=registry, id="release-unreadable")(release)
-    kopf.on.login(registry=registry, id="login")(_login)
+    kopf.on.login(registry=registry, id="login")(login)
     return registry
 
 
@@ -69,25 +67,10 @@ def settings() -> kopf.OperatorSettings:
     chosen.posting.enabled = False
     chosen.networking.request_timeout = 15
     chosen.networking.connect_timeout = 5
+    chosen.watching.reconnect_backoff = 2.0
     chosen.watching.server_timeout = 240
     chosen.watching.client_timeout = 270
     return chosen
-
-
-def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
-    """Return the connection from the kubeconfig, else from the pod's service account, as Podium's own client does."""
-    account = kopf.login_with_service_account(**arguments) if find_target(None, None).account else None
-    if account is None:
-        return kopf.login_with_kubeconfig(**arguments)
-    host = os.environ["KUBERNETES_SERVICE_HOST"]
-    # kopf would resolve kubernetes.default.svc, which not every cluster serves; the address is in every pod
-    address = f"[{host}]" if ":" in host else host
-    return replace(
-        account,
-        server=f"https://{address}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}",
-        # the kubelet renews the token on disk: read it again before the old one is refused
-        expiration=datetime.now(UTC) + timedelta(minutes=30),
-    )
 
 
 async def _accept(api: Api, manifest: dict[str, Any], *, removes_folders: bool, reserved_gpus: bool) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from podium_cluster import clock
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS
+from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS, Selection
 from podium_cluster.watch import Key, WatchCache, wait_all_synced
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.base import ObjectMeta, StatusModel
@@ -100,19 +100,19 @@ class WatchCaches:
     def __init__(self, api: Api, settings: OperatorSettings) -> None:
         self._settings = settings
         namespace = settings.watch_namespace
-        self._jobs: WatchCache[HyperParamJob] = WatchCache(api, JOBS, _job, namespace=namespace)
+        self._jobs: WatchCache[HyperParamJob] = WatchCache(api, Selection(JOBS, namespace), _job)
         self._trials: WatchCache[TrialState] = WatchCache(
-            api, TRIALS, partial(parse_trial, registry=settings.checkpoint_registry), namespace=namespace
+            api, Selection(TRIALS, namespace), partial(parse_trial, registry=settings.checkpoint_registry)
         )
-        self._pods: WatchCache[PodState] = WatchCache(api, PODS, parse_pod, namespace=namespace, labels=TRIAL_LABEL)
-        self._nodes: WatchCache[GPUNode] = WatchCache(api, GPUNODES, GPUNode.model_validate)
+        self._pods: WatchCache[PodState] = WatchCache(api, Selection(PODS, namespace, labels=TRIAL_LABEL), parse_pod)
+        self._nodes: WatchCache[GPUNode] = WatchCache(api, Selection(GPUNODES), GPUNode.model_validate)
         self._heartbeats: WatchCache[_Lease] = WatchCache(
-            api, LEASES, _Lease.model_validate, namespace=settings.namespace
+            api, Selection(LEASES, settings.namespace), _Lease.model_validate
         )
         self._written: dict[str, _Written] = {}
         # Leases are renewed all the time without any news: they wake no reconcile
         self._reservation_pods: WatchCache[ReservationPodState] = WatchCache(
-            api, PODS, parse_reservation_pod, namespace=namespace, labels=RESERVATION_LABEL
+            api, Selection(PODS, namespace, labels=RESERVATION_LABEL), parse_reservation_pod
         )
         self._waking: tuple[WatchCache[Any], ...] = (
             self._jobs,

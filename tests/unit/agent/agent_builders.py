@@ -75,7 +75,7 @@ class TrialServer:
             "status": dict(self.status),
         }
 
-    async def patch(self, *_: Any, **__: Any) -> None:
+    async def strategic_patch(self, *_: Any, **__: Any) -> None:
         """The pod's conditions."""
 
     async def apply_status(self, resource: Any, manifest: dict[str, Any], manager: str) -> dict[str, Any]:

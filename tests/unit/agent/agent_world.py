@@ -41,7 +41,7 @@ from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, PODS
+from podium_cluster.resources import GPUNODES, PODS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.schema.gpunode import GPUNode, SlotState
 
@@ -272,8 +272,8 @@ class Agent:
         world.dead = False
         settings, metrics = world.machine.settings(), Metrics()
         methods = SuspensionMethods(Freeze(5.0))
-        self.pods = WatchCache(cast(Api, None), PODS, parse)
-        self.nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
+        self.pods = WatchCache(cast(Api, None), Selection(PODS), parse)
+        self.nodes = WatchCache(cast(Api, None), Selection(GPUNODES), GPUNode.model_validate)
         self.node_reconciler = NodeReconciler(
             settings, self.pods, self.nodes, metrics, lambda one: TrialRecord(one, "n")
         )

@@ -125,3 +125,54 @@ def test_many_idle_connections_do_not_block_a_probe(monkeypatch: pytest.MonkeyPa
             writer.close()
 
     run(story)
+
+
+def test_one_address_with_many_connections_closes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "MAX_PER_PEER", 3)
+
+    async def story(port: int) -> None:
+        kubelet = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        for reader, _ in flood[:17]:
+            assert await rest(reader) == b""
+        kubelet[1].write(PROBE % b"/healthz")
+        assert (await kubelet[0].read()).startswith(b"HTTP/1.1 200 ")
+        for _, writer in (kubelet, *flood):
+            writer.close()
+
+    run(story)
+
+
+def test_reading_the_metrics_often_collects_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "METRICS_SECONDS", 3600.0)
+    collected = []
+    generate = health.generate_latest
+    monkeypatch.setattr(health, "generate_latest", lambda registry: collected.append(1) or generate(registry))
+
+    async def story(port: int) -> None:
+        for _ in range(5):
+            assert b"podium_test 7.0" in (await get(port, b"/metrics"))[2]
+        assert len(collected) == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("start", "then"),
+    [(b"GET /healthz HTTP/1.1\r\n", b"X: 1\r\n"), (b"POST /healthz HTTP/1.1\r\nContent-Length: 999999\r\n\r\n", b"x")],
+    ids=["headers", "body"],
+)
+def test_a_request_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, start: bytes, then: bytes) -> None:
+    monkeypatch.setattr(health, "CONNECTION_SECONDS", 0.3)
+
+    async def story(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        ends = asyncio.create_task(rest(reader))
+        writer.write(start)
+        while not ends.done():
+            writer.write(then)
+            await asyncio.sleep(0.02)
+        writer.close()
+        assert (await get(port, b"/healthz"))[0] == 200
+
+    run(story)

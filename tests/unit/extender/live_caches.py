@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
+from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource, Selection
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_core.placement.free_cpus import node_cpus_of
 from podium_extender.state.node_cache import Heartbeats, NodeCache, Watches, parse_gpunode, parse_pod
@@ -16,6 +17,14 @@ from podium_extender.state.soft_preferences import SoftPreferences
 from podium_extender.state.trials import parse_trial
 
 Json = Mapping[str, Any]
+
+_versions = itertools.count(100)
+
+
+def event(kind: str, payload: Json) -> Json:
+    """Return an event of a watch about an object, with a version of its own."""
+    about = {**payload["metadata"], "resourceVersion": str(next(_versions))}
+    return {"type": kind, "object": {**payload, "metadata": about}}
 
 
 class Live:
@@ -37,26 +46,27 @@ class Live:
     def put(self, name: str, payload: Json | None) -> None:
         gone = self.objects.pop(name, None)
         if payload is not None:
-            self.objects[name] = payload
-            self.events.put_nowait({"type": "MODIFIED", "object": payload})
+            change = event("MODIFIED", payload)
+            self.objects[name] = change["object"]
+            self.events.put_nowait(change)
         elif gone is not None:
-            self.events.put_nowait({"type": "DELETED", "object": gone})
+            self.events.put_nowait(event("DELETED", gone))
 
 
 def caches_over(server: object, clock: Callable[[], float]) -> NodeCache:
     """Return the caches over `server`, which has the methods `list` and `watch` of an Api."""
     api = cast(Api, server)
-    own = WatchCache(api, PODS, parse_pod)
+    own = WatchCache(api, Selection(PODS), parse_pod)
     return NodeCache(
         Watches(
-            WatchCache(api, GPUNODES, parse_gpunode),
+            WatchCache(api, Selection(GPUNODES), parse_gpunode),
             own,
-            WatchCache(api, LEASES, Heartbeats(clock).parse, namespace="podium-system"),
-            WatchCache(api, TRIALS, parse_trial),
+            WatchCache(api, Selection(LEASES, namespace="podium-system"), Heartbeats(clock).parse),
+            WatchCache(api, Selection(TRIALS), parse_trial),
         ),
         namespace="podium-system",
         clock=clock,
-        preferences=SoftPreferences(WatchCache(api, NODES, node_cpus_of), [own]),
+        preferences=SoftPreferences(WatchCache(api, Selection(NODES), node_cpus_of), [own]),
     )
 
 

@@ -11,9 +11,10 @@ from typing import Any, cast
 import httpx
 import pytest
 import yaml
+from live_caches import event
 
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.placement.affinity import ANY_POD
 from podium_core.placement.node_parser import PlacedPod
@@ -163,11 +164,11 @@ class Stage:
         self.app = create_app(verbs, self.metrics, ConcurrencyLimit(4), 2**20)
 
     def _cache(self, kind: Resource, parse: Callable[[Json], Any]) -> WatchCache[Any]:
-        return WatchCache(cast(Api, self.servers[kind]), kind, parse)
+        return WatchCache(cast(Api, self.servers[kind]), Selection(kind), parse)
 
     async def tell(self, kind: str, payload: Json) -> None:
         """Send one event of the watch of pods, and wait until the extender has processed it."""
-        self.servers[PODS].events.put_nowait({"type": kind, "object": payload})
+        self.servers[PODS].events.put_nowait(event(kind, payload))
         await self.servers[PODS].events.join()
 
     async def ask(self, verb: str, asked: Json, *names: str) -> Any:

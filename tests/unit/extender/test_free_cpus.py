@@ -10,7 +10,7 @@ import pytest
 from live_caches import Live
 
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
+from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Page, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.placement.free_cpus import CpuRequest, NodeCpus, cpu_request_of, node_cpus_of, others_selector
 from podium_core.placement.node_parser import PlacedPod
@@ -76,18 +76,18 @@ class Setup:
     def __init__(self, silence: float = 60.0) -> None:
         self.own, self.others, self.nodes = Live(PODS, {}), Live(PODS, {}), Live(NODES, {})
         self.gpunodes = Live(GPUNODES, {"a": gpunode("a"), "b": gpunode("b")})
-        beats = WatchCache(cast(Api, Live(LEASES, {})), LEASES, Heartbeats(lambda: NOW).parse)
+        beats = WatchCache(cast(Api, Live(LEASES, {})), Selection(LEASES), Heartbeats(lambda: NOW).parse)
         self.free_cpus = FreeCpus(
-            WatchCache(cast(Api, self.nodes), NODES, node_cpus_of),
-            WatchCache(cast(Api, self.others), PODS, cpu_request_of, page=1),
+            WatchCache(cast(Api, self.nodes), Selection(NODES), node_cpus_of),
+            WatchCache(cast(Api, self.others), Selection(PODS, page=1), cpu_request_of),
             silence,
         )
         self.node_cache = NodeCache(
             Watches(
-                WatchCache(cast(Api, self.gpunodes), GPUNODES, parse_gpunode),
-                WatchCache(cast(Api, self.own), PODS, parse_pod),
+                WatchCache(cast(Api, self.gpunodes), Selection(GPUNODES), parse_gpunode),
+                WatchCache(cast(Api, self.own), Selection(PODS), parse_pod),
                 beats,
-                WatchCache(cast(Api, Live(TRIALS, {})), TRIALS, parse_trial),
+                WatchCache(cast(Api, Live(TRIALS, {})), Selection(TRIALS), parse_trial),
             ),
             namespace="podium-system",
             clock=lambda: NOW,
@@ -170,8 +170,8 @@ def test_the_extender_does_not_wait_for_optional_watches() -> None:
 class Paged(Live):
     """A server that returns a list in pages, as the API server does."""
 
-    async def list(self, *_: Any, limit: int, after: str, **__: Any) -> Json:
-        begin, whole = int(after or 0), list(self.objects.values())
+    async def list(self, *_: Any, page: Page, **__: Any) -> Json:
+        begin, limit, whole = int(page.after or 0), page.limit, list(self.objects.values())
         more = {"continue": str(begin + limit)} if begin + limit < len(whole) else {}
         return {"metadata": {"resourceVersion": "1"} | more, "items": whole[begin : begin + limit]}
 
@@ -180,7 +180,7 @@ class Paged(Live):
 def test_a_long_list_is_read_in_pages(count: int) -> None:
     async def main() -> None:
         server = Paged(PODS, {str(i): pod(f"p{i}", "a", f"{i}") for i in range(count)})
-        cache = WatchCache(cast(Api, server), PODS, cpu_request_of, page=2)
+        cache = WatchCache(cast(Api, server), Selection(PODS, page=2), cpu_request_of)
         run = asyncio.create_task(cache.run())
         async with asyncio.timeout(30):
             await cache.wait_synced()

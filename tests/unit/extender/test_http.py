@@ -18,6 +18,7 @@ from podium_cluster.watch import wait_all_synced
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
+from podium_extender.server.bounded_protocol import BoundedProtocol
 from podium_extender.server.limits import ConcurrencyLimit
 from podium_extender.state.node_cache import NodeCache
 from podium_extender.verbs.decisions import NodeEvaluator
@@ -55,7 +56,9 @@ class Server:
         self.node_cache, self.metrics, self.concurrency = node_cache, Metrics(), ConcurrencyLimit(max_requests)
         self.verbs = Verbs(node_cache, self.metrics, NodeEvaluator(placement_policy(DEFAULT), 60.0))
         self.app = create_app(self.verbs, self.metrics, self.concurrency, LIMIT)
-        config = uvicorn.Config(self.app, port=0, http="httptools", log_config=None, access_log=False, lifespan="off")
+        config = uvicorn.Config(
+            self.app, port=0, http=BoundedProtocol, log_config=None, access_log=False, lifespan="off"
+        )
         self.uvicorn = uvicorn.Server(config)
         self._connections: list[Connection] = []
 

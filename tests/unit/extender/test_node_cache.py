@@ -14,7 +14,7 @@ from live_caches import Live
 
 from podium_cluster import watch
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.placement.views import NodeView
 from podium_extender.main import prepare_when_synced
@@ -74,10 +74,10 @@ class LiveCaches:
         clock = lambda: NOW  # noqa: E731
         self.node_cache = NodeCache(
             Watches(
-                WatchCache(cast(Api, servers[GPUNODES]), GPUNODES, parse_gpunode),
-                WatchCache(cast(Api, servers[PODS]), PODS, parse_pod),
-                WatchCache(cast(Api, servers[LEASES]), LEASES, Heartbeats(clock).parse, namespace="podium-system"),
-                WatchCache(cast(Api, servers[TRIALS]), TRIALS, parse_trial),
+                WatchCache(cast(Api, servers[GPUNODES]), Selection(GPUNODES), parse_gpunode),
+                WatchCache(cast(Api, servers[PODS]), Selection(PODS), parse_pod),
+                WatchCache(cast(Api, servers[LEASES]), Selection(LEASES, "podium-system"), Heartbeats(clock).parse),
+                WatchCache(cast(Api, servers[TRIALS]), Selection(TRIALS), parse_trial),
             ),
             namespace="podium-system",
             clock=clock,
@@ -187,7 +187,7 @@ def test_other_tasks_run_while_a_long_list_is_parsed() -> None:
     async def main() -> int:
         chance = random.Random(0)
         live = Live(GPUNODES, {name: gpunode(chance, name) for name in (f"n{i:03d}" for i in range(500))})
-        cache = WatchCache(cast(Api, live), GPUNODES, parse)
+        cache = WatchCache(cast(Api, live), Selection(GPUNODES), parse)
         run, longest = asyncio.create_task(cache.run()), 0
         while not cache.synced:
             before = len(read)

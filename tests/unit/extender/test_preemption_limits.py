@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
@@ -138,13 +138,13 @@ class Cluster:
 
     def __init__(self, **limits: float) -> None:
         api, self.now = cast(Api, None), NOW
-        self.pods = WatchCache(api, PODS, parse_pod)
+        self.pods = WatchCache(api, Selection(PODS), parse_pod)
         self.node_cache = NodeCache(
             Watches(
-                WatchCache(api, GPUNODES, parse_gpunode),
+                WatchCache(api, Selection(GPUNODES), parse_gpunode),
                 self.pods,
-                WatchCache(api, LEASES, Heartbeats(lambda: self.now).parse),
-                WatchCache(api, TRIALS, parse_trial),
+                WatchCache(api, Selection(LEASES), Heartbeats(lambda: self.now).parse),
+                WatchCache(api, Selection(TRIALS), parse_trial),
             ),
             namespace="podium-system",
             clock=lambda: self.now,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, cast
 
 import pytest
-from live_caches import caches_over, gpunode, running
+from live_caches import caches_over, event, gpunode, running
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS, Resource
@@ -87,7 +87,7 @@ class Play:
         return list(self.preempt_verb.answer(body).node_name_to_meta_victims)
 
     def gpu(self, health: str) -> None:
-        self.server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode(health)})
+        self.server.events[GPUNODES].put_nowait(event("MODIFIED", gpunode(health)))
 
 
 def run(

@@ -9,7 +9,7 @@ import pytest
 from live_caches import Live
 
 from podium_cluster.client import Api
-from podium_cluster.resources import NODES, PODS
+from podium_cluster.resources import NODES, PODS, Selection
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
 from podium_core.schema.pod import Pod
@@ -38,8 +38,8 @@ def node(*effects: str) -> Json:
 def test_a_preference_counts_while_its_pod_exists() -> None:
     async def main() -> None:
         pods, nodes = Live(PODS, {"one": quiet("one")}), Live(NODES, {})
-        others = WatchCache(cast(Api, pods), PODS, cpu_request_of)
-        machines = WatchCache(cast(Api, nodes), NODES, node_cpus_of)
+        others = WatchCache(cast(Api, pods), Selection(PODS), cpu_request_of)
+        machines = WatchCache(cast(Api, nodes), Selection(NODES), node_cpus_of)
         preferences = SoftPreferences(machines, [others])
         assert preferences.may_match(ASKED), "nothing was seen yet"
         runs = [asyncio.create_task(cache.run()) for cache in (others, machines)]

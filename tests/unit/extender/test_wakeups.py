@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
-from live_caches import caches_over, gpunode, running
+from live_caches import caches_over, event, gpunode, running
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS, Resource
@@ -80,7 +80,7 @@ def test_a_failed_wakeup_is_repeated() -> None:
     async def story(queue: UnschedulableQueue, node_cache: NodeCache) -> None:
         for _ in range(2):
             for health in ("Unhealthy", "Healthy"):
-                server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode(health)})
+                server.events[GPUNODES].put_nowait(event("MODIFIED", gpunode(health)))
             assert await server.patches.get() == wake
         assert not server.errors
 
@@ -97,9 +97,9 @@ def test_a_pod_that_waits_at_the_start_is_woken() -> None:
         assert len(queue) == 2
         deleted = asyncio.Event()
         node_cache.caches["pods"].subscribe(deleted.set)
-        server.events[PODS].put_nowait({"type": "DELETED", "object": pod("goes")})
+        server.events[PODS].put_nowait(event("DELETED", pod("goes")))
         await deleted.wait()
-        server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode("Healthy")})
+        server.events[GPUNODES].put_nowait(event("MODIFIED", gpunode("Healthy")))
         assert (await server.patches.get())[1] == "patient"
         assert len(queue) == 0
 

@@ -27,7 +27,7 @@ from podium_agent.settings import AgentSettings
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, PODS
+from podium_cluster.resources import GPUNODES, PODS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.schema.gpunode import GPUNode, SlotState
 
@@ -51,8 +51,8 @@ def test_the_record_of_a_trial_without_a_gpu_is_open_until_its_pod_ends(on_node:
     """Ended too soon, its status would be patched with every line instead of every two seconds."""
 
     def scene(node: Node) -> None:
-        pods = WatchCache(cast(Api, None), PODS, parse)
-        nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
+        pods = WatchCache(cast(Api, None), Selection(PODS), parse)
+        nodes = WatchCache(cast(Api, None), Selection(GPUNODES), GPUNode.model_validate)
         node_reconciler = NodeReconciler(
             AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: TrialRecord(one, "n")
         )
@@ -158,8 +158,8 @@ def test_the_record_of_an_ended_pod_closes_with_its_last_process(on_node: Callab
 
     def scene(node: Node) -> None:
         freezer = node.run(pod(), TRAIN, os.getpid())
-        pods = WatchCache(cast(Api, None), PODS, parse)
-        nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
+        pods = WatchCache(cast(Api, None), Selection(PODS), parse)
+        nodes = WatchCache(cast(Api, None), Selection(GPUNODES), GPUNode.model_validate)
         node_reconciler = NodeReconciler(
             AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: TrialRecord(one, "n")
         )
@@ -182,8 +182,8 @@ def test_the_record_of_an_ended_pod_closes_with_its_last_process(on_node: Callab
 def test_a_pod_that_ended_without_an_agent_gets_a_record_that_is_only_closed(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         opened: list[TrialRecord] = []
-        pods = WatchCache(cast(Api, None), PODS, parse)
-        nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
+        pods = WatchCache(cast(Api, None), Selection(PODS), parse)
+        nodes = WatchCache(cast(Api, None), Selection(GPUNODES), GPUNode.model_validate)
 
         def open_trial_record(one: TrialPod) -> TrialRecord:
             opened.append(TrialRecord(one, "n"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from agent_builders import pod
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from podium_agent.observe.logs.cri import LogLine
@@ -88,6 +88,9 @@ def test_latest_lowest_and_highest_are_those_of_the_whole_log(values: list[tuple
 
 
 @given(logs, st.sets(st.integers(0, 12)))
+@example(("text", ["epoch=1", "acc=0.0", "epoch=0 f1=0.0 acc=0.0", "loss=0.0"]), {1, 2})  # the counter starts again
+@example(("text", ["epoch=2", "epoch=2 f1=1.0 acc=0.0", "epoch=0 acc=0.0", "acc=0.0 f1=0.0"]), {1, 2})
+@example(("text", ["epoch=1 acc=0.0", "acc=0.0", "epoch=2", "epoch=0 loss=0.0 acc=0.0", "acc=0.0 f1=0.0"]), {3})
 def test_an_agent_that_dies_anywhere_changes_nothing(log: tuple[str, list[str]], deaths: set[int]) -> None:
     """Each begins with what the one before wrote: the status and, in it, the line to read on from."""
     form, texts = log

@@ -42,7 +42,7 @@ def follow(server: TrialServer, errors: list[ApiError]) -> list[str]:
         acts.append("end" if "end" in status["allocations"][-1] else "open") if status.get("allocations") else None
         write(status)
 
-    server.patch, server.write = patch, written  # type: ignore[method-assign]
+    server.strategic_patch, server.write = patch, written  # type: ignore[method-assign]
     return acts
 
 
@@ -63,7 +63,7 @@ def test_the_pod_shows_the_disruption_before_the_end_of_the_trial_is_written(
     errors: list[ApiError],
     acts: list[str],
 ) -> None:
-    monkeypatch.setattr("podium_agent.report.pod_condition_writer.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("podium_agent.report.pod_condition_writer.LONGEST_PAUSE", 0.0)
     done: list[str] = []
 
     async def scene(writing: Writing) -> None:

@@ -39,7 +39,7 @@ from podium_agent.schedule.node_reconciler import (
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
-from podium_cluster.resources import PODS
+from podium_cluster.resources import PODS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.schema.gpunode import SlotState
@@ -155,8 +155,8 @@ class Desk:
         self.machine = Machine(folder)
         self.listed: Mapping[PodName, frozenset[str]] | None = {}
         self.allocated: Mapping[PodName, frozenset[str]] = {}
-        self.pods = WatchCache(cast(Api, None), PODS, parse_reservation_pod)
-        self.all_pods = WatchCache(cast(Api, None), PODS, parse_pod)
+        self.pods = WatchCache(cast(Api, None), Selection(PODS), parse_reservation_pod)
+        self.all_pods = WatchCache(cast(Api, None), Selection(PODS), parse_pod)
         patch.setattr(podium_agent.reservations.controller, "devices_of_pods", self._ask)
         self.reservations = GpuReservations(self.machine.settings(gpu_mode="reservations"), self.pods, self.all_pods)
         self.news = 0

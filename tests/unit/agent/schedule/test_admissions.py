@@ -19,7 +19,7 @@ from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.local_scheduler import decide
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, PODS
+from podium_cluster.resources import GPUNODES, PODS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.schema.gpunode import GPUNode
 
@@ -37,8 +37,8 @@ def test_a_pod_deleted_by_force_just_after_its_admission_without_an_agent(on_nod
         assert node.executor.execute(decide(order("a", "b"), node.look(first), 1.0))
         freezer = node.run(first, TRAIN, os.getpid())
         node.restart_agent()
-        no_nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
-        no_pods = WatchCache(cast(Api, None), PODS, parse)
+        no_nodes = WatchCache(cast(Api, None), Selection(GPUNODES), GPUNode.model_validate)
+        no_pods = WatchCache(cast(Api, None), Selection(PODS), parse)
         NodeReconciler(node.settings(), no_pods, no_nodes, Metrics(), lambda one: TrialRecord(one, "n"))._hint(
             node.observer
         )

@@ -59,8 +59,8 @@ class Server:
         self.answers = list(answers)
         self.patches: list[dict[str, Any]] = []
 
-    async def patch(self, _: object, name: str, namespace: str, patch: dict[str, Any], **how: Any) -> None:
-        assert (how["subresource"], how["strategic"]) == ("resize", True)
+    async def strategic_patch(self, _: object, name: str, namespace: str, patch: dict[str, Any], **how: Any) -> None:
+        assert how["subresource"] == "resize"
         self.patches.append(patch)
         answer = self.answers.pop(0) if self.answers else None
         if answer is not None:

@@ -17,7 +17,7 @@ from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations, Gp
 from podium_agent.schedule.local_scheduler import RunQueues
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api
-from podium_cluster.resources import PODS
+from podium_cluster.resources import PODS, Selection
 from podium_cluster.watch import WatchCache
 from podium_core.schema.gpunode import SlotState
 
@@ -30,7 +30,7 @@ class Desk:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.machine = Machine(folder)
         self.listed: Mapping[PodName, tuple[str, ...]] | None = {}
-        self.pods = WatchCache(cast(Api, None), PODS, parse_pod)
+        self.pods = WatchCache(cast(Api, None), Selection(PODS), parse_pod)
         self.woken = 0
         patch.setattr(podium_agent.schedule.exclusive_allocations, "gpus_of_pods", self._ask)
         self.new_agent()

@@ -8,7 +8,7 @@ from pathlib import Path
 import kopf
 import pytest
 
-from podium_operator.jobs import handlers
+from podium_operator.jobs import connection
 
 
 def test_kopf_uses_the_service_account_unless_a_kubeconfig_is_named(
@@ -21,7 +21,7 @@ def test_kopf_uses_the_service_account_unless_a_kubeconfig_is_named(
     monkeypatch.delenv("KUBERNETES_SERVICE_PORT", raising=False)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     given = {"settings": kopf.OperatorSettings()}
-    found = handlers._login(**given)
+    found = connection._credentials(**given)
     assert found is not None
     assert found.expiration is not None
     assert (found.server, found.token) == ("https://[fd00::1]:443", "of-pod")
@@ -33,6 +33,6 @@ def test_kopf_uses_the_service_account_unless_a_kubeconfig_is_named(
     }
     (tmp_path / "config").write_text(json.dumps(content))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-    found = handlers._login(**given)
+    found = connection._credentials(**given)
     assert found is not None
     assert (found.server, found.token) == ("http://127.0.0.1:1", "of-x")
