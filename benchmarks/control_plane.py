@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
 from extender_setup import ROOT, TRIAL_LABEL, ExtenderSetup, free_port, gpu, now, scheduler_version
@@ -23,10 +22,10 @@ __all__ = ["TRIAL_LABEL", "ExtenderSetup", "free_port", "gpu", "now", "open_setu
 
 
 @contextlib.contextmanager
-def open_setup(**given: Any) -> Iterator[ExtenderSetup]:
+def open_setup(scheduler_name: str | None = None) -> Iterator[ExtenderSetup]:
     """Start etcd, API server and Podium's CRDs, and remove everything after the block.
 
-    `given`: fields of ExtenderSetup.
+    `scheduler_name`: None for a unique one.
     """
     cache = Cache.default()
     scheduler = binaries.scheduler(scheduler_version())
@@ -42,7 +41,8 @@ def open_setup(**given: Any) -> Iterator[ExtenderSetup]:
         for name in ("hyperparamjobs", "hyperparamtrials", "gpunodes"):
             cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}.podium.dev", "--timeout=60s")
         with tempfile.TemporaryDirectory() as folder:
-            setup = ExtenderSetup(cluster.kubeconfig, Path(folder), find, **given)
+            setup = ExtenderSetup(cluster.kubeconfig, Path(folder), find)
+            setup.scheduler = scheduler_name or setup.scheduler
             with setup.open():
                 yield setup
     finally:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+import demo
 
 from podium_devcluster.cluster import Cluster
 
@@ -18,15 +19,9 @@ EXAMPLE_EPOCHS = 40
 FINAL = ("Succeeded", "Failed", "Refused")  # phases of a job that has ended
 
 
-def demo_module() -> ModuleType:
-    """Return examples/demo.py as a module; its `install` makes a cluster with Podium."""
-    spec = importlib.util.spec_from_file_location("demo", ROOT / "examples" / "demo.py")
-    if spec is None or spec.loader is None:
-        raise RuntimeError("examples/demo.py is missing; restore it from the repository")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["demo"] = module
-    spec.loader.exec_module(module)
-    return module
+def install(cluster: Cluster) -> None:
+    """Make the cluster and install Podium on it, with the commands of `make demo`."""
+    demo.install(demo.Installation(cluster.cache.root, cluster.name))
 
 
 def calibrated(seconds: float) -> int:

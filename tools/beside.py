@@ -41,15 +41,19 @@ def beside(quiet: Sequence[str], main: Sequence[str]) -> int:
     """Run both commands and return the exit status."""
     with tempfile.TemporaryFile() as output:
         second = subprocess.Popen(quiet, stdout=output, stderr=subprocess.STDOUT, preexec_fn=become_idle)
+
+        def end_quiet(number: int, _: object) -> None:
+            if second.poll() is None:
+                os.killpg(second.pid, number)
+
         # a terminal sends the signal to its own session only
-        signal.signal(signal.SIGINT, lambda *_: second.poll() is None and os.killpg(second.pid, signal.SIGINT))
+        signal.signal(signal.SIGINT, end_quiet)
         started: list[subprocess.Popen[bytes]] = []
         received: list[int] = []
 
-        def end(number: int, _: object) -> None:
+        def end(number: int, frame: object) -> None:
             received.append(number)
-            if second.poll() is None:
-                os.killpg(second.pid, number)
+            end_quiet(number, frame)
             for process in started:
                 process.send_signal(number)  # no effect after its end
 

@@ -203,7 +203,7 @@ def main() -> None:
     scenes = parser.parse_args().scenes
     path = FOLDER / f"{scheduler_version()}.json"
     kept = [call for call in json.loads(path.read_text()) if call["scene"] not in scenes] if path.exists() else []
-    with open_setup(scheduler="podium-golden") as setup:
+    with open_setup("podium-golden") as setup:
         calls = kept + record(setup, scenes)
     FOLDER.mkdir(exist_ok=True)
     path.write_text(json.dumps(calls, indent=1) + "\n")

@@ -36,8 +36,8 @@ from benchmarks.digits_cluster import (
     FINAL,
     ROOT,
     calibrated,
-    demo_module,
     freezer_of,
+    install,
     is_frozen,
     percentile,
 )
@@ -278,10 +278,9 @@ def main() -> None:
     options = parser.parse_args()
     options.epochs = 14 * options.rounds  # a deleted pod continues for two seconds, until SIGTERM comes
     options.work = calibrated(options.epoch_seconds * EXAMPLE_EPOCHS)
-    demo = demo_module()
     cluster = Cluster(options.name)
     try:
-        demo.install(demo.Installation(cluster.cache.root, options.name))
+        install(cluster)
         cluster.paths.shared.chmod(0o777)
         cluster.kubectl("apply", "-f", "-", stdin=VOLUME)
         alone, suspended, requeued = asyncio.run(measure(cluster, options))

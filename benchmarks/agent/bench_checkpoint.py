@@ -87,7 +87,7 @@ async def measure(
         for _ in range(rounds):
             taken["bare"].append(bare(cuda, program.pid, freezer))
             taken["agent"].append(await by_agent(method, notes, freezer))
-    assert program.goes_on()
+    assert program.continues()
     program.steps()
     program.end()
     found = {}

@@ -46,10 +46,10 @@ def main() -> None:
             for more in HEADROOM:
                 program = node.start(size * MI)
                 listed = memory_by_pid()[program.pid]
-                assert [cuda.move(call, program.pid) for call in ("Lock", "Checkpoint")] == [OK, OK]
-                node.stranger(0, listed + more * MI)
+                assert [cuda.call(name, program.pid) for name in ("Lock", "Checkpoint")] == [OK, OK]
+                node.occupy_memory(0, listed + more * MI)
                 beside = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free) - listed
-                code = cuda.move("Restore", program.pid)
+                code = cuda.call("Restore", program.pid)
                 node.clear()
                 codes[f"{size} MiB, {more:+d} MiB"] = code
                 print(f"listed {listed / MI:.0f} MiB, free {beside / MI:+.1f} MiB beyond that: {code}", flush=True)

@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -209,7 +210,7 @@ def measure(setup: ExtenderSetup, options: argparse.Namespace, cores: set[int], 
     null_port = free_port()
     setup.start("null", [sys.executable, "-m", NULL, str(null_port)])
     for nodes in sorted(map(int, options.sizes.split(","))):
-        setup.api(lambda api, first=created, last=nodes: add_nodes(api, setup, first, last))  # type: ignore[misc]
+        setup.api(partial(add_nodes, setup=setup, first=created, last=nodes))
         created = nodes
         print(f"{nodes} nodes exist", flush=True)
         with on(cores):
@@ -222,9 +223,7 @@ def measure(setup: ExtenderSetup, options: argparse.Namespace, cores: set[int], 
                 port = null_port if kind == "null" else None
                 ask = kind != "none"
                 started = cpu_seconds(setup)
-                rates.append(
-                    setup.api(lambda api, ask=ask, port=port: rate(api, setup, pods, with_extender=ask, port=port))
-                )  # type: ignore[misc]
+                rates.append(setup.api(partial(rate, setup=setup, pods=pods, with_extender=ask, port=port)))
                 # the extender also watches the pods of the other kinds; that time does not count
                 used += cpu_seconds(setup) - started if kind == "Podium's" else 0.0
                 print(f"  extender {kind}: {rates[-1]:.1f} pods/s", flush=True)

@@ -20,6 +20,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.control_plane import ExtenderSetup, gpu, now, open_setup
@@ -73,8 +74,8 @@ def measure_refused(setup: ExtenderSetup, rounds: int) -> list[float]:
         setup.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"))
         pod = f"pod-{number}"
         setup.add_pod(pod, on="a")
-        setup.why_not(pod)
-        taken.append(setup.api(lambda api, pod=pod: recover(api, setup, pod, is_bound)))  # type: ignore[misc]
+        setup.unschedulable_message(pod)
+        taken.append(setup.api(partial(recover, setup=setup, pod=pod, seen=is_bound)))
         setup.api(lambda api, pod=pod: api.delete(PODS, pod, setup.namespace, grace_seconds=0))  # type: ignore[misc]
     setup.clear()
     return taken
@@ -86,17 +87,17 @@ def measure_parked(setup: ExtenderSetup, rounds: int) -> list[float]:
     taken = []
     for number in range(rounds):
         placed, exclusive = f"placed-{number}", f"exclusive-{number}"
-        setup.add_node("a", gpu(1), shares=1)
+        setup.add_node("a", gpu(1), slots=1)
         setup.add_pod(placed, on="a")
         setup.bound(placed)
-        setup.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"), shares=1)
+        setup.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"), slots=1)
         setup.wait(lambda: "Unhealthy" in setup.refusal("a"), "the extender knows that the GPU is unhealthy")
         before = setup.metric(refused)
-        setup.add_pod(exclusive, on="a", urgent=True)
+        setup.add_pod(exclusive, on="a", high_priority=True)
         setup.wait(lambda before=before: setup.metric(refused) > before, "the preemption is refused")  # type: ignore[misc]
-        setup.why_not(exclusive, "preemption")
+        setup.unschedulable_message(exclusive, "preemption")
         time.sleep(BETWEEN)
-        taken.append(setup.api(lambda api, pod=placed: recover(api, setup, pod, is_deleted)))  # type: ignore[misc]
+        taken.append(setup.api(partial(recover, setup=setup, pod=placed, seen=is_deleted)))
         setup.clear()
     return taken
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.digits_cluster import FINAL, ROOT, calibrated, demo_module, freezer_of, is_frozen, percentile
+from benchmarks.digits_cluster import FINAL, ROOT, calibrated, freezer_of, install, is_frozen, percentile
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import GPUNODES
@@ -272,10 +272,9 @@ def main() -> None:
         parser.error(f"--policies: {unknown[0]!r} is not known; choose some of: {', '.join(NAMES)}")
     options.work = calibrated(options.seconds)
     print(f"trials of about {options.seconds:g} s: --work={options.work}", flush=True)
-    demo = demo_module()
     cluster = Cluster(options.name)
     try:
-        demo.install(demo.Installation(cluster.cache.root, options.name))
+        install(cluster)
         times = asyncio.run(switch_times(cluster, options))
         p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
         print(f"run queue to effect: p50 {p50:.1f} ms, p99 {p99:.1f} ms, n={len(times)}", flush=True)

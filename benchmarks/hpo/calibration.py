@@ -163,8 +163,8 @@ def by_task(tasks: Sequence[Calibration], own: Calibration) -> str:
         cells = [one.task, *coverage(alone), scored(alone, "crps"), scored(alone, "crps_stays")]
         lines.append(row([*cells, *coverage(with_known), scored(with_known, "crps")]))
     if tasks:
-        alone, with_known = (spans([one.whole[known] for one in tasks]) for known in COMPLETED)
-        lines.append(row(["mean of the tasks (range)", *alone, "", "", *with_known, ""]))
+        means, known_means = (spans([one.whole[known] for one in tasks]) for known in COMPLETED)
+        lines.append(row(["mean of the tasks (range)", *means, "", "", *known_means, ""]))
     return "\n".join([*lines, "", f"Worse than 'stays as it is': {losers((*tasks, own))}.\n"])
 
 

@@ -21,7 +21,6 @@ from benchmarks.hpo.report import (
     table,
 )
 from benchmarks.hpo.runs import (
-    DEFAULT_RULES,
     ENTRANTS,
     LONG,
     MAIN_METRICS,
@@ -33,6 +32,7 @@ from benchmarks.hpo.runs import (
     run_all,
 )
 from podium_simulator.replay.samples import Machine
+from podium_simulator.replay.state import DEFAULT_RULES
 from podium_simulator.replay.statistics import geometric_mean
 
 CHOSEN, NO_GUARD, SHIPPED = "envelope", "envelope_no_guard", "envelope as shipped"

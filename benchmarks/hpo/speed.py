@@ -9,6 +9,7 @@ A part of bench_hpo; alone: `python -m benchmarks.hpo.speed`. Both end with stat
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -158,6 +159,7 @@ def _with_new_value(trial: TrialView, search: Search, random: np.random.Generato
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     outcome: dict[str, object] = {}
     print(speed_report(outcome))
     return 1 if over_the_bar(outcome) else 0

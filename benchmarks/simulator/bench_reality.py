@@ -102,7 +102,7 @@ def report(searches: Sequence[Search], policy: str | None) -> Report:
     for number, (job, size, one) in enumerate(zip(jobs, sizes, searches, strict=True)):
         others = [None] if len(searches) == 1 else [None, searches[number - 1].run]
         forecasts += [(number, forecasted(job, *size, one.run, last)) for last in others]
-    comparisons, repeats = (tuple(map(make, searches)) for make in (compared, repeated))
+    comparisons, repeats = tuple(map(compared, searches)), tuple(map(repeated, searches))
     return Report(names[0], *sizes[0], comparisons, repeats, tuple(forecasts))
 
 

@@ -158,7 +158,7 @@ def section(found: Sequence[tuple[int, Forecasted]], gpus: int, nodes: int) -> l
     ]
 
 
-def result(found: Sequence[Forecasted]) -> dict[str, list[float] | list[bool]]:
+def result(found: Sequence[Forecasted]) -> dict[str, list[str] | list[float] | list[bool]]:
     """Return this part of RESULT."""
     return {
         "curves": [one.curves for one in found],

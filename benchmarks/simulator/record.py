@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.digits_cluster import ROOT, demo_module
+from benchmarks.digits_cluster import ROOT, install
 from benchmarks.simulator.comparison import AGENTS, APPLIED, GATES
 from podium_core.policies.registry import create
 from podium_core.schema.manifests import read_manifests
@@ -45,9 +45,9 @@ def job_of(seed: int, policy: str | None, work: int) -> dict[str, Any]:
 
 def record(options: argparse.Namespace, folder: Path) -> None:
     """Run the searches one after another on one cluster; save the objects of each in a file."""
-    demo, cluster = demo_module(), Cluster(options.name)
+    cluster = Cluster(options.name)
     try:
-        demo.install(demo.Installation(cluster.cache.root, options.name))
+        install(cluster)
         for seed in range(options.seeds):
             job = job_of(seed, options.policy, options.work)
             name, policy = job["metadata"]["name"], job["spec"]["policy"]

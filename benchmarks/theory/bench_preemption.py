@@ -262,7 +262,7 @@ def measure_plans(report: Report) -> None:
         workload = Workload(np.zeros(BATCH), duration, gpus)
         guess = duration * np.exp(generator.normal(0.0, 1.0, BATCH))
         bound = max(float(np.sum(duration * gpus)) / cluster.gpus, float(np.max(duration)))
-        tried = {
+        tried: dict[str, SchedulingPolicy] = {
             "literal plan": StaticPlanPolicy(guess, work_stealing=False),
             "corrected plan": StaticPlanPolicy(guess),
             "corrected plan, true durations": StaticPlanPolicy(duration),

@@ -92,7 +92,7 @@ def train_epoch(training: Training, batches: DataLoader[tuple[Tensor, ...]], dev
 def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
     """Return the share of points that the model classifies correctly."""
     model.eval()
-    return (model(inputs).argmax(dim=1) == labels).double().mean().item()
+    return float((model(inputs).argmax(dim=1) == labels).double().mean())
 
 
 def main() -> int:

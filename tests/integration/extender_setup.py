@@ -278,13 +278,12 @@ class ExtenderSetup:
         trial: bool = True,
         among: Sequence[str] = USUAL,
         affinity: Mapping[str, Any] | None = None,
-        **more: Any,
+        volumes: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Create pods at once.
 
         Each is the pod of a trial of the same name, unless it has a high priority or `trial` is false. `on` is the only
-        node; otherwise the pod may be bound to a node of `among`. `affinity` is added to that. `more` are other fields
-        of the spec.
+        node; otherwise the pod may be bound to a node of `among`. `affinity` is added to that.
         """
         container: dict[str, Any] = {"name": "c", "image": "none"}
         if gpus:
@@ -298,7 +297,7 @@ class ExtenderSetup:
             "containers": [container],
             "priorityClassName": "system-cluster-critical" if high_priority else "",
             "affinity": dict(affinity or {}),
-            **more,
+            "volumes": list(volumes),
         }
         only = {"requiredDuringSchedulingIgnoredDuringExecution": self.terms([on] if on else among)}
         spec["affinity"]["nodeAffinity"] = only | spec["affinity"].get("nodeAffinity", {})
