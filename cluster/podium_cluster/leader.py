@@ -51,16 +51,16 @@ class Election:
     """One candidate for the Lease `name`. `api` must have a request timeout of at most `REQUEST_SECONDS`."""
 
     def __init__(
-        self, api: Api, name: str, namespace: str, identity: str, clock: Callable[[], float] = time.monotonic
+        self, api: Api, name: str, namespace: str, identity: str, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._api, self._name, self._namespace, self._identity = api, name, namespace, identity
-        self._clock = clock
+        self._monotonic = monotonic
         self._seen: Seen | None = None
         self._renewed: float | None = None
 
     def leads(self) -> bool:
         """Return True if this candidate may act now."""
-        return self._renewed is not None and self._clock() - self._renewed < DEADLINE_SECONDS
+        return self._renewed is not None and self._monotonic() - self._renewed < DEADLINE_SECONDS
 
     @property
     def standing_by(self) -> bool:
@@ -71,8 +71,8 @@ class Election:
         """Read the Lease and take or renew it if that is allowed; return whether this candidate leads."""
         try:
             await self._read()
-            if may_take(self._seen, self._identity, self._clock()):
-                asked = self._clock()  # the Lease may be written at once or only at the end of the request
+            if may_take(self._seen, self._identity, self._monotonic()):
+                asked = self._monotonic()  # the Lease may be written at once or only at the end of the request
                 await self._write(self._identity)
                 self._renewed = asked
         except ApiError as error:
@@ -135,4 +135,4 @@ class Election:
     def _note(self, lease: Manifest) -> None:
         version, holder = lease["metadata"]["resourceVersion"], lease.get("spec", {}).get("holderIdentity") or ""
         if self._seen is None or (version, holder) != (self._seen.version, self._seen.holder):
-            self._seen = Seen(version, holder, self._clock())
+            self._seen = Seen(version, holder, self._monotonic())

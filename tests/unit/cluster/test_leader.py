@@ -68,7 +68,7 @@ class LeaseServer:
 
 def candidate(server: LeaseServer, name: str, offset: float = 0.0) -> Election:
     api: Any = server
-    return Election(api, "podium-operator", "podium-system", name, clock=lambda: server.now + offset)
+    return Election(api, "podium-operator", "podium-system", name, monotonic=lambda: server.now + offset)
 
 
 def attempt(election: Election) -> bool:
