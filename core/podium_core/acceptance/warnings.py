@@ -119,7 +119,7 @@ def _suspension(spec: JobSpec) -> Iterator[Finding]:
         yield warning("CheckpointNotPersistent", "spec.checkpoint.volume", message)
     elif spec.checkpoint is not None and spec.gpus.per_trial > 0 and APP_CHECKPOINT not in methods:
         message = (
-            "checkpoints are used only after a pod is lost: Podium never asks a trial for one, because "
+            "checkpoints are used only when a pod ends: Podium requeues no trial to free its slot, because "
             "suspension.methods does not name app-checkpoint; add it if the script checkpoints on SIGTERM"
         )
         yield warning("CheckpointWithoutMethod", "spec.checkpoint", message)
