@@ -19,7 +19,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e
 .PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
-	bench-reality bench-planner bench-rivals bench-log-lines lock clean clean-cache
+	bench-reality bench-planner bench-scale bench-rivals bench-log-lines lock clean clean-cache
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -167,6 +167,9 @@ bench-reality: setup ## the digits search on the real cluster against its simula
 
 bench-planner: setup ## cost of a tick of the planner, up to 10,000 trials on 1,000 GPUs (a minute)
 	@$(BENCH).planner.bench_planner $(OUTPUT)
+
+bench-scale: setup ## memory, etcd and time to the first plan with 1,000 to 10,000 trials on a real API server (root; 10 minutes)
+	@$(BENCH).planner.bench_scale $(OUTPUT)
 
 bench-rivals: setup ## the digits search by Ray Tune's ASHA, Optuna and Podium on this machine's cores (SEEDS=10; idle: 15 minutes)
 	@test -x $(RIVALS)/bin/python || $(PYTHON) -m venv $(RIVALS)
