@@ -21,7 +21,7 @@ from typing import Any
 
 from podium_cluster import heartbeat
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import CLAIMS, EVENTS, GPUNODES, JOBS, NAMESPACES, PODS, TRIALS
+from podium_cluster.resources import CLAIMS, EVENTS, GPUNODES, JOBS, NAMESPACES, NODES, PODS, TRIALS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sdk", "core", "cluster", "operator")
@@ -123,6 +123,7 @@ class Stage:
     async def __aenter__(self) -> Stage:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}}
         await self.api.create(NAMESPACES, namespace, manager="test")
+        await self.api.create(NODES, {"metadata": {"name": self.node}}, manager="test")  # else its pods are removed
         await self.api.apply(GPUNODES, {"metadata": {"name": self.node}}, manager="podium-agent")
         beat = heartbeat.send_heartbeats(
             self.api,
@@ -142,6 +143,7 @@ class Stage:
         for job in (await self.api.list(JOBS, self.name))["items"]:
             await self.api.delete(JOBS, job["metadata"]["name"], self.name)
         await self.api.delete(GPUNODES, self.node)
+        await self.api.delete(NODES, self.node)
         await self.api.delete(NAMESPACES, self.name)
 
     # actions of a user
@@ -229,11 +231,16 @@ class Stage:
     # actions of the kubelet and the agent
 
     async def act(self) -> None:
-        """Act as the agent: gate new pods, run the first trial of the run queue, suspend its predecessor."""
+        """Act as scheduler, kubelet and agent.
+
+        Bind and gate new pods, remove deleted ones, run the first trial of the run queue, suspend its predecessor.
+        """
         pods = await self.pods()
         uids = {pod["metadata"]["uid"] for pod in pods.values()}  # a new pod may have the name of a deleted one
         self._known = {trial: entry for trial, entry in self._known.items() if entry["podUID"] in uids}
         for name, pod in pods.items():
+            if "deletionTimestamp" in pod["metadata"] and pod["spec"].get("nodeName"):
+                await self.api.delete(PODS, name, self.name, uid=pod["metadata"]["uid"], grace_seconds=0)
             trial = pod["metadata"]["labels"].get("podium.dev/trial")
             ended = pod["status"].get("phase") in ("Succeeded", "Failed") or "deletionTimestamp" in pod["metadata"]
             if trial is None or ended or trial in self._known or not pod["spec"].get("initContainers"):
@@ -247,6 +254,7 @@ class Stage:
                 "state": "Gated",
                 "since": now(),
             }
+            await self._bind(name)
             await self._pod(name, phase="Pending", gate={"running": {"startedAt": now()}})
         first = next((trial for trial in await self.run_queue() if trial in self._known), None)
         for trial, entry in self._known.items():
@@ -275,6 +283,15 @@ class Stage:
         phase = "Succeeded" if code == 0 else "Failed"
         await self._pod(max(names), phase=phase, gate=_ended(0), main=_ended(code))
         await self._write_node()
+
+    async def _bind(self, name: str) -> None:
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": self.name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
+        }
+        await self.api._json("POST", PODS.path(self.name, name, "binding"), body=binding)
 
     async def _pod(
         self, name: str, *, phase: str, gate: Mapping[str, Any] | None = None, main: Mapping[str, Any] | None = None

@@ -221,7 +221,8 @@ def test_a_pod_with_a_higher_priority_preempts_the_trial_that_loses_the_least_wo
     for name in ("first", "third"):
         assert "deletionTimestamp" not in setup.pod(name)["metadata"]
     # once, unless the scheduler needs longer than TAKEN_UP_SECONDS for the preemption and asks again
-    assert setup.metric('podium_extender_preemptions_total{code="Evicted"}') >= 1
+    evicted = 'podium_extender_preemptions_total{code="Evicted"}'
+    assert setup.wait(lambda: setup.metric(evicted) >= 1, "the metric, which is collected once a second")
     (name, message) = setup.wait(lambda: event_messages(setup, "WorkAtRisk"), "the event with the possible cost")[0]
     assert name == "second"
     assert "urgent" in message

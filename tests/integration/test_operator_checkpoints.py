@@ -68,9 +68,6 @@ def test_trials_of_a_drained_node_continue_from_their_checkpoints(
         return done.returncode or 0, out.decode()
 
     async def play(stage: Stage) -> None:
-        await stage.api.create(
-            NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": stage.node}}, manager="t"
-        )
         await stage.claim("runs", "ReadWriteMany")
         await stage.submit(**WITH_CHECKPOINTS)
         await stage.until("trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
@@ -182,7 +179,7 @@ def test_the_deletion_of_a_job_deletes_its_checkpoint_folders(perform: Callable[
             pods = await stage.pods()
             return await stage.trials() == {} and [name[:14] for name in pods] == ["sweep-cleanup-"]
 
-        await stage.until("its trials are gone and the cleanup runs", cleaning_up, play=False)
+        await stage.until("its trials are gone and the cleanup runs", cleaning_up)
         assert "deletionTimestamp" in (await stage.job())["metadata"]
         status = {"status": {"phase": "Succeeded"}}
         (pod,) = await stage.pods()
