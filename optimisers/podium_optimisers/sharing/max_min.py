@@ -33,7 +33,8 @@ def max_min_shares(problem: SharingProblem) -> TimeShares:
     """Return the max-min fair shares by at most n LPs.
 
     `objective` is the least level of the returned shares; `bound` limits it by the prices of the first LP. The levels
-    above the least are not certified.
+    above the least are not certified. Each job may end up to SLACK below its exact level. Others can gain much by that
+    where two rates of a job nearly agree.
     """
     gain = problem.usable * (problem.width / references(problem) / problem.weight)[:, None]
     n = len(problem.jobs)

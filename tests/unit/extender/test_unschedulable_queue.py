@@ -25,7 +25,7 @@ NODES = ["a", "b"]
 
 
 def view(name: str, trials: int = 0, health: str = "Healthy", at: float = NOW) -> NodeView:
-    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, slots=4, trials=trials),), at)  # type: ignore[arg-type]
+    return NodeView(name, (GpuReading(f"GPU-{name}", "V100", health=health, slots=4, trials=trials),), at)  # type: ignore[arg-type]
 
 
 def queue_of(*pods: str, rate: float = 1.0, burst: int = 100) -> UnschedulableQueue:
