@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+TICK = 1e-6
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -18,7 +19,8 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> Any:
         if timeout is None:
             raise AssertionError("every task waits, and no timer is set: the test would wait forever")
-        self.now += max(timeout, 0.0)
+        if timeout > 0:
+            self.now += max(timeout, TICK)  # a shorter time could be lost in rounding, and the clock would stand still
         return super().select(0)
 
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 
 BOOKMARK_SECONDS = 60.0
+FIRST = 10  # version of the empty store; each change adds 1, so a version is a place in the log
 FAILING = ("ends", "gone", "gone in stream", "throttled", "broken", "refused", "silent", "garbage", "endless")
 DISTURBING = ("reorder", "duplicate", "cut", "delay", "lossy", "old", "cached", "expired pages")
 FAULTS = ("none", *FAILING, *DISTURBING)
@@ -50,11 +51,11 @@ class Store:
     """The objects of one kind by name, their versions, and every state that ever existed."""
 
     def __init__(self) -> None:
-        self.version = 10
+        self.version = FIRST
         self.objects: dict[str, dict[str, Any]] = {}
         self.log: list[tuple[int, str, dict[str, Any]]] = []
         self.existed: set[tuple[str, str, int]] = set()
-        self.compacted = 10
+        self.compacted = FIRST
         self.changed = asyncio.Event()
 
     def put(self, name: str, value: int) -> None:
@@ -81,12 +82,11 @@ class Store:
     def at(self, version: int) -> list[dict[str, Any]]:
         """Return the objects as they were at a version."""
         objects: dict[str, dict[str, Any]] = {}
-        for number, kind, payload in self.log:
-            if number <= version:
-                name = payload["metadata"]["name"]
-                objects.pop(name, None)
-                if kind != "DELETED":
-                    objects[name] = payload
+        for _, kind, payload in self.log[: version - FIRST]:
+            name = payload["metadata"]["name"]
+            objects.pop(name, None)
+            if kind != "DELETED":
+                objects[name] = payload
         return [objects[name] for name in sorted(objects)]
 
 
@@ -127,7 +127,7 @@ class FaultyTransport:
         self.store, self.chance = store, chance
         self.fault = "none"
         self.requests: list[float] = []
-        self.old = 10  # version of the server that is behind
+        self.old = FIRST  # version of the server that is behind
         self.rest_client = self
 
     async def param_serialize(self, method: str, path: str, **how: Any) -> tuple[str, str, Any, None, None]:
@@ -203,7 +203,7 @@ class FaultyTransport:
         clock, fault = asyncio.get_running_loop().time, self.fault
         while True:
             changed = self.store.changed
-            batch = [entry for entry in self.store.log if entry[0] > version]
+            batch = self.store.log[version - FIRST :] if version >= FIRST else []
             if fault == "reorder" and len(batch) < 3:
                 batch = []  # gather some
             version = batch[-1][0] if batch else version
@@ -245,7 +245,7 @@ class FaultyTransport:
     async def _old_stream(self, version: int) -> AsyncGenerator[bytes, None]:
         """The server that is behind sends what the client does not have, or old events, and an old bookmark."""
         until = self.old
-        kept = [entry for entry in self.store.log if self.store.compacted < entry[0] <= until]
+        kept = self.store.log[self.store.compacted - FIRST : until - FIRST]
         new = [entry for entry in kept if entry[0] > version]
         for _, kind, payload in new or (kept[-3:] if self.chance.random() < 0.5 else []):
             yield _line(kind, payload)
