@@ -39,6 +39,8 @@ GPU_DRIVER_ERROR = "GPUDriverError"
 _IMAGE_PROBLEMS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _SPEC_PROBLEMS = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _NO_START = _IMAGE_PROBLEMS | _SPEC_PROBLEMS
+# the kubelet's reason, and containerd's for a container that it could not recover after a restart (exit code 255)
+_UNKNOWN_ENDS = frozenset({"ContainerStatusUnknown", "Unknown"})
 _NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 # Silence of a node's agent after which the operator ignores its report (the default of a setting).
 AGENT_STALE_SECONDS = 45.0
@@ -151,7 +153,7 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
         return PodEnd("Disrupted", reason, f"The cluster ended the pod ({pod.reason}). {pod.message}".strip())
     if pod.deleting:
         return PodEnd("Disrupted", pod.requeue or "PodDisrupted", "The pod was deleted while its process ran.")
-    if pod.exit_reason == "ContainerStatusUnknown":
+    if pod.exit_reason in _UNKNOWN_ENDS:
         return PodEnd("Disrupted", "PodDisrupted", "The node lost track of the container, so its exit code is unknown.")
     if pod.migrated and pod.exit_reason in _NEVER_STARTED:
         return PodEnd(

@@ -59,6 +59,7 @@ ENDS = [
     ("deleted, ended well", PodFacts("Succeeded", deleting=True, exit_code=0), "Disrupted", "PodDisrupted"),
     ("evicted, ended well", PodFacts("Succeeded", disruption="EvictionByEvictionAPI"), "Disrupted", "PodDisrupted"),
     ("lost sight", replace(FAILED, exit_code=137, exit_reason="ContainerStatusUnknown"), "Disrupted", "PodDisrupted"),
+    ("lost by containerd", replace(FAILED, exit_code=255, exit_reason="Unknown"), "Disrupted", "PodDisrupted"),
     ("no exit code", FAILED, "Disrupted", "PodDisrupted"),
     ("running", PodFacts("Running", gate="Done"), "NotEnded", ""),
     ("running, terminating", PodFacts("Running", gate="Done", deleting=True), "NotEnded", ""),
