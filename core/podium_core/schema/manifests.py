@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
 
@@ -52,7 +53,9 @@ def parse_manifests(text: str, name: str = "manifest") -> list[Manifest]:
     reader = YAML(typ="safe", pure=True)
     reader.Resolver, reader.Constructor = _Resolver, _Constructor
     try:
-        documents = [_json(document, count(1)) for document in reader.load_all(text) if document is not None]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML allows it, and so does kubectl
+            documents = [_json(document, count(1)) for document in reader.load_all(text) if document is not None]
     except RecursionError as error:
         raise ManifestError(f"{name}: nested too deeply to be a manifest") from error
     except (YAMLError, ValueError) as error:  # ValueError: `!!int x`, thousands of digits, or aliases of aliases

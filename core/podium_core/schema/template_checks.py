@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
 from podium_core.schema.base import GROUP
 from podium_core.schema.gpu_resources import prefix_refusals, resource_refusals
@@ -33,6 +34,21 @@ _FILLED = re.compile(
 )
 
 
+# Fields that Podium extends. The API server checks them only in the pod, which the operator could not even create.
+_POD_SHAPES: Mapping[str, type] = {"volumes": list, "readinessGates": list, "affinity": dict}
+_CONTAINER_SHAPES: Mapping[str, type] = {"resources": dict, "lifecycle": dict, "envFrom": list}
+
+
+def _shapes(given: Mapping[str, Any], wanted: Mapping[str, type], where: str) -> Iterator[Refusal]:
+    """Yield a refusal for each field that is not a list or an object, as Kubernetes requires."""
+    for field, kind in wanted.items():
+        value = given.get(field)
+        if value is not None and not isinstance(value, kind):
+            text = "a list" if kind is list else "an object"
+            message = f"{field} must be {text}, not {str(value)[:60]!r}: write it as in a pod's manifest"
+            yield Refusal("InvalidValue", f"{where}.{field}", message)
+
+
 def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]:
     """Yield a refusal for each reserved name, path or resource that the template uses."""
     for kind in ("labels", "annotations"):
@@ -47,7 +63,9 @@ def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]
         for number, container in enumerate(containers):
             yield from _container(spec, container, f"spec.template.spec.{field}[{number}]")
     yield from _twice(template)
-    for volume in (template.spec.model_extra or {}).get("volumes") or []:
+    yield from _shapes(template.spec.model_extra or {}, _POD_SHAPES, "spec.template.spec")
+    volumes = (template.spec.model_extra or {}).get("volumes")
+    for volume in volumes if isinstance(volumes, list) else ():
         if isinstance(volume, Mapping) and volume.get("name") == CHECKPOINT_VOLUME:
             message = f"the volume name {CHECKPOINT_VOLUME} is reserved for Podium: use another name"
             yield Refusal("NameReserved", "spec.template.spec.volumes", message)
@@ -72,6 +90,7 @@ def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Refu
         if spec.checkpoint is not None and _same(mount.mount_path, spec.checkpoint.path):
             message = f"{mount.mount_path} is checkpoint.path, where Podium mounts the checkpoint: remove one of them"
             yield Refusal("PathReserved", f"{where}.volumeMounts", message)
+    yield from _shapes(container.model_extra or {}, _CONTAINER_SHAPES, where)
     yield from resource_refusals(spec, container, where)
     yield from prefix_refusals(container, where)
 

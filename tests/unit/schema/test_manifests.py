@@ -94,3 +94,8 @@ def test_the_number_of_values_behind_aliases_is_limited(monkeypatch: pytest.Monk
     with pytest.raises(ManifestError, match=r"f.yaml: more than 1000 values once its aliases \(\*name\) are written"):
         parse_manifests("\n".join(lines), "f.yaml")
     assert len(parse_manifests("\n".join(lines[:2]), "f.yaml")[0]) == 2
+
+
+def test_an_anchor_may_be_given_again() -> None:
+    """YAML allows it; the library's warning must not end a program that makes warnings errors."""
+    assert parse_manifests("a: &x 1\nb: &x 2\nc: *x\n") == [{"a": 1, "b": 2, "c": 2}]
