@@ -36,7 +36,7 @@ import numpy as np
 
 from benchmarks.control_plane import free_port
 from benchmarks.output import add_out, command, machine, result_line, write_page
-from podium_cluster.client import Api, connect
+from podium_cluster.client import Api, ApiError, connect
 from podium_cluster.resources import GPUNODES, JOBS, LEASES, NAMESPACES, TRIALS
 from podium_cluster.settings import ClusterSettings
 from podium_devcluster.cluster import Cluster
@@ -149,8 +149,13 @@ async def add_trials(api: Api, jobs: list[Manifest], numbers: range) -> None:
     """Create the trials with these numbers in each job."""
 
     async def add(of: Manifest, number: int) -> None:
-        made = await api.create(TRIALS, trial(of, number), manager="bench")
-        name = made["metadata"]["name"]
+        manifest = trial(of, number)
+        name = manifest["metadata"]["name"]
+        try:
+            await api.create(TRIALS, manifest, manager="bench")
+        except ApiError as error:
+            if not error.conflict:  # the operator of a smaller size may have created it
+                raise
         ended = not (is_running(int(of["metadata"]["name"].removeprefix("job-"))) and number % 10 == 9)
         status = trial_status(name, number, ended=ended)
         await api.patch(TRIALS, name, NAMESPACE, status, manager="bench", subresource="status")
