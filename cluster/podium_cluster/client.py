@@ -170,8 +170,7 @@ class Api:
         subresource: str | None = None,
     ) -> Manifest:
         """Patch an object with a merge patch."""
-        path, query = resource.path(namespace, name, subresource), {"fieldManager": manager}
-        return await self._object("PATCH", path, body=patch, query=query, content_type="application/merge-patch+json")
+        return await self._patch(resource.path(namespace, name, subresource), patch, manager, "merge-patch")
 
     async def strategic_patch(
         self,
@@ -184,9 +183,11 @@ class Api:
         subresource: str | None = None,
     ) -> Manifest:
         """Patch an object of a built-in kind; lists such as the conditions of a pod merge by their key."""
-        path, query = resource.path(namespace, name, subresource), {"fieldManager": manager}
-        kind = "application/strategic-merge-patch+json"
-        return await self._object("PATCH", path, body=patch, query=query, content_type=kind)
+        return await self._patch(resource.path(namespace, name, subresource), patch, manager, "strategic-merge-patch")
+
+    async def _patch(self, path: str, patch: JsonObject, manager: str, kind: str) -> Manifest:
+        query = {"fieldManager": manager}
+        return await self._object("PATCH", path, body=patch, query=query, content_type=f"application/{kind}+json")
 
     async def logs(self, pod: str, namespace: str, container: str, *, limit_bytes: int = 4 * 2**20) -> str:
         """Return the log of a container, at most its first `limit_bytes`."""

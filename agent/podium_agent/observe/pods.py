@@ -10,9 +10,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from podium_agent.suspension.gpu_state_notes import GpuState
-from podium_cluster.resources import TRIALS
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, from_annotation
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths
@@ -31,16 +30,8 @@ MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
 ON_ITS_WAY = ("", "PodInitializing", "ContainerCreating")
 
 
-class _Owner(StatusModel):
-    api_version: str = ""
-    kind: str
-    name: str
-    uid: str
-    controller: bool = False
-
-
 class _Meta(ObjectMeta):
-    owner_references: list[_Owner] = Field(default_factory=list)
+    owner_references: list[OwnerReference] = Field(default_factory=list)
     deletion_grace_period_seconds: int | None = None
 
 
@@ -162,9 +153,9 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
     """Parse a trial's pod; raises ValueError if its label names a trial that does not control it."""
     pod = _Pod.model_validate(payload)
     meta, status = pod.metadata, pod.status
-    owner = next((owner for owner in meta.owner_references if owner.controller), None)
     trial = meta.labels.get(TRIAL_LABEL, "")
-    if owner is None or not _is_trial(owner) or owner.name != trial:
+    owner = controlling_trial(meta.owner_references, trial)
+    if owner is None:
         raise ValueError(f"label {TRIAL_LABEL}={trial}, but no HyperParamTrial of that name controls the pod")
     main = status.container_statuses
     gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
@@ -201,10 +192,6 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         migrated=MIGRATED_ANNOTATION in meta.annotations,
         image=pod.spec.containers[0].image if pod.spec.containers else "",
     )
-
-
-def _is_trial(owner: _Owner) -> bool:
-    return owner.kind == TRIALS.kind and owner.api_version.partition("/")[0] == TRIALS.group
 
 
 def _starting(pod: _Pod) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
 
@@ -38,6 +39,24 @@ class StatusModel(BaseModel):
     """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class OwnerReference(StatusModel):
+    """Kubernetes' OwnerReference; the owner is in the namespace of the object."""
+
+    api_version: str = ""
+    kind: str
+    name: str = ""
+    uid: str
+    controller: bool = False
+
+
+def controlling_trial(owners: Iterable[OwnerReference], name: str | None) -> OwnerReference | None:
+    """Return the reference to the HyperParamTrial `name` if it controls the object, else None."""
+    owner = next((owner for owner in owners if owner.controller), None)
+    if owner is None or owner.kind != "HyperParamTrial" or owner.api_version.partition("/")[0] != GROUP:
+        return None
+    return owner if owner.name == name else None
 
 
 class ObjectMeta(StatusModel):

@@ -9,10 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
-from podium_cluster.resources import TRIALS
 from podium_core.domain.observe import Gate, PodFacts
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 from podium_core.schema.template import GATE_CONTAINER
 from podium_operator.act.pod_manifest import (
@@ -77,16 +76,8 @@ class _PodSpec(StatusModel):
     init_containers: list[_InitContainer] = Field(default_factory=list)
 
 
-class _Owner(StatusModel):
-    api_version: str = ""
-    kind: str
-    name: str = ""
-    uid: str
-    controller: bool = False
-
-
 class _PodMeta(ObjectMeta):
-    owner_references: list[_Owner] = Field(default_factory=list)
+    owner_references: list[OwnerReference] = Field(default_factory=list)
 
 
 class _Pod(StatusModel):
@@ -127,8 +118,8 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
     """
     pod = _Pod.model_validate(payload)
     labels = pod.metadata.labels
-    owner = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
-    if owner is None or not _is_trial(owner) or owner.name != labels.get(TRIAL_LABEL):
+    owner = controlling_trial(pod.metadata.owner_references, labels.get(TRIAL_LABEL))
+    if owner is None:
         raise ValueError(
             f"pod {pod.metadata.name} has the label {TRIAL_LABEL}={labels.get(TRIAL_LABEL)!r}, but no HyperParamTrial "
             "of that name controls it; remove the label"
@@ -153,10 +144,6 @@ def parse_pod(payload: Mapping[str, Any]) -> PodState:
         # the kubelet writes these times, by a clock that may be behind the API server's
         startable_since=max(since, created) if (since := _startable_since(pod.status)) else 0.0,
     )
-
-
-def _is_trial(owner: _Owner) -> bool:
-    return owner.kind == TRIALS.kind and owner.api_version.partition("/")[0] == TRIALS.group
 
 
 def _seconds(moment: datetime | None) -> float:

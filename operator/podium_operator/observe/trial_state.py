@@ -6,6 +6,7 @@ Agents write parts of a trial's status. An image that the operator may not run i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from pydantic import ConfigDict
@@ -27,7 +28,7 @@ class TrialState(HyperParamTrial):
 
     `status` lacks what the other fields hold: the curve, recent suspensions, and all GPU allocations but the last.
 
-    - `points`: the curve; `highest`, `lowest`: its best points for either direction
+    - `points`: the curve
     - `switch_seconds`: mean of the recent suspensions by the method that was used last, or None
     - `switches`: totals of all suspensions
     - `allocated_nodes`: nodes of the GPU allocations
@@ -36,15 +37,21 @@ class TrialState(HyperParamTrial):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     points: PackedCurve
-    highest: Point | None
-    lowest: Point | None
     switch_seconds: float | None
     switches: SwitchTotals
     allocated_nodes: frozenset[str]
 
     def best(self, maximize: bool) -> Point | None:
         """Return the best point of the curve, or None."""
-        return self.highest if maximize else self.lowest
+        return self._highest if maximize else self._lowest
+
+    @cached_property
+    def _highest(self) -> Point | None:
+        return best_point(self.points, maximize=True)
+
+    @cached_property
+    def _lowest(self) -> Point | None:
+        return best_point(self.points, maximize=False)
 
     @property
     def unsaved(self) -> UnsavedWork:
@@ -78,8 +85,6 @@ def parse_trial(payload: Mapping[str, Any], registry: str = "") -> TrialState:
         spec=trial.spec,
         status=status.model_copy(update=changes),
         points=points,
-        highest=best_point(points, maximize=True),
-        lowest=best_point(points, maximize=False),
         switch_seconds=_switch_seconds(past.recent),
         switches=_switch_totals(past),
         allocated_nodes=frozenset(allocation.node for allocation in status.allocations),

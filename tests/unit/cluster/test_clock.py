@@ -15,7 +15,7 @@ JUMPS = st.sampled_from([-1e9, -3600.0, -600.0, -60.0, -1.0, 0.0, 1.0, 60.0, 360
 
 
 class Machine:
-    """A monotonic clock, and wall clocks of this machine and of the server that somebody may set."""
+    """A monotonic clock, and wall clocks of this machine and of the server, which may be set at any moment."""
 
     def __init__(self) -> None:
         self.passed = 0.0

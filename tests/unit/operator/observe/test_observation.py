@@ -332,7 +332,14 @@ BY_DRIVER = [{"type": "DisruptionTarget", "status": "True", "reason": "GPUDriver
         (KILLED | {"conditions": BY_DRIVER}, {"allocations": [OPEN_ALLOCATION]}, {}, PHASE.REQUEUED, 0),
         (FAILED, {"allocations": [OPEN_ALLOCATION]}, {}, PHASE.REQUEUED, 1),
     ],
-    ids=["the agent may tell", "it did not tell", "it cannot tell", "it told its end", "it told why", "no signal"],
+    ids=[
+        "the agent may report",
+        "it did not report",
+        "it cannot report",
+        "it reported its end",
+        "it reported why",
+        "no signal",
+    ],
 )
 def test_a_process_that_a_signal_ended_is_judged_when_its_agent_has_reported(
     pod: dict[str, Any], status: dict[str, Any], more: dict[str, Any], phase: TrialPhase, failures: int
