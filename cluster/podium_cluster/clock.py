@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 RESOLUTION = 1.0  # seconds: a Date header has no fractions
@@ -70,6 +71,11 @@ _CLOCK = ServerClock()
 def now() -> float:
     """Return the API server's time in seconds since the Unix epoch, as this process knows it."""
     return _CLOCK.now()
+
+
+def micro_time() -> str:
+    """Return the time as Leases hold it (Kubernetes' MicroTime)."""
+    return datetime.fromtimestamp(now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def observe(date: str | None, seconds: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
 
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
@@ -16,10 +15,9 @@ log = logging.getLogger(__name__)
 async def send_heartbeats(api: Api, *, name: str, namespace: str, holder: str, seconds: int, manager: str) -> None:
     """Renew the Lease `name` every `seconds` until cancelled; it expires after four times that."""
     while True:
-        now = datetime.fromtimestamp(clock.now(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         manifest = {
             "metadata": {"name": name, "namespace": namespace},
-            "spec": {"holderIdentity": holder, "leaseDurationSeconds": seconds * 4, "renewTime": now},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": seconds * 4, "renewTime": clock.micro_time()},
         }
         try:
             await api.apply(LEASES, manifest, manager=manager)

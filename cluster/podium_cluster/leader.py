@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from podium_cluster import clock
@@ -121,8 +120,7 @@ class Election:
         self._note(lease)
 
     async def _write(self, holder: str) -> None:
-        now = datetime.fromtimestamp(clock.now(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        spec = {"holderIdentity": holder, "leaseDurationSeconds": round(LEASE_SECONDS), "renewTime": now}
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": round(LEASE_SECONDS), "renewTime": clock.micro_time()}
         meta = {"name": self._name, "namespace": self._namespace}
         if self._seen is None:
             body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": meta, "spec": spec}
