@@ -13,6 +13,7 @@ FOLDERS = (
     *(
         "core",
         "simulator",
+        "searchers",
         "operator",
         "extender",
         "agent",
