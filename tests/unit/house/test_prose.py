@@ -14,6 +14,7 @@ FOLDERS = (
         "core",
         "simulator",
         "searchers",
+        "local",
         "operator",
         "extender",
         "agent",
