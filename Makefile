@@ -19,7 +19,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e
 .PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
-	bench-reality bench-planner bench-scale bench-rivals bench-log-lines lock clean clean-cache
+	bench-reality bench-planner bench-scale bench-rivals bench-local bench-log-lines lock clean clean-cache
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -125,6 +125,9 @@ bench-agent: setup ## cost of 50 suspensions and requeues for a training on the 
 
 bench-checkpoint: setup ## what the agent adds to the driver's own time of cuda-checkpoint (fake driver; root)
 	@$(BENCH).agent.bench_checkpoint $(OUTPUT)
+
+bench-local: setup ## what `podium run` costs against plain subprocesses, and the time from pip install to ranked trials
+	@$(BENCH).hpo.bench_local $(OUTPUT)
 
 bench-log-lines: setup ## CPU time and memory of reading hostile log lines, against the limits of 20 ms and 10 MB
 	@$(BENCH).agent.bench_log_lines $(OUTPUT)

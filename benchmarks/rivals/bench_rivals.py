@@ -32,7 +32,7 @@ from benchmarks.rivals.report import Run, publish, read_run
 from benchmarks.rivals.training import Setup
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import read_manifests
-from podium_operator.searchers.random import RandomSearcher
+from podium_searchers.random import RandomSearcher
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "examples" / "digits" / "job.yaml"

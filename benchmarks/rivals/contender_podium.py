@@ -17,8 +17,8 @@ from podium_core.planning.job_view import job_view
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import read_manifests
 from podium_core.testing.builders import change_job
-from podium_operator.searchers.base import TrialResult
-from podium_operator.searchers.registry import SEARCHERS
+from podium_searchers.base import TrialResult
+from podium_searchers.registry import SEARCHERS
 
 
 def main(path: str) -> None:

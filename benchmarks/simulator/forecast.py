@@ -17,7 +17,7 @@ from statistics import median
 
 from benchmarks.simulator.pod_times import moment
 from benchmarks.simulator.starts import end_of, held
-from podium_cli.commands.export import recording_of
+from podium_cli.recording import recording_of
 from podium_cli.job_snapshot import JobSnapshot
 from podium_core.domain.snapshot import JobView
 from podium_core.schema.trial import HyperParamTrial

@@ -11,9 +11,9 @@ import pytest
 
 from podium_core.schema.job import JobSpec, Search
 from podium_core.schema.search_settings import KNOWN, learns
-from podium_operator.searchers.base import TrialResult
-from podium_operator.searchers.random import RandomSearcher
-from podium_operator.searchers.registry import SEARCHERS
+from podium_searchers.base import TrialResult
+from podium_searchers.random import RandomSearcher
+from podium_searchers.registry import SEARCHERS
 
 LR = {"name": "lr", "min": 1e-4, "max": 1e-1, "scale": "log"}
 MOMENTUM = {"name": "momentum", "min": 0.0, "max": 0.9}

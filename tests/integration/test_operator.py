@@ -16,7 +16,7 @@ from operator_stage import OperatorProcess, Play, Stage, running
 from podium_cluster.client import ApiError
 from podium_cluster.resources import JOBS, Resource
 from podium_core.schema.job import HyperParamJob
-from podium_operator.searchers.random import RandomSearcher
+from podium_searchers.random import RandomSearcher
 
 pytestmark = pytest.mark.integration
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from podium_agent.observe.cgroups import Container
 from podium_agent.report.checkpoints import Folder
-from podium_agent.report.lost_work import CompletionMarker
 from podium_agent.report.trial_record import TrialRecord
 from podium_cluster import clock
+from podium_core.attempts.lost_work import CompletionMarker
 from podium_core.schema.gpunode import SlotState
 
 log = logging.getLogger(__name__)

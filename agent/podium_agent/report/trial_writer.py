@@ -18,21 +18,22 @@ from pathlib import Path
 from podium_agent.metrics import Metrics
 from podium_agent.observe.logs import line_times
 from podium_agent.observe.logs.cri import LogLine
-from podium_agent.observe.logs.tail import Batch, Tail
+from podium_agent.observe.logs.tail import Batch, Position, Tail
 from podium_agent.observe.pods import GATE_CONTAINER
 from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.checkpoints import report_in_log
-from podium_agent.report.lost_work import AttemptStart
 from podium_agent.report.pod_condition_writer import MANAGER, PodConditionWriter
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
-from podium_agent.report.unread_log import UnreadLogNotes
-from podium_agent.report.usage_ledger import begin_attempt
+from podium_agent.report.trial_status import position_from, to_status
 from podium_agent.settings import AgentSettings
 from podium_cluster import clock
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
+from podium_core.attempts.lost_work import AttemptStart
+from podium_core.attempts.trial_status import curve_from, ledger_from, reached
+from podium_core.attempts.unread_log import UnreadLogNotes
+from podium_core.attempts.usage_ledger import begin_attempt
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.trial import HyperParamTrial
@@ -195,7 +196,7 @@ class TrialWriter:
             trial_record.touch()
             log.info("%s: its record begins", pod.name)
         position = position_from(status, pod.uid, self.container)
-        trial_record.load(ledger, curve_from(status, position, begins_at), position)
+        trial_record.load(ledger, curve_from(status, begins_at, continues=position != Position()), position)
         trial_record.unread_log = status.unread_log if mine else None
         if mine:
             trial_record.own()

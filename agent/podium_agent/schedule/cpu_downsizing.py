@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from podium_agent.metrics import Metrics
 from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.trials import LocalTrial
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
+from podium_core.attempts.local_trial import LocalTrial
 from podium_core.schema.cpu_downsizing import DOWNSIZED_MILLICPUS
 
 log = logging.getLogger(__name__)

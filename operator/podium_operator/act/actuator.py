@@ -43,8 +43,8 @@ from podium_operator.observe.cluster_state import ClusterState, job_key
 from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.searchers.base import TrialResult
-from podium_operator.searchers.registry import SEARCHERS
+from podium_searchers.base import TrialResult
+from podium_searchers.registry import SEARCHERS
 
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16

@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from podium_core.attempts.environment import environment
+from podium_core.attempts.substitution import Substitution
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, DOWNSIZED_MILLICPUS, to_annotation
 from podium_core.schema.job import HyperParamJob, JobSpec
@@ -24,8 +26,6 @@ from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template import GATE_CONTAINER
 from podium_core.schema.trial import HyperParamTrial, Migration
 from podium_operator.act import checkpoint_volume
-from podium_operator.act.environment import environment
-from podium_operator.act.substitution import Substitution
 
 Manifest = dict[str, Any]
 

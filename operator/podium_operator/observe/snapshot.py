@@ -33,7 +33,7 @@ from podium_operator.observe.cluster_state import ClusterState, job_key, trial_k
 from podium_operator.observe.node_fit import lacks_capacity
 from podium_operator.observe.observation import Observation
 from podium_operator.observe.trial_state import TrialState
-from podium_operator.searchers.registry import SEARCHERS
+from podium_searchers.registry import SEARCHERS
 
 ACCEPTED = "Accepted"
 FREEZE = "freeze"  # every agent whose GPUs are dedicated to Podium supports it

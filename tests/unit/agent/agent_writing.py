@@ -12,10 +12,10 @@ from agent_builders import Machine, TrialServer
 
 from podium_agent.metrics import Metrics
 from podium_agent.observe.pods import TrialPod
-from podium_agent.report.lost_work import GateReport
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_writer import TrialWriter
 from podium_cluster.client import Api
+from podium_core.attempts.lost_work import GateReport
 
 
 def started(one: TrialPod, gate_report: GateReport | None = None, node: str = "n") -> TrialRecord:

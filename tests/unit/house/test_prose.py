@@ -13,6 +13,8 @@ FOLDERS = (
     *(
         "core",
         "simulator",
+        "searchers",
+        "local",
         "operator",
         "extender",
         "agent",

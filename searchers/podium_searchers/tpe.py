@@ -17,9 +17,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from podium_core.schema.job import JobSpec
 from podium_core.schema.search_settings import startup_trials
-from podium_operator.searchers.base import Proposal, TrialResult
-from podium_operator.searchers.optuna_space import distributions, sample, seed_of
-from podium_operator.searchers.random import RandomSearcher
+from podium_searchers.base import Proposal, TrialResult
+from podium_searchers.optuna_space import distributions, sample, seed_of
+from podium_searchers.random import RandomSearcher
 
 MAX_TRIALS = 1000  # the latest trials that count: a proposal takes about 0.1 ms for each
 _STEP_RESOLUTION = 1000  # Optuna's steps are integers: a step is counted in thousandths

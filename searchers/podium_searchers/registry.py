@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from podium_operator.searchers.base import Searcher
-from podium_operator.searchers.grid import GridSearcher
-from podium_operator.searchers.random import RandomSearcher
-from podium_operator.searchers.tpe import TpeSearcher
+from podium_searchers.base import Searcher
+from podium_searchers.grid import GridSearcher
+from podium_searchers.random import RandomSearcher
+from podium_searchers.tpe import TpeSearcher
 
 SEARCHERS: Mapping[str, Searcher] = MappingProxyType(
     {"random": RandomSearcher(), "grid": GridSearcher(), "tpe": TpeSearcher()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium_operator.act.substitution import Substitution, text
+from podium_core.attempts.substitution import Substitution, text
 
 WORDS = Substitution({"lr": 0.001, "act": "re lu", "deep": True, "n": 3}, "/ckpt")
 BARE = Substitution({"lr": 1e-05}, None)

@@ -1,14 +1,15 @@
 """Notes on a log that yields no value of the objective, for the trial's status and the condition MetricsUnavailable.
 
-The trial writer adds every batch of lines. The report appears when lines were read for AFTER seconds without a value,
-so that the user learns of a wrong metric or format while the trial runs.
+The agent's trial writer and local mode add every batch of lines. The report appears when lines were read for AFTER
+seconds without a value, so that the user learns of a wrong metric or format while the trial runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium_agent.observe.logs.cri import LogLine
+from podium_core.curves.growing_curve import LogLine
+from podium_core.domain.phrases import count
 from podium_core.logs.explain import reason_of, shown
 from podium_core.logs.line_reader import MetricsFormat
 from podium_core.schema.trial import UnreadLog
@@ -16,6 +17,16 @@ from podium_core.schema.trial import UnreadLog
 AFTER = 30.0  # seconds
 KEPT = 3  # last lines that a report shows
 MAX_SCANNED = 64  # lines of a batch in which the metric's name is looked for
+
+
+def unread_message(metric: str, log_format: str, unread: UnreadLog) -> str:
+    """Return the sentences about a running trial whose log has yielded no value of the objective."""
+    lines = "".join(f"\n  {line}" for line in unread.last)
+    return (
+        f"No value of {metric!r} was read from {count(unread.lines, 'line')} (format {log_format}): {unread.reason}. "
+        "Correct objective.metric or metrics, and check them with `podium validate JOB.yaml --log FILE`. "
+        f"The last lines are:{lines}"
+    )
 
 
 class UnreadLogNotes:

@@ -1,4 +1,4 @@
-"""Environment of a trial's containers. Pure; used by `pod_manifest`.
+"""Environment of a trial's containers. Pure; used by the operator's `pod_manifest` and by local mode.
 
 Variables that the template sets win; validation reserves the names that start with PODIUM_.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from podium_core.attempts.substitution import text
 from podium_core.schema.job import HyperParamJob, JobSpec, ParameterType, Scalar
 from podium_core.schema.search_space import env_name
 from podium_core.schema.trial import HyperParamTrial
-from podium_operator.act.substitution import text
 
 PYTHON_HELPER = "/podium/python"  # mounted by the agent's device plugin, so only where the pod has a slot
 

@@ -17,7 +17,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from podium_core.schema.job import JobSpec, Parameter, ParameterType
-from podium_operator.searchers.base import Proposal
+from podium_searchers.base import Proposal
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podium_agent.observe.logs.cri import LogLine
-from podium_agent.report.unread_log import AFTER, KEPT, UnreadLogNotes
+from podium_core.attempts.unread_log import AFTER, KEPT, UnreadLogNotes
 from podium_core.schema.metrics_config import MetricsConfig
 
 METRICS = MetricsConfig.model_validate(

@@ -17,10 +17,10 @@ from podium_operator.act.actuator import Actuator, trial_results
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.searchers.base import Proposal, TrialResult
-from podium_operator.searchers.random import RandomSearcher
-from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.settings import OperatorSettings
+from podium_searchers.base import Proposal, TrialResult
+from podium_searchers.random import RandomSearcher
+from podium_searchers.registry import SEARCHERS
 
 LR = {"name": "lr", "min": 1e-4, "max": 1.0, "scale": "log"}
 MOMENTUM = {"name": "momentum", "min": 0.0, "max": 1.0}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from podium_core.schema.job import JobSpec, Parameter, ParameterType, Scalar
 from podium_core.schema.search_space import grid_points
-from podium_operator.searchers.base import Proposal, TrialResult
+from podium_searchers.base import Proposal, TrialResult
 
 
 class GridSearcher:

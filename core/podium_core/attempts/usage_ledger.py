@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from podium_agent.observe.trials import OCCUPYING
-from podium_agent.report.lost_work import (
+from podium_core.attempts.local_trial import OCCUPYING
+from podium_core.attempts.lost_work import (
     AttemptStart,
     Checkpoint,
     CompletionMarker,

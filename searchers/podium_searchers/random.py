@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import optuna
 
 from podium_core.schema.job import JobSpec
-from podium_operator.searchers.base import Proposal, TrialResult
-from podium_operator.searchers.optuna_space import sample, seed_of
+from podium_searchers.base import Proposal, TrialResult
+from podium_searchers.optuna_space import sample, seed_of
 
 
 class RandomSearcher:

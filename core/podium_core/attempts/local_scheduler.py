@@ -33,7 +33,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from podium_agent.observe.trials import Gate, LocalTrial
+from podium_core.attempts.local_trial import Gate, LocalTrial
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY, SlotState
 

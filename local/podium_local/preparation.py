@@ -1,0 +1,80 @@
+"""Prepare a job file for this machine: accept it as a cluster would, adapt its template, find devices, open the folder.
+
+`podium run` and other front ends call `prepare`; the result is what `Runner` runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from podium_core.acceptance.findings import errors_of, findings
+from podium_core.schema.job import HyperParamJob
+from podium_local.devices import Device, DeviceRequest, find_devices
+from podium_local.errors import Kind, LocalError
+from podium_local.run_state import RunState, open_run
+from podium_local.template import Site, adapt, with_command
+
+MAX_SHOWN = 8  # errors of one message
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Options of a run.
+
+    `folder`: where it is stored. `beside`: folder of the job file, `here`: the current folder. `command`: replaces the
+    container's. `paths`: path in the image to path on this machine. `devices`: which GPUs or cores to use.
+    """
+
+    folder: Path
+    beside: Path
+    here: Path
+    command: tuple[str, ...] = ()
+    paths: Mapping[str, str] = field(default_factory=dict)
+    devices: DeviceRequest = field(default_factory=DeviceRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that can start, and what differs from a cluster, as sentences."""
+
+    state: RunState
+    notes: tuple[str, ...]
+
+
+def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[str, str]) -> Prepared:
+    """Return a run of this job. Raises LocalError with the cure."""
+    changed = with_command(manifest, options.command)
+    wrong = errors_of(findings(changed))
+    if wrong:
+        lines = [f"{one.code}: {one}" for one in wrong[:MAX_SHOWN]]
+        raise LocalError(Kind.FAILED, "InvalidJob", "\n  ".join(["the job is refused, as on a cluster:", *lines]))
+    job = HyperParamJob.model_validate({**changed, "status": {}})
+    checkpoint = job.spec.checkpoint
+    site = Site(
+        options.beside.absolute(),
+        options.here.absolute(),
+        options.command,
+        options.paths,
+        () if checkpoint is None else (checkpoint.path,),
+        environ,
+    )
+    adapted = adapt(job.spec.template, site)
+    job = job.model_copy(update={"spec": job.spec.model_copy(update={"template": adapted.template})})
+    devices = find_devices(job.spec, options.devices, environ)
+    state = open_run(job, options.folder, devices, environ)
+    return Prepared(state, (*adapted.notes, *_about(job, devices)))
+
+
+def _about(job: HyperParamJob, devices: tuple[Device, ...]) -> tuple[str, ...]:
+    """Return notes about how the trials share the devices."""
+    notes = []
+    first = devices[0]
+    if first.is_gpu and first.slots == 1 and job.spec.gpus.memory is None:
+        notes.append(
+            "spec.gpus.memory is not set, so one trial at a time has a slot on a GPU: set it, or give --slots, if "
+            "suspended trials may keep their memory beside the one that runs"
+        )
+    return tuple(notes)
