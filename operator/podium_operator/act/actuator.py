@@ -25,7 +25,7 @@ from podium_core.schema.job import Direction, Gpus, HyperParamJob
 from podium_core.schema.quantity import to_bytes
 from podium_core.schema.search_settings import learns
 from podium_core.schema.trial import HyperParamTrial
-from podium_operator.act.back_off import BackOff, BackOffError, next_back_off
+from podium_operator.act.back_off import BackOffError, RefusedAction, refused_again
 from podium_operator.act.migration import accepts_trials, annotation_changes, migration_of_attempt
 from podium_operator.act.pod_manifest import (
     MIGRATE_ANNOTATION,
@@ -148,7 +148,7 @@ class Actuator:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
         self._run_queue_slots = asyncio.Semaphore(PARALLEL_CALLS)  # no GPU waits for pods that are being created
-        self._refused: dict[TrialKey, BackOff] = {}
+        self._refused: dict[TrialKey, RefusedAction] = {}
         self._requeues = Requeues(api, MANAGER)
         self._refused_migrations: dict[TrialKey, str] = {}
         self._tried: dict[JobKey, list[TrialResult]] = {}  # in this reconcile, for searches that learn
@@ -217,7 +217,7 @@ class Actuator:
 
     def _back_off(self, action: CreatePod, error: ApiError) -> None:
         text = f"The API server refuses the pod for now: {error.message}"
-        self._refused[action.trial] = next_back_off(self._refused.get(action.trial), text)
+        self._refused[action.trial] = refused_again(self._refused.get(action.trial), text)
 
     async def _carry_out_guarded(self, cluster: ClusterState, action: Action) -> EndTrial | None:
         kind = type(action).__name__
@@ -320,7 +320,7 @@ class Actuator:
         trial = cluster.trial_by_key[action.trial]
         job = cluster.job_by_key[job_key(trial)]
         before = self._refused.get(action.trial)
-        if before is not None and before.active:
+        if before is not None and before.backs_off:
             raise BackOffError
         if action.attempt and not self._final_reports.may_continue(cluster, trial, time.monotonic()):
             raise BackOffError
