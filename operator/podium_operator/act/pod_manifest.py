@@ -24,7 +24,7 @@ from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template import GATE_CONTAINER
 from podium_core.schema.trial import HyperParamTrial, Migration
 from podium_operator.act import checkpoint_volume
-from podium_operator.act.environment import environment
+from podium_operator.act.environment import environment, hide_gpus
 from podium_operator.act.substitution import Substitution
 
 Manifest = dict[str, Any]
@@ -132,6 +132,7 @@ def make_pod(
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
         if checkpoint_outlives_pod(spec):
             checkpoint_volume.add_hook(main)
+    hide_gpus([*pod.get("initContainers", []), *pod["containers"]])
     metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, whole_gpu)
     if migration is not None:
         _continue_from_image(pod, main, metadata, migration)
