@@ -11,7 +11,6 @@ from operator_builders import make_trial as trial_of
 from pod_manifests import RULES, pod, template, variables
 
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
-from podium_operator.act.actuator import smallest_whole_gpu
 from podium_operator.act.pod_manifest import (
     PodOrigin,
     PodRules,
@@ -19,6 +18,7 @@ from podium_operator.act.pod_manifest import (
     make_pod,
     make_trial,
 )
+from podium_operator.act.whole_gpu import smallest_whole_gpu
 
 
 def test_names_labels_and_owner_are_deterministic() -> None:
