@@ -38,9 +38,9 @@ def main(path: str) -> None:
     )
 
     def propose(number: int) -> Mapping[str, Scalar]:
-        found = searcher.propose(spec, number, [trial_result(trial) for trial in runner.trials.values()])
-        assert found is not None, "a random search is never exhausted"
-        return found
+        parameters = searcher.propose(spec, number, [trial_result(trial) for trial in runner.trials.values()])
+        assert parameters is not None, "a random search is never exhausted"
+        return parameters
 
     def launch(name: str, parameters: Mapping[str, Scalar]) -> Training:
         return Training(setup, name, parameters)

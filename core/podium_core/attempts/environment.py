@@ -6,14 +6,18 @@ Variables that the template sets win; validation reserves the names that start w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from podium_core.attempts.substitution import text
+from podium_core.schema.gpu_resources import is_accelerator
 from podium_core.schema.job import HyperParamJob, JobSpec, ParameterType, Scalar
 from podium_core.schema.search_space import env_name
 from podium_core.schema.trial import HyperParamTrial
 
 PYTHON_HELPER = "/podium/python"  # mounted by the agent's device plugin, so only where the pod has a slot
+VISIBLE_GPUS = "NVIDIA_VISIBLE_DEVICES"
+NO_GPUS = "void"  # NVIDIA's container runtime then adds neither GPUs nor the driver to the container
 
 
 def environment(
@@ -47,6 +51,20 @@ def environment(
     if resume is not None:
         given["PODIUM_RESUME"] = resume
     return given
+
+
+def hide_gpus(containers: Iterable[dict[str, Any]]) -> None:
+    """Let the containers that request no GPU see none: images with CUDA ask for all GPUs of their node.
+
+    A container that requests GPUs, of Podium or of another plugin, keeps the variable that the device plugin sets: the
+    kubelet prefers the manifest's.
+    """
+    for container in containers:
+        resources = container.get("resources") or {}
+        if any(is_accelerator(name) for part in ("requests", "limits") for name in resources.get(part) or {}):
+            continue
+        others = [variable for variable in container.get("env") or [] if variable["name"] != VISIBLE_GPUS]
+        container["env"] = [*others, {"name": VISIBLE_GPUS, "value": NO_GPUS}]
 
 
 def typed(spec: JobSpec, parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:

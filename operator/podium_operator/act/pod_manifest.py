@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podium_core.attempts.environment import environment
+from podium_core.attempts.environment import environment, hide_gpus
 from podium_core.attempts.substitution import Substitution
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, DOWNSIZED_MILLICPUS, to_annotation
@@ -132,6 +132,7 @@ def make_pod(
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
         if checkpoint_outlives_pod(spec):
             checkpoint_volume.add_hook(main)
+    hide_gpus([*pod.get("initContainers", []), *pod["containers"]])
     metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, whole_gpu)
     if migration is not None:
         _continue_from_image(pod, main, metadata, migration)

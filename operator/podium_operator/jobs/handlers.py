@@ -16,12 +16,12 @@ from typing import Any
 import kopf
 
 from podium_cluster import clock, events
+from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, JOBS
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, parse_job
-from podium_operator.act.back_off import pauses
 from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.jobs import finalizers
 from podium_operator.jobs.acceptance import Claim, ClaimModes, claim_name, condition
@@ -113,7 +113,7 @@ async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float
     wrong = parse_job(manifest)
     if not isinstance(wrong, Refusal):
         return  # `cleanup` handles it
-    retries = pauses(pause, LONGEST_PAUSE)
+    backoff = Backoff(first=pause, longest=LONGEST_PAUSE)
     while True:
         try:
             await remove_finalizer(api, meta.namespace, meta.name)
@@ -121,7 +121,7 @@ async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float
             log.warning("finalizer of job %s/%s: %s", meta.namespace, meta.name, error)
             if not error.transient:
                 return  # the job is gone
-            await asyncio.sleep(next(retries))
+            await asyncio.sleep(backoff.pause(error.retry_after))
         else:
             break
     if ORPHAN not in meta.finalizers:

@@ -42,6 +42,7 @@ def said(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     return [(one.code, one.severity) for one in findings(manifest)]
 
 
+TWO = [{"name": "lr", "values": [0.1, 0.2]}, {"name": "batch_size", "values": [16, 32]}]
 VOLUME = {"path": "/ckpt", "volume": {"claimName": "runs"}}
 WARNINGS = [
     (target("val_acc", "maximize", 1.5), "TargetUnreachable"),
@@ -56,7 +57,11 @@ WARNINGS = [
     (ranged(values=[1, 2]), "FewerPoints"),
     (job(checkpoint=VOLUME), "CheckpointWithoutMethod"),
     (job({"args": ["--lr=0.1"]}), "ParameterNotUsed"),
-    (job({"args": []}), "ParameterNotUsed"),
+    (job({"args": ["--lr", "0.1"]}), "ParameterNotUsed"),
+    (job({"command": ["sh", "-c", "python t.py lr=0.1"], "args": []}), "ParameterNotUsed"),
+    (job({"args": ["--lr=$(podium.params.lr)"]}, parameters=TWO), "ParameterNotUsed"),
+    (job({"args": ["--batch-size=32"]}, parameters=TWO), "ParameterNotUsed"),
+    (job(suspension={"methods": ["cuda-checkpoint"]}, gpus={"memory": "1Gi"}), "NodesWithoutMethod"),
     (job({"args": ["$(podium.args)", "--alpha=${optim.lr}"]}), "ForeignPlaceholder"),
     (job({"command": ["sh", "-c", "train $(podium.args) --x ${lr}"], "args": []}), "ForeignPlaceholder"),
     (job({"args": ["$(podium.args)", "<lr>"]}), "ForeignPlaceholder"),
@@ -128,6 +133,10 @@ NOTHING = [
     job(metrics={"format": "text", "filter": r"(?P<name>\w+)\s(?P<value>\S+)"}),
     job(metrics={"format": "text"}, objective={"metric": "val acc", "direction": "maximize"}),
     job(checkpoint=VOLUME, suspension={"methods": ["freeze", "app-checkpoint"]}),
+    job(checkpoint=VOLUME, suspension={"methods": ["cuda-checkpoint", "app-checkpoint"]}, gpus={"memory": "1Gi"}),
+    job(checkpoint=VOLUME, suspension={"methods": ["freeze"]}),
+    job({"args": []}),  # podium.trial.params reads the parameters from the environment
+    job({"args": ["--lrate=0.1", "--epochs", "lr"]}),
 ]
 
 
