@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rbac_grants import Request
 
-from podium_devcluster.audit_log import AuditEvent
+from podium_devcluster.audit_log import AuditEvent, Target
 
 FOLDER = "PODIUM_AUDIT_RECORDS"  # the environment variable with the folder of the records; the Makefile sets it
 MAX_RECORDS = 100
@@ -65,11 +65,11 @@ def requests_of(event: AuditEvent) -> Iterator[Request]:
     kubelet's question about a caller of its own API stands for that caller's request.
     """
     if (review := event.review) is not None and review.allowed:
-        yield _request(review.user, review.verb, review)
+        yield _request(review.user, review.verb, review.target)
     if event.answer.authorized:
-        yield _request(event.user, event.verb, event)
+        yield _asked(event, event.verb)
         if event.verb in ("patch", "update") and event.answer.code == CREATED:
-            yield _request(event.user, "create", event)
+            yield _asked(event, "create")
 
 
 def is_refusal(event: AuditEvent) -> bool:
@@ -78,10 +78,14 @@ def is_refusal(event: AuditEvent) -> bool:
     return event.answer.code == 403 and (by_policy or not event.answer.authorized)
 
 
-def _request(account: str, verb: str, of: Any) -> Request:
-    target = of.target
-    if target is None:
-        return Request(account, verb, url=of.path)
+def _asked(event: AuditEvent, verb: str) -> Request:
+    program = event.agent.partition("/")[0]
+    if event.target is None:
+        return Request(event.user, verb, url=event.path, program=program)
+    return replace(_request(event.user, verb, event.target), program=program)
+
+
+def _request(account: str, verb: str, target: Target) -> Request:
     return Request(account, verb, target.group, target.resource, target.namespace, target.name)
 
 
@@ -98,7 +102,7 @@ def record_of(events: Iterable[AuditEvent], prefix: str, starts: Mapping[str, fl
         if event.user.startswith(prefix) and is_refusal(event) and len(refusals) < MAX_REFUSALS:
             before = [(start, test) for test, start in starts.items() if start <= event.time.timestamp()]
             test = max(before)[1] if before else ""
-            refusals.add(Refusal(_request(event.user, event.verb, event), event.answer.message, test))
+            refusals.add(Refusal(_asked(event, event.verb), event.answer.message, test))
     return Record(requests=frozenset(requests), refusals=frozenset(refusals))
 
 

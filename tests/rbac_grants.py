@@ -52,7 +52,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Request:
-    """What an account asked for. A request for a path has no resource."""
+    """What an account asked for, and by which program. A request for a path has no resource."""
 
     account: str
     verb: str
@@ -61,6 +61,7 @@ class Request:
     namespace: str = ""
     name: str = ""
     url: str = ""
+    program: str = ""
 
 
 def expand(objects: Iterable[Manifest], known: Iterable[Manifest] = ()) -> list[Grant]:

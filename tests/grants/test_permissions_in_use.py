@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from grant_records import FOLDER, Record, Refusal, folder, load_all
 from permission_table import PAGE, WIDEST, bound_roles, explained_but_used, explanations, rendered, unexplained
-from rbac_grants import Grant, expand, used
+from rbac_grants import Grant, Request, expand, used
 
 from podium_devcluster.artifacts import binaries
 from podium_devcluster.paths import Cache
@@ -35,6 +35,22 @@ def not_run(collected: Iterable[str], records: Iterable[Record]) -> set[str]:
 def unprovoked(refusals: Iterable[Refusal]) -> list[Refusal]:
     """Return the refusals during tests that take no right away."""
     return sorted(one for one in refusals if not one.test.startswith(tuple(PROVOKED)))
+
+
+def of_programs(grants: Iterable[Grant], requests: Iterable[Request]) -> set[Grant]:
+    """Return the grants in use.
+
+    kube-scheduler and the extender share an account. Kubernetes' roles serve the first, the chart's role serves the
+    second.
+    """
+    theirs = bound_roles(PAGE.read_text())
+    by_scheduler, others = [], []
+    for request in requests:
+        (by_scheduler if request.program == "kube-scheduler" else others).append(request)
+    split: tuple[list[Grant], list[Grant]] = ([], [])
+    for grant in grants:
+        split[grant.role in theirs].append(grant)
+    return used(split[0], others) | used(split[1], by_scheduler)
 
 
 def collected_tests() -> list[str]:
@@ -71,7 +87,7 @@ def grants(records: list[Record]) -> list[Grant]:
 
 @pytest.fixture(scope="module")
 def in_use(grants: list[Grant], records: list[Record]) -> set[Grant]:
-    return used(grants, [request for record in records for request in record.requests])
+    return of_programs(grants, [request for record in records for request in record.requests])
 
 
 def test_every_permission_is_used_or_explained(grants: list[Grant], in_use: set[Grant]) -> None:

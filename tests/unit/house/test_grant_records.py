@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 from grant_records import FOLDER, Record, Refusal, folder, is_refusal, load, load_all, record_of, requests_of, save
-from rbac_grants import Request
+from rbac_grants import Grant, Permission, Request
 from script_modules import load as load_module
 
 from podium_devcluster.audit_log import Answer, AuditEvent, Review, Target
@@ -50,7 +50,8 @@ def test_an_authorized_request_is_a_use_whatever_its_answer() -> None:
 
 
 def test_a_path_is_a_request_without_a_resource() -> None:
-    assert list(requests_of(event(target=None, path="/version", verb="get"))) == [Request(AGENT, "get", url="/version")]
+    asked = event(target=None, path="/version", verb="get", agent="podium/1 (linux)")
+    assert list(requests_of(asked)) == [Request(AGENT, "get", url="/version", program="podium")]
 
 
 def test_an_apply_that_creates_its_object_uses_create_too() -> None:
@@ -135,6 +136,14 @@ def test_refusals_count_outside_of_tests_that_provoke_them(check: ModuleType) ->
     asked = Request(AGENT, "get", "", "nodes")
     own, provoked = Refusal(asked, "m", "tests/e2e/test_a.py::t"), Refusal(asked, "m", "tests/e2e/test_uninstall.py::t")
     assert check.unprovoked([own, provoked]) == [own]
+
+
+def test_requests_of_kube_scheduler_need_none_of_the_charts_own_permissions(check: ModuleType) -> None:
+    account, permission = f"{OWN}podium-scheduler", Permission("list", "", "pods")
+    own, theirs = (Grant(role, account, "", permission) for role in ("podium-scheduler", "system:kube-scheduler"))
+    by_scheduler, by_extender = (Request(account, "list", "", "pods", program=one) for one in ("kube-scheduler", "x"))
+    assert check.of_programs([own, theirs], [by_scheduler]) == {theirs}
+    assert check.of_programs([own, theirs], [by_extender]) == {own}
 
 
 def test_make_records_and_checks() -> None:
