@@ -14,6 +14,10 @@ FAST := tests/unit tests/contract tests/golden
 # three files at a time on clusters of their own, in the order of tests/e2e/conftest.py: most of the time is waiting
 CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
+# what the clusters' audit logs have about Podium's accounts, for tests/grants
+RECORDS := build/audit-records
+GRANTS := -p no:cacheprovider tests/grants
+export_records = rm -rf $(RECORDS); export PODIUM_AUDIT_RECORDS=$(CURDIR)/$(RECORDS)
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_node_loss.py
 
 .PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
@@ -50,7 +54,9 @@ test-fast: setup
 		$(PYTEST) $(FAST_CACHE) --last-failed --last-failed-no-failures=none $(FAST) tests/recipes
 
 test-clusters: setup
-	@$(PYTEST) $(CLUSTERS) --cache-clear tests/integration tests/e2e || $(BIN)/python tools/second_look.py $$?
+	@$(export_records); \
+		{ $(PYTEST) $(CLUSTERS) --cache-clear tests/integration tests/e2e || $(BIN)/python tools/second_look.py $$?; } \
+		&& $(PYTEST) $(GRANTS)
 
 lint: setup ## check with ruff, mypy and the import contracts
 	@$(BIN)/ruff check .
@@ -72,7 +78,7 @@ test-integration: setup ## run the tests with a real kube-apiserver and kube-sch
 	@$(PYTEST) tests/integration
 
 test-e2e: setup ## run the tests on the real two-node cluster
-	@$(PYTEST) $(CLUSTERS) tests/e2e
+	@$(export_records); $(PYTEST) $(CLUSTERS) tests/e2e && $(PYTEST) $(GRANTS)
 
 test-faults: setup ## run the fault-injection tests of the e2e layer (9 minutes)
 	@$(PYTEST) $(FAULTS)

@@ -22,6 +22,7 @@ from podium_cluster.client import ApiError, connect
 from podium_cluster.resources import NAMESPACES
 from podium_cluster.settings import ClusterSettings
 from podium_devcluster.artifacts import binaries
+from podium_devcluster.audit_log import AuditLog
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
@@ -37,11 +38,10 @@ TOOLS = {"helm": binaries.HELM, "kubectl": binaries.KUBECTL}
 
 
 @pytest.fixture(scope="session")
-def kubeconfig() -> Iterator[Path]:
-    """The kubeconfig of an administrator of a cluster with Podium's CRDs."""
-    given = os.environ.get("PODIUM_TEST_KUBECONFIG")
-    if given:
-        yield Path(given)
+def plane() -> Iterator[Cluster | None]:
+    """The control plane with Podium's CRDs; None if PODIUM_TEST_KUBECONFIG names another one."""
+    if os.environ.get("PODIUM_TEST_KUBECONFIG"):
+        yield None
         return
     if os.geteuid() != 0:
         pytest.skip("a control plane needs root (network namespaces)")
@@ -52,9 +52,21 @@ def kubeconfig() -> Iterator[Path]:
         names = ("hyperparamjobs", "hyperparamtrials", "gpunodes")
         for name in names:
             cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}.podium.dev", "--timeout=20s")
-        yield cluster.kubeconfig
+        yield cluster
     finally:
         cluster.down(purge=True)
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(plane: Cluster | None) -> Path:
+    """The kubeconfig of an administrator of a cluster with Podium's CRDs."""
+    return Path(os.environ["PODIUM_TEST_KUBECONFIG"]) if plane is None else plane.kubeconfig
+
+
+@pytest.fixture(scope="module")
+def audit_log(plane: Cluster | None) -> AuditLog | None:
+    """A reader of the API server's audit log; None if the server is not this session's own."""
+    return None if plane is None else AuditLog(plane.paths)
 
 
 @pytest.fixture(scope="session")
