@@ -23,7 +23,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e
 .PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
-	bench-reality bench-planner bench-scale bench-rivals bench-local bench-log-lines lock clean clean-cache
+	bench-reality bench-planner bench-scale bench-rivals bench-local bench-log-lines dist sbom lock clean clean-cache
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -185,6 +185,13 @@ bench-rivals: setup ## the digits search by Ray Tune's ASHA, Optuna and Podium o
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/uv pip install -q --python $(RIVALS)/bin/python --require-hashes -r benchmarks/rivals/requirements.lock
 	@$(BENCH).rivals.bench_rivals --rivals $(RIVALS)/bin/python --seeds $(or $(SEEDS),10) $(OUTPUT)
+
+dist: setup ## build wheel, source archive, chart, bill of materials and SHA256SUMS in dist/, reproducibly (ROOTFS=: of an image, too)
+	@rm -rf dist
+	@$(BIN)/python tools/dist.py dist $(and $(ROOTFS),--rootfs $(ROOTFS))
+
+sbom: setup ## write the bills of materials (CycloneDX) in build/sbom (ROOTFS=FOLDER: of an image with this root folder, too)
+	@$(BIN)/python tools/sbom.py build/sbom $(and $(ROOTFS),--rootfs $(ROOTFS))
 
 lock: setup ## pin all dependencies, with hashes and without index addresses
 	@bash tools/lock.sh
