@@ -54,6 +54,7 @@ COMMANDS = (
         "drain", "drain", CHANGE, "Move trials off a node without lost work and admit none there until --undo."
     ),
     CommandEntry("validate", "validate", OFFLINE, "Check HyperParamJobs in files, without a cluster."),
+    CommandEntry("convert", "convert", OFFLINE, "Convert searches of Katib, W&B or Kubeflow into HyperParamJobs."),
     CommandEntry(
         "plan", "plan", OFFLINE, "Forecast a job before anything runs: end, best value, suspensions, GPU hours."
     ),

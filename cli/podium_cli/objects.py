@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot, of_job
+from podium_core.conversion.sources import tool_of
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import ManifestError, parse_manifests
@@ -51,11 +52,33 @@ def read_folder(folder: Path) -> list[Payload]:
     return [payload for path in files for payload in read_file(path)]
 
 
-def read_file(path: Path) -> list[Payload]:
-    """Return all objects of a file, parsed as kubectl does; `-` is the standard input."""
+def read_jobs(path: Path) -> list[Payload]:
+    """Return the HyperParamJobs of a file. A search of another tool is refused; other objects are ignored."""
+    payloads = read_file(path)
+    for payload in payloads:
+        tool = tool_of(payload)
+        if tool is not None:
+            message = f"{path} holds {tool}, not a HyperParamJob: convert it with `podium convert {path}`"
+            raise CliError(Exit.FAILED, "ConversionRequired", message)
+    return [payload for payload in payloads if payload.get("kind") == "HyperParamJob"]
+
+
+def read_file(path: Path, largest: int | None = None) -> list[Payload]:
+    """Return all objects of a file, parsed as kubectl does; `-` is the standard input.
+
+    `largest`: characters that the file may have.
+    """
     try:
         refuse_devices(path)
-        text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8-sig")
+        size = -1 if largest is None else largest + 1
+        if path == STDIN:
+            text = sys.stdin.read(size)
+        else:
+            with path.open(encoding="utf-8-sig") as file:
+                text = file.read(size)
+        if largest is not None and len(text) > largest:
+            message = f"{path}: more than {largest} characters; split the file"
+            raise CliError(Exit.FAILED, "FileTooLarge", message)
         return list(parse_manifests(text, str(path)))
     except OSError as error:
         raise CliError(

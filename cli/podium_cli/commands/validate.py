@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.objects import Payload, parse_job, read_file
+from podium_cli.objects import Payload, parse_job, read_jobs
 from podium_cli.options.common import examples
 from podium_cli.views import log_report
 from podium_core.acceptance.findings import errors_of, findings
@@ -53,9 +53,7 @@ def validate(
     jobs: list[Payload] = []
     wrong = 0
     for path in files:
-        for payload in read_file(path):
-            if payload.get("kind") != "HyperParamJob":
-                continue
+        for payload in read_jobs(path):
             name = str((payload.get("metadata") or {}).get("name", "without a name"))
             lines, accepted = _verdict(payload)
             wrong += not accepted

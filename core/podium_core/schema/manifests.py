@@ -14,6 +14,7 @@ it does not know surrogate pairs.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -65,6 +66,18 @@ def parse_manifests(text: str, name: str = "manifest") -> list[Manifest]:
             shown = json.dumps(document, default=str)[:60]
             raise ManifestError(f"{name}: document {number} is {shown}, not an object with apiVersion and kind")
     return documents
+
+
+def dump_manifests(manifests: Iterable[Manifest]) -> str:
+    """Return objects as YAML that kubectl and `parse_manifests` read back unchanged."""
+    writer = YAML(typ="safe", pure=True)
+    writer.Resolver = _Resolver  # quotes the texts that it would read as something else: yes, 1e-4
+    writer.default_flow_style = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.width = 4096  # one line for each word of a command
+    stream = io.StringIO()
+    writer.dump_all(list(manifests), stream)
+    return stream.getvalue()
 
 
 def _read_json(text: str) -> Any:
