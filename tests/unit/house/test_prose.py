@@ -18,6 +18,7 @@ FOLDERS = (
         "extender",
         "agent",
         "cli",
+        "api",
         "cluster",
         "optimisers",
         "realtime",

@@ -18,6 +18,7 @@ PACKAGES = (
     "extender",
     "agent",
     "cli",
+    "api",
     "optimisers",
     "realtime",
 )
