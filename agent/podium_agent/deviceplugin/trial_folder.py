@@ -12,6 +12,7 @@ from pathlib import Path
 
 HELPER = "podium-gate"
 LIBRARY = "podium.trial"
+INIT = "from podium.trial import Checkpoint, load, mark, params, report, save, should_save, stopping\n"
 
 
 def install(folder: Path, helper: Path) -> None:
@@ -35,7 +36,7 @@ def _install_library(folder: Path) -> None:
     package.mkdir(parents=True, exist_ok=True)
     for path in (folder, package):
         path.chmod(0o755)
-    _replace(b"", package / "__init__.py", 0o644)
+    _replace(INIT.encode(), package / "__init__.py", 0o644)
     _replace(Path(spec.origin).read_bytes(), package / "trial.py", 0o644)
 
 

@@ -19,6 +19,7 @@ FOLDERS = (
         "extender",
         "agent",
         "cli",
+        "api",
         "cluster",
         "optimisers",
         "realtime",

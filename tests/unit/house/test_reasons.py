@@ -19,6 +19,7 @@ PACKAGES = (
     "extender",
     "agent",
     "cli",
+    "api",
     "optimisers",
     "realtime",
 )

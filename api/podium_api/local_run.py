@@ -1,0 +1,131 @@
+"""A search on this machine: a process of `podium run`, and the folder in which it keeps everything."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from podium_api.backend import Objects
+from podium_api.errors import SearchError
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
+
+JOB_FILE, OUTPUT = "search.json", "podium-run.log"
+STOP_SECONDS = 60.0  # the trials' time to write checkpoints, after which they are killed
+MAX_OBJECT_BYTES = 16 << 20
+MAX_LOG_BYTES = 1 << 20
+INTERRUPTED = 130  # exit status of a run that was stopped and can continue
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class LocalRun:
+    """One search in one folder; the process of `podium run` works on it while this object has it started."""
+
+    def __init__(self, folder: Path, options: tuple[str, ...] = ()) -> None:
+        """`options`: further options of `podium run`."""
+        self.folder = folder
+        self.place = str(folder)
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, manifest: dict[str, Any]) -> None:
+        """Start a new search, or continue the one in the folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / JOB_FILE).write_text(json.dumps(manifest, indent=2))
+        atexit.register(self._stop_at_exit)
+        self.resume()
+
+    def read(self) -> Objects:
+        """Return the job and its trials as the runner stored them last."""
+        process, objects = self._process, self.folder / "objects"
+        status = None if process is None else process.poll()
+        running = process is not None and status is None
+        job = _parse(HyperParamJob, objects / "job.json")
+        if job is None:
+            if not running:
+                raise SearchError("NotStarted", f"no search is stored in {self.folder}.{self._said()}")
+            job = HyperParamJob.model_validate(json.loads((self.folder / JOB_FILE).read_text()))
+        if status not in (None, 0, INTERRUPTED) and job.status.phase not in ("Succeeded", "Failed"):
+            raise SearchError("RunFailed", f"`podium run` ended with status {status}.{self._said()}")
+        paths = sorted((int(path.stem.removeprefix("trial-")), path) for path in objects.glob("trial-*.json"))
+        trials = [trial for _, path in paths if (trial := _parse(HyperParamTrial, path)) is not None]
+        return Objects(job, tuple(trials), running)
+
+    def log(self, trial: HyperParamTrial, lines: int) -> str:
+        """Return the last lines of the trial's last attempt."""
+        cursor = trial.status.log_cursor
+        if cursor is None or not cursor.file:
+            return ""
+        return _last_lines(self.folder / "logs" / Path(cursor.file).name, lines)
+
+    def suspend(self) -> None:
+        """Stop the runner: trials that can write checkpoints do so, then all end."""
+        self.stop()
+
+    def resume(self) -> None:
+        """Start the runner, if it does not run; it continues from what is stored."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        command = [sys.executable, "-m", "podium_cli.main", "run", str(self.folder / JOB_FILE), "--lines"]
+        with (self.folder / OUTPUT).open("ab") as output:
+            self._process = subprocess.Popen(
+                [*command, "--folder", str(self.folder), *self._options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C in a terminal is for the caller, which stops the search
+            )
+
+    def stop(self) -> None:
+        """Stop the runner and wait for its end."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        for number in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):  # the second one kills the trials
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS)
+                return
+
+    def _stop_at_exit(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            print(f"podium: stopping the search in {self.folder}; the same call continues it", file=sys.stderr)
+            self.stop()
+
+    def _said(self) -> str:
+        text = _last_lines(self.folder / OUTPUT, 8)
+        return f" Its last lines:\n{text}" if text else ""
+
+
+def _parse(model: type[Model], path: Path) -> Model | None:
+    """Return a stored object; None if it is not there. The runner replaces each file in one step."""
+    try:
+        if path.stat().st_size > MAX_OBJECT_BYTES:
+            raise SearchError("StateUnreadable", f"{path} is larger than {MAX_OBJECT_BYTES} bytes; remove the folder")
+        return model.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise SearchError("StateUnreadable", f"{path}: {error}; remove the folder to start again") from error
+
+
+def _last_lines(path: Path, lines: int) -> str:
+    """Return the last lines of a file, from at most its last MiB."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
+            kept = deque(file.read(MAX_LOG_BYTES).decode(errors="replace").splitlines(), maxlen=lines)
+    except OSError:
+        return ""
+    return "\n".join(kept)
