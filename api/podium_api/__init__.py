@@ -1,4 +1,4 @@
-"""Python API: start a search from a script or notebook, on this machine or on a cluster. Users import it as `podium`."""
+"""Python API: start a search from a script or notebook, here or on a cluster. Users import it as `podium`."""
 
 from podium_api.client import Client
 from podium_api.errors import SearchError

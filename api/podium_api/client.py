@@ -36,9 +36,7 @@ class Client:
 
     def get(self, name: str) -> Search:
         """Return the search of that name. Raises SearchError if there is none."""
-        search = Search(
-            name, LocalRun(self._runs / name) if self._cluster is None else ClusterJob(self._cluster, name)
-        )
+        search = Search(name, LocalRun(self._runs / name) if self._cluster is None else ClusterJob(self._cluster, name))
         try:
             search.phase  # noqa: B018 -- reads it, so that a wrong name fails here
         except SearchError as error:

@@ -97,7 +97,9 @@ def figure(name: str, seen: Objects, path: str | Path | None) -> Any:
         if trial.curve:
             first = best is not None and trial.name == best.trial
             steps, values = [point.step for point in trial.curve], [point.value for point in trial.curve]
-            axes.plot(steps, values, lw=2.5 if first else 1, alpha=1 if first else 0.5, label=trial.name if first else None)
+            axes.plot(
+                steps, values, lw=2.5 if first else 1, alpha=1 if first else 0.5, label=trial.name if first else None
+            )
     axes.set(title=name, xlabel="step", ylabel=seen.job.spec.objective.metric)
     if best is not None:
         axes.legend(title="best trial")

@@ -68,14 +68,16 @@ def script_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str
             "InvalidArguments", f"arguments must be values of JSON ({error}); build other values inside the function"
         ) from error
     if len(script.encode()) > MAX_SOURCE_BYTES:
-        raise _refused(name, f"has more than {MAX_SOURCE_BYTES} bytes of source", "put it into an image, give a command")
+        raise _refused(
+            name, f"has more than {MAX_SOURCE_BYTES} bytes of source", "put it into an image, give a command"
+        )
     return script
 
 
 def check_signature(function: Callable[..., Any], names: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
     """Raise SearchError unless the function takes these parameters and arguments, and no others without default."""
     try:
-        inspect.signature(function).bind(**{name: None for name in {**arguments, **names}})
+        inspect.signature(function).bind(**dict.fromkeys({**arguments, **names}))
     except TypeError as error:
         raise SearchError(
             "InvalidArguments",

@@ -55,8 +55,8 @@ def _container(work: Work, space: Mapping[str, Any]) -> dict[str, Any]:
         return container_of(work.train, work.arguments, work.python)
     if isinstance(work.train, str) or not work.train:
         raise SearchError(
-            "InvalidCommand", f"train must be a function or a list of words, such as ['python', 'train.py'] "
-            f"(got {work.train!r})"
+            "InvalidCommand",
+            f"train must be a function or a list of words, such as ['python', 'train.py'] (got {work.train!r})",
         )
     if work.arguments:
         raise SearchError("InvalidArguments", "arguments are for a function; add them to the command's words instead")
