@@ -62,7 +62,10 @@ def wheel_bom(packages: Sequence[PythonPackage], version: str, epoch: int) -> Bo
 
 
 def image_bom(rootfs: Path, locked: Sequence[PythonPackage], version: str, epoch: int) -> Bom:
-    """Return the bill of materials of an image. Raises ValueError for a folder that is no image of Podium."""
+    """Return the bill of materials of an image.
+
+    Raises ValueError for a folder that does not hold Podium.
+    """
     image = read_image(rootfs, version, tuple(locked))
     root = Component(name="podium", version=version, type=ComponentType.CONTAINER, bom_ref=f"podium-image@{version}")
     python = [_python(package) for package in image.python]

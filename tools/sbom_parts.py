@@ -23,7 +23,10 @@ _PYTHON_VERSION = re.compile(r'^#define PY_VERSION\s+"(?P<version>[^"]+)"', re.M
 
 @dataclass(frozen=True, slots=True)
 class PythonPackage:
-    """A Python package. `hashes`: SHA-256 of its wheels and source archive; `parents`: packages that require it."""
+    """A Python package.
+
+    `hashes`: SHA-256 of its wheels and source archive; `parents`: packages that require it.
+    """
 
     name: str
     version: str
@@ -44,7 +47,10 @@ class DebianPackage:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that is in no package: one of Podium's C programs, or the interpreter of an official Python image."""
+    """A program that is in no package.
+
+    It is one of Podium's C programs, or the interpreter of an official Python image.
+    """
 
     name: str
     version: str
@@ -61,7 +67,10 @@ class Image:
 
 
 def read_lock(text: str) -> tuple[PythonPackage, ...]:
-    """Return the packages of a lock file that uv wrote, sorted. Raises ValueError for a line that pins no version."""
+    """Return the packages of a lock file that uv wrote, sorted.
+
+    Raises ValueError for a line that pins no version.
+    """
     packages: list[PythonPackage] = []
     head: Requirement | None = None
     hashes: list[str] = []
@@ -91,7 +100,7 @@ def _pinned(line: str) -> Requirement:
     try:
         requirement = Requirement(line.rstrip(" \\"))
     except InvalidRequirement as error:
-        raise ValueError(f"{line!r} is no requirement ({error}); write the lock with `make lock`") from None
+        raise ValueError(f"{line!r} is not a requirement ({error}); write the lock with `make lock`") from None
     if [pin.operator for pin in requirement.specifier] != ["=="]:
         raise ValueError(f"{line!r} pins no version; write the lock with `make lock`")
     return requirement
