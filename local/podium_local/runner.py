@@ -107,7 +107,7 @@ class Runner:
     def _close(self) -> None:
         now = self._state.clock.now()
         for trial in self._state.trials.values():
-            trial.touch(urgent=True)
+            trial.urgent = trial.changed
         self._store(now)
         self._state.folder.write_job(self._state.job, durable=True)
         self._state.folder.close()

@@ -76,8 +76,8 @@ class RunFolder:
 
     def trials(self) -> Iterator[HyperParamTrial]:
         """Yield the stored trials by number."""
-        paths = [(int(path.stem.removeprefix(TRIAL)), path) for path in self.objects.glob(f"{TRIAL}[0-9]*.json")]
-        for _, path in sorted(paths):
+        numbers = {path.stem.removeprefix(TRIAL): path for path in self.objects.glob(f"{TRIAL}*.json")}
+        for _, path in sorted((int(number), path) for number, path in numbers.items() if number.isdecimal()):
             payload = self._read(path)
             if payload is not None:
                 yield _parse(HyperParamTrial, payload, path)
