@@ -65,7 +65,7 @@ def shown(value: Any) -> str:
 
 
 def too_large(value: Any) -> bool:
-    """Return whether a document has more values, or is nested deeper, than a manifest of Kubernetes can be."""
+    """Return whether a value has more parts, or is nested deeper, than any manifest of Kubernetes."""
     waiting: list[tuple[Any, int]] = [(value, 0)]
     count = 0
     while waiting:

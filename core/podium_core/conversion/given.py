@@ -21,7 +21,10 @@ MAX_SEED = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Options of the conversion; None is not given. `step_key` is the name under which the script prints its step."""
+    """Options of the conversion; None is not given.
+
+    `step_key` is the name under which the script prints its step.
+    """
 
     name: str | None = None
     image: str | None = None
@@ -79,7 +82,7 @@ def metrics_of(form: str, expression: str | None, given: Given) -> Manifest:
 
 
 def policy_of(policy: Manifest | None, gpus: int, where: str, given: Given, report: Report) -> Manifest | None:
-    """Return the policy of the job; without a length of its trials, the one that lets each trial run to its end."""
+    """Return the policy of the job; without maxSteps, the one that lets each trial run to its end."""
     if gpus == 0:
         if policy is not None:
             report.note(where, "trials without GPUs are not ranked in Podium: each one runs to its end")

@@ -9,7 +9,7 @@ from typing import Any
 from podium_core.conversion.fields import Fields, Manifest, Report, number_of, shown, too_large
 from podium_core.conversion.given import Given, job_of, metadata_of, policy_of
 from podium_core.conversion.katib.metrics import Collected, katib_collector, katib_objective
-from podium_core.conversion.katib.parameters import katib_parameters
+from podium_core.conversion.katib.parameters import katib_parameters, parameter_names
 from podium_core.conversion.katib.placeholders import fill, replacements, trial_name_in_env
 from podium_core.conversion.katib.search import KatibSearch, katib_search
 from podium_core.conversion.workloads.kinds import workload_of
@@ -23,7 +23,10 @@ _METRICS_VOLUME, _SCRATCH_VOLUME = "katib-metrics", "katib-trial"
 
 
 def convert_experiment(experiment: Manifest, others: Sequence[Manifest], given: Given, report: Report) -> Manifest:
-    """Return the job for an Experiment; what cannot be converted is in `report`. `others`: the file's other objects."""
+    """Return the job for an Experiment; what cannot be converted is in `report`.
+
+    `others`: the other objects of the file.
+    """
     whole = Fields(experiment, "", report)
     whole.ignore("kind", "status")
     version = whole.raw("apiVersion")
@@ -48,7 +51,7 @@ def convert_experiment(experiment: Manifest, others: Sequence[Manifest], given: 
     if resume not in (None, "Never"):
         text = "has no counterpart: the state of a search is in its objects, and an ended job is not continued"
         report.note(spec.at("resumePolicy"), f"{resume} {text}")
-    texts = {one["name"]: f"$(podium.params.{one['name']})" for one in parameters}
+    texts = {name: f"$(podium.params.{name})" for name in parameter_names(spec)}
     texts |= {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in search.fixed.items()}
     workload = _workload(spec, others, metadata.get("namespace"), texts, report)
     spec.finish("Katib")

@@ -42,6 +42,18 @@ def katib_parameters(spec: Fields, fixed: Mapping[str, int | float], *, grid: bo
         spec.report.refuse(spec.at("parameters"), text)
 
 
+def parameter_names(spec: Fields) -> Iterator[str]:
+    """Yield the names of all parameters, also of those that were refused.
+
+    A template that names a refused parameter is no second mistake.
+    """
+    given = spec.raw("parameters")
+    for one in given if isinstance(given, list) else ():
+        name = one.get("name") if isinstance(one, Mapping) else None
+        if isinstance(name, str):
+            yield name
+
+
 def _range(name: str, space: Fields, *, whole: bool, grid: bool) -> Manifest | None:
     low, high = space.number("min", required=True), space.number("max", required=True)
     step = space.number("step")

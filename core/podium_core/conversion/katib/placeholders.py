@@ -40,8 +40,7 @@ def replacements(
             known = ", ".join(islice(parameters, 8))
             why = f"{shown(reference)} is not known: name one of the parameters ({known}), or write the value"
             entry.report.refuse(entry.at("reference"), why)
-        else:
-            found[name] = text
+        found[name] = text or ""
     return found
 
 
@@ -74,7 +73,10 @@ def fill(value: Any, path: str, texts: Mapping[str, str], report: Report) -> Any
 
 
 def trial_name_in_env(template: Manifest, path: str, report: Report) -> None:
-    """Read the trial's name from a label where a variable holds it: Podium sets PODIUM_TRIAL after these variables."""
+    """Read the trial's name from a label where a variable holds it.
+
+    Podium sets PODIUM_TRIAL after the variables of the template, so Kubernetes would not fill it in there.
+    """
     for container in template["spec"]["containers"]:
         env = container.get("env")
         for variable in env if isinstance(env, list) else ():

@@ -108,7 +108,7 @@ def _apply(search: Manifest, algorithm: Algorithm, name: str, settings: Mapping[
 
 
 def _hyperband(search: Manifest, settings: Mapping[str, Setting], source: Fields, given: float | None) -> KatibSearch:
-    """Return Podium's Hyperband: its policy decides how long a trial trains, so the resource is no parameter."""
+    """Return Podium's Hyperband: its policy decides how long a trial trains, so the resource has one value."""
     path, report = source.at("algorithmSettings"), source.report
     resource, longest = settings.get("resource_name"), settings.get("r_l")
     most = None if longest is None else number_of(longest.value)

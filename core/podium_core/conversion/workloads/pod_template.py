@@ -17,7 +17,7 @@ _PROBES = ("livenessProbe", "startupProbe")
 
 
 class Workload(NamedTuple):
-    """The pod of one trial: its template, the GPUs that it asked for, and attempts after a failure, if given."""
+    """The pod of one trial: its template, its GPUs, and the attempts after a failure, if given."""
 
     template: Manifest
     gpus: int
