@@ -27,8 +27,8 @@ app = typer.Typer()
     name="convert",
     epilog=examples(
         "podium convert experiment.yaml > job.yaml",
-        "kubectl get experiment random -n kubeflow -o yaml | podium convert - | kubectl apply -f -",
-        "podium convert experiment.yaml trial-templates.yaml    with the ConfigMap that it names",
+        "kubectl get experiment random -o yaml | podium convert - > job.yaml",
+        "podium convert experiment.yaml trial-templates.yaml    with its ConfigMap",
         "podium convert sweep.yaml --image me/train:1 --gpus 1 --max-steps 20",
     ),
 )

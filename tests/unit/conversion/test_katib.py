@@ -111,10 +111,8 @@ def test_early_stopping_of_trials_with_gpus_needs_their_length() -> None:
 
 
 def test_what_would_stop_a_suspended_trial_is_left_out_with_a_note() -> None:
-    probe, env = (
-        ((*CONTAINER, "livenessProbe"), {"exec": {}}),
-        ((*CONTAINER, "env"), [{"name": "NVIDIA_VISIBLE_DEVICES"}]),
-    )
+    probe: Any = ((*CONTAINER, "livenessProbe"), {"exec": {}})
+    env: Any = ((*CONTAINER, "env"), [{"name": "NVIDIA_VISIBLE_DEVICES"}])
     result = changed(probe, env, ((*TEMPLATE, "restartPolicy"), "OnFailure"), ((*TEMPLATE, "schedulerName"), "volcano"))
     assert result.job is not None
     fields = "\n".join(note.field for note in result.notes)

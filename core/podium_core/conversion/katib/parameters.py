@@ -45,7 +45,7 @@ def katib_parameters(spec: Fields, fixed: Mapping[str, int | float], *, grid: bo
 def parameter_names(spec: Fields) -> Iterator[str]:
     """Yield the names of all parameters, also of those that were refused.
 
-    A template that names a refused parameter is no second mistake.
+    A template that names a refused parameter is not a further mistake.
     """
     given = spec.raw("parameters")
     for one in given if isinstance(given, list) else ():

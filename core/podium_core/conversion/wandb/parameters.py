@@ -118,8 +118,7 @@ def _range(name: str, source: Fields, kind: str | None) -> Manifest | None:
         return None
     low, high = ends
     whole = isinstance(low, int) and isinstance(high, int) and isinstance(step, int | None)
-    if kind in ("uniform", "log_uniform_values", "inv_log_uniform_values"):
-        whole = False
+    whole = whole and (rules.stepped or kind in (None, "int_uniform"))
     if kind == "int_uniform" and not whole:
         report.refuse(source.path, f"int_uniform needs whole numbers, not {shown([low, high])}", "InvalidValue")
         return None

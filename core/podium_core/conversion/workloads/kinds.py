@@ -121,7 +121,7 @@ def _replicated(kind: str, spec: Fields, container: str | None) -> Workload | No
     spec.finish(kind)
     chosen = next((name for name in rules.first if name in names), None)
     if chosen is None:
-        if names or groups.path:
+        if isinstance(given, Mapping):
             report.refuse(path, f"has none of the groups {', '.join(rules.first)}: add the one that trains", "Required")
         return None
     pods, made, workers = 0, None, 0
