@@ -17,8 +17,8 @@ from statistics import median
 
 from benchmarks.simulator.pod_times import moment
 from benchmarks.simulator.starts import end_of, held
-from podium_cli.recording import recording_of
 from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.recording import recording_of
 from podium_core.domain.snapshot import JobView
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.system.comparison import ClusterSpec
