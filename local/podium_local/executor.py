@@ -55,7 +55,7 @@ class Executor:
         return [trial for trial in self._state.ordered if trial.attempt is not None]
 
     def observe(self, now: float) -> bool:
-        """Read logs and checkpoints, follow ends, and return whether anything changed that a plan may depend on."""
+        """Read logs and checkpoints, and return whether anything changed that a plan depends on."""
         changed = False
         for trial in self.live():
             changed |= self._observe(trial, now)

@@ -56,7 +56,7 @@ def tree(root: int, processes: Mapping[int, Process]) -> set[int]:
 
 
 def stop(root: int, seconds: float) -> bool:
-    """Stop every process of the tree, and return whether the kernel reports each of them as stopped in time."""
+    """Stop every process of the tree, and return whether the kernel reports all as stopped in time."""
     _signal_group(root, signal.SIGSTOP)
     end = time.monotonic() + seconds
     while True:
@@ -101,7 +101,7 @@ def kill(root: int, seconds: float = 5.0) -> bool:
 
 
 def with_variable(name: str, value: str) -> set[int]:
-    """Return the pids of this user's processes whose environment has this variable, however they were started."""
+    """Return the pids of this user's processes whose environment has this variable."""
     wanted = f"{name}={value}".encode()
     found = set()
     for pid in all_processes():

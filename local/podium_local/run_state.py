@@ -68,13 +68,14 @@ def open_run(job: HyperParamJob, path: Path, devices: tuple[Device, ...], enviro
         process_tree.kill_with_variable(process_tree.RUN_VARIABLE, str(folder.path))
         stored = folder.job()
         clock = SteadyClock(0.0 if stored is None else _latest(stored))
-        trials = list(folder.trials()) if stored is not None else []
-        present = _new_job(job, clock.now()) if stored is None else _continued(job, stored, trials, path)
+        present = _new_job(job, clock.now()) if stored is None else stored
         machine = Machine(socket.gethostname() or "localhost", devices)
         state = RunState(present, folder, machine, LogReading(present), clock, environ)
-        for one in trials:
-            _take_up(state, state.add(one))
-        folder.write_job(present, durable=True)
+        if stored is not None:
+            for one in folder.trials():
+                _take_up(state, state.add(one))
+            state.job = _continued(job, state, path)
+        folder.write_job(state.job, durable=True)
         return state
     except BaseException:
         folder.close()
@@ -92,12 +93,13 @@ def _new_job(job: HyperParamJob, now: float) -> HyperParamJob:
     return job.model_copy(update={"metadata": meta.model_copy(update=changes)})
 
 
-def _continued(job: HyperParamJob, stored: HyperParamJob, trials: list[HyperParamTrial], path: Path) -> HyperParamJob:
+def _continued(job: HyperParamJob, state: RunState, path: Path) -> HyperParamJob:
     """Return the stored job with the changes that a running search allows."""
+    stored = state.job
     if job.metadata.name != stored.metadata.name:
         text = f"{path} holds the search {stored.metadata.name}, not {job.metadata.name}; name another folder with "
         raise LocalError(Kind.FAILED, "FolderOfOtherJob", f"{text}--folder")
-    begun = any(trial.status.curve.points for trial in trials)
+    begun = any(trial.curve.points for trial in state.trials.values())
     for name in (*IMMUTABLE, *(("template",) if begun else ())):
         if getattr(job.spec, name) != getattr(stored.spec, name):
             text = f"spec.{name} differs from that of the search in {path}, whose trials would not be comparable; "

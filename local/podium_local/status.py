@@ -35,7 +35,10 @@ LONGEST_MESSAGE = 1024
 def job_status(
     job: HyperParamJob, trials: Sequence[Trial], size: int, eta: Eta | None, end: EndJob | None, now: float
 ) -> JobStatus:
-    """Return the status of the job; `size`: the largest number of trials, `end`: the plan ended the job now."""
+    """Return the status of the job.
+
+    `size`: the largest number of trials. `end`: the plan ended the job now.
+    """
     stored = job.status
     phases = Counter(trial.phase for trial in trials)
     done = sum(phases[phase] for phase in FINAL)
@@ -51,7 +54,7 @@ def job_status(
     lost = [ledger.lost_work for ledger in ledgers]
     at = None if eta is None or eta.seconds is None or finished else now + eta.seconds
     return JobStatus(
-        phase=phase,  # type: ignore[arg-type]
+        phase=phase,
         reason=reason,
         message=message,
         observed_generation=job.metadata.generation,

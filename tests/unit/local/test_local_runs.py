@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from local_scene import Scene, is_alive, wait_until
+from local_scene import ROOT, Scene, is_alive, wait_until
 
 SLOW = "--pause=0.2"
 
@@ -176,3 +177,29 @@ def test_more_trials_continue_a_finished_search(scene: Scene) -> None:
     scene.run()
     assert result(scene)[:4] == before
     assert len(scene.trials()) == 6
+
+
+def test_the_digits_search_is_the_same_bit_for_bit_after_a_killed_runner(scene: Scene) -> None:
+    text = (ROOT / "examples" / "digits" / "job.yaml").read_text()
+    for long, short in {
+        "name: digits": "name: tiny",
+        "max: 12, parallel: 8, maxSteps: 40": "max: 3, parallel: 3, maxSteps: 4",
+        "--epochs=40": "--epochs=4, --work=8",
+        "{name: envelope}": "{name: round_robin, settings: {quantum: 0.5}}",
+    }.items():
+        assert long in text
+        text = text.replace(long, short, 1)
+    (scene.folder / "search.yaml").write_text(text)
+    for file in ("train.py", "gpu.py"):
+        shutil.copy(ROOT / "examples" / "digits" / file, scene.folder)
+    with scene.running("--cpus", "1") as process:
+        wait_until(lambda: sum('"val_acc"' in line for line in scene.logs()) >= 3)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    scene.run("--cpus", "1")
+    disturbed, best = result(scene), scene.job()["status"]["best"]
+    assert any(one["status"]["attempt"] > 0 for one in scene.trials())
+    shutil.rmtree(scene.run_folder)
+    scene.run("--cpus", "2")
+    assert result(scene) == disturbed
+    assert scene.job()["status"]["best"] == best
