@@ -44,7 +44,8 @@ def of_programs(grants: Iterable[Grant], requests: Iterable[Request]) -> set[Gra
     second.
     """
     theirs = bound_roles(PAGE.read_text())
-    by_scheduler, others = [], []
+    by_scheduler: list[Request] = []
+    others: list[Request] = []
     for request in requests:
         (by_scheduler if request.program == "kube-scheduler" else others).append(request)
     split: tuple[list[Grant], list[Grant]] = ([], [])

@@ -1,6 +1,6 @@
 """The audit log of kube-apiserver: which requests it records, and how large it may grow. Pure.
 
-The log is evidence for tests: who asked for what, and what the API server answered. It holds no bodies, except those of
+The log is evidence for tests: the user and object of each request, and the answer. It holds no bodies, except those of
 SubjectAccessReviews: a kubelet asks by them whether a caller of its own API is authorised.
 """
 
