@@ -12,7 +12,7 @@ from podium_cluster.resources import JOBS
 
 
 class Client:
-    """Searches of one namespace of a cluster, or, with `folder`, those of this machine (such as ./podium-runs)."""
+    """Searches of one namespace of a cluster, or of one folder of this machine, such as ./podium-runs."""
 
     def __init__(
         self,

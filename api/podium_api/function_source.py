@@ -75,7 +75,7 @@ def script_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str
 
 
 def check_signature(function: Callable[..., Any], names: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Raise SearchError unless the function takes these parameters and arguments, and no others without default."""
+    """Raise SearchError unless the function can be called with exactly these names."""
     try:
         inspect.signature(function).bind(**dict.fromkeys({**arguments, **names}))
     except TypeError as error:

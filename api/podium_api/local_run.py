@@ -24,7 +24,7 @@ JOB_FILE, OUTPUT = "search.json", "podium-run.log"
 STOP_SECONDS = 60.0  # the trials' time to write checkpoints, after which they are killed
 MAX_OBJECT_BYTES = 16 << 20
 MAX_LOG_BYTES = 1 << 20
-INTERRUPTED = 130  # exit status of a run that was stopped and can continue
+STOPPED = (130, -signal.SIGINT)  # exit status of a run that was stopped, also while it started, and can continue
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -50,12 +50,11 @@ class LocalRun:
         process, objects = self._process, self.folder / "objects"
         status = None if process is None else process.poll()
         running = process is not None and status is None
-        job = _parse(HyperParamJob, objects / "job.json")
+        # a runner that was stopped while it started has stored no job yet
+        job = _parse(HyperParamJob, objects / "job.json") or _parse(HyperParamJob, self.folder / JOB_FILE)
         if job is None:
-            if not running:
-                raise SearchError("NotStarted", f"no search is stored in {self.folder}.{self._said()}")
-            job = HyperParamJob.model_validate(json.loads((self.folder / JOB_FILE).read_text()))
-        if status not in (None, 0, INTERRUPTED) and job.status.phase not in ("Succeeded", "Failed"):
+            raise SearchError("NotStarted", f"no search is stored in {self.folder}; start one with podium.tune")
+        if status not in (None, 0, *STOPPED) and job.status.phase not in ("Succeeded", "Failed"):
             raise SearchError("RunFailed", f"`podium run` ended with status {status}.{self._said()}")
         paths = sorted((int(path.stem.removeprefix("trial-")), path) for path in objects.glob("trial-*.json"))
         trials = [trial for _, path in paths if (trial := _parse(HyperParamTrial, path)) is not None]

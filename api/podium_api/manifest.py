@@ -30,7 +30,10 @@ class Work:
 def manifest_of(
     name: str, work: Work, space: Mapping[str, Dimension | Sequence[Scalar]], spec: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the job. `spec`: the fields besides parameters and template. Raises SearchError if it is refused."""
+    """Return the job. Raises SearchError if it is refused.
+
+    `spec`: the fields besides parameters and template.
+    """
     container = {"name": "train", "image": work.image, **_container(work, space)}
     template = {"spec": {"containers": [container]}}
     full = {"parameters": parameters(space), "template": template, **spec}

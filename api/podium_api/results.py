@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """One point of a learning curve; `time` in seconds since 1970, by the clock of the API server or machine."""
+    """One point of a learning curve.
+
+    `time`: seconds since 1970, by the clock of the API server or of this machine.
+    """
 
     step: float
     value: float

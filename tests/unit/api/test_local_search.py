@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -73,9 +74,23 @@ def test_a_failure_shows_the_traceback(tmp_path: Path) -> None:
 def test_a_stopped_search_continues(tmp_path: Path) -> None:
     search = podium.tune(slow, SPACE, metric="loss", mode="min", trials=2, max_steps=100_000, folder=tmp_path)
     with pytest.raises(TimeoutError, match="it continues"):
-        search.wait(timeout=5, progress=False)
+        search.wait(timeout=0.1, progress=False)
+    _until_longer_than(search, 3)
     search.suspend()
+    before = _points(search)
     assert "Running" not in {trial.phase for trial in search.trials}
     search.resume()
-    assert search.phase != "Failed"
+    _until_longer_than(search, before + 3)
     search.stop()
+    assert search.phase != "Failed"
+
+
+def _points(search: podium.Search) -> float:
+    return sum(trial.last_step or 0.0 for trial in search.trials)
+
+
+def _until_longer_than(search: podium.Search, steps: float) -> None:
+    end = time.monotonic() + 120
+    while _points(search) <= steps:
+        assert time.monotonic() < end, f"no more than {_points(search)} steps within 120 s"
+        time.sleep(0.1)
