@@ -85,11 +85,12 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
     detection = MethodDetection(settings)
     await detection.detect()
     methods = detection.methods
-    notes = GpuNotes(settings.gpu_notes_dir, settings.proc)
+    notes = GpuNotes(settings.gpu_notes_dir, settings.proc, metrics.note_failed)
     telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout, lambda: Driver(notes))
     async with connect(settings) as api, asyncio.TaskGroup() as tasks:
         watches = NodeWatches(api, settings.node_name)
-        exclusive, other_pods = ExclusiveAllocations(settings, watches.all_pods), OtherPods(settings, watches.all_pods)
+        exclusive = ExclusiveAllocations(settings, watches.all_pods, failed=metrics.note_failed)
+        other_pods = OtherPods(settings, watches.all_pods)
         reservations = (
             GpuReservations(settings, watches.reservation_pods, watches.all_pods)
             if settings.gpu_mode == "reservations"
@@ -99,7 +100,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         node_reconciler = make_node_reconciler(settings, api, metrics, tasks, watches, users)
         slots, plugins = make_plugins(settings, telemetry, watches, node_reconciler, users)
         gates = Gates(settings.proc, node_reconciler.wake)
-        admissions = Admissions(settings.admissions_dir)
+        admissions = Admissions(settings.admissions_dir, metrics.note_failed)
         observer = Observer(settings, gates, admissions, methods, node_reconciler.wake)
         start = TrialStart(gates, admissions, MemoryAdmission(observer.records, methods))
         hooks = ExecutorHooks(node_reconciler.trial_record_of, node_reconciler.wake)

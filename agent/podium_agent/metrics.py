@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _PREFIX = "podium_agent_"
+
+
+def error_code(error: BaseException) -> str:
+    """Return the name of a system error (ENOSPC), or of the exception's class."""
+    number = error.errno if isinstance(error, OSError) else None
+    return errno.errorcode.get(number or 0, type(error).__name__)
 
 
 class Metrics:
@@ -26,7 +34,7 @@ class Metrics:
         self.suspend = histogram("suspend_seconds", "From the decision to the verified stop", "method")
         self.resume = histogram("resume_seconds", "From the decision to the verified start", "method")
         self.effect = histogram("run_queue_effect_seconds", "From receiving a run queue until it is in effect")
-        self.failures = counter("failures_total", "Suspensions, resumptions and patches that failed", "what", "code")
+        self.failures = counter("failures_total", "Acts, patches, notes and reads that failed", "what", "code")
         self.grants = counter("gates_opened_total", "Gates opened")
         self.last_calls = counter(
             "final_checkpoints_total",
@@ -39,3 +47,7 @@ class Metrics:
         self.trials = gauge("trials", "Trials on this node", "state")
         self.epoch = gauge("epoch", "Epoch of the run queues in force")
         self.healthy = gauge("gpu_healthy", "1: healthy, 0: unhealthy, -1: unknown", "uuid")
+
+    def note_failed(self, error: OSError) -> None:
+        """Count a note on the node's disk that could not be written."""
+        self.failures.labels("note", error_code(error)).inc()

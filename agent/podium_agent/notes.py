@@ -8,25 +8,34 @@ written is logged and stops nothing. All calls block.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel
 
 N = TypeVar("N", bound=BaseModel)
+Failed = Callable[[OSError], None]
 log = logging.getLogger(__name__)
+
+
+def ignore(error: OSError) -> None:
+    """Count nothing: a failure is only logged."""
 
 
 class Notes(Generic[N]):
     """Notes of one kind in one folder, by a name that is valid as a file name.
 
-    `of` names their subject in log messages.
+    `of` names their subject in log messages. `failed` is called for each write that fails.
     """
 
-    def __init__(self, folder: Path, kind: type[N], of: str) -> None:
+    def __init__(self, folder: Path, kind: type[N], of: str, failed: Failed = ignore) -> None:
         self._folder = folder
         self._kind = kind
         self._of = of
+        self._failed = failed
+        self._unwritten: dict[str, str] = {}  # why the last write of a note failed, to log each reason once
 
     def write(self, name: str, note: N, what: str) -> None:
         """Write a note, or replace the one with this name.
@@ -39,14 +48,30 @@ class Notes(Generic[N]):
             aside.write_text(note.model_dump_json())
             aside.rename(self._folder / name)
         except OSError as error:
-            log.error("%s without a note: %s", what, error)
+            self._failed(error)
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)  # an incomplete file: a full disk needs the space
+            if self._unwritten.get(name) != str(error):
+                self._unwritten[name] = str(error)
+                log.error("%s without a note: %s", what, error)
+        else:
+            self._unwritten.pop(name, None)
 
     def drop(self, name: str) -> None:
         """Remove a note if it exists."""
+        self._unwritten.pop(name, None)
         try:
             (self._folder / name).unlink(missing_ok=True)
         except OSError as error:
             log.error("the note of %s %s could not be removed: %s", self._of, name, error)
+
+    def names(self) -> set[str]:
+        """Return the names of the notes that exist, also of unreadable ones.
+
+        Raises OSError if the folder cannot be read.
+        """
+        there = self._folder.iterdir() if self._folder.is_dir() else ()
+        return {place.name for place in there if not place.name.startswith(".")}
 
     def all(self) -> dict[str, N]:
         """Return the notes by name; an unreadable file is logged and skipped.
@@ -54,13 +79,11 @@ class Notes(Generic[N]):
         Raises OSError if the folder cannot be read.
         """
         notes: dict[str, N] = {}
-        for place in self._folder.iterdir() if self._folder.is_dir() else ():
-            if place.name.startswith("."):
-                continue
+        for name in sorted(self.names()):
             try:
-                notes[place.name] = self._kind.model_validate_json(place.read_text())
+                notes[name] = self._kind.model_validate_json((self._folder / name).read_text())
             except (OSError, ValueError) as error:
-                log.error("%s is not a readable note of %s: %s", place, self._of, error)
+                log.error("%s is not a readable note of %s: %s", self._folder / name, self._of, error)
         return notes
 
     def age(self, name: str, now: float) -> float:

@@ -12,7 +12,7 @@ import fcntl
 import logging
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,9 @@ class NodeLock:
         try:
             while not self._take(file):  # noqa: ASYNC110 - another process releases it
                 await asyncio.sleep(LOOK_SECONDS)
-            os.ftruncate(file, 0)
-            os.pwrite(file, str(os.getpid()).encode(), 0)
+            with suppress(OSError):  # a full disk: the pid is only for the message of another agent
+                os.ftruncate(file, 0)
+                os.pwrite(file, str(os.getpid()).encode(), 0)
             self.trouble = None
             yield
         finally:

@@ -29,7 +29,9 @@ from podium_devcluster.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from bare_node import BareNode, build
 from extender_setup import scheduler_version
+from faulty_relay import FaultyRelay
 from operator_stage import OperatorProcess, Play, Stage
 
 ROOT = Path(__file__).parents[2]
@@ -111,3 +113,37 @@ def perform(kubeconfig: Path, operator: OperatorProcess) -> Callable[[Play], Non
         asyncio.run(main())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the fake driver and the gate helper."""
+    return build(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture
+def bare_node(kubeconfig: Path, built: Path, tmp_path: Path) -> Iterator[BareNode]:
+    """A node without a kubelet, whose components the test starts."""
+    if os.geteuid() != 0:
+        pytest.skip("a node needs root (cgroups)")
+    node = BareNode(kubeconfig, tmp_path, built, f"bare-{os.getpid()}-{next(COUNT)}")
+    try:
+        yield node
+    finally:
+        node.close()
+
+
+@pytest.fixture
+def make_relay(kubeconfig: Path, tmp_path: Path) -> Iterator[Callable[[str], FaultyRelay]]:
+    """A function that returns a relay to the API server for the component of this name."""
+    relays: list[FaultyRelay] = []
+
+    def make(component: str) -> FaultyRelay:
+        folder = tmp_path / f"relay-{component}"
+        folder.mkdir()
+        relays.append(FaultyRelay(kubeconfig, folder, seed=len(relays)))
+        return relays[-1]
+
+    yield make
+    for relay in relays:
+        relay.close()

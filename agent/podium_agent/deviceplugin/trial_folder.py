@@ -1,6 +1,7 @@
 """The folder that every pod with a slot sees read-only at /podium: the gate helper and the Python helper.
 
-The agent fills it when it starts. It replaces each file atomically, because a trial may be reading it. The agent's
+The agent fills it when it starts. It replaces each file atomically, because a trial may be reading it. A file that is
+right already is not written, so that an agent starts on a full disk too. The agent's
 socket is there too (`podium_agent.schedule.gate`).
 """
 
@@ -41,6 +42,8 @@ def _install_library(folder: Path) -> None:
 
 
 def _replace(content: bytes, target: Path, mode: int) -> None:
+    if target.is_file() and target.read_bytes() == content and target.stat().st_mode & 0o777 == mode:
+        return
     fresh = target.with_name(f".{target.name}.new")
     fresh.write_bytes(content)
     fresh.chmod(mode)

@@ -101,7 +101,7 @@ class Container:
 
 
 def peer_of(proc: Path, pid: int) -> Peer | None:
-    """Return the pod and container of a process, or None if it is in no pod or has ended."""
+    """Return the pod and container of a process, or None if it is in no pod or has ended. Raises OSError."""
     for _, _, path in _memberships(proc, pid):
         pod, container = _POD_UID.search(path), _CONTAINER_ID.search(path)
         if pod and container:
@@ -110,7 +110,10 @@ def peer_of(proc: Path, pid: int) -> Peer | None:
 
 
 def find_containers(proc: Path, cgroup_root: Path, ids: frozenset[str]) -> dict[str, Container]:
-    """Search all processes for these container ids; the first process of a container has its lowest pid."""
+    """Search all processes for these container ids; the first process of a container has its lowest pid.
+
+    Raises OSError if the kernel does not answer (without a free file descriptor, for example).
+    """
     containers: dict[str, Container] = {}
     if not ids:
         return containers
@@ -131,7 +134,7 @@ def find_remaining_containers(
 ) -> dict[str, tuple[Container, ...]]:
     """Return the containers of these pods that still run, whatever the API reports.
 
-    Other pods are left out.
+    Other pods are left out. Raises OSError if the kernel does not answer: a pod left out would seem to have ended.
     """
     ids: dict[str, str] = {}
     for name in (name for name in os.listdir(proc) if name.isdigit()) if pod_uids else ():
@@ -214,11 +217,13 @@ def _removed(error: OSError) -> bool:
 def _memberships(proc: Path, pid: int) -> list[tuple[str, str, str]]:
     """Return (controllers, hierarchy, path) of each line of /proc/PID/cgroup.
 
-    Empty if the process is gone.
+    Empty if the process is gone. Raises OSError if the kernel does not answer: that proves no end.
     """
     try:
         lines = (proc / str(pid) / "cgroup").read_text().splitlines()
-    except OSError:
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESRCH):
+            raise
         return []
     parts = [line.split(":", 2) for line in lines]
     return [(part[1], part[0], part[2]) for part in parts if len(part) == 3]

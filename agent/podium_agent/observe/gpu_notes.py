@@ -10,12 +10,12 @@ action (a reset, say) and no longer does. Or an administrator deletes the note. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from podium_agent.notes import Notes
+from podium_agent.notes import Failed, Notes, ignore
 
 log = logging.getLogger(__name__)
 BOOT_ID = "sys/kernel/random/boot_id"  # under /proc
@@ -40,10 +40,13 @@ class GpuNote(BaseModel):
 
 
 class GpuNotes:
-    """Notes of all GPUs by UUID. Without a folder they are only kept in memory."""
+    """Notes of all GPUs by UUID. Without a folder they are only kept in memory.
 
-    def __init__(self, folder: Path | None = None, proc: Path = Path("/proc")) -> None:
-        self._files = Notes(folder, GpuNote, "GPU") if folder is not None else None
+    `failed` is called for each write that fails.
+    """
+
+    def __init__(self, folder: Path | None = None, proc: Path = Path("/proc"), failed: Failed = ignore) -> None:
+        self._files = Notes(folder, GpuNote, "GPU", failed) if folder is not None else None
         self._boot_id = _boot_id(proc) if folder is not None else ""
         self._notes: dict[str, GpuNote] = {}
         self._stored: set[str] = set()  # whose files were seen: a missing one was deleted
@@ -70,14 +73,14 @@ class GpuNotes:
         self._notes[uuid] = note
         if self._files is not None:
             self._files.write(uuid, note, f"GPU {uuid} will be unknown to the next agent")
-            if uuid in self._read():
+            if uuid in self._names():
                 self._stored.add(uuid)
 
     def clear_deleted(self) -> None:
         """Clear the Xids of GPUs whose files an administrator has deleted."""
         if not any(self._counts(uuid) for uuid in self._stored):
             return
-        for uuid in sorted(self._stored - self._read().keys()):
+        for uuid in sorted(self._stored - self._names()):
             self._stored.discard(uuid)
             if self._counts(uuid):
                 self.clear(uuid, "its note was deleted")
@@ -92,15 +95,28 @@ class GpuNotes:
         note = self._notes[uuid]
         return note.xid is not None and not note.xid_cleared
 
-    def _read(self) -> Mapping[str, GpuNote]:
-        """Return the notes on disk; those in memory if the folder cannot be read, so that none seems deleted."""
+    def _names(self) -> Set[str]:
+        """Return the GPUs with a file; those in memory if the folder cannot be read, so that none seems deleted.
+
+        A file that cannot be read is not deleted either.
+        """
         if self._files is None:
-            return self._notes
+            return self._notes.keys()
+        try:
+            return self._files.names()
+        except OSError as error:
+            log.error("the notes of the GPUs cannot be read: %s", error)
+            return self._notes.keys()
+
+    def _read(self) -> Mapping[str, GpuNote]:
+        """Return the notes on disk; none if the folder cannot be read."""
+        if self._files is None:
+            return {}
         try:
             return self._files.all()
         except OSError as error:
             log.error("the notes of the GPUs cannot be read: %s", error)
-            return self._notes
+            return {}
 
 
 def _boot_id(proc: Path) -> str:

@@ -152,12 +152,11 @@ class Observer:
             for uid, record in self._records.items()
             if record.over_since is None and (record.absent or record.pod.ended)
         }
-        for record in fresh.values():
-            record.over_since = now
         gated = frozenset(uid for uid, record in fresh.items() if record.pod.gated and not record.ended)
-        for uid, containers in find_remaining_containers(
-            self._settings.proc, self._settings.cgroup_root, gated
-        ).items():
+        remaining = find_remaining_containers(self._settings.proc, self._settings.cgroup_root, gated)
+        for record in fresh.values():  # only after the search: one that failed is repeated
+            record.over_since = now
+        for uid, containers in remaining.items():
             record = fresh[uid]
             log.warning(
                 "%s has ended according to the API, but its processes still run: waiting for them", record.pod.name

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from podium_agent.metrics import Metrics
+from podium_agent.metrics import Metrics, error_code
 from podium_agent.observe.logs import line_times
 from podium_agent.observe.logs.cri import LogLine
 from podium_agent.observe.logs.tail import Batch, Position, Tail
@@ -43,6 +43,7 @@ LONGEST_PAUSE = 30.0
 ROUNDING = 1e-9  # of sums of seconds: the fourth pass after a patch is not before its two seconds
 MAX_CONFLICTS = 5
 READ_SECONDS = 0.05  # of one pass over a log
+UNREADABLE_SECONDS = 30.0  # after the end of a trial whose log cannot be read; the operator waits longer
 
 
 class TrialWriter:
@@ -72,6 +73,7 @@ class TrialWriter:
         self._load_at = 0.0
         self._load_backoff = Backoff(first=0.4, longest=LONGEST_PAUSE)
         self._flush_at: float | None = None
+        self._unreadable = ""  # why the log cannot be read now
 
     @property
     def container(self) -> str:
@@ -94,13 +96,15 @@ class TrialWriter:
                     await self._load()
                 trial_record.publish_container_checkpoint()
                 more = self._read_log()
+                flushed = flushed and self._flushed()  # again: the log may have become unreadable
                 if not self._pause:
                     await self._conditions.show_state()
                 # the end of an allocation means that the curve is complete
                 if await self._conditions.show_disruption() and flushed and not (ended and more):
                     await self._write(ended)
                 nothing_begun = trial_record.ledger is None and not trial_record.started
-                if closed and (nothing_begun or (not more and self._written == trial_record.version)):
+                written = flushed and not more and self._written == trial_record.version
+                if closed and (nothing_begun or written):
                     return
                 await self._next_look()
         except Exception:
@@ -130,13 +134,16 @@ class TrialWriter:
             self._looked = due if now < due + every and not self._record.urgent.is_set() else now
 
     def _flushed(self) -> bool:
-        """Return whether the log is complete: containerd may still copy the last lines when the process has ended."""
+        """Return whether the log is complete: containerd may still copy the last lines when the process has ended.
+
+        A log that cannot be read is tried again for some time, so that the last values are not missing.
+        """
         if not self._record.ended:
             self._flush_at = None
             return True
         if self._flush_at is None:
             self._flush_at = self._looked + self._settings.log_seconds
-        return self._looked >= self._flush_at
+        return self._looked >= self._flush_at + (UNREADABLE_SECONDS if self._unreadable else 0.0)
 
     async def _load(self) -> None:
         """Load the status; nothing is read before, because the curve must continue and not start again."""
@@ -259,6 +266,7 @@ class TrialWriter:
         while time.monotonic() - begun < READ_SECONDS:
             lost = self._tail.lost
             batch = self._with_times(self._tail.read())
+            self._note_trouble(self._tail)
             before = trial_record.curve
             trial_record.add_lines(batch, self._read, self._grid)
             after = trial_record.curve
@@ -271,6 +279,17 @@ class TrialWriter:
                 return False
         trial_record.urgent.set()
         return True
+
+    def _note_trouble(self, tail: Tail) -> None:
+        """Report a log that cannot be read, once for each reason; every failed read counts."""
+        error, before = tail.trouble, self._unreadable
+        self._unreadable = "" if error is None else str(error)
+        if error is not None:
+            self._metrics.failures.labels("log", error_code(error)).inc()
+        if error is not None and self._unreadable != before:
+            log.error("%s: its log cannot be read now, trying again: %s", self._record.pod.name, error)
+        elif before and error is None:
+            log.info("%s: its log can be read again", self._record.pod.name)
 
     def _with_times(self, batch: Batch) -> Batch:
         """Return the batch with times that other nodes and the curve so far agree with."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from podium_agent.notes import Notes
+from podium_agent.notes import Failed, Notes, ignore
 from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import TrialPod
 from podium_core.domain.snapshot import TrialKey
@@ -31,10 +31,10 @@ class _Note(BaseModel):
 
 
 class Admissions:
-    """Notes of the admitted pods, by the uid of the pod."""
+    """Notes of the admitted pods, by the uid of the pod; `failed` is called for each write that fails."""
 
-    def __init__(self, folder: Path) -> None:
-        self._notes = Notes(folder, _Note, of="pod")
+    def __init__(self, folder: Path, failed: Failed = ignore) -> None:
+        self._notes = Notes(folder, _Note, of="pod", failed=failed)
 
     def note(self, pod: TrialPod, gpus: tuple[str, ...]) -> None:
         """Note that this pod is about to pass its gate."""

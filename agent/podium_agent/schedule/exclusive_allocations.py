@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from podium_agent.notes import Notes
+from podium_agent.notes import Failed, Notes, ignore
 from podium_agent.observe.cgroups import find_remaining_containers
 from podium_agent.observe.pod_resources import KubeletAwayError, gpus_of_pods
 from podium_agent.schedule.exclusive_gpus import ExclusiveAllocation, NodePod, advance, blocked
@@ -77,15 +77,22 @@ def _need(payload: Mapping[str, Any]) -> PodNeed | None:
 
 
 class ExclusiveAllocations:
-    """GPUs of exclusive pods; `pods`: all pods of this node, `changed` wakes the node reconciler."""
+    """GPUs of exclusive pods; `pods`: all pods of this node, `changed` wakes the node reconciler.
+
+    `failed` is called for each note that cannot be written.
+    """
 
     def __init__(
-        self, settings: AgentSettings, pods: WatchCache[NodePod], changed: Callable[[], None] = lambda: None
+        self,
+        settings: AgentSettings,
+        pods: WatchCache[NodePod],
+        changed: Callable[[], None] = lambda: None,
+        failed: Failed = ignore,
     ) -> None:
         self._settings = settings
         self._pods = pods
         self.changed = changed
-        self._notes = Notes(settings.exclusive_dir, _Note, of="GPU")
+        self._notes = Notes(settings.exclusive_dir, _Note, of="GPU", failed=failed)
         self._held = {note.gpu: _of(note) for note in self._notes.all().values()}  # of the previous agent
         self._asked = False
         self._event = asyncio.Event()
@@ -166,6 +173,13 @@ class ExclusiveAllocations:
             gpus_by_pod = await gpus_of_pods(self._settings.pod_resources_socket, EXCLUSIVE_RESOURCE)
         except KubeletAwayError:
             return  # the allocations remain
+        try:
+            self._compare(gpus_by_pod)
+        except OSError as error:
+            log.error("the allocations of GPUs remain as they are, because /proc cannot be read: %s", error)
+
+    def _compare(self, gpus_by_pod: Mapping[tuple[str, str], tuple[str, ...]]) -> None:
+        """Take over what the kubelet lists. Raises OSError."""
         self._asked = True
         listed = {uuid: name for name, uuids in gpus_by_pod.items() for uuid in uuids}
         pods = {name: pod for name in self._names(listed.values()) if (pod := self._pods.get(*name)) is not None}

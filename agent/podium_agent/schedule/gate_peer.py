@@ -31,6 +31,8 @@ def identify(proc: Path, connection: socket.socket) -> Peer | None:
         started, peer = _start_time(proc, pid), peer_of(proc, pid)
         unchanged = _start_time(proc, pid) == started and peer_of(proc, pid) == peer
         return peer if unchanged and not _has_ended(pidfd) else None
+    except OSError:
+        return None  # the kernel does not answer, without a free file descriptor for example; the gate connects again
     finally:
         os.close(pidfd)
 

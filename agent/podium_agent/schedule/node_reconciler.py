@@ -1,5 +1,8 @@
 """The agent's one loop: observe, decide, act. Every change wakes it, as does a short tick.
 
+Without an answer of the kernel (no free file descriptor, an I/O error) it decides nothing: the node stays as it is, and
+the next pass tries again. The liveness probe fails if that lasts.
+
 Its latest observation is `view`, which the node reporter writes to the API. It never waits for the API server or the
 kubelet: without them it continues with the last run queues.
 """
@@ -13,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from podium_agent.metrics import Metrics
+from podium_agent.metrics import Metrics, error_code
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import TrialPod
@@ -98,6 +101,7 @@ class NodeReconciler:
         self.view = View()
         self.last_cycle = time.monotonic()
         self.running = False  # its loop has started
+        self._trouble = ""  # why the last pass failed
         self.observed = asyncio.Event()  # set once: `view` is an observation, not the initial empty one
         pods.subscribe(self.wake)
         nodes.subscribe(self.wake)
@@ -126,8 +130,21 @@ class NodeReconciler:
                 async with asyncio.timeout(self._settings.tick_seconds):
                     await self._event.wait()
             self._event.clear()
+            self._try_to_reconcile(observer, executor)
+
+    def _try_to_reconcile(self, observer: Observer, executor: Executor) -> None:
+        try:
             self.reconcile(observer, executor)
-            self.last_cycle = time.monotonic()
+        except OSError as error:
+            self._metrics.failures.labels("reconcile", error_code(error)).inc()
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                log.error("the node is left as it is, because the kernel does not answer: %s", error)
+            return
+        if self._trouble:
+            self._trouble = ""
+            log.info("the kernel answers again")
+        self.last_cycle = time.monotonic()
 
     def _hint(self, observer: Observer) -> None:
         """Pass on which pods the previous agent saw, and on which GPUs."""

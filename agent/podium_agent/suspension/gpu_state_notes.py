@@ -98,6 +98,7 @@ class GpuStateNotes:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._noted = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+        self._last: dict[str, GpuStateNote] = {}  # as last read or written, for a disk that does not answer
 
     def has(self, container: str) -> bool:
         """Return whether a note exists: from the first step of a suspension to the last step of a resume."""
@@ -128,13 +129,18 @@ class GpuStateNotes:
         return self.read(container).held
 
     def read(self, container: str) -> GpuStateNote:
-        """Return the note of a container; an empty note if there is none or it cannot be read."""
+        """Return the note of a container, as last known if the disk does not answer; empty if there is none.
+
+        A migration in another process may have changed it, so it is read each time.
+        """
         if container not in self._noted:
             return EMPTY_NOTE
         try:
-            return GpuStateNote.model_validate_json((self._folder / container).read_text())
+            note = GpuStateNote.model_validate_json((self._folder / container).read_text())
         except (OSError, ValidationError):
-            return EMPTY_NOTE
+            return self._last.get(container, EMPTY_NOTE)
+        self._last[container] = note
+        return note
 
     def remove_stale(self, alive: Collection[str]) -> None:
         """Remove the notes of containers that ended while no agent ran; `alive` are those that have processes."""
@@ -159,6 +165,7 @@ class GpuStateNotes:
         if container in self._noted:
             (self._folder / container).unlink(missing_ok=True)
             self._noted.discard(container)
+            self._last.pop(container, None)
 
     def write(self, container: str, note: GpuStateNote) -> None:
         """Replace the note atomically. Raises OSError."""
@@ -168,6 +175,7 @@ class GpuStateNotes:
         fresh.write_text(note.model_dump_json())
         os.replace(fresh, self._folder / container)
         self._noted.add(container)
+        self._last[container] = note
 
 
 def gpu_pairs(note: GpuStateNote, pid: int, gpu_map: Mapping[str, str]) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 The trial writer uses it. The kubelet renames `0.log` to `0.log.<time>`, starts a new `0.log`, and compresses older
 files (.gz). A file is identified by the hash of its first line, which its time in nanoseconds makes unique. So a cursor
 finds its file under any name. The open file is kept: a file that was rotated or deleted is read to its end first.
+A file that cannot be read now (an I/O error, no free file descriptor) is read again later, from the cursor.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -54,6 +56,7 @@ class Tail:
         self._inode = 0
         self._assembler = Assembler(0)
         self.lost = 0  # number of files deleted before they were read to their end
+        self.trouble: OSError | EOFError | zlib.error | None = None  # why the last read failed
 
     def close(self) -> None:
         """Close the open file."""
@@ -62,7 +65,17 @@ class Tail:
             self._open = None
 
     def read(self) -> Batch:
-        """Return the next whole lines, at most one chunk."""
+        """Return the next whole lines, at most one chunk; none while the log cannot be read (`trouble`)."""
+        try:
+            batch = self._read()
+        except (OSError, EOFError, zlib.error) as error:
+            self.close()
+            self.trouble = error
+            return Batch((), self._position, False)
+        self.trouble = None
+        return batch
+
+    def _read(self) -> Batch:
         lines: tuple[LogLine, ...] = ()
         if self._open is None and not self._begin():
             return Batch((), self._position, False)
@@ -82,11 +95,24 @@ class Tail:
         if not files:
             return False
         if self._position.fingerprint:
-            for path in files:
-                if _fingerprint(path) == self._position.fingerprint:
-                    return self._enter(path, self._position.fingerprint, self._position.offset)
+            index = self._find(files)
+            if index is not None:
+                return self._enter(files[index], self._position.fingerprint, self._position.offset)
             self.lost += 1
         return self._enter_fresh(files[0])
+
+    def _find(self, files: list[Path]) -> int | None:
+        """Return the place of the cursor's file, None if it is gone; raise OSError if an unreadable file may be it."""
+        unreadable: OSError | None = None
+        for index, path in enumerate(files):
+            try:
+                if _fingerprint(path) == self._position.fingerprint:
+                    return index
+            except OSError as error:
+                unreadable = error
+        if unreadable is not None:
+            raise unreadable
+        return None
 
     def _advance(self) -> bool:
         """Move to the newer file, if any, at the end of one.
@@ -94,13 +120,13 @@ class Tail:
         The open file may have been renamed, compressed or deleted.
         """
         files = _files(self._folder)
-        for index, path in enumerate(files):
-            if _fingerprint(path) == self._position.fingerprint:
-                if index + 1 == len(files):
-                    return False
-                if path.suffix != ".gz" and _grew(path, self._inode, self._assembler.read):
-                    return True  # written between the last read and the rotation: continue reading
-                return self._enter_fresh(files[index + 1])
+        index = self._find(files)
+        if index is not None:
+            if index + 1 == len(files):
+                return False
+            if files[index].suffix != ".gz" and _grew(files[index], self._inode, self._assembler.read):
+                return True  # written between the last read and the rotation: continue reading
+            return self._enter_fresh(files[index + 1])
         if files:
             # deleted, but it was open and has been read to its end: nothing is lost
             return self._enter_fresh(files[0])
@@ -115,7 +141,7 @@ class Tail:
             opened = _opened(path)
             opened.seek(offset)
             inode = os.fstat(opened.fileno()).st_ino
-        except OSError:
+        except FileNotFoundError:
             return False  # being renamed or compressed: the next read finds it
         self.close()
         self._open, self._inode = opened, inode
@@ -131,7 +157,7 @@ def _files(folder: Path) -> list[Path]:
     """
     try:
         names = os.listdir(folder)
-    except OSError:
+    except FileNotFoundError:
         return []
     chosen: dict[tuple[int, str], str] = {}
     for name in names:
@@ -153,11 +179,11 @@ def _empty(path: Path) -> bool:
 
 
 def _fingerprint(path: Path) -> str | None:
-    """Return the hash of the first line; None without a whole line or a file."""
+    """Return the hash of the first line; None without a whole line or a file. Raises OSError."""
     try:
         with _opened(path) as file:
             first = file.readline(LONGEST_FIRST_LINE)
-    except (OSError, EOFError):
+    except (FileNotFoundError, gzip.BadGzipFile, EOFError, zlib.error):
         return None
     if not first.endswith(b"\n") and len(first) < LONGEST_FIRST_LINE:
         return None
