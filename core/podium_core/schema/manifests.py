@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import ReusedAnchorWarning, YAMLError
-from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.nodes import MappingNode, ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
 
 Manifest = dict[str, Any]
@@ -162,7 +162,13 @@ _FIRST = ("", *"-+.0123456789tTfFyYnNoO~<")
 
 
 class _Constructor(SafeConstructor):
-    """Constructor of the values of these words."""
+    """Constructor of the values of these words; a key that is a list or an object is refused, as by kubectl."""
+
+    def construct_mapping(self, node: MappingNode, deep: bool = False) -> Any:
+        for key, _ in node.value:
+            if not isinstance(key, ScalarNode):
+                raise ConstructorError(None, None, "a key must be text or a number", key.start_mark)
+        return super().construct_mapping(node, deep=deep)
 
 
 for _kind, _make in (("bool", _bool), ("int", _int), ("float", _float), ("null", _null)):
