@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -134,7 +135,8 @@ async def accept_job(api: Api, at: Site) -> None:
 
 
 async def queue_trial(api: Api, at: Site) -> None:
-    await api.patch(GPUNODES, at.node, None, {"spec": {"epoch": uuid.uuid4().int % 10**6}}, manager="test")
+    epoch = time.monotonic_ns()  # it must not decrease
+    await api.patch(GPUNODES, at.node, None, {"spec": {"epoch": epoch}}, manager="test")
 
 
 async def forge_heartbeat(api: Api, at: Site) -> None:
