@@ -55,7 +55,7 @@ test-fast: setup
 
 test-clusters: setup
 	@$(export_records); \
-		{ $(PYTEST) $(CLUSTERS) --cache-clear tests/integration tests/e2e || $(BIN)/python tools/second_look.py $$?; } \
+		{ rm -rf .pytest_cache; $(PYTEST) $(CLUSTERS) tests/integration tests/e2e || $(BIN)/python tools/second_look.py $$?; } \
 		&& $(PYTEST) $(GRANTS)
 
 lint: setup ## check with ruff, mypy and the import contracts
