@@ -21,18 +21,6 @@ PACKAGES = (
     "optimisers",
     "realtime",
 )
-    "sdk",
-    "core",
-    "simulator",
-    "cluster",
-    "searchers",
-    "operator",
-    "extender",
-    "agent",
-    "cli",
-    "optimisers",
-    "realtime",
-)
 NAME = re.compile(r"[A-Z][a-z0-9]*(?:[A-Z][A-Za-z0-9]*)?")
 CONSTRUCTORS = {
     *("Refusal", "NodeRefusal", "Rule", "Verdict", "TrialRank", "DerivedPhase", "MigrationStep"),
