@@ -21,8 +21,8 @@ Proposal = Mapping[str, Scalar]
 class TrialResult:
     """Result of a trial so far. `value`: its best value, as the metric reports it; None: no finite one.
 
-    `step`: step of its last value, 0 before the first. `completed`: trained to its end. `failed`: it ended with an
-    error.
+    `number`: negative for a trial of an earlier search, by which `warmStart` begins. `step`: step of its last value,
+    0 before the first. `completed`: trained to its end. `failed`: it ended with an error.
     """
 
     number: int
@@ -51,9 +51,10 @@ class Searcher(Protocol):
     """Algorithm that proposes parameters."""
 
     def propose(self, spec: JobSpec, number: int, tried: Sequence[TrialResult] = ()) -> Proposal | None:
-        """Return the parameters of trial `number` (from 0) in the spec's order; None: nothing is left.
+        """Return the parameters of trial `number` in the spec's order; None: nothing is left.
 
-        `tried`: results of the trials that exist, by number.
+        `number` counts from 0, after the trials of `search.initialTrials`. `tried`: results of all trials that exist.
+        An inactive parameter (`when`) is left out.
         """
 
     def size(self, spec: JobSpec) -> int | None:

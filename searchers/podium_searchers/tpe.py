@@ -9,17 +9,21 @@ differ.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 
-import optuna
 from optuna.distributions import BaseDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from podium_core.schema.conditions import has_conditions, point_problem
 from podium_core.schema.job import JobSpec
 from podium_core.schema.search_settings import startup_trials
 from podium_searchers.base import Proposal, TrialResult
 from podium_searchers.optuna_space import distributions, sample, seed_of
 from podium_searchers.random import RandomSearcher
+from podium_searchers.results import by_number, values_shown
 
 MAX_TRIALS = 1000  # the latest trials that count: a proposal takes about 0.1 ms for each
 _STEP_RESOLUTION = 1000  # Optuna's steps are integers: a step is counted in thousandths
@@ -30,15 +34,13 @@ class TpeSearcher:
 
     def propose(self, spec: JobSpec, number: int, tried: Sequence[TrialResult] = ()) -> Proposal | None:
         """Return a proposal of `random` until `startupTrials` trials have a value, afterwards one of TPE."""
-        if sum(one.value is not None for one in tried) < startup_trials(spec):
+        if values_shown(tried) < startup_trials(spec):
             return RandomSearcher().propose(spec, number)
         space = distributions(spec)
-        # by name: Optuna 5 changed the defaults of both
-        sampler = optuna.samplers.TPESampler(
-            n_startup_trials=1, multivariate=True, constant_liar=True, seed=seed_of(spec.search.seed, number)
-        )
+        sampler = _sampler(seed_of(spec.search.seed, number), conditional=has_conditions(spec))
+        latest = by_number(tried)[-MAX_TRIALS:]
         return sample(
-            spec, sampler, [frozen for one in tried[-MAX_TRIALS:] if (frozen := _frozen_trial(one, space)) is not None]
+            spec, sampler, [frozen for one in latest if (frozen := _frozen_trial(one, spec, space)) is not None]
         )
 
     def size(self, spec: JobSpec) -> int | None:
@@ -46,10 +48,27 @@ class TpeSearcher:
         return None
 
 
-def _frozen_trial(one: TrialResult, space: Mapping[str, BaseDistribution]) -> FrozenTrial | None:
+def _sampler(seed: int, *, conditional: bool) -> TPESampler:
+    """Return Optuna's sampler.
+
+    With conditions, parameters that are active together have a density of their own.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        # by name: Optuna 5 changed the defaults of the first three
+        return TPESampler(
+            n_startup_trials=1,
+            multivariate=True,
+            constant_liar=True,
+            group=conditional,
+            seed=seed,
+        )
+
+
+def _frozen_trial(one: TrialResult, spec: JobSpec, space: Mapping[str, BaseDistribution]) -> FrozenTrial | None:
     """Return Optuna's record of a trial; None if it failed or was created by hand with a point outside the space."""
     parameters = {name: one.parameters[name] for name in space if name in one.parameters}
-    if one.failed or len(parameters) < len(space):
+    if one.failed or point_problem(spec, parameters) is not None:
         return None
     if one.value is None:
         state, shown = (TrialState.PRUNED, {0: math.nan}) if one.step else (TrialState.RUNNING, {})
@@ -61,7 +80,7 @@ def _frozen_trial(one: TrialResult, space: Mapping[str, BaseDistribution]) -> Fr
             state=TrialState.COMPLETE if completed else state,
             value=one.value if completed else None,
             params=parameters,
-            distributions=dict(space),
+            distributions={name: space[name] for name in parameters},
             intermediate_values=shown,
         )
     except ValueError:

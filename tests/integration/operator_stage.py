@@ -24,7 +24,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, EVENTS, GPUNODES, JOBS, NAMESPACES, NODES, PODS, TRIALS
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("sdk", "core", "cluster", "operator")
+PACKAGES = ("sdk", "core", "cluster", "searchers", "operator")
 SECONDS = 30.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from podium_core.schema.job import Gpus, JobSpec, Parameter, ParameterType
 from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Rule
+from podium_core.schema.search_settings import LEARNING
 from podium_core.schema.template_rules import TEMPLATE_RULES
 
 POLICIES_WITHOUT_MAX_STEPS = ("fifo", "round_robin", "slaq")  # their ranking does not depend on the length of a trial
@@ -15,7 +16,7 @@ _POD = "spec.template.spec"
 
 def _has_points(p: Parameter) -> bool:
     """Return whether a grid search can enumerate the parameter."""
-    return p.min is None or (p.scale == "linear" and (p.step is not None or p.type is ParameterType.INT))
+    return p.min is None or p.step is not None or (p.scale == "linear" and p.type is ParameterType.INT)
 
 
 def _max_steps(spec: JobSpec) -> bool:
@@ -156,11 +157,20 @@ SPEC_RULES: tuple[Rule, ...] = (
         "GridWithoutPoints",
         "spec",
         "self.search.algorithm != 'grid' || self.parameters.all(p, !has(p.min) || "
-        "(p.scale == 'linear' && (has(p.step) || (has(p.type) && p.type == 'int'))))",
-        "grid search tries every point, so each range needs a linear scale and a step: add step, list values, "
-        "or use algorithm random",
+        "has(p.step) || (p.scale == 'linear' && has(p.type) && p.type == 'int'))",
+        "grid search tries every point, so each range needs a step, or a linear scale and type int: add step, "
+        "list values, or use algorithm random",
         lambda spec: spec.search.algorithm != "grid" or all(map(_has_points, spec.parameters)),
         at="search.algorithm",
+    ),
+    Rule(
+        "WarmStartWithoutLearning",
+        "spec.search",
+        f"!has(self.warmStart) || self.algorithm in {list(LEARNING)}",
+        "algorithm {algorithm} does not learn from results, so warmStart has no effect: "
+        f"use {', '.join(LEARNING[:-1])} or {LEARNING[-1]}, or remove warmStart",
+        lambda search: search.warm_start is None or search.algorithm in LEARNING,
+        at="warmStart",
     ),
 )
 

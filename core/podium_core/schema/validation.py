@@ -16,14 +16,17 @@ from pydantic import ValidationError
 
 from podium_core.schema import error_messages
 from podium_core.schema.base import API_VERSION, ObjectMeta
-from podium_core.schema.job import HyperParamJob, JobSpec, JobStatus
+from podium_core.schema.conditions import condition_refusals
+from podium_core.schema.initial_trials import initial_refusals
+from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.job_rules import JOB_RULES, SPEC_RULES
+from podium_core.schema.job_status import JobStatus
 from podium_core.schema.leftovers import leftover_refusals
 from podium_core.schema.metric_checks import metric_refusals
 from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Refusal, judge
 from podium_core.schema.search_settings import setting_refusals
-from podium_core.schema.search_space import space_refusals
+from podium_core.schema.search_space import grid_refusals, space_refusals
 from podium_core.schema.template import PodTemplate
 from podium_core.schema.template_checks import placeholder_refusals, template_refusals
 from podium_core.schema.template_rules import TEMPLATE_RULES
@@ -55,9 +58,13 @@ def problems(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
 
 def check(spec: JobSpec) -> tuple[Refusal, ...]:
     """Return the reasons for which this job cannot run; empty if it can."""
-    refusals = [
-        *judge([*PARAMETER_RULES, *SPEC_RULES], {"spec": spec}),
-        *space_refusals(spec),
+    refusals = [*judge([*PARAMETER_RULES, *SPEC_RULES], {"spec": spec})]
+    refusals += space_refusals(spec)
+    if not refusals:  # conditions and points are compared with ranges that have bounds
+        refusals += condition_refusals(spec)
+    if not refusals:
+        refusals += [*grid_refusals(spec), *initial_refusals(spec)]
+    refusals += [
         *metric_refusals(spec),
         *_not_supported(spec),
         *placeholder_refusals(spec),

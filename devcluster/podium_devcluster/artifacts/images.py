@@ -44,7 +44,7 @@ PODIUM = Recipe(
     ".",
     (
         "Dockerfile", "pyproject.toml", "README.md", "LICENSE", "requirements.lock", "requirements-dev.lock",
-        "sdk", "core", "simulator", "cluster", "operator", "extender", "agent", "cli", "devcluster",
+        "sdk", "core", "simulator", "cluster", "searchers", "operator", "extender", "agent", "cli", "devcluster",
     ),
     "podium",
     needs_compiler=True,

@@ -40,7 +40,7 @@ from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.watch_caches import WatchCaches
 from podium_searchers.base import TrialResult
-from podium_searchers.registry import SEARCHERS
+from podium_searchers.search import propose, warm_start_results
 
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
@@ -238,9 +238,9 @@ class Actuator:
     async def _create_trial(self, cluster: ClusterState, action: CreateTrial) -> None:
         job = cluster.job_by_key[action.job]
         if learns(job.spec) and action.job not in self._tried:
-            self._tried[action.job] = list(trial_results(job, cluster.trials))
+            self._tried[action.job] = [*warm_start_results(job), *trial_results(job, cluster.trials)]
         tried = self._tried.get(action.job, [])  # other searches ignore the results
-        parameters = SEARCHERS[job.spec.search.algorithm].propose(job.spec, action.number, tried)
+        parameters = propose(job.spec, action.number, tried)
         if parameters is None:
             log.info("job %s: the search space is exhausted before trial %d", job.metadata.name, action.number)
             return

@@ -103,12 +103,13 @@ def make_pod(
     memory = _declared(job, whole_gpu)
     path = resume.path if resume else None
     variables = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
-    words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None)
+    conditional = {parameter.name for parameter in spec.parameters if parameter.when is not None}
+    words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None, conditional)
     for container in pod["containers"]:
         _fill(container, words, variables)
     if spec.checkpoint:
         if resume is not None and spec.checkpoint.resume_args:
-            resumed = Substitution(trial.spec.parameters, resume.path)
+            resumed = Substitution(trial.spec.parameters, resume.path, conditional)
             checkpoint_volume.add_arguments(main, resumed, spec.checkpoint.resume_args)
         checkpoint_volume.mount(pod, main, spec.checkpoint, checkpoint_volume.folder_of_trial(job, trial))
     if resume is not None and resume.node is not None:

@@ -53,3 +53,37 @@ def test_a_value_from_a_secret_is_not_changed() -> None:
 def test_an_unknown_placeholder_is_an_error() -> None:
     with pytest.raises(KeyError, match="checkpoint"):
         BARE.command(["$(podium.checkpoint)"])
+
+
+LACKING = Substitution({"lr": 0.01, "optimizer": "adam"}, None, {"momentum", "nesterov"})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["t", "--momentum=$(podium.params.momentum)", "x"], ["t", "x"]),
+        (["t", "--momentum", "$(podium.params.momentum)", "x"], ["t", "x"]),
+        (["t", "$(podium.params.momentum)", "x"], ["t", "x"]),
+        (["t", "optimizer.momentum=$(podium.params.momentum)"], ["t"]),
+        (["t", "--flag", "--momentum=$(podium.params.momentum)"], ["t", "--flag"]),
+        (["t", "--opt=$(podium.params.optimizer)", "--momentum", "$(podium.params.lr)"], None),
+        (["t", "$(podium.args)"], ["t", "--lr=0.01", "--optimizer=adam"]),
+    ],
+    ids=["one word", "two words", "bare", "hydra", "another option before", "active", "all"],
+)
+def test_an_argument_that_names_an_inactive_parameter_is_left_out(given: list[str], expected: list[str] | None) -> None:
+    assert LACKING.command(given) == (expected or ["t", "--opt=adam", "--momentum", "0.01"])
+
+
+def test_a_variable_that_names_an_inactive_parameter_is_not_set() -> None:
+    given = [
+        {"name": "LR", "value": "$(podium.params.lr)"},
+        {"name": "M", "value": "m=$(podium.params.momentum)"},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    ]
+    assert LACKING.environment(given) == [{"name": "LR", "value": "0.01"}, given[2]]
+
+
+def test_a_parameter_that_is_not_conditional_must_have_a_value() -> None:
+    with pytest.raises(KeyError):
+        LACKING.command(["$(podium.params.other)"])
