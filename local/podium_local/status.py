@@ -21,7 +21,8 @@ from podium_core.schema.gpunode import (
     RunQueueEntry,
     TrialOnGpu,
 )
-from podium_core.schema.job import BestTrial, Direction, GpuUse, HyperParamJob, JobLostWork, JobStatus, TrialCounts
+from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.job_status import BestTrial, GpuUse, JobLostWork, JobStatus, TrialCounts
 from podium_local.clock import moment
 from podium_local.snapshot import FINISHED, Machine, trials_by_device
 from podium_local.trial import Trial

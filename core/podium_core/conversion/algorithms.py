@@ -45,12 +45,17 @@ _GP: Mapping[str, str | None] = {
     **dict.fromkeys(("base_estimator", "acq_func", "acq_optimizer")),
 }
 
+_NO_GP = (
+    "tpe searches instead of a Gaussian process, so the trials differ; search.algorithm gp is one, but needs PyTorch "
+    "in the operator's image"
+)
+
 KATIB: Mapping[str, Algorithm] = {
     "random": Algorithm(("random",), _SEED),
     "grid": Algorithm(("grid",), _SEED),
     "tpe": Algorithm(("tpe",), _TPE),
     "multivariate-tpe": Algorithm(("tpe",), _TPE),
-    "bayesianoptimization": Algorithm(("gp", "tpe"), _GP),
+    "bayesianoptimization": Algorithm(("tpe",), _GP, _NO_GP),
     "cmaes": Algorithm(("cmaes", "tpe"), {**_SEED, "sigma": None, "restart_strategy": None}),
     "sobol": Algorithm(("qmc", "random"), _SEED),
     # its resource and its rungs become a policy: `katib_search`
@@ -68,7 +73,7 @@ ARCHITECTURE_SEARCH = ("enas", "darts")
 WANDB: Mapping[str, Algorithm] = {
     "random": Algorithm(("random",)),
     "grid": Algorithm(("grid",)),
-    "bayes": Algorithm(("gp", "tpe")),
+    "bayes": Algorithm(("tpe",), {}, _NO_GP),
 }
 
 

@@ -103,5 +103,5 @@ def test_an_anchor_may_be_given_again() -> None:
 
 @pytest.mark.parametrize("key", ["[a]", "{a: 1}", "\n  - a: "])
 def test_a_key_that_is_not_a_word_is_refused_with_its_place(key: str) -> None:
-    with pytest.raises(ManifestError, match="a key must be text or a number.*line [12]"):
+    with pytest.raises(ManifestError, match=r"a key must be text or a number.*line [12]"):
         parse_manifests(f"? {key}\n: 1")
