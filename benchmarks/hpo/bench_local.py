@@ -36,7 +36,7 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import parse_manifests
 from podium_core.schema.validation import parse_job
 from podium_local.devices import usable_cpus
-from podium_searchers.registry import SEARCHERS
+from podium_searchers.search import propose
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -100,7 +100,7 @@ def _plain(manifest: Mapping[str, Any], folder: Path) -> Times:
     assert isinstance(job, HyperParamJob)
     waiting = []
     for number in range(job.spec.trials.max):
-        parameters = SEARCHERS[job.spec.search.algorithm].propose(job.spec, number) or {}
+        parameters = propose(job.spec, number) or {}
         words = job.spec.template["spec"]["containers"][0]["command"][:-1]
         waiting.append([*words, *(f"--{name}={value}" for name, value in parameters.items())])
     begin = time.monotonic()

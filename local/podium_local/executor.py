@@ -32,7 +32,7 @@ from podium_local.run_state import RunState
 from podium_local.snapshot import choose_devices
 from podium_local.trial import Trial, log_path, new_trial
 from podium_searchers.base import TrialResult
-from podium_searchers.registry import SEARCHERS
+from podium_searchers.search import propose
 
 MAX_STEPS = 256  # of the local scheduler in a row; each changes the state of a trial
 INTERRUPTED = "SuspendedByUser"
@@ -186,7 +186,7 @@ class Executor:
             TrialResult.at(one.phase, one.number, one.spec.parameters, one.curve.last_step, one.best)
             for one in self._state.ordered
         ]
-        parameters = SEARCHERS[job.spec.search.algorithm].propose(job.spec, number, tried)
+        parameters = propose(job.spec, number, tried)
         if parameters is None:
             return False
         self._state.add(new_trial(job, number, dict(parameters), now)).touch(urgent=True)

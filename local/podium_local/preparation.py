@@ -12,10 +12,12 @@ from typing import Any
 
 from podium_core.acceptance.findings import errors_of, findings
 from podium_core.schema.job import HyperParamJob
+from podium_core.schema.validation import parse_job
 from podium_local.devices import Device, DeviceRequest, find_devices
 from podium_local.errors import Kind, LocalError
 from podium_local.run_state import RunState, open_run
 from podium_local.template import Site, adapt, with_command
+from podium_searchers.registry import missing_packages
 
 MAX_SHOWN = 8  # errors of one message
 
@@ -47,11 +49,18 @@ class Prepared:
 def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[str, str]) -> Prepared:
     """Return a run of this job. Raises LocalError with the cure."""
     changed = with_command(manifest, options.command)
-    wrong = errors_of(findings(changed))
+    parsed = parse_job(changed)
+    missing = missing_packages(parsed.spec.search.algorithm) if isinstance(parsed, HyperParamJob) else ()
+    wrong = errors_of(findings(changed, missing_packages=missing))
     if wrong:
         lines = [f"{one.code}: {one}" for one in wrong[:MAX_SHOWN]]
         raise LocalError(Kind.FAILED, "InvalidJob", "\n  ".join(["the job is refused, as on a cluster:", *lines]))
     job = HyperParamJob.model_validate({**changed, "status": {}})
+    if job.spec.search.warm_start is not None:
+        text = (
+            "spec.search.warmStart names jobs of a cluster, which this machine does not have; remove it, or give known "
+        )
+        raise LocalError(Kind.FAILED, "WarmStartUnavailable", f"{text}good points as search.initialTrials")
     checkpoint = job.spec.checkpoint
     site = Site(
         options.beside.absolute(),

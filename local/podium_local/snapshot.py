@@ -25,7 +25,7 @@ from podium_core.planning.job_view import job_view
 from podium_core.schema.job import CheckpointVolume, HyperParamJob
 from podium_local.devices import Device, cores_per_trial
 from podium_local.trial import Trial
-from podium_searchers.registry import SEARCHERS
+from podium_searchers.search import size
 
 IN_PLACE = frozenset({"freeze", "cuda-checkpoint"})  # methods that SIGSTOP stands for here
 KEPT = CheckpointVolume(claim_name="local", host_path=None, empty_dir=None)
@@ -62,7 +62,7 @@ def local_job_view(job: HyperParamJob, cpus: int) -> JobView:
     """Return the planner's view of a job; `cpus`: cores for trials that use no device."""
     view = job_view(
         kept_checkpoints(job),
-        points=SEARCHERS[job.spec.search.algorithm].size(job.spec),
+        points=size(job.spec),
         accepted=True,
         finished=is_finished(job),
         suspendable=not IN_PLACE.isdisjoint(job.spec.suspension.methods),
