@@ -57,7 +57,7 @@ def check_results(node: BareNode, job: str, steps: int) -> None:
 
 
 def check_ledger(node: BareNode, job: str) -> None:
-    """Check the usage ledgers: allocations do not overlap, sum up to the GPU-seconds, and cover all times of running."""
+    """Check the usage ledgers: allocations do not overlap, sum up to the GPU-seconds, and cover when trials ran."""
     node.until(lambda: all("end" in one for one in _allocations(node, job)), f"{job}: all allocations ended", 60)
     times = sorted((_time(one["start"]), _time(one["end"])) for one in _allocations(node, job))
     for (_, end), (start, _) in itertools.pairwise(times):
