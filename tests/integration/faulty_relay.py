@@ -137,7 +137,7 @@ class FaultyRelay:
         url, body = self._server + request.raw_path, await request.read()
         try:
             async with self._session.request(
-                request.method, aiohttp.client.URL(url, encoded=True), headers=headers, data=body,
+                request.method, aiohttp.client.URL(url, encoded=True), headers=headers, data=body or None,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
             ) as response:  # fmt: skip
                 if self.is_cut:
