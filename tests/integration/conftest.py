@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -122,11 +123,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bare_node(kubeconfig: Path, built: Path, tmp_path: Path) -> Iterator[BareNode]:
+def bare_node(kubeconfig: Path, built: Path) -> Iterator[BareNode]:
     """A node without a kubelet, whose components the test starts."""
     if os.geteuid() != 0:
         pytest.skip("a node needs root (cgroups)")
-    node = BareNode(kubeconfig, tmp_path, built, f"bare-{os.getpid()}-{next(COUNT)}")
+    folder = Path(tempfile.mkdtemp(prefix="bare-"))  # short: the name of a socket has at most 107 bytes
+    node = BareNode(kubeconfig, folder, built, f"bare-{os.getpid()}-{next(COUNT)}")
     try:
         yield node
     finally:

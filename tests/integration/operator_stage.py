@@ -79,7 +79,7 @@ class OperatorProcess:
     def wait(self) -> int:
         """Wait until the process ends by itself; return the exit code."""
         assert self._process is not None
-        return self._process.wait(20)
+        return self._process.wait(60)
 
     def log(self) -> str:
         return self._log.read_text()
