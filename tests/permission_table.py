@@ -87,11 +87,6 @@ def unexplained(grants: Iterable[Grant], in_use: Container[Grant], known: Mappin
     return [one for one in grants if one not in in_use and not ((row := known.get(key_of(one))) and row.unused)]
 
 
-def explained_but_used(in_use: Iterable[Grant], known: Mapping[Key, Explanation]) -> list[Grant]:
-    """Return the grants in use that are explained as unused. Pure."""
-    return sorted(one for one in in_use if (row := known.get(key_of(one))) and row.unused)
-
-
 def rendered(helm: Path, values: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the objects of the chart with these values, with those of hooks."""
     options = [f"--set={name}={value}" for name, value in values.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from permission_table import PAGE, Explanation, bound_roles, explained_but_used, explanations, unexplained
+from permission_table import PAGE, Explanation, bound_roles, explanations, unexplained
 from rbac_grants import Grant, Permission
 
 HEAD = "| Resource | Where | Verbs | Why | Not used by the tests on clusters |\n| --- | --- | --- | --- | --- |\n"
@@ -53,11 +53,6 @@ def test_a_permission_that_is_neither_used_nor_explained_is_found() -> None:
 
 def test_a_permission_of_another_namespace_is_not_explained() -> None:
     assert unexplained([grant(PATCH)], set(), explanations(page(UNUSED))) == [grant(PATCH)]
-
-
-def test_an_explanation_of_a_used_permission_is_found() -> None:
-    known = explanations(page(USED, UNUSED))
-    assert explained_but_used({grant(GET), grant(PATCH, "podium-system")}, known) == [grant(PATCH, "podium-system")]
 
 
 def test_the_page_can_be_read() -> None:
