@@ -107,7 +107,7 @@ def _event(raw: Mapping[str, Any]) -> AuditEvent:
         id=_text(raw, "auditID"),
         stage=stage,
         time=datetime.fromisoformat(_text(raw, "requestReceivedTimestamp")),
-        user=_text(user, "username"),
+        user=_text(user, "username", optional=True),  # a request with an invalid token (401) has none
         node=str(node[0]),
         agent=_text(raw, "userAgent", optional=True),
         verb=_text(raw, "verb"),

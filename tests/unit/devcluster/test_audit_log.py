@@ -192,3 +192,7 @@ def test_the_policy_records_accounts_and_neither_health_nor_components() -> None
     assert "system:kube-scheduler" in users["users"]
     assert groups["userGroups"] == ["system:nodes", "system:serviceaccounts:kube-system"]
     assert rest == {"level": "Metadata"}
+
+
+def test_a_request_with_an_invalid_token_has_no_user() -> None:
+    assert parse_event(line(user={}, responseStatus={"code": 401})).user == ""
