@@ -43,15 +43,19 @@ def phases_are(stage: Stage, phases: dict[str, str]) -> Callable[[], Awaitable[b
 
 
 async def run_to_end(stage: Stage, *trials: str, value: float = 0.5) -> None:
-    """Let each of these trials run, report values and succeed."""
-    for number, trial in enumerate(trials):
+    """Let each of these trials run, report values and succeed; the trial whose pod is there first runs first."""
+    waiting = set(trials)
+    while waiting:
 
-        async def runs(name: str = trial) -> bool:
-            return (await stage.phases()).get(name) == "Running"
+        async def running_now() -> list[str]:
+            phases = await stage.phases()
+            return sorted(name for name in waiting if phases.get(name) == "Running")
 
-        await stage.until(f"{trial} runs", runs)
-        await stage.report(trial, *([0.1] * 9), value + number / 100)
+        await stage.until(f"one of {', '.join(sorted(waiting))} runs", running_now)
+        trial = (await running_now())[0]
+        await stage.report(trial, *([0.1] * 9), value + trials.index(trial) / 100)
         await stage.finish(trial)
+        waiting.remove(trial)
 
 
 def test_a_job_from_start_to_end(perform: Callable[[Play], None]) -> None:
