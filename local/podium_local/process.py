@@ -91,8 +91,11 @@ class Guardian:
         )
 
     def _report(self, text: bytes) -> None:
+        pipe = self._stdin(self._process)
+        if pipe.closed:  # the run is over
+            return
         with suppress(OSError):
-            os.write(self._stdin(self._process).fileno(), text)
+            os.write(pipe.fileno(), text)
 
     def _stdin(self, process: subprocess.Popen[bytes]) -> IO[bytes]:
         assert process.stdin is not None

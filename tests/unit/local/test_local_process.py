@@ -106,4 +106,6 @@ def test_a_guardian_that_was_killed_is_replaced(tmp_path: Path, guardian: Guardi
     wait_until(lambda: not is_alive(guardian.pid))
     other = TrialProcess(Launch(["sleep", "1000"], dict(os.environ), str(tmp_path)), tmp_path / "log", guardian)
     guardian.close()
-    assert {process.exit_code(), other.exit_code()} == {128 + signal.SIGKILL}
+    for one in (process, other):
+        wait_until(lambda one=one: one.exit_code() is not None)  # type: ignore[misc]
+        assert one.exit_code() == 128 + signal.SIGKILL
