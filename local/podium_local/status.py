@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from podium_core.curves.best_value import better
+from podium_core.curves.best_value import best_of
 from podium_core.domain.actions import EndJob, TrialRank
-from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import Point
-from podium_core.planning.eta import Eta
+from podium_core.domain.phase import FINAL
+from podium_core.planning.eta import END_OF_CALENDAR, Eta
 from podium_core.schema.base import Condition, ObjectMeta
 from podium_core.schema.gpunode import (
     GPUNode,
@@ -27,9 +26,6 @@ from podium_local.clock import moment
 from podium_local.snapshot import FINISHED, Machine, trials_by_device
 from podium_local.trial import Trial
 
-END_OF_CALENDAR = 253_402_300_799.0  # the year 9999
-WAITING = (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED)
-ON_DEVICE = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
 LONGEST_MESSAGE = 1024
 
 
@@ -59,14 +55,7 @@ def job_status(
         reason=reason,
         message=message,
         observed_generation=job.metadata.generation,
-        trials=TrialCounts(
-            created=len(trials),
-            pending=sum(phases[one] for one in WAITING),
-            running=sum(phases[one] for one in ON_DEVICE),
-            suspended=phases[TrialPhase.SUSPENDED],
-            succeeded=phases[TrialPhase.SUCCEEDED],
-            failed=phases[TrialPhase.FAILED],
-        ),
+        trials=TrialCounts.of(phases),
         done=f"{done}/{size}",
         best=_best(job, trials),
         gpu_seconds=GpuUse(
@@ -87,12 +76,8 @@ def job_status(
 
 def _best(job: HyperParamJob, trials: Sequence[Trial]) -> BestTrial | None:
     """Return the best trial; of several that are equal the one with the lowest number."""
-    maximize = job.spec.objective.direction is Direction.MAXIMIZE
-    best: tuple[Point, Trial] | None = None
-    for trial in sorted(trials, key=lambda one: one.number):
-        point = trial.best
-        if point is not None and (best is None or better(point.value, best[0].value, maximize)):
-            best = (point, trial)
+    by_number = sorted(trials, key=lambda trial: trial.number)
+    best = best_of(((trial.best, trial) for trial in by_number), job.spec.objective.direction is Direction.MAXIMIZE)
     if best is None:
         return None
     point, trial = best

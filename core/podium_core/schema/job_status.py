@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
+from podium_core.domain.phase import ON_GPU, WAITING, TrialPhase
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import Condition, StatusModel
 
@@ -31,6 +33,18 @@ class TrialCounts(StatusModel):
     suspended: int = Field(0, description="Number of suspended trials.")
     succeeded: int = Field(0, description="Number of completed trials.")
     failed: int = Field(0, description="Number of trials that failed after all retries.")
+
+    @classmethod
+    def of(cls, phases: Mapping[TrialPhase, int]) -> TrialCounts:
+        """Return the counts, given the number of trials in each phase."""
+        return cls(
+            created=sum(phases.values()),
+            pending=sum(phases.get(phase, 0) for phase in WAITING),
+            running=sum(phases.get(phase, 0) for phase in ON_GPU),
+            suspended=phases.get(TrialPhase.SUSPENDED, 0),
+            succeeded=phases.get(TrialPhase.SUCCEEDED, 0),
+            failed=phases.get(TrialPhase.FAILED, 0),
+        )
 
 
 class GpuUse(StatusModel):
