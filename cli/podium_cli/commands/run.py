@@ -16,7 +16,7 @@ from rich.live import Live
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
-from podium_cli.objects import Payload, read_file
+from podium_cli.objects import Payload, read_jobs
 from podium_cli.options.common import examples
 from podium_cli.output import write
 from podium_cli.recording import recording_of
@@ -229,7 +229,7 @@ def _print_failures(last: JobSnapshot, folder: Path) -> None:
 
 
 def _manifest(path: Path) -> Payload:
-    jobs = [payload for payload in read_file(path) if payload.get("kind") == "HyperParamJob"]
+    jobs = read_jobs(path)
     if len(jobs) != 1:
         text = f"{path} holds {len(jobs)} HyperParamJobs; give a file with one"
         raise CliError(Exit.FAILED, "SingleJobRequired", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from podium_core.acceptance.findings import errors_of, findings
@@ -12,6 +12,7 @@ from podium_core.conversion.katib.experiment import convert_experiment, is_exper
 from podium_core.conversion.optimization_job import convert_optimization_job, is_optimization_job
 from podium_core.conversion.sources import tool_of
 from podium_core.conversion.wandb.sweep import convert_sweep
+from podium_core.schema.manifests import flattened
 from podium_core.schema.rules import Refusal
 
 MAX_DOCUMENTS = 256  # of a file
@@ -33,7 +34,7 @@ def convert(documents: Sequence[Manifest], given: Given | None = None) -> tuple[
     if len(documents) > MAX_DOCUMENTS or too_large(list(documents)):
         text = f"the file is too large: convert at most {MAX_DOCUMENTS} documents and {MAX_VALUES} values at a time, "
         return (Converted("", None, (), (Refusal("FileTooLarge", "", f"{text}nested at most {MAX_DEPTH} deep"),)),)
-    flat = list(_flat(documents))
+    flat = list(flattened(documents))
     searches = [one for one in flat if tool_of(one) is not None]
     others = [one for one in flat if tool_of(one) is None]
     if options.name is not None and len(searches) > 1:
@@ -59,14 +60,3 @@ def _one(search: Manifest, others: Sequence[Manifest], given: Given) -> Converte
             report.note(f"converted job: {warning.field}", f"{warning.code}: {warning.message}")
     refused = bool(report.refusals)
     return Converted(shown(name).strip('"'), None if refused else job, tuple(report.notes), tuple(report.refusals))
-
-
-def _flat(documents: Sequence[Manifest]) -> Iterator[Manifest]:
-    """Yield the documents, and the items of lists. Items of a typed list have no kind of their own."""
-    for document in documents:
-        kind, items = document.get("kind"), document.get("items")
-        if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
-            yield document
-            continue
-        own = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
-        yield from ({**own, **item} for item in items if isinstance(item, dict))

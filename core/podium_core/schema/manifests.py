@@ -80,6 +80,17 @@ def dump_manifests(manifests: Iterable[Manifest]) -> str:
     return stream.getvalue()
 
 
+def flattened(documents: Iterable[Mapping[str, Any]]) -> Iterator[Manifest]:
+    """Yield the documents, and the items of lists. Items of a typed list have no kind of their own."""
+    for document in documents:
+        kind, items = document.get("kind"), document.get("items")
+        if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+            yield dict(document)
+            continue
+        own = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
+        yield from ({**own, **item} for item in items if isinstance(item, dict))
+
+
 def _read_json(text: str) -> Any:
     """Return the parsed JSON; None if it is not JSON: a YAML mapping may start with a brace too."""
     try:

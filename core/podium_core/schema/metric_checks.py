@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from podium_core.logs.filters import compiled, filter_error
+from podium_core.logs.filters import compiled, filter_error, parentheses
 from podium_core.logs.line_reader import line_reader
 from podium_core.schema.job import Direction, JobSpec
 from podium_core.schema.metrics_config import MetricsConfig
@@ -64,22 +64,13 @@ def group_of(pattern: str, name: str) -> str | None:
     if not starts:
         return None
     start = pattern.index(">", starts[0]) + 1
-    depth, at, in_class = 1, start, False
-    while at < len(pattern):
-        letter = pattern[at]
-        if letter == "\\":
-            at += 1
-        elif in_class:
-            in_class = letter != "]"
-        elif letter == "[":
-            in_class = True
-            at += 2 if pattern[at + 1 : at + 3] == "^]" else 1 if pattern[at + 1 : at + 2] == "]" else 0
-        elif letter in "()":
-            depth += 1 if letter == "(" else -1
-            if depth == 0:
-                break
-        at += 1
-    inner = pattern[start:at]
+    depth, end = 1, len(pattern)
+    for at in parentheses(pattern, start):
+        depth += 1 if pattern[at] == "(" else -1
+        if depth == 0:
+            end = at
+            break
+    inner = pattern[start:end]
     placed = any(mark in inner for mark in ("^", "$", "\\A", "\\z", "\\b", "\\B", "\\Q"))
     return None if placed or depth else f"(?i:{inner})"
 

@@ -56,7 +56,7 @@ def test_a_file_without_a_search_is_refused(tmp_path: Path, capsys: Captured) ->
     assert "podium: FileTooLarge: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["validate", "plan"])
+@pytest.mark.parametrize("command", ["validate", "plan", "run"])
 @pytest.mark.parametrize("file", [RANDOM, GRID, str(DATA / "kubeflow" / "optimization-job.yaml")])
 def test_other_commands_refuse_such_files_and_name_convert(command: str, file: str, capsys: Captured) -> None:
     assert run([command, file]) is Exit.FAILED

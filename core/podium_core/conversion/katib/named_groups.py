@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from podium_core.logs.filters import parentheses
+
 
 def named_groups(pattern: str) -> str | None:
     """Return the expression with its first two groups named; None if it has fewer than two."""
@@ -19,20 +21,11 @@ def named_groups(pattern: str) -> str | None:
 
 def _groups(pattern: str) -> Iterator[tuple[int, int]]:
     """Yield where each capturing group opens, and the length of its opening: `(`, or `(?P<x>`."""
-    at, in_class = 0, False
-    while at < len(pattern):
-        letter = pattern[at]
-        if letter == "\\":
-            at += 1
-        elif in_class:
-            in_class = letter != "]"
-        elif letter == "[":
-            in_class = True
-            at += 2 if pattern[at + 1 : at + 3] == "^]" else 1 if pattern[at + 1 : at + 2] == "]" else 0
-        elif letter == "(":
-            rest = pattern[at + 1 :]
-            if not rest.startswith("?"):
-                yield at, 1
-            elif rest.startswith(("?P<", "?<")) and ">" in rest:
-                yield at, rest.index(">") + 2
-        at += 1
+    for at in parentheses(pattern):
+        rest = pattern[at + 1 :]
+        if pattern[at] == ")":
+            continue
+        if not rest.startswith("?"):
+            yield at, 1
+        elif rest.startswith(("?P<", "?<")) and ">" in rest:
+            yield at, rest.index(">") + 2
