@@ -9,6 +9,7 @@ from podium_api.errors import SearchError
 from podium_api.local_run import LocalRun
 from podium_api.search import Search
 from podium_cluster.resources import JOBS
+from podium_local.store import JOB, OBJECTS
 
 
 class Client:
@@ -29,7 +30,7 @@ class Client:
     def list(self) -> list[str]:
         """Return the names of the searches."""
         if self._cluster is None:
-            return sorted(path.parents[1].name for path in self._runs.glob("*/objects/job.json"))
+            return sorted(path.parents[1].name for path in self._runs.glob(f"*/{OBJECTS}/{JOB}"))
         namespace = self._cluster.namespace
         listed = self._cluster.call(lambda api: api.list(JOBS, namespace))
         return sorted(str(item["metadata"]["name"]) for item in listed["items"])

@@ -5,27 +5,24 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections import deque
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from podium_api.backend import Objects
 from podium_api.errors import SearchError
-from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
+from podium_local.errors import LocalError
+from podium_local.log_follower import last_text
+from podium_local.store import StoredRun, read_job
 
 JOB_FILE, OUTPUT = "search.json", "podium-run.log"
 STOP_SECONDS = 60.0  # the trials' time to write checkpoints, after which they are killed
-MAX_OBJECT_BYTES = 16 << 20
 MAX_LOG_BYTES = 1 << 20
 STOPPED = (130, -signal.SIGINT)  # exit status of a run that was stopped, also while it started, and can continue
-Model = TypeVar("Model", bound=BaseModel)
 
 
 class LocalRun:
@@ -34,6 +31,7 @@ class LocalRun:
     def __init__(self, folder: Path, options: tuple[str, ...] = ()) -> None:
         """`options`: further options of `podium run`."""
         self.folder = folder
+        self._stored = StoredRun(folder)
         self.place = str(folder)
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
@@ -47,25 +45,27 @@ class LocalRun:
 
     def read(self) -> Objects:
         """Return the job and its trials as the runner stored them last."""
-        process, objects = self._process, self.folder / "objects"
+        process = self._process
         status = None if process is None else process.poll()
         running = process is not None and status is None
-        # a runner that was stopped while it started has stored no job yet
-        job = _parse(HyperParamJob, objects / "job.json") or _parse(HyperParamJob, self.folder / JOB_FILE)
+        try:
+            # a runner that was stopped while it started has stored no job yet
+            job = self._stored.job() or read_job(self.folder / JOB_FILE)
+            trials = tuple(self._stored.trials())
+        except LocalError as error:
+            raise SearchError(error.reason, error.message) from error
         if job is None:
             raise SearchError("NotStarted", f"no search is stored in {self.folder}; start one with podium.tune")
         if status not in (None, 0, *STOPPED) and job.status.phase not in ("Succeeded", "Failed"):
             raise SearchError("RunFailed", f"`podium run` ended with status {status}.{self._said()}")
-        paths = sorted((int(path.stem.removeprefix("trial-")), path) for path in objects.glob("trial-*.json"))
-        trials = [trial for _, path in paths if (trial := _parse(HyperParamTrial, path)) is not None]
-        return Objects(job, tuple(trials), running)
+        return Objects(job, trials, running)
 
     def log(self, trial: HyperParamTrial, lines: int) -> str:
         """Return the last lines of the trial's last attempt."""
         cursor = trial.status.log_cursor
         if cursor is None or not cursor.file:
             return ""
-        return _last_lines(self.folder / "logs" / Path(cursor.file).name, lines)
+        return _last_lines(self._stored.logs / Path(cursor.file).name, lines)
 
     def suspend(self) -> None:
         """Stop the runner: trials that can write checkpoints do so, then all end."""
@@ -107,24 +107,6 @@ class LocalRun:
         return f" Its last lines:\n{text}" if text else ""
 
 
-def _parse(model: type[Model], path: Path) -> Model | None:
-    """Return a stored object; None if it is not there. The runner replaces each file in one step."""
-    try:
-        if path.stat().st_size > MAX_OBJECT_BYTES:
-            raise SearchError("StateUnreadable", f"{path} is larger than {MAX_OBJECT_BYTES} bytes; remove the folder")
-        return model.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        raise SearchError("StateUnreadable", f"{path}: {error}; remove the folder to start again") from error
-
-
 def _last_lines(path: Path, lines: int) -> str:
     """Return the last lines of a file, from at most its last MiB."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
-            kept = deque(file.read(MAX_LOG_BYTES).decode(errors="replace").splitlines(), maxlen=lines)
-    except OSError:
-        return ""
-    return "\n".join(kept)
+    return "\n".join(deque(last_text(path, MAX_LOG_BYTES).splitlines(), maxlen=lines))

@@ -65,11 +65,15 @@ class LogFollower:
         return b""
 
 
-def last_lines(path: Path, count: int, most: int = 4096) -> tuple[str, ...]:
-    """Return the last lines of a file that are not empty, from its last `most` bytes."""
+def last_text(path: Path, most: int) -> str:
+    """Return the last `most` bytes of a file as text; empty if it cannot be read."""
     with suppress(OSError), path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - most))
-        text = file.read(most).decode("utf-8", "replace")
-        return tuple([line for line in text.splitlines() if line.strip()][-count:])
-    return ()
+        return file.read(most).decode("utf-8", "replace")
+    return ""
+
+
+def last_lines(path: Path, count: int, most: int = 4096) -> tuple[str, ...]:
+    """Return the last lines of a file that are not empty, from its last `most` bytes."""
+    return tuple([line for line in last_text(path, most).splitlines() if line.strip()][-count:])

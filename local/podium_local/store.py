@@ -27,12 +27,46 @@ LOCK, OBJECTS, LOGS, CHECKPOINTS = "lock", "objects", "logs", "checkpoints"
 JOB, MACHINE, TRIAL = "job.json", "machine.json", "trial-"
 
 
-class RunFolder:
-    """The folder of one run, locked while it is open."""
+class StoredRun:
+    """The folder of one run, for reading: also while a runner writes it, because each file is replaced in one step."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def objects(self) -> Path:
+        """Return the folder of the objects."""
+        return self.path / OBJECTS
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of the logs."""
+        return self.path / LOGS
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder of the checkpoints."""
+        return self.path / CHECKPOINTS
+
+    def job(self) -> HyperParamJob | None:
+        """Return the stored job; None in a new folder."""
+        return read_job(self.objects / JOB)
+
+    def trials(self) -> Iterator[HyperParamTrial]:
+        """Yield the stored trials by number."""
+        paths = [(int(path.stem.removeprefix(TRIAL)), path) for path in self.objects.glob(f"{TRIAL}[0-9]*.json")]
+        for _, path in sorted(paths):
+            payload = _read(path)
+            if payload is not None:
+                yield _parse(HyperParamTrial, payload, path)
+
+
+class RunFolder(StoredRun):
+    """The folder of one run, locked while it is open, so that one runner writes it."""
 
     def __init__(self, path: Path) -> None:
         """Create the folder if it is missing, and lock it. Raises LocalError if another runner has it."""
-        self.path = path.absolute()
+        super().__init__(path)
         try:
             for folder in (self.path, self.objects, self.logs, self.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -50,37 +84,9 @@ class RunFolder:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
 
-    @property
-    def objects(self) -> Path:
-        """Return the folder of the objects."""
-        return self.path / OBJECTS
-
-    @property
-    def logs(self) -> Path:
-        """Return the folder of the logs."""
-        return self.path / LOGS
-
-    @property
-    def checkpoints(self) -> Path:
-        """Return the folder of the checkpoints."""
-        return self.path / CHECKPOINTS
-
     def close(self) -> None:
         """Unlock the folder."""
         os.close(self._lock)
-
-    def job(self) -> HyperParamJob | None:
-        """Return the stored job; None in a new folder."""
-        payload = self._read(self.objects / JOB)
-        return None if payload is None else _parse(HyperParamJob, payload, self.objects / JOB)
-
-    def trials(self) -> Iterator[HyperParamTrial]:
-        """Yield the stored trials by number."""
-        numbers = {path.stem.removeprefix(TRIAL): path for path in self.objects.glob(f"{TRIAL}*.json")}
-        for _, path in sorted((int(number), path) for number, path in numbers.items() if number.isdecimal()):
-            payload = self._read(path)
-            if payload is not None:
-                yield _parse(HyperParamTrial, payload, path)
 
     def write_job(self, job: HyperParamJob, *, durable: bool) -> None:
         """Store the job; `durable`: it must survive a loss of power from now on."""
@@ -93,20 +99,6 @@ class RunFolder:
     def write_machine(self, node: GPUNode) -> None:
         """Store the devices of this machine."""
         self._write(self.objects / MACHINE, node, durable=False)
-
-    def _read(self, path: Path) -> Mapping[str, Any] | None:
-        try:
-            if path.stat().st_size > MAX_OBJECT_BYTES:
-                text = f"{path} is larger than {MAX_OBJECT_BYTES} bytes: it is not of Podium; remove it"
-                raise LocalError(Kind.FAILED, "StateUnreadable", text)
-            payload = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise LocalError(
-                Kind.FAILED, "StateUnreadable", f"{path}: {error}; remove the file or the folder"
-            ) from error
-        return payload if isinstance(payload, dict) else {}
 
     def _write(self, path: Path, model: StatusModel, *, durable: bool) -> None:
         kind = type(model).__name__
@@ -131,6 +123,25 @@ class RunFolder:
 
 
 Model = TypeVar("Model", HyperParamJob, HyperParamTrial)
+
+
+def read_job(path: Path) -> HyperParamJob | None:
+    """Return the job of a file; None without the file. Raises LocalError."""
+    payload = _read(path)
+    return None if payload is None else _parse(HyperParamJob, payload, path)
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        if path.stat().st_size > MAX_OBJECT_BYTES:
+            text = f"{path} is larger than {MAX_OBJECT_BYTES} bytes: it is not of Podium; remove it"
+            raise LocalError(Kind.FAILED, "StateUnreadable", text)
+        payload = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise LocalError(Kind.FAILED, "StateUnreadable", f"{path}: {error}; remove the file or the folder") from error
+    return payload if isinstance(payload, dict) else {}
 
 
 def _parse(model: type[Model], payload: Mapping[str, Any], path: Path) -> Model:
