@@ -16,11 +16,10 @@ from podium_cluster.kubeconfig import find_target
 from podium_cluster.resources import JOBS, TRIALS
 from podium_cluster.settings import ClusterSettings
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.trial import HyperParamTrial
+from podium_core.schema.job_status import ENDED
+from podium_core.schema.trial import JOB_LABEL, HyperParamTrial
 
 MANAGER = "podium-python"
-JOB_LABEL = "podium.dev/job"
-ENDED = frozenset({"Succeeded", "Failed", "Refused"})
 T = TypeVar("T")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from podium_api.backend import Objects
 from podium_api.errors import SearchError
+from podium_core.schema.job_status import FINISHED
 from podium_core.schema.trial import HyperParamTrial
 from podium_local.errors import LocalError
 from podium_local.log_follower import last_text
@@ -56,7 +57,7 @@ class LocalRun:
             raise SearchError(error.reason, error.message) from error
         if job is None:
             raise SearchError("NotStarted", f"no search is stored in {self.folder}; start one with podium.tune")
-        if status not in (None, 0, *STOPPED) and job.status.phase not in ("Succeeded", "Failed"):
+        if status not in (None, 0, *STOPPED) and job.status.phase not in FINISHED:
             raise SearchError("RunFailed", f"`podium run` ended with status {status}.{self._said()}")
         return Objects(job, trials, running)
 

@@ -23,6 +23,7 @@ from podium_core.domain.snapshot import (
 from podium_core.domain.switch_costs import SwitchTotals, mean_costs
 from podium_core.planning.job_view import job_view
 from podium_core.schema.job import CheckpointVolume, HyperParamJob
+from podium_core.schema.job_status import FINISHED
 from podium_local.devices import Device, cores_per_trial
 from podium_local.trial import Trial
 from podium_searchers.search import size
@@ -30,7 +31,6 @@ from podium_searchers.search import size
 IN_PLACE = frozenset({"freeze", "cuda-checkpoint"})  # methods that SIGSTOP stands for here
 KEPT = CheckpointVolume(claim_name="local", host_path=None, empty_dir=None)
 FIRST_COSTS = Costs(suspend=0.01, resume=0.01, requeue=5.0)  # until something is measured; a requeue is a new process
-FINISHED = ("Succeeded", "Failed")
 
 
 @dataclass(slots=True)

@@ -21,9 +21,9 @@ from podium_core.schema.gpunode import (
     TrialOnGpu,
 )
 from podium_core.schema.job import Direction, HyperParamJob
-from podium_core.schema.job_status import BestTrial, GpuUse, JobLostWork, JobStatus, TrialCounts
+from podium_core.schema.job_status import FINISHED, BestTrial, GpuUse, JobLostWork, JobStatus, TrialCounts
 from podium_local.clock import moment
-from podium_local.snapshot import FINISHED, Machine, trials_by_device
+from podium_local.snapshot import Machine, trials_by_device
 from podium_local.trial import Trial
 
 LONGEST_MESSAGE = 1024

@@ -35,12 +35,11 @@ from podium_core.schema.base import Condition, ObjectMeta
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.job import Direction, HyperParamJob, Scalar
 from podium_core.schema.metrics_config import metrics_config_of
-from podium_core.schema.trial import BestPoint, HyperParamTrial, LogCursor, TrialSpec, TrialStatus
+from podium_core.schema.trial import JOB_LABEL, BestPoint, HyperParamTrial, LogCursor, TrialSpec, TrialStatus
 from podium_local.attempt import Attempt
 from podium_local.clock import moment
 from podium_local.log_follower import LogFollower, LogLine
 
-JOB_LABEL = "podium.dev/job"
 MAX_READS = 8  # reads of one log between two looks at the other trials
 METHOD = "freeze"
 SILENT_SECONDS = 60.0  # without any line, after which a trial is reported

@@ -13,6 +13,8 @@ from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import Condition, StatusModel
 
 MAX_WARM_START_TRIALS = 100
+FINISHED = frozenset({"Succeeded", "Failed"})  # phases after which no trial runs
+ENDED = FINISHED | {"Refused"}
 
 
 class BestTrial(StatusModel):

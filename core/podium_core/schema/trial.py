@@ -17,6 +17,7 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
 from podium_core.schema.job import MAX_ADDITIONAL_METRICS, Scalar
 
+JOB_LABEL = "podium.dev/job"  # on every trial and its pods; selects those of one job on the server
 NonFinite = Literal["nan", "inf", "-inf"]
 
 

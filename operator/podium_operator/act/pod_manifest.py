@@ -24,12 +24,11 @@ from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, metrics_config_of
 from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template import GATE_CONTAINER
-from podium_core.schema.trial import HyperParamTrial, Migration
+from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, Migration
 from podium_operator.act import checkpoint_volume
 
 Manifest = dict[str, Any]
 
-JOB_LABEL = "podium.dev/job"
 TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"
 JOB_UID_LABEL = "podium.dev/job-uid"

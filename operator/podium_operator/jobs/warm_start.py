@@ -18,9 +18,8 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.schema.conditions import point_problem
 from podium_core.schema.job import Direction, HyperParamJob, JobSpec
 from podium_core.schema.job_status import MAX_WARM_START_TRIALS, WarmStartStatus, WarmStartTrial
-from podium_core.schema.trial import HyperParamTrial
+from podium_core.schema.trial import JOB_LABEL, HyperParamTrial
 from podium_core.schema.validation import Refusal, parse_job
-from podium_operator.act.pod_manifest import JOB_LABEL
 from podium_operator.observe.snapshot import is_finished
 
 FIELD = "spec.search.warmStart.jobs"

@@ -27,6 +27,7 @@ from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.job_view import job_view
 from podium_core.schema.gpunode import GPUNode, GpuRunQueue, GpuStatus
 from podium_core.schema.job import HyperParamJob
+from podium_core.schema.job_status import FINISHED
 from podium_operator.act.migration import migration_of_pod
 from podium_operator.act.rebalancing import chosen_node
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
@@ -37,7 +38,6 @@ from podium_searchers.search import size
 
 ACCEPTED = "Accepted"
 FREEZE = "freeze"  # every agent whose GPUs are dedicated to Podium supports it
-FINISHED = ("Succeeded", "Failed")
 log = logging.getLogger(__name__)
 
 

@@ -13,10 +13,10 @@ from podium_core.domain.phase import FINAL, ON_GPU, TrialPhase
 from podium_core.domain.snapshot import TrialKey
 from podium_core.planning.eta import END_OF_CALENDAR, Eta
 from podium_core.schema.job import Direction, HyperParamJob
-from podium_core.schema.job_status import TrialCounts
+from podium_core.schema.job_status import FINISHED, TrialCounts
 from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.observation import Observation
-from podium_operator.observe.snapshot import ACCEPTED, FINISHED, is_accepted, is_finished
+from podium_operator.observe.snapshot import ACCEPTED, is_accepted, is_finished
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.report.trial_status import timestamp
 from podium_operator.reservations.condition import ReservationCondition
