@@ -79,7 +79,7 @@ def adapt(template: Mapping[str, Any], site: Site) -> Adapted:
     main["workingDir"] = str(folder)
     words = [*main["command"], *(main.get("args") or [])]
     found = [_on_this_machine(word, site, notes) for word in words]
-    main["command"], main["args"] = [_program(found[0], folder, site), *found[1:]], []
+    main["command"], main["args"] = [_program(found[0], folder, site, notes), *found[1:]], []
     _check_script(main["command"], folder)
     main["env"] = [_variable(dict(one), number, site, notes) for number, one in enumerate(main.get("env") or [])]
     return Adapted(changed, tuple(notes))
@@ -137,12 +137,13 @@ def _on_this_machine(word: str, site: Site, notes: list[str]) -> str:
     return word
 
 
-def _program(word: str, folder: Path, site: Site) -> str:
+def _program(word: str, folder: Path, site: Site, notes: list[str]) -> str:
     """Return the program, which must exist."""
     if PLACEHOLDER in word:
         return word
     path = site.environ.get("PATH", os.defpath)
-    if "/" not in word and shutil.which(word, path=path):
+    if "/" not in word and (first := shutil.which(word, path=path)):
+        notes.extend(_other_environment(word, first))
         return word  # found again at each start, so that another environment does not change the job
     at = shutil.which(str(folder / word), path=path) if "/" in word else None
     if at is None and "/" in word:
@@ -153,6 +154,14 @@ def _program(word: str, folder: Path, site: Site) -> str:
         text = f"{CONTAINER}.command: {word!r} is not a program on this machine; install it, or give the command: "
         raise LocalError(Kind.FAILED, "CommandNotFound", f"{text}podium run JOB.yaml -- python train.py")
     return str(Path(at).absolute())
+
+
+def _other_environment(word: str, program: str) -> Iterator[str]:
+    """Yield a note on an interpreter outside the virtual environment in which Podium is installed."""
+    in_environment = sys.prefix != sys.base_prefix
+    if in_environment and word in INTERPRETERS and Path(program).absolute().parent != Path(sys.prefix, "bin"):
+        cure = f"if a trial lacks a module, activate {sys.prefix}"
+        yield f"{CONTAINER}.command: {word} is {program}, not that of Podium's environment; {cure}"
 
 
 def _check_script(words: list[str], folder: Path) -> None:

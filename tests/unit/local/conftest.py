@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from local_scene import Scene
+
+
+@pytest.fixture(autouse=True)
+def activated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put this environment's python3 first on the path, as an activated one: the example needs scikit-learn."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    monkeypatch.setenv("PATH", path)
 
 
 @pytest.fixture

@@ -97,6 +97,20 @@ def test_python_is_that_of_podium_where_no_other_is_installed(tmp_path: Path) ->
     assert main_of(adapted.template)["command"][0] == sys.executable
 
 
+@pytest.mark.parametrize("activated", [True, False])
+def test_another_python_than_that_of_podium_is_named(
+    activated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    folder = tmp_path / "venv" / "bin" if activated else tmp_path / "other"
+    folder.mkdir(parents=True)
+    (folder / "python3").write_text("#!/bin/sh\n")
+    (folder / "python3").chmod(0o755)
+    (tmp_path / "train.py").touch()
+    adapted = adapt(template("python3", "train.py"), Site(tmp_path, tmp_path, environ={"PATH": str(folder)}))
+    assert any(str(folder / "python3") in note for note in adapted.notes) is not activated
+
+
 def test_a_command_of_this_machine_gets_all_parameters_unless_it_names_some() -> None:
     manifest = {"spec": {"template": template("python", "old.py")}}
     plain = with_command(manifest, ("python", "new.py"))["spec"]["template"]
