@@ -20,6 +20,7 @@ from podium_core.schema.trial import (
     CheckpointStatus,
     CurvePoint,
     CurveStatus,
+    FileCursor,
     LogCursor,
     LostWork,
     LostWorkRecord,
@@ -115,7 +116,7 @@ def curve_from(status: TrialStatus, position: Position, begins_at: float | None)
     """
     points = tuple(Point(point.step, point.value, point.time) for point in status.curve.points)
     cursor = status.log_cursor
-    goes_on = cursor is not None and position != Position()
+    goes_on = cursor is not None and position != Position() and begins_at is None
     return Curve(
         points,
         status.last_step,
@@ -128,12 +129,16 @@ def curve_from(status: TrialStatus, position: Position, begins_at: float | None)
     )
 
 
-def position_from(status: TrialStatus, pod_uid: str, container: str) -> Position:
-    """Return where to continue reading; the beginning if the cursor belongs to another pod or container."""
+def position_from(status: TrialStatus, pod_uid: str | None, container: str) -> Position:
+    """Return where to continue reading; the beginning if the cursor belongs to another pod or container.
+
+    `pod_uid` None: the position is one in files, which outlive the pod that wrote them.
+    """
     cursor = status.log_cursor
-    if cursor is None or cursor.pod_uid != pod_uid or cursor.container != container:
+    if cursor is None or pod_uid not in (None, cursor.pod_uid) or cursor.container != container:
         return Position()
-    return Position(cursor.file, cursor.fingerprint, cursor.offset)
+    files = tuple((file.name, file.offset) for file in cursor.files or ())
+    return Position(cursor.file, cursor.fingerprint, cursor.offset, files)
 
 
 def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, now: float) -> dict[str, Any]:
@@ -151,6 +156,7 @@ def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, no
             file=position.file,
             fingerprint=position.fingerprint,
             offset=position.offset,
+            files=[FileCursor(name=name, offset=offset) for name, offset in position.files] or None,
             lines=curve.lines if waiting is None else waiting.lines,
             step_pending=waiting is not None,
             step=curve.current_step,

@@ -1,7 +1,7 @@
 """Notes on a log that yields no value of the objective, for the trial's status and the condition MetricsUnavailable.
 
-The trial writer adds every batch of lines. The report appears when lines were read for AFTER seconds without a value,
-so that the user learns of a wrong metric or format while the trial runs.
+The reader of metrics adds every batch of lines, and what a source without lines looked at. The report appears after
+AFTER seconds without a value, so that the user learns of a wrong metric or format while the trial runs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from podium_core.schema.trial import UnreadLog
 
 AFTER = 30.0  # seconds
 KEPT = 3  # last lines that a report shows
+MAX_REASON = 512
 MAX_SCANNED = 64  # lines of a batch in which the metric's name is looked for
 
 
@@ -25,13 +26,18 @@ class UnreadLogNotes:
         self._metrics = metrics
         self._since: float | None = None
         self._lines = 0
-        self._reason = ""
+        self._reason = self._looked_at = ""
+        self._reported_at = 0.0
         self._last: tuple[str, ...] = ()
         self._reported: UnreadLog | None = None
 
-    def add(self, lines: Sequence[LogLine], now: float) -> None:
-        """Add the lines of a batch; `now`: seconds on a clock that never goes back."""
-        if not lines:
+    def add(self, lines: Sequence[LogLine], now: float, looked_at: str = "") -> None:
+        """Add the lines of a batch; `now`: seconds on a clock that never goes back.
+
+        `looked_at`: why the source yields nothing, where its lines do not tell.
+        """
+        self._looked_at = looked_at
+        if not lines and not looked_at:
             return
         self._since = now if self._since is None else self._since
         self._lines += len(lines)
@@ -46,7 +52,10 @@ class UnreadLogNotes:
         """Return what to report; the same report until the number of lines has doubled, to save writes."""
         if self._since is None or now - self._since < AFTER:
             return None
-        if self._reported is None or self._lines >= 2 * self._reported.lines:
-            reason = self._reason or f"no line names {self._metrics.metric}"
+        reason = (self._looked_at or self._reason or f"no line names {self._metrics.metric}")[:MAX_REASON]
+        before = self._reported
+        changed = before is None or (reason != before.reason and now - self._reported_at >= AFTER)
+        if changed or (before is not None and self._lines >= 2 * before.lines > 0):
             self._reported = UnreadLog(lines=self._lines, reason=reason, last=list(self._last))
+            self._reported_at = now
         return self._reported

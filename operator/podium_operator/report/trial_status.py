@@ -17,6 +17,7 @@ from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import Point
 from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.metric_rules import LINE_SOURCES
 from podium_core.schema.trial import Migration, Rebalanced
 from podium_operator.observe.observation import Observation
 from podium_operator.observe.trial_state import TrialState
@@ -137,10 +138,17 @@ def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> li
         reason, field, names = "MetricsMissing", "additionalMetrics", never
     else:
         return []
-    message = (
-        f"The trial ended and never printed {', '.join(map(repr, names))} (format {how.format}): compare "
-        f"objective.{field} and metrics with what `kubectl logs` shows."
-    )
+    listed = ", ".join(map(repr, names))
+    if how.source == "stdout":
+        message = (
+            f"The trial ended and never printed {listed} (format {how.format}): compare "
+            f"objective.{field} and metrics with what `kubectl logs` shows."
+        )
+    else:
+        message = (
+            f"The trial ended and never reported {listed} (source {how.source}): compare objective.{field} and "
+            "metrics with what the script writes."
+        )
     return [_condition(METRICS_UNAVAILABLE, reason, message, since)]
 
 
@@ -150,11 +158,15 @@ def _unread_conditions(trial: TrialState, job: HyperParamJob, now: float) -> lis
     if unread is None or trial.points:
         return []
     lines = "".join(f"\n  {line}" for line in unread.last)
+    how = job.spec.metrics
+    read = f"{count(unread.lines, 'line')} (format {how.format})" if how.source in LINE_SOURCES else how.source
+    check = ", and check them with `podium validate JOB.yaml --log FILE`" if how.source in LINE_SOURCES else ""
     message = (
-        f"No value of {job.spec.objective.metric!r} was read from {count(unread.lines, 'line')} (format "
-        f"{job.spec.metrics.format}): {unread.reason}. Correct objective.metric or metrics, and check them with "
-        f"`podium validate JOB.yaml --log FILE`. The last lines are:{lines}"
+        f"No value of {job.spec.objective.metric!r} was read from {read}: {unread.reason}. "
+        f"Correct objective.metric or metrics{check}."
     )
+    if unread.last:
+        message += f" The last lines are:{lines}"
     stored = next((one for one in trial.status.conditions if one.type == METRICS_UNAVAILABLE), None)
     since = stored.last_transition_time if stored is not None else None
     return [_condition(METRICS_UNAVAILABLE, "NoValueRead", message, _iso(since) or timestamp(now))]
