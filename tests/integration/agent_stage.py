@@ -63,12 +63,13 @@ class Node:
     uuid: str = ""
     log_before: int = 0
     trials: dict[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()  # a command that starts the agent elsewhere, such as in the node's network
 
     def start(self) -> None:
         with self.log.open("ab") as file:
             self.log_before = file.tell()
             self.agent = subprocess.Popen(
-                [sys.executable, "-m", "podium_agent.main"], env=self.environment, stderr=file
+                [*self.prefix, sys.executable, "-m", "podium_agent.main"], env=self.environment, stderr=file
             )
 
     def wait_until_ready(self) -> None:

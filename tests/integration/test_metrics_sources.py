@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from agent_stage import NODE, Node, node, until
 from event_files import event
+
+from podium_devcluster.runtime.network import netns_path
+from podium_devcluster.runtime.node_config import API_SERVER
 
 __all__ = ["node"]
 pytestmark = pytest.mark.integration
@@ -102,7 +106,20 @@ def test_values_arrive_from_every_source(node: Node, tmp_path: Path) -> None:
         assert [(one["step"], one["value"]) for one in status()["curve"]["points"]] == [(1.0, 0.5), (2.0, 0.75)]
 
 
+def enter_node(node: Node, folder: Path) -> None:
+    """Restart the agent in the network of its node, where the DaemonSet runs it: pods are reached from there."""
+    text = Path(node.cluster.kubeconfig).read_text()
+    inside = folder / "kubeconfig"
+    inside.write_text(re.sub(r"(?m)^(\s*server:) .*$", rf"\1 {API_SERVER}", text))
+    node.kill()
+    node.environment = node.environment | {"PODIUM_KUBECONFIG": str(inside)}
+    node.prefix = ("nsenter", f"--net={netns_path(node.cluster.name, NODE)}", "--")
+    node.start()
+    node.wait_until_ready()
+
+
 def test_a_page_of_a_pod_is_read(node: Node, tmp_path: Path) -> None:
+    enter_node(node, tmp_path)
     change = changed(shell(PAGE), source="prometheus", path="/metrics", port=8000, periodSeconds=5)
     node.cluster.kubectl("delete", "pod", "count-3-0", "--grace-period=1")
     until(lambda: "count-3" not in node.states(), "a free slot", 90)

@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, Field
 from pydantic.config import JsonDict
 
 from podium_core.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
+from podium_core.schema.metrics_spec import Metrics
 
 Quantity = Annotated[
     str,
@@ -184,45 +185,6 @@ class Gpus(SpecModel):
     memory: Quantity | None = Field(None, description="GPU memory that one trial uses on each of its GPUs.")
     products: list[Annotated[str, Field(min_length=1, max_length=128)]] = Field(
         default_factory=list, max_length=32, description="Names of acceptable GPU products; empty: any."
-    )
-
-
-class Metrics(SpecModel):
-    """Where the learning curve comes from."""
-
-    source: Literal["stdout", "file", "tensorboard", "prometheus", "push"] = Field(
-        "stdout",
-        description="Where the values are read. stdout: the output of the trial. file: a file in its container. "
-        "tensorboard: a folder with event files. push: `podium.trial` sends the values to the agent. prometheus: a "
-        "page that the pod serves. All but stdout need a GPU, because the agent of the trial's node reads them.",
-    )
-    path: str | None = Field(
-        None,
-        min_length=1,
-        max_length=1024,
-        description="Path in the container: of the file (file) or of the folder with event files (tensorboard). It is "
-        "absolute, or relative to checkpoint.path, which is a folder of each trial's own. With prometheus, the path of "
-        "the page; default: /metrics.",
-    )
-    port: int | None = Field(
-        None, ge=1, le=65535, description="Port of the pod at which it serves its values (prometheus only)."
-    )
-    period_seconds: int | None = Field(
-        None, ge=5, le=3600, description="Seconds between two reads of the page (prometheus only). Default: 15."
-    )
-    format: Literal["json", "text", "huggingface", "csv"] = Field(
-        "json",
-        description="Format of the lines (stdout and file only). json: one object per line; text: name=value; "
-        "huggingface: the dictionary that Trainer prints; csv: a table whose first line holds the names (file only).",
-    )
-    filter: str | None = Field(
-        None,
-        min_length=1,
-        max_length=512,
-        description="Regular expression with the groups name and value (format text only).",
-    )
-    step_key: str = Field(
-        "step", min_length=1, max_length=128, description="Name of the step in the output of the trial."
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from podium_core.schema.job import JobSpec, Metrics
+from podium_core.schema.job import JobSpec
+from podium_core.schema.metrics_spec import Metrics
 from podium_core.schema.rules import Rule
 
 LINE_SOURCES = ("stdout", "file")  # read line by line, in a format
