@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from podium_core.acceptance.findings import errors_of, findings
-from podium_core.schema.job import HyperParamJob
+from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.validation import parse_job
 from podium_local.devices import Device, DeviceRequest, find_devices
 from podium_local.errors import Kind, LocalError
@@ -20,6 +20,7 @@ from podium_local.template import Site, adapt, with_command
 from podium_searchers.registry import missing_packages
 
 MAX_SHOWN = 8  # errors of one message
+SOURCES = ("stdout", "push")  # where no agent listens, podium.trial.report prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,7 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
         lines = [f"{one.code}: {one}" for one in wrong[:MAX_SHOWN]]
         raise LocalError(Kind.FAILED, "InvalidJob", "\n  ".join(["the job is refused, as on a cluster:", *lines]))
     job = HyperParamJob.model_validate({**changed, "status": {}})
-    if job.spec.search.warm_start is not None:
-        text = (
-            "spec.search.warmStart names jobs of a cluster, which this machine does not have; remove it, or give known "
-        )
-        raise LocalError(Kind.FAILED, "WarmStartUnavailable", f"{text}good points as search.initialTrials")
+    _refuse_unavailable(job.spec)
     checkpoint = job.spec.checkpoint
     site = Site(
         options.beside.absolute(),
@@ -71,10 +68,30 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
         environ,
     )
     adapted = adapt(job.spec.template, site)
-    job = job.model_copy(update={"spec": job.spec.model_copy(update={"template": adapted.template})})
+    notes = [*adapted.notes]
+    changes: dict[str, Any] = {"template": adapted.template}
+    if job.spec.metrics.source == "push":
+        notes.append("metrics.source push: podium.trial.report prints its lines here, and they are read")
+        changes["metrics"] = job.spec.metrics.model_copy(update={"source": "stdout"})
+    job = job.model_copy(update={"spec": job.spec.model_copy(update=changes)})
     devices = find_devices(job.spec, options.devices, environ)
     state = open_run(job, options.folder, devices, environ)
-    return Prepared(state, (*adapted.notes, *_about(job, devices)))
+    return Prepared(state, (*notes, *_about(job, devices)))
+
+
+def _refuse_unavailable(spec: JobSpec) -> None:
+    """Refuse what only a cluster has. Raises LocalError with the cure."""
+    if spec.search.warm_start is not None:
+        text = (
+            "spec.search.warmStart names jobs of a cluster, which this machine does not have; remove it, or give known "
+        )
+        raise LocalError(Kind.FAILED, "WarmStartUnavailable", f"{text}good points as search.initialTrials")
+    if spec.metrics.source not in SOURCES:
+        text = (
+            f"spec.metrics.source is {spec.metrics.source}, which only the agent of a cluster reads; let the script "
+            "print its values, and write source: stdout, or call podium.trial.report, and write source: push"
+        )
+        raise LocalError(Kind.FAILED, "SourceUnavailable", text)
 
 
 def _about(job: HyperParamJob, devices: tuple[Device, ...]) -> tuple[str, ...]:

@@ -256,7 +256,7 @@ class Trial:
             return [self._unavailable("ObjectiveMissing", text, now)]
         unread = None if self._notes is None else self._notes.report(now)
         if unread is not None:
-            text = unread_message(metrics.metric, metrics.format, unread)
+            text = unread_message(metrics.metric, metrics.source, metrics.format, unread)
             return [self._unavailable("NoValueRead", text, now)]
         silent = self.curve.lines == 0 and self.attempt is not None
         if silent and self.started_at is not None and now - self.started_at >= SILENT_SECONDS:

@@ -11,7 +11,7 @@ from podium_agent.observe.logs.tail import Position
 from podium_agent.report.trial_record import TrialRecord
 from podium_core.attempts.trial_status import curve_fields, ledger_fields
 from podium_core.attempts.usage_ledger import UsageLedger
-from podium_core.schema.trial import LogCursor, TrialStatus
+from podium_core.schema.trial import FileCursor, LogCursor, TrialStatus
 
 AGENT_FIELDS = {
     "curve",
@@ -29,12 +29,16 @@ AGENT_FIELDS = {
 }
 
 
-def position_from(status: TrialStatus, pod_uid: str, container: str) -> Position:
-    """Return where to continue reading; the beginning if the cursor belongs to another pod or container."""
+def position_from(status: TrialStatus, pod_uid: str | None, container: str) -> Position:
+    """Return where to continue reading; the beginning if the cursor belongs to another pod or container.
+
+    `pod_uid` None: the position is one in files, which outlive the pod that wrote them.
+    """
     cursor = status.log_cursor
-    if cursor is None or cursor.pod_uid != pod_uid or cursor.container != container:
+    if cursor is None or pod_uid not in (None, cursor.pod_uid) or cursor.container != container:
         return Position()
-    return Position(cursor.file, cursor.fingerprint, cursor.offset)
+    files = tuple((file.name, file.offset) for file in cursor.files or ())
+    return Position(cursor.file, cursor.fingerprint, cursor.offset, files)
 
 
 def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, now: float) -> dict[str, Any]:
@@ -50,6 +54,7 @@ def to_status(trial_record: TrialRecord, ledger: UsageLedger, container: str, no
             file=position.file,
             fingerprint=position.fingerprint,
             offset=position.offset,
+            files=[FileCursor(name=name, offset=offset) for name, offset in position.files] or None,
             lines=curve.lines if waiting is None else waiting.lines,
             step_pending=waiting is not None,
             step=curve.current_step,

@@ -20,6 +20,7 @@ from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.explain import ExplainedReader
 from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.metric_rules import LINE_SOURCES
 from podium_core.schema.metrics_config import metrics_config_of
 from podium_core.tables.text_file import refuse_devices
 
@@ -75,6 +76,9 @@ def validate(
 def _read_log(job: HyperParamJob, path: Path) -> None:
     """Print what the job reads from a log; end with FAILED if it reads no value."""
     metrics = metrics_config_of(job)
+    if metrics.source not in LINE_SOURCES:
+        text = f"--log: metrics.source is {metrics.source}, which has no lines; leave out --log"
+        raise CliError(Exit.USAGE, "NoLinesToRead", text)
     grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
     reader = ExplainedReader(metrics)
     curve = extend(Curve(), (Line(0.0, line) for line in _lines(path)), reader, grid)

@@ -15,6 +15,7 @@ from podium_core.schema.job import HyperParamJob, JobSpec, ParameterType, Scalar
 from podium_core.schema.search_space import env_name
 from podium_core.schema.trial import HyperParamTrial
 
+METRICS_SOCKET = "/podium/metrics.sock"
 PYTHON_HELPER = "/podium/python"  # mounted by the agent's device plugin, so only where the pod has a slot
 VISIBLE_GPUS = "NVIDIA_VISIBLE_DEVICES"
 NO_GPUS = "void"  # NVIDIA's container runtime then adds neither GPUs nor the driver to the container
@@ -39,6 +40,8 @@ def environment(
         # without it a script that does not flush prints nothing for minutes, and its curve stays empty
         "PYTHONUNBUFFERED": "1",
     }
+    if spec.metrics.source == "push":
+        given["PODIUM_METRICS_SOCKET"] = METRICS_SOCKET
     given |= {env_name(name): text(value) for name, value in trial.spec.parameters.items()}
     if spec.gpus.per_trial:
         given["PODIUM_PYTHON"] = PYTHON_HELPER

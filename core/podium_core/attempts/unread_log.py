@@ -1,7 +1,8 @@
 """Notes on a log that yields no value of the objective, for the trial's status and the condition MetricsUnavailable.
 
-The agent's trial writer and local mode add every batch of lines. The report appears when lines were read for AFTER
-seconds without a value, so that the user learns of a wrong metric or format while the trial runs.
+The agent's reader of metrics and local mode add every batch of lines, and what a source without lines looked at. The
+report appears after AFTER seconds without a value, so that the user learns of a wrong metric or format while the trial
+runs.
 """
 
 from __future__ import annotations
@@ -12,21 +13,25 @@ from podium_core.curves.growing_curve import LogLine
 from podium_core.domain.phrases import count
 from podium_core.logs.explain import reason_of, shown
 from podium_core.logs.line_reader import MetricsFormat
+from podium_core.schema.metric_rules import LINE_SOURCES
 from podium_core.schema.trial import UnreadLog
 
 AFTER = 30.0  # seconds
 KEPT = 3  # last lines that a report shows
+MAX_REASON = 512
 MAX_SCANNED = 64  # lines of a batch in which the metric's name is looked for
 
 
-def unread_message(metric: str, log_format: str, unread: UnreadLog) -> str:
-    """Return the sentences about a running trial whose log has yielded no value of the objective."""
-    lines = "".join(f"\n  {line}" for line in unread.last)
-    return (
-        f"No value of {metric!r} was read from {count(unread.lines, 'line')} (format {log_format}): {unread.reason}. "
-        "Correct objective.metric or metrics, and check them with `podium validate JOB.yaml --log FILE`. "
-        f"The last lines are:{lines}"
+def unread_message(metric: str, source: str, log_format: str, unread: UnreadLog) -> str:
+    """Return the sentences about a running trial whose metrics have yielded no value of the objective."""
+    has_lines = source in LINE_SOURCES
+    read = f"{count(unread.lines, 'line')} (format {log_format})" if has_lines else source
+    check = ", and check them with `podium validate JOB.yaml --log FILE`" if has_lines else ""
+    last = "".join(f"\n  {line}" for line in unread.last)
+    message = (
+        f"No value of {metric!r} was read from {read}: {unread.reason}. Correct objective.metric or metrics{check}."
     )
+    return f"{message} The last lines are:{last}" if last else message
 
 
 class UnreadLogNotes:
@@ -36,13 +41,18 @@ class UnreadLogNotes:
         self._metrics = metrics
         self._since: float | None = None
         self._lines = 0
-        self._reason = ""
+        self._reason = self._looked_at = ""
+        self._reported_at = 0.0
         self._last: tuple[str, ...] = ()
         self._reported: UnreadLog | None = None
 
-    def add(self, lines: Sequence[LogLine], now: float) -> None:
-        """Add the lines of a batch; `now`: seconds on a clock that never goes back."""
-        if not lines:
+    def add(self, lines: Sequence[LogLine], now: float, looked_at: str = "") -> None:
+        """Add the lines of a batch; `now`: seconds on a clock that never goes back.
+
+        `looked_at`: why the source yields nothing, where its lines do not tell.
+        """
+        self._looked_at = looked_at
+        if not lines and not looked_at:
             return
         self._since = now if self._since is None else self._since
         self._lines += len(lines)
@@ -57,7 +67,10 @@ class UnreadLogNotes:
         """Return what to report; the same report until the number of lines has doubled, to save writes."""
         if self._since is None or now - self._since < AFTER:
             return None
-        if self._reported is None or self._lines >= 2 * self._reported.lines:
-            reason = self._reason or f"no line names {self._metrics.metric}"
+        reason = (self._looked_at or self._reason or f"no line names {self._metrics.metric}")[:MAX_REASON]
+        before = self._reported
+        changed = before is None or (reason != before.reason and now - self._reported_at >= AFTER)
+        if changed or (before is not None and self._lines >= 2 * before.lines > 0):
             self._reported = UnreadLog(lines=self._lines, reason=reason, last=list(self._last))
+            self._reported_at = now
         return self._reported

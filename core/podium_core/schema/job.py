@@ -13,6 +13,7 @@ from pydantic.config import JsonDict
 
 from podium_core.schema.base import ObjectMeta, SpecModel, StatusModel
 from podium_core.schema.job_status import JobStatus
+from podium_core.schema.metrics_spec import Metrics
 
 Quantity = Annotated[
     str,
@@ -230,28 +231,6 @@ class Gpus(SpecModel):
     memory: Quantity | None = Field(None, description="GPU memory that one trial uses on each of its GPUs.")
     products: list[Annotated[str, Field(min_length=1, max_length=128)]] = Field(
         default_factory=list, max_length=32, description="Names of acceptable GPU products; empty: any."
-    )
-
-
-class Metrics(SpecModel):
-    """Where the learning curve comes from."""
-
-    source: Literal["stdout", "file", "tensorboard", "prometheus", "push"] = Field(
-        "stdout", description="Where the values are read. This version supports stdout."
-    )
-    format: Literal["json", "text", "huggingface"] = Field(
-        "json",
-        description="Format of the output. json: one object per line; text: name=value; huggingface: the dictionary "
-        "that Trainer prints.",
-    )
-    filter: str | None = Field(
-        None,
-        min_length=1,
-        max_length=512,
-        description="Regular expression with the groups name and value (format text only).",
-    )
-    step_key: str = Field(
-        "step", min_length=1, max_length=128, description="Name of the step in the output of the trial."
     )
 
 

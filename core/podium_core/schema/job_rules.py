@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from podium_core.schema.job import Gpus, JobSpec, Parameter, ParameterType
+from podium_core.schema.metric_rules import METRIC_RULES
 from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Rule
 from podium_core.schema.search_settings import LEARNING
@@ -28,42 +29,6 @@ def _max_steps(spec: JobSpec) -> bool:
 def _no_gpu_requirements(gpus: Gpus) -> bool:
     return gpus.per_trial > 0 or (gpus.memory is None and not gpus.products)
 
-
-METRIC_RULES: tuple[Rule, ...] = (
-    Rule(
-        "StepKeyIsMetric",
-        "spec",
-        "self.objective.metric != self.metrics.stepKey",
-        "metrics.stepKey and objective.metric are both {metrics.stepKey}: name the value that counts the steps, "
-        "such as epoch",
-        lambda spec: spec.objective.metric != spec.metrics.step_key,
-        at="metrics.stepKey",
-    ),
-    Rule(
-        "FilterRequiresText",
-        "spec.metrics",
-        "!has(self.filter) || self.format == 'text'",
-        "filter is read with format text only, not with {format}: write format: text, or remove filter",
-        lambda metrics: metrics.filter is None or metrics.format == "text",
-        at="filter",
-    ),
-    Rule(
-        "MetricIsObjective",
-        "spec.objective",
-        "!(self.metric in self.additionalMetrics)",
-        "{metric} is the metric of the objective, which is always read: remove it from additionalMetrics",
-        lambda objective: objective.metric not in objective.additional_metrics,
-        at="additionalMetrics",
-    ),
-    Rule(
-        "MetricIsStepKey",
-        "spec",
-        "!(self.metrics.stepKey in self.objective.additionalMetrics)",
-        "{metrics.stepKey} counts the steps (metrics.stepKey): remove it from additionalMetrics",
-        lambda spec: spec.metrics.step_key not in spec.objective.additional_metrics,
-        at="objective.additionalMetrics",
-    ),
-)
 
 SPEC_RULES: tuple[Rule, ...] = (
     Rule(

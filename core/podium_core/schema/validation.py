@@ -33,7 +33,6 @@ from podium_core.schema.template_rules import TEMPLATE_RULES
 
 __all__ = ["Refusal", "check", "parse_job", "problems"]
 
-AVAILABLE_SOURCES = frozenset({"stdout"})
 _KIND = "HyperParamJob"
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -114,9 +113,6 @@ def _name(name: str) -> Iterator[Refusal]:
 
 
 def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
-    if spec.metrics.source not in AVAILABLE_SOURCES:
-        message = f"{spec.metrics.source} is not supported yet: let the trial print its values and write source: stdout"
-        yield Refusal("NotYetSupported", "spec.metrics.source", message)
     if spec.queue is not None:
         message = f"queues are not supported yet: remove queue (got {spec.queue!r})"
         yield Refusal("NotYetSupported", "spec.queue", message)

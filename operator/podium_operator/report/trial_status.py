@@ -137,10 +137,17 @@ def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> li
         reason, field, names = "MetricsMissing", "additionalMetrics", never
     else:
         return []
-    message = (
-        f"The trial ended and never printed {', '.join(map(repr, names))} (format {how.format}): compare "
-        f"objective.{field} and metrics with what `kubectl logs` shows."
-    )
+    listed = ", ".join(map(repr, names))
+    if how.source == "stdout":
+        message = (
+            f"The trial ended and never printed {listed} (format {how.format}): compare "
+            f"objective.{field} and metrics with what `kubectl logs` shows."
+        )
+    else:
+        message = (
+            f"The trial ended and never reported {listed} (source {how.source}): compare objective.{field} and "
+            "metrics with what the script writes."
+        )
     return [_condition(METRICS_UNAVAILABLE, reason, message, since)]
 
 
@@ -149,7 +156,8 @@ def _unread_conditions(trial: TrialState, job: HyperParamJob, now: float) -> lis
     unread = trial.status.unread_log
     if unread is None or trial.points:
         return []
-    message = unread_message(job.spec.objective.metric, job.spec.metrics.format, unread)
+    how = job.spec.metrics
+    message = unread_message(job.spec.objective.metric, how.source, how.format, unread)
     stored = next((one for one in trial.status.conditions if one.type == METRICS_UNAVAILABLE), None)
     since = stored.last_transition_time if stored is not None else None
     return [_condition(METRICS_UNAVAILABLE, "NoValueRead", message, _iso(since) or timestamp(now))]

@@ -156,6 +156,22 @@ def test_a_metric_that_is_never_printed_is_named(scene: Scene) -> None:
     assert "'score'" in output
 
 
+def test_values_that_a_script_would_push_are_printed_and_read(scene: Scene) -> None:
+    scene.write(metrics={"source": "push", "stepKey": "epoch"}, trials={"max": 2, "maxSteps": 3}, checkpoint=False)
+    script = "from podium import trial\nfor epoch in (1, 2, 3):\n    trial.report(step=epoch, score=epoch / 4)\n"
+    (scene.folder / "train.py").write_text(script)
+    assert "metrics.source push" in scene.run()
+    assert [one["status"]["lastValue"] for one in scene.trials()] == [0.75, 0.75]
+
+
+def test_a_source_that_only_an_agent_reads_is_refused_with_the_cure(scene: Scene) -> None:
+    scene.write(metrics={"source": "file", "path": "/ckpt/metrics.json"})
+    output = scene.run(code=1)
+    assert "spec.metrics.source is file" in output
+    assert "write source: stdout" in output
+    assert not scene.run_folder.exists()
+
+
 def test_the_command_of_this_machine_replaces_that_of_the_container(scene: Scene) -> None:
     scene.write()
     scene.run("--", "python3", "train.py", "--steps=3", "--x=$(podium.params.x)")

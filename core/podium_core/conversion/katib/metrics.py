@@ -83,7 +83,7 @@ def katib_collector(spec: Fields, metric: str | None, given: Given) -> Collected
         text = "the container customCollector is left out, since Podium reads the trial's log itself"
         spec.report.note(where, f"{kind}: {text}; check that a line of the log looks like {shape}")
     elif kind not in ("StdOut", "File"):
-        text = "Podium reads only the output of the trial: let the script also print lines like"
+        text = "the job reads the trial's output: set another metrics.source, or let the script also print lines like"
         spec.report.note(where, f"{kind}: {text} {shape}")
     if file is not None:
         text = f"{file} becomes a link to the standard output, which Podium reads; needs sh and ln in the image"

@@ -11,7 +11,7 @@ import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, end, kill, log_cursor, started
 
-import podium_agent.report.trial_writer
+import podium_agent.observe.sources.stdout
 import podium_core.attempts.unread_log
 from podium_agent.observe.logs.tail import CHUNK
 from podium_agent.report.checkpoint_watch import CheckpointWatch
@@ -82,14 +82,14 @@ def test_an_unexpected_line_stops_only_this_writer(
     def read(_: str) -> list[ParsedLine]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(podium_agent.report.trial_writer, "line_reader", lambda _: read)
+    monkeypatch.setattr(podium_agent.observe.sources.stdout, "line_reader", lambda _: read)
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(pod()).write_text(cri("x"))
         await writing.whole_life(started(pod()))
 
     write(scene)
-    assert "its log is not followed any more" in caplog.text
+    assert "its metrics are not read any more" in caplog.text
 
 
 @pytest.mark.parametrize(("attempt_in_force", "reads"), [(0, True), (1, True), (2, False)])
