@@ -114,7 +114,7 @@ def table(surfaces: Sequence[Surface], contenders: Sequence[str], seeds: int, at
 def main() -> None:
     """Run the benchmark and write its page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5, help="repetitions with other random choices (default: 5)")
+    parser.add_argument("--seeds", type=int, default=10, help="repetitions with other random choices (default: 10)")
     parser.add_argument("--trials", type=int, nargs="+", default=[20, 50, 100], help="report after these many trials")
     parser.add_argument("--parallel", type=int, default=4, help="trials that run at the same time (default: 4)")
     parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=list(CONTENDERS))

@@ -27,7 +27,7 @@ SEARCHERS: Mapping[str, Searcher] = MappingProxyType(
     }
 )
 _PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"auto": ("scipy",), "cmaes": ("cmaes",), "gp": ("torch", "scipy"), "qmc": ("scipy",)}
+    {"auto": ("cmaes", "scipy"), "cmaes": ("cmaes",), "gp": ("torch", "scipy"), "qmc": ("scipy",)}
 )
 
 
