@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -34,10 +35,13 @@ def result_line(result: Mapping[str, Any]) -> str:
 
 
 def command() -> str:
-    """Return the command that repeats this run: `python -m MODULE OPTIONS`."""
+    """Return the command that repeats this run, without its folder: `python -m MODULE OPTIONS`."""
     spec = sys.modules["__main__"].__spec__
     name = Path(sys.argv[0]).stem if spec is None else spec.name
-    return " ".join(["python", "-m", name, *sys.argv[1:]])
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    add_out(parser)
+    _, options = parser.parse_known_args(sys.argv[1:])
+    return shlex.join(["python", "-m", name, *options])
 
 
 def machine() -> str:

@@ -41,14 +41,14 @@ def parameter_of(given: Range, report: Report) -> Manifest | None:
     if given.log and not log:
         report.note(given.path, f"a log scale needs min greater than 0 (got {given.low:g}): the scale is linear")
     step = None if given.whole and given.step == 1 else given.step
-    if log and step is not None and given.whole:
-        report.note(given.path, f"Podium has no step on a log scale: the step {step:g} is kept, the scale is linear")
-        log = False
-    elif log and step is not None:
-        report.note(
-            given.path, f"Podium has no step on a log scale: values between the steps of {step:g} are drawn too"
-        )
-        step = None
+    if log and step is not None and step > given.low:
+        why = f"on a log scale a step must not be larger than min ({given.low:g})"
+        if given.whole:
+            report.note(given.path, f"{why}: the step {step:g} is kept, the scale is linear")
+            log = False
+        else:
+            report.note(given.path, f"{why}: values between the steps of {step:g} are drawn too")
+            step = None
     if step is not None:
         made["step"] = step
     if log:

@@ -125,7 +125,8 @@ def test_what_would_stop_a_suspended_trial_is_left_out_with_a_note() -> None:
     ("kind", "space", "expected"),
     [
         ("int", {"min": "8", "max": "64", "step": "8"}, WIDTH),
-        ("int", {"min": "8", "max": "64", "step": "8", "distribution": "logUniform"}, WIDTH),
+        ("int", {"min": "8", "max": "64", "step": "8", "distribution": "logUniform"}, {**WIDTH, "scale": "log"}),
+        ("int", {"min": "4", "max": "64", "step": "8", "distribution": "logUniform"}, {**WIDTH, "min": 4}),
         (
             "double",
             {"min": "1e-4", "max": "1", "distribution": "logUniform"},
