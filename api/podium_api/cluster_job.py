@@ -49,9 +49,11 @@ class Cluster:
             try:
                 return thread.submit(asyncio.run, run()).result()
             except ApiError as error:
-                raise SearchError(error.reason, f"{error.message}; is the cluster the right one?") from error
+                text = f"{error.message}; is the cluster the right one?"
+                raise SearchError(error.reason, text, transient=error.transient) from error
             except OSError as error:
-                raise SearchError("ClusterUnreachable", f"{error}; give kubeconfig, or set $KUBECONFIG") from error
+                text = f"{error}; give kubeconfig, or set $KUBECONFIG"
+                raise SearchError("ClusterUnreachable", text, transient=True) from error
 
 
 class ClusterJob:

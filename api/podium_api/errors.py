@@ -6,10 +6,12 @@ from __future__ import annotations
 class SearchError(Exception):
     """A search cannot start, cannot be read, or failed.
 
-    `code`: for programs, in CamelCase. The text names the value that is wrong and the cure.
+    `code`: for programs, in CamelCase. The text names the value that is wrong and the cure. `transient`: whether the
+    same call may succeed later.
     """
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, transient: bool = False) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+        self.transient = transient

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
 POLL_SECONDS = 1.0
+UNREACHABLE_SECONDS = 600.0  # for which `wait` goes on without an answer of the API server
 FAILED = frozenset({"Failed", "Refused"})
 SHOWN_LINES = 20  # of a failed trial's log
 
@@ -46,16 +47,24 @@ class Search:
         """Wait for the end of the search and return it.
 
         `timeout`: seconds. `progress`: show a table that follows the search. Raises SearchError if the search fails,
-        with the last lines of a failed trial, and TimeoutError. Ctrl-C stops a search on this machine, so that it can
-        continue later.
+        with the last lines of a failed trial, or if the API server gives no answer for ten minutes; and TimeoutError.
+        Ctrl-C stops a search on this machine, so that it can continue later.
         """
         end = None if timeout is None else time.monotonic() + timeout
         with display.Live(progress) as live:
+            answered = time.monotonic()
             while True:
-                seen = self._backend.read()
-                live.show(display.table(self.name, seen))
-                if not seen.running:
-                    break
+                try:
+                    seen = self._backend.read()
+                except SearchError as error:
+                    if not error.transient or time.monotonic() - answered >= UNREACHABLE_SECONDS:
+                        raise
+                    live.show(f"search {self.name}: no answer of the API server, trying again ({error.message})")
+                else:
+                    answered = time.monotonic()
+                    live.show(display.table(self.name, seen))
+                    if not seen.running:
+                        break
                 if end is not None and time.monotonic() >= end:
                     raise TimeoutError(f"search {self.name} has not ended within {timeout:g} s; it continues")
                 time.sleep(POLL_SECONDS)

@@ -26,9 +26,9 @@ def uniform(low: float, high: float, *, step: float | None = None) -> Dimension:
     return Dimension({"type": "float", "min": low, "max": high, **_given(step=step)})
 
 
-def loguniform(low: float, high: float) -> Dimension:
+def loguniform(low: float, high: float, *, step: float | None = None) -> Dimension:
     """Return a float between `low` and `high`, of which each power of ten is equally likely."""
-    return Dimension({"type": "float", "min": low, "max": high, "scale": "log"})
+    return Dimension({"type": "float", "min": low, "max": high, "scale": "log", **_given(step=step)})
 
 
 def randint(low: int, high: int, *, step: int | None = None, log: bool = False) -> Dimension:
