@@ -14,6 +14,11 @@ from podium_core.schema.job_status import ENDED
 from podium_core.schema.trial import HyperParamTrial
 
 
+def present_rank(trial: HyperParamTrial) -> int | None:
+    """Return the rank of a trial that has not ended; the status of an ended one keeps its last rank."""
+    return None if is_final(trial.status.phase) else trial.status.rank
+
+
 @dataclass(frozen=True)  # no slots: cached_property keeps its result in the instance
 class JobSnapshot:
     """State of a job, its trials and all GPUs at one moment."""
@@ -48,9 +53,9 @@ class JobSnapshot:
         """Return the ranked trials, then the others by their best value, then those without a value."""
 
         def key(trial: HyperParamTrial) -> tuple[int, float, float, int]:
-            status = trial.status
-            if status.rank is not None:
-                return (0, status.rank, self._goodness(trial)[0], trial.spec.number)
+            status, rank = trial.status, present_rank(trial)
+            if rank is not None:
+                return (0, rank, self._goodness(trial)[0], trial.spec.number)
             if status.best is not None:
                 return (1, self._goodness(trial)[0], 0, trial.spec.number)
             return (2, 0, 0, trial.spec.number)

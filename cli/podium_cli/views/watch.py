@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from podium_cli.job_snapshot import JobSnapshot, run_queue_of
+from podium_cli.job_snapshot import JobSnapshot, present_rank, run_queue_of
 from podium_cli.views import additional_metrics, formatting
 from podium_cli.views.decision import newest_decision
 from podium_core.domain.phase import TrialPhase
@@ -195,7 +195,7 @@ def trial_row(snapshot: JobSnapshot, trial: HyperParamTrial, metrics: Sequence[s
         Text(trial.metadata.name, style="bold" if is_best else ""),
         Text(status.phase.value, style=PHASE_STYLE.get(status.phase, "dim")),
         Text(" ".join(snapshot.gpu_name(uuid) for uuid in status.gpus) or formatting.NOTHING),
-        Text(formatting.NOTHING if status.rank is None else str(status.rank)),
+        Text(formatting.NOTHING if (rank := present_rank(trial)) is None else str(rank)),
         Text(formatting.step(status.last_step)),
         Text(formatting.number(status.last_value)),
         Text(formatting.number(status.best.value if status.best else None), style="bold cyan" if is_best else ""),
@@ -236,7 +236,7 @@ def _trial_lines(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:
             continue
         reason = why(trial)
         arrow = f"{old.value} -> {status.phase.value}" if old else status.phase.value
-        rank = f" rank {status.rank}" if status.rank is not None else ""
+        rank = f" rank {place}" if (place := present_rank(trial)) is not None else ""
         step = f" step {formatting.step(status.last_step)}" if status.last_step is not None else ""
         lines.append(f"{trial.metadata.name} {arrow}{rank}{step}" + (f" ({reason})" if reason else ""))
     return lines

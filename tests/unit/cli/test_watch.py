@@ -35,6 +35,15 @@ def test_a_running_search_shows_trials_by_rank_and_the_holders(snapshot: Snapsho
     assert "TimeSliceEnded: another trial holds the GPU" in text
 
 
+def test_a_trial_that_has_ended_has_no_rank_and_comes_after_the_others(snapshot: Snapshot) -> None:
+    first = snapshot(100).by_rank[0]
+    assert first.status.rank == 1
+    ended = snapshot(100, {first.metadata.name: {"status": {"phase": "Succeeded"}}})
+    assert ended.by_rank[-1].metadata.name == first.metadata.name
+    (row,) = [line.split() for line in screen(ended) if line.split()[:2] == [first.metadata.name, "Succeeded"]]
+    assert row[3] == "-"
+
+
 @pytest.mark.parametrize(
     ("elapsed", "changes_", "text"),
     [
