@@ -28,7 +28,7 @@ JOB, MACHINE, TRIAL = "job.json", "machine.json", "trial-"
 
 
 class StoredRun:
-    """The folder of one run, for reading: also while a runner writes it, because each file is replaced in one step."""
+    """The folder of one run, for reading. A runner may write it meanwhile: each file is replaced in one step."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()

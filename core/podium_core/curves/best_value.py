@@ -30,7 +30,7 @@ def best_point(curve: Sequence[Point], maximize: bool) -> Point | None:
 
 
 def best_of(candidates: Iterable[tuple[Point | None, T]], maximize: bool) -> tuple[Point, T] | None:
-    """Return the candidate with the best point, of several that are equal the first; None where none has a point."""
+    """Return the candidate with the best point (the first of equal ones); None where none has a point."""
     best: tuple[Point, T] | None = None
     for point, one in candidates:
         if point is not None and (best is None or better(point.value, best[0].value, maximize)):

@@ -176,11 +176,12 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in ended]
     created = [a for a in plan.actions if isinstance(a, CreatePod)]
     slots = {gpu.uuid: gpu.slots for gpu in snapshot.gpus if gpu.health != "Unhealthy" and not gpu.reservation_ended}
-    # A pod on a missing, unhealthy or unreserved GPU uses none of these slots; an unplaced one does, unless stuck.
-    used = sum(
-        sum(uuid in slots for uuid in t.gpus) if t.gpus else jobs[t.job].gpus.per_trial
-        for t in live
-        if t.pod is not None and t.job in jobs and (t.pod.gpus or not t.pod.stuck)
+    # A pod on a missing, unhealthy or unreserved GPU uses none of these slots; an unplaced one does, unless stuck. A GPU
+    # whose slots were reduced may have more pods than slots; they use no slot of another GPU.
+    with_pod = [t for t in live if t.pod is not None and t.job in jobs]
+    placed = Counter(uuid for t in with_pod for uuid in t.gpus if uuid in slots)
+    used = sum(min(count, slots[uuid]) for uuid, count in placed.items()) + sum(
+        jobs[t.job].gpus.per_trial for t in with_pod if t.pod is not None and not t.gpus and not t.pod.stuck
     )
     # During a migration a trial has two pods for a moment.
     fresh = [a for a in created if not is_migrating_away(trials[a.trial])]

@@ -41,7 +41,7 @@ def test_a_trial_that_has_ended_has_no_rank_and_comes_after_the_others(snapshot:
     ended = snapshot(100, {first.metadata.name: {"status": {"phase": "Succeeded"}}})
     assert ended.by_rank[-1].metadata.name == first.metadata.name
     (row,) = [line.split() for line in screen(ended) if line.split()[:2] == [first.metadata.name, "Succeeded"]]
-    assert row[3] == "-"
+    assert row[3] == "–"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from podium_core.domain.actions import WriteRunQueues
+from podium_core.domain.actions import CreatePod, WriteRunQueues
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
@@ -107,6 +107,21 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     costs = draw(st.sampled_from([Costs(), Costs(0.0, 0.0), Costs(30.0, 30.0)]))
     rules = draw(st.sampled_from([None, RebalancingRules(min_stay=1.0)]))
     return make_snapshot(jobs=jobs, trials=trials, gpus=gpus, costs=costs, epochs={"a": 3}, rebalancing=rules)
+
+
+def test_more_pods_than_slots_on_one_gpu_leave_the_slots_of_another_free() -> None:
+    old = [make_trial(number, job="a", phase=TrialPhase.GATED, gpus=["g0"], node="a") for number in range(3)]
+    new = make_trial(3, job="a", phase=TrialPhase.PENDING, pod=None)
+    snapshot = make_snapshot(
+        jobs=[make_job("a", max_trials=4)],
+        trials=[*old, new],
+        gpus=[make_gpu("g0", node="a", slots=0), make_gpu("g1", node="a", slots=1)],
+    )
+    made = plan(snapshot)
+    assert [action.trial for action in made.actions if isinstance(action, CreatePod)] == [new.key]
+    assert violations(snapshot, made) == ()
+    second = replace(made, actions=(*made.actions, CreatePod(old[0].key, 1, "SlotAvailable", "")))
+    assert "slots are used" in " ".join(violations(snapshot, second))
 
 
 def carried_out(snapshot: Snapshot) -> Snapshot:
