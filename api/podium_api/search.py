@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
 POLL_SECONDS = 1.0
-UNREACHABLE_SECONDS = 600.0  # for which `wait` goes on without an answer of the API server
+UNREACHABLE_SECONDS = 600.0  # that `wait` continues without an answer of the API server
 FAILED = frozenset({"Failed", "Refused"})
 SHOWN_LINES = 20  # of a failed trial's log
 

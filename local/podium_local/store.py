@@ -28,7 +28,10 @@ JOB, MACHINE, TRIAL = "job.json", "machine.json", "trial-"
 
 
 class StoredRun:
-    """The folder of one run, for reading. A runner may write it meanwhile: each file is replaced in one step."""
+    """The stored files of one run, for reading.
+
+    A runner may write them meanwhile: each file is replaced in one step.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()

@@ -34,7 +34,7 @@ def compiled(pattern: str, ignore_case: bool = False) -> Any:
 
 
 def parentheses(pattern: str, start: int = 0) -> Iterator[int]:
-    """Yield where an expression has a parenthesis that groups: not escaped, and not in a class of characters."""
+    """Yield the place of each parenthesis that groups: not escaped, and not in a class of characters."""
     at, in_class = start, False
     while at < len(pattern):
         letter = pattern[at]

@@ -176,8 +176,8 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in ended]
     created = [a for a in plan.actions if isinstance(a, CreatePod)]
     slots = {gpu.uuid: gpu.slots for gpu in snapshot.gpus if gpu.health != "Unhealthy" and not gpu.reservation_ended}
-    # A pod on a missing, unhealthy or unreserved GPU uses none of these slots; an unplaced one does, unless stuck. A GPU
-    # whose slots were reduced may have more pods than slots; they use no slot of another GPU.
+    # A pod on a missing, unhealthy or unreserved GPU uses none of these slots; an unplaced one does, unless stuck.
+    # A GPU whose slots were reduced may have more pods than slots; they use no slot of another GPU.
     with_pod = [t for t in live if t.pod is not None and t.job in jobs]
     placed = Counter(uuid for t in with_pod for uuid in t.gpus if uuid in slots)
     used = sum(min(count, slots[uuid]) for uuid, count in placed.items()) + sum(
