@@ -36,7 +36,8 @@ COMMANDS = (
     CommandEntry(
         "summary", "report", READ, "Print the best trial, GPU-seconds by use, and the cost of the suspensions."
     ),
-    CommandEntry("get", "get", READ, "List the trials of a job, or the GPUs of the cluster."),
+    CommandEntry("best", "best", READ, "Print the best trial of a job: value, step and parameters."),
+    CommandEntry("get", "get", READ, "List jobs, the trials of a job, or the GPUs of the cluster."),
     CommandEntry(
         "explain", "explain", READ, "Explain why a trial runs or waits, or how the nodes are scored for a pod."
     ),

@@ -26,6 +26,7 @@ from podium_cli.options.system import (
     switch_option,
 )
 from podium_cli.output import show
+from podium_cli.structured import print_data
 from podium_cli.views import plan as plan_view
 from podium_cluster import clock
 from podium_core.acceptance.findings import errors_of, findings
@@ -108,8 +109,8 @@ def plan(
         made = forecast(view, traces[0], where, seeds, step_seconds)
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
-    if output == "json":
-        print(plan_view.as_json(made))
+    if output != "table":
+        print_data(plan_view.data(made), output)
         return
     print(plan_view.heading(made))
     show(plan_view.table(made))

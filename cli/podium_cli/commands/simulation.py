@@ -22,6 +22,7 @@ from podium_cli.options.system import (
 )
 from podium_cli.output import show, write
 from podium_cli.report import simulation as simulation_page
+from podium_cli.structured import print_data
 from podium_cli.views import simulate as simulate_view
 from podium_cli.views import system as system_view
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
@@ -91,8 +92,8 @@ def replay(asked: Simulation) -> None:
         comparisons = [compare(r, asked.policies, where, searches.seeds, asked.trials) for r in _recordings(asked)]
     except TraceError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
-    if asked.output == "json":
-        print(simulate_view.as_json(comparisons))
+    if asked.output != "table":
+        print_data(simulate_view.data(comparisons), asked.output)
         return
     for one in comparisons:
         print(simulate_view.heading(one))
@@ -107,8 +108,8 @@ def simulate_system(asked: Simulation) -> None:
     comparisons = [compared(r, asked.policies, where, seeds, size, memory) for r in _recordings(asked)]
     if asked.report is not None:
         write(asked.report, simulation_page.render(comparisons), "--report")
-    if asked.output == "json":
-        print(system_view.as_json(comparisons))
+    if asked.output != "table":
+        print_data(system_view.data(comparisons), asked.output)
         return
     for one in comparisons:
         print(system_view.heading(one))

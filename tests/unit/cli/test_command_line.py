@@ -27,6 +27,8 @@ from podium_cli.options import names
     ("arguments", "code", "message"),
     [
         (["report"], Exit.USAGE, "JobNameRequired"),
+        (["get", "trials"], Exit.USAGE, "JobNameRequired"),
+        (["best"], Exit.USAGE, "JobNameRequired"),
         (["watch", "x", "--kubeconfig", "/nowhere/config"], Exit.USAGE, "KubeconfigMissing"),
         (["report", "--from-files", "/nowhere"], Exit.NOT_FOUND, "FolderNotFound"),
         (["report", "--sample", "-o", "/nowhere/report.html"], Exit.FAILED, "FileNotWritten"),
@@ -84,7 +86,7 @@ def test_a_mistyped_word_is_refused_with_a_suggestion(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["get", "trials"], ["watch"], ["suspend"]])
+@pytest.mark.parametrize("arguments", [["watch"], ["suspend"]])
 def test_a_missing_job_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) is Exit.USAGE
     assert "Missing argument 'JOB'." in capsys.readouterr().err
@@ -159,11 +161,11 @@ def test_help_of_every_command_has_examples_and_fits_a_terminal(
     ("words", "expected"),
     [
         ("podium dr", ["drain"]),
-        ("podium get ", ["trials", "gpus"]),
+        ("podium get ", ["jobs", "trials", "gpus"]),
         ("podium get trials digits --sort-by s", ["steps", "suspensions"]),
         ("podium simulate --policy h", ["hermes", "hyperband"]),
         ("podium simulate --method cuda", ["cuda-checkpoint"]),
-        ("podium plan job.yaml -o ", ["table", "json"]),
+        ("podium plan job.yaml -o ", ["table", "json", "yaml"]),
         ("podium watch --until", ["--until-done"]),
     ],
 )
