@@ -44,7 +44,7 @@ def snapshot_of(payloads: Iterable[Payload], name: str | None, namespace: str | 
 
 
 def read_folder(folder: Path) -> list[Payload]:
-    """Return every object in the .yaml, .yml and .json files of a folder, or of the run of `podium run` in it."""
+    """Return every object in the YAML and JSON files of a folder. It may be a folder of `podium run`."""
     if not folder.is_dir():
         raise CliError(
             Exit.NOT_FOUND, "FolderNotFound", f"{folder} is not a folder; name a folder of YAML or JSON files"

@@ -12,6 +12,7 @@ import typer
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.options.common import Output, examples
+from podium_cli.progress import progress
 from podium_cli.structured import print_data
 from podium_cli.views import capacity as capacity_view
 from podium_core.tables.text_file import TextFileError, text_lines
@@ -142,7 +143,8 @@ def capacity(
         raise CliError(Exit.FAILED, "ExtraMissing", text) from error
     question = Question(trace, rate, offered, service, gpus_per_job, arrival_c2, service_c2, wait, lost, share)
     try:
-        plan = _plan(question)
+        with progress("computing"):
+            plan = _plan(question)
     except InputError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if output == "table":

@@ -48,7 +48,7 @@ Payload = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodExplanation:
-    """Sentences about a pod and its placement policy, and the nodes; None if Podium does not place the pod."""
+    """A pod, its placement policy and the nodes; `nodes` is None if Podium does not place the pod."""
 
     pod: Pod
     policy: PlacementPolicy

@@ -16,6 +16,7 @@ import typer
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.options.common import FORMATS, Output, examples
 from podium_cli.output import show, write
+from podium_cli.progress import progress
 from podium_cli.report import schedule as schedule_page
 from podium_cli.structured import print_data
 from podium_cli.views import optimise as optimise_view
@@ -78,10 +79,12 @@ def makespan(
     try:
         instance = tasks_csv.read_tasks(_text(tasks), cpus, gpus)
         schedules = []
-        for name in names:
-            start = time.perf_counter()
-            schedule = registry.solve(name, instance, seed)
-            schedules.append(dataclasses.replace(schedule, seconds=time.perf_counter() - start))
+        with progress("scheduling", len(names) if len(names) > 1 else None) as advance:
+            for name in names:
+                start = time.perf_counter()
+                schedule = registry.solve(name, instance, seed)
+                schedules.append(dataclasses.replace(schedule, seconds=time.perf_counter() - start))
+                advance()
     except MakespanError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if output in ("json", "yaml"):

@@ -21,7 +21,7 @@ CHUNK = 1 << 16
 
 
 def show_local_log(folder: Path, name: str, options: LogOptions, write: Write, note: Note) -> None:
-    """Show the log of the trial `name` of the run in `folder`, which may also be the folder of its objects."""
+    """Show the log of the trial `name`. `folder` is that of a run, or that of its objects."""
     run = StoredRun(folder.parent if folder.name == OBJECTS else folder)
     trial = _trial(run, name)
     attempt = first_attempt(trial, options.attempt)

@@ -32,7 +32,7 @@ def write_to_stdout(chunk: bytes) -> None:
 
 
 def note_to_stderr(text: str) -> None:
-    """Print a note that is no part of the log."""
+    """Print a note to standard error, apart from the log."""
     print(f"podium: note: {text}", file=sys.stderr, flush=True)
 
 

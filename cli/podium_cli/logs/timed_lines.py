@@ -12,7 +12,10 @@ _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)) ?")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A line, or a piece of a long one. `time` is empty for a further piece, and for a line without a timestamp."""
+    """A line, or a piece of a long one.
+
+    `time` is empty for a further piece, and for a line without a timestamp.
+    """
 
     time: str
     text: bytes

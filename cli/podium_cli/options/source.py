@@ -14,6 +14,7 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import read_folder, saved_at, snapshot_of
 from podium_cli.options.names import job_names
+from podium_cli.progress import progress
 
 if TYPE_CHECKING:
     from podium_cli.session import Session
@@ -53,14 +54,16 @@ def snapshot(source: Source) -> JobSnapshot:
         now = samples.BEGIN + timedelta(seconds=SAMPLE_SECONDS)
         return snapshot_of(samples.search_at(SAMPLE_SECONDS), source.job, source.namespace, now)
     if source.from_files:
-        payloads = read_folder(source.from_files)
+        with progress("reading files"):
+            payloads = read_folder(source.from_files)
         return snapshot_of(payloads, source.job, source.namespace, saved_at(payloads))
     if not source.job:
         raise CliError(Exit.USAGE, "JobNameRequired", "name the job, or give --from-files or --sample")
     from podium_cli.session import Session, run_with_cluster  # files are read without a client of the API server
 
     session = Session.of(source.namespace, source.kubeconfig, source.context)
-    return run_with_cluster(_from_cluster(session, source.job))
+    with progress("reading the job"):
+        return run_with_cluster(_from_cluster(session, source.job))
 
 
 async def _from_cluster(session: Session, job: str) -> JobSnapshot:
