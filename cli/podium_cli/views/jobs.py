@@ -38,7 +38,7 @@ def table(jobs: Iterable[HyperParamJob], now: datetime) -> Table:
             Text(best.trial if best else formatting.NOTHING),
             Text(str(gpus_in_use(job))),
             Text(f"{status.gpu_hours:.2f}"),
-            Text(formatting.since(job.metadata.creation_timestamp, now)),
+            Text(formatting.age(job.metadata.creation_timestamp, now)),
             Text(_eta(job, now)),
         )
     return view
@@ -84,4 +84,5 @@ def _eta(job: HyperParamJob, now: datetime) -> str:
     status = job.status
     if status.finished_at is not None or status.eta is None:
         return formatting.NOTHING
-    return formatting.duration((status.eta - now).total_seconds())
+    left = (status.eta - now).total_seconds()
+    return formatting.duration(left) if left >= 1 else "now"
