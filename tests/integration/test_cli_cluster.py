@@ -214,7 +214,7 @@ def test_report_summary_get_and_explain(kubeconfig: Path, namespace: str, podium
     assert namespace in [job["namespace"] for job in json.loads(out)["items"]]
     code, out, _ = finish(podium("best", "digits", "-o", "args"))
     assert code == 0
-    assert out.startswith("--lr=0.005406 ")
+    assert set(out.split()) == {"--lr=0.005406", "--width=64", "--batch=64", "--activation=tanh"}
     code, _, err = finish(podium("logs", "digits-9"))
     assert code == 3
     assert "LogGone" in err or "LogNotReady" in err

@@ -42,6 +42,7 @@ class ClusterLog:
         self._write = write
         self._note = note
         self._noted = ""
+        self._waits_for = ""
         self._position = Position()
         self._first = True  # --tail and --since apply to the first attempt
         self._backoff = Backoff(first=0.5, longest=15.0)
@@ -67,7 +68,9 @@ class ClusterLog:
 
     async def _take(self, step: Step, pod: Pod | None) -> None:
         if step.action is Action.WAIT:
-            self._say(step.text)
+            if step.text == self._waits_for:  # the status of a trial follows its pod with a delay
+                self._say(step.text)
+            self._waits_for = step.text
             await asyncio.sleep(POLL_SECONDS)
         elif step.action is Action.NEXT:
             attempt = self._trial.status.attempt

@@ -113,7 +113,7 @@ def test_a_followed_log_continues_with_the_next_attempt_and_ends_with_the_trial(
 
     def requeue(path: str) -> None:
         """Start the next attempt once the command has seen that the trial waits for it."""
-        if path.endswith("/digits-9") and server.requests.count(path) == 4:
+        if path.endswith("/digits-9") and server.requests.count(path) == 6:
             server.put(pod(1))
             trial(server, phase="Running", reason="TimeSliceStarted", attempt=1, pod="digits-9-1")
 
