@@ -34,6 +34,7 @@ CLUSTER_CASES = {
 OFFLINE_CASES = {
     "plan": ([str(ROOT / "examples/digits/job.yaml"), "--seeds", "1"], "digits: "),
     "simulate": (["--policy", "asha", "--seeds", "1"], "digits_example "),
+    "validate": ([str(ROOT / "examples/digits/job.yaml")], str(ROOT / "examples/digits/job.yaml: digits: valid")),
     "capacity": (["--rate", "120/h", "--service", "30m", "--wait", "5m"], "6"),
     "optimise makespan": (["{tasks}", "--cpus", "2", "--gpus", "1"], "MACHINE"),
     "optimise methods": ([], "METHOD"),
