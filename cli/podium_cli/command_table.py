@@ -36,10 +36,12 @@ COMMANDS = (
     CommandEntry(
         "summary", "report", READ, "Print the best trial, GPU-seconds by use, and the cost of the suspensions."
     ),
-    CommandEntry("get", "get", READ, "List the trials of a job, or the GPUs of the cluster."),
+    CommandEntry("best", "best", READ, "Print the best trial of a job: value, step and parameters."),
+    CommandEntry("get", "get", READ, "List jobs, the trials of a job, or the GPUs of the cluster."),
     CommandEntry(
         "explain", "explain", READ, "Explain why a trial runs or waits, or how the nodes are scored for a pod."
     ),
+    CommandEntry("logs", "logs", READ, "Print the log of a trial, and follow it across its attempts."),
     CommandEntry("export", "export", READ, "Write the learning curves of a search to a file for `podium simulate`."),
     CommandEntry(
         "suspend", "intent", CHANGE, "Suspend a whole job: its trials release their GPUs and keep their progress."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -15,6 +17,8 @@ from podium_cli.command_table import COMMANDS
 from podium_cli.exit_codes import Exit
 from podium_cli.options.common import examples
 from podium_cluster import logs
+
+NO_FILES = 4  # ShellCompDirectiveNoFileComp of kubectl: files complete nothing here
 
 app = typer.Typer(
     cls=LazyGroup,
@@ -61,10 +65,10 @@ for entry in COMMANDS:
     app.command(entry.name, help=entry.summary, rich_help_panel=entry.panel)(_listed)
 
 
-def run(arguments: Sequence[str]) -> Exit:
-    """Run one command line and return its exit code."""
+def run(arguments: Sequence[str], program: str = "podium") -> Exit:
+    """Run one command line and return its exit code; `program` is the name in the usage text."""
     try:
-        app(list(arguments), prog_name="podium")
+        app(list(arguments), prog_name=program)
     except SystemExit as ended:
         return Exit(int(ended.code or 0))
     return Exit.OK
@@ -73,6 +77,23 @@ def run(arguments: Sequence[str]) -> Exit:
 def main() -> None:
     """Run the command line of this process and exit with its code."""
     sys.exit(run(sys.argv[1:]))
+
+
+def main_of_kubectl() -> None:
+    """Run `kubectl podium ...`: kubectl starts `kubectl-podium`, which it finds in $PATH."""
+    sys.exit(run(sys.argv[1:], "kubectl podium"))
+
+
+def complete_for_kubectl() -> None:
+    """Print completions of `kubectl podium ...`, as kubectl expects of `kubectl_complete-podium`."""
+    words = ["podium", *sys.argv[1:]]
+    os.environ |= {
+        "_PODIUM_COMPLETE": "complete_bash",
+        "COMP_WORDS": shlex.join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    run([])
+    print(f":{NO_FILES}")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from podium_core.tables.text_file import refuse_devices
 
 Payload = Mapping[str, Any]
 STDIN = Path("-")
+RUN_OBJECTS = "objects"  # folder of the objects in the folder of a run (`podium_local.store`)
 
 
 def snapshot_of(payloads: Iterable[Payload], name: str | None, namespace: str | None, now: datetime) -> JobSnapshot:
@@ -43,11 +44,13 @@ def snapshot_of(payloads: Iterable[Payload], name: str | None, namespace: str | 
 
 
 def read_folder(folder: Path) -> list[Payload]:
-    """Return every object in the .yaml, .yml and .json files of a folder."""
+    """Return every object in the YAML and JSON files of a folder. It may be a folder of `podium run`."""
     if not folder.is_dir():
         raise CliError(
             Exit.NOT_FOUND, "FolderNotFound", f"{folder} is not a folder; name a folder of YAML or JSON files"
         )
+    if (folder / RUN_OBJECTS / "job.json").is_file():
+        folder = folder / RUN_OBJECTS
     files = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml", ".json"})
     return [payload for path in files for payload in read_file(path)]
 

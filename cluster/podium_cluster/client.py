@@ -36,7 +36,7 @@ from podium_cluster.answers import (
 )
 from podium_cluster.errors import INVALID_ANSWER, ApiError, error_from_answer
 from podium_cluster.kubeconfig import ClusterTarget, find_target
-from podium_cluster.resources import Page, Resource
+from podium_cluster.resources import PODS, Page, Resource
 from podium_cluster.settings import ClusterSettings
 
 __all__ = ["Api", "ApiError", "JsonObject", "Manifest", "connect"]
@@ -196,6 +196,19 @@ class Api:
         async with self._response("GET", path, query=query, timeout=self._timeout) as response:
             return (await read_start(response.content.iter_any(), limit_bytes)).decode(errors="replace")
 
+    async def log_chunks(
+        self, pod: str, namespace: str, query: Mapping[str, str], *, seconds: float
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the log of a container as it arrives.
+
+        `query` has the parameters of the API (`container`, `follow`, `sinceTime`, ...). The stream ends with the log.
+        One that lasts longer than `seconds` raises ApiError (`Timeout`).
+        """
+        path = PODS.path(namespace, pod, "log")
+        async with self._response("GET", path, query=query, timeout=seconds) as response:
+            async for chunk in response.content.iter_any():
+                yield chunk
+
     async def version(self) -> Manifest:
         """Return the version of the API server."""
         return await self._json("GET", "/version")
@@ -274,9 +287,10 @@ class Api:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         headers = {"Accept": "application/json", "Content-Type": content_type}
         begun = time.monotonic()
+        silent = "follow" in (query or {})  # a kubelet sends the headers of a log with its first line
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(CONNECT_SECONDS, timeout))
         try:
-            async with asyncio.timeout(min(timeout, max(HEADER_SECONDS, self._timeout))):
+            async with asyncio.timeout(timeout if silent else min(timeout, max(HEADER_SECONDS, self._timeout))):
                 _, url, headers, _, _ = await self._client.param_serialize(
                     method,
                     path,

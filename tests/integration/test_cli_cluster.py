@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import pty
 import signal
@@ -205,6 +206,18 @@ def test_report_summary_get_and_explain(kubeconfig: Path, namespace: str, podium
     code, out, _ = finish(podium("get", "trials", "digits", "--sort-by", "value"))
     assert code == 0
     assert out.splitlines()[1].startswith("digits-9")
+    code, out, _ = finish(podium("get", "jobs"))
+    assert code == 0
+    assert out.splitlines()[1].split()[:6] == [namespace, "digits", "Running", "0/12", "2", "0.9612"]
+    code, out, _ = finish(podium("get", "jobs", "-A", "-o", "json"))
+    assert code == 0
+    assert namespace in [job["namespace"] for job in json.loads(out)["items"]]
+    code, out, _ = finish(podium("best", "digits", "-o", "args"))
+    assert code == 0
+    assert set(out.split()) == {"--lr=0.005406", "--width=64", "--batch=64", "--activation=tanh"}
+    code, _, err = finish(podium("logs", "digits-9"))
+    assert code == 3
+    assert "LogGone" in err or "LogNotReady" in err
     code, out, _ = finish(podium("get", "gpus"))
     assert code == 0
     assert f"{namespace}-node-a/0" in out

@@ -12,6 +12,8 @@ import typer
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.options.common import Output, examples
+from podium_cli.progress import progress
+from podium_cli.structured import print_data
 from podium_cli.views import capacity as capacity_view
 from podium_core.tables.text_file import TextFileError, text_lines
 
@@ -141,10 +143,14 @@ def capacity(
         raise CliError(Exit.FAILED, "ExtraMissing", text) from error
     question = Question(trace, rate, offered, service, gpus_per_job, arrival_c2, service_c2, wait, lost, share)
     try:
-        plan = _plan(question)
+        with progress("computing"):
+            plan = _plan(question)
     except InputError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
-    print(capacity_view.as_json(plan) if output == "json" else capacity_view.as_text(plan, waits=lost is None))
+    if output == "table":
+        print(capacity_view.as_text(plan, waits=lost is None))
+    else:
+        print_data(capacity_view.data(plan), output)
 
 
 def _plan(question: Question) -> CapacityPlan:

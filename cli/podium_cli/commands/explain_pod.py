@@ -47,6 +47,47 @@ Payload = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class PodExplanation:
+    """A pod, its placement policy and the nodes; `nodes` is None if Podium does not place the pod."""
+
+    pod: Pod
+    policy: PlacementPolicy
+    need: PodNeed
+    head: tuple[str, ...]
+    nodes: tuple[ScoredNode, ...] | None
+    now: float
+
+    def __rich__(self) -> RenderableType:
+        """Return the lines and the table of nodes."""
+        if self.nodes is None:
+            return Text("\n".join(self.head))
+        return Group(Text("\n".join([*self.head, ""])), _table(self.need, self.nodes, self.now))
+
+    def data(self) -> dict[str, Any]:
+        """Return the explanation for programs; the score of a refused node is null."""
+        return {
+            "namespace": self.pod.metadata.namespace,
+            "pod": self.pod.metadata.name,
+            "scheduler": self.pod.spec.scheduler_name,
+            "policy": self.policy.name,
+            "placedOn": self.pod.spec.node_name or None,
+            "needs": {"gpus": self.need.gpus, "memory": self.need.memory, "products": list(self.need.products)},
+            "nodes": [self._node(one) for one in self.nodes or ()],
+        }
+
+    def _node(self, one: ScoredNode) -> dict[str, Any]:
+        fresh, reported = not one.node.stale(self.now, STALE_AFTER), one.node.reported_at
+        values = [value for _, value in term_means(self.need, one.node)] if fresh else None
+        return {
+            "node": one.node.name,
+            "score": one.score,
+            "terms": values and {term.name: value for term, value in zip(TERMS, values, strict=True)},
+            "reportedSecondsAgo": None if reported is None else max(0.0, self.now - reported),
+            "why": one.why,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredNode:
     """One node with its score and reason, or with the reason for its refusal."""
 
@@ -57,7 +98,7 @@ class ScoredNode:
 
 async def pod_explanation(
     session: Session, name: str, policy: PlacementPolicy, podium_namespace: str
-) -> RenderableType:
+) -> PodExplanation:
     """Read the cluster and return the explanation for one pod."""
     async with session.api() as api:
         pod = parse(await fetch(api, PODS, name, session.namespace))
@@ -137,8 +178,8 @@ def explanation(
     pods: Iterable[PlacedPod] = (),
     *,
     cpus: bool = False,
-) -> RenderableType:
-    """Return header lines and a table of nodes.
+) -> PodExplanation:
+    """Return the score or the refusal of each node.
 
     `pods` are those of the same scheduler; the typical pods come from them. `cpus`: the nodes' free CPUs are known.
     """
@@ -163,9 +204,8 @@ def explanation(
         head.append(f"placed  on {pod.spec.node_name}, where it is counted: the table is for another pod like it")
     if need.gpus == 0:
         head.append("Podium does not place this pod: it requests none of Podium's GPUs")
-        return Text("\n".join(head))
-    scored = evaluate(question, nodes, suited, now)
-    return Group(Text("\n".join([*head, ""])), _table(need, scored, now))
+        return PodExplanation(pod, suited, need, tuple(head), None, now)
+    return PodExplanation(pod, suited, need, tuple(head), tuple(evaluate(question, nodes, suited, now)), now)
 
 
 def _table(need: PodNeed, scored: Sequence[ScoredNode], now: float) -> Table:

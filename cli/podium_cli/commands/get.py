@@ -1,144 +1,105 @@
-"""Commands `podium get trials JOB` and `podium get gpus`: plain tables for terminals and pipes."""
+"""Commands `podium get jobs`, `get trials JOB` and `get gpus`: plain tables for terminals and pipes, or data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from podium_cli.job_snapshot import JobSnapshot
-from podium_cli.objects import parse_node
-from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, one_of
-from podium_cli.options.names import job_names
+from podium_cli.objects import parse_job, parse_node
+from podium_cli.options.common import AllNamespaces, Kubeconfig, KubeContext, Namespace, Output, examples, one_of
+from podium_cli.options.source import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.output import show
 from podium_cli.session import Session, run_with_cluster
-from podium_cli.views import additional_metrics, formatting
-from podium_cli.views.watch import HEALTH_STYLE, utilization, why
+from podium_cli.structured import print_data
+from podium_cli.views import gpus as gpus_view
+from podium_cli.views import jobs as jobs_view
+from podium_cli.views.trials import ORDERS, trials_data, trials_table
 from podium_cluster import clock
-from podium_cluster.resources import GPUNODES
-from podium_core.schema.trial import HyperParamTrial
-
-Order = Callable[[JobSnapshot], tuple[HyperParamTrial, ...]]
-ORDERS: dict[str, Order] = {
-    "rank": lambda snapshot: snapshot.by_rank,
-    "value": lambda snapshot: snapshot.by_value,
-    "predicted": lambda snapshot: _descending(snapshot, lambda trial: _predicted(snapshot, trial)),
-    "number": lambda snapshot: snapshot.trials,
-    "steps": lambda snapshot: _descending(snapshot, lambda trial: trial.status.last_step),
-    "gpu-seconds": lambda snapshot: _descending(snapshot, lambda trial: trial.status.gpu_seconds),
-    "suspensions": lambda snapshot: _descending(snapshot, lambda trial: trial.status.suspensions.count),
-}
-
+from podium_cluster.resources import GPUNODES, JOBS
 
 app = typer.Typer()
 get = typer.Typer(
-    help="List the trials of a job, or the GPUs of the cluster.",
+    help="List jobs, the trials of a job, or the GPUs of the cluster.",
     no_args_is_help=True,
-    epilog=examples("podium get trials digits", "podium get trials digits --sort-by value | head", "podium get gpus"),
+    epilog=examples(
+        "podium get jobs -A",
+        "podium get trials digits",
+        "podium get trials digits --sort-by value | head",
+        "podium get gpus",
+    ),
 )
 app.add_typer(get, name="get")
 
 
+@get.command(epilog=examples("podium get jobs", "podium get jobs -A", "podium get jobs -n research -o json"))
+def jobs(
+    output: Output = "table",
+    all_namespaces: AllNamespaces = False,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
+    """List jobs with their progress, best value and GPUs."""
+    session = Session.of(namespace, kubeconfig, context)
+    run_with_cluster(_jobs(session, None if all_namespaces else session.namespace, output))
+
+
 @get.command(
-    epilog=examples("podium get trials digits", "podium get trials digits --sort-by value | head"),
+    epilog=examples(
+        "podium get trials digits",
+        "podium get trials digits --sort-by value | head",
+        "podium get trials --from-files podium-runs/digits",
+    ),
 )
 def trials(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names)],
+    job: Job = None,
     sort_by: Annotated[str, one_of(tuple(ORDERS), help=f"Order of the trials: {', '.join(ORDERS)}.")] = "rank",
+    output: Output = "table",
+    from_files: FromFiles = None,
+    sample: Sample = False,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: KubeContext = None,
 ) -> None:
     """List the trials of a job."""
-    run_with_cluster(_trials(Session.of(namespace, kubeconfig, context), job, sort_by))
+    seen = snapshot(Source(job, from_files, sample, namespace, kubeconfig, context))
+    if output == "table":
+        show(trials_table(seen, sort_by))
+    else:
+        print_data(trials_data(seen, sort_by), output)
 
 
-@get.command(epilog=examples("podium get gpus"))
-def gpus(namespace: Namespace = None, kubeconfig: Kubeconfig = None, context: KubeContext = None) -> None:
+@get.command(epilog=examples("podium get gpus", "podium get gpus -o yaml"))
+def gpus(
+    output: Output = "table",
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: KubeContext = None,
+) -> None:
     """List the GPUs of all nodes with an agent."""
-    run_with_cluster(_gpus(Session.of(namespace, kubeconfig, context)))
+    run_with_cluster(_gpus(Session.of(namespace, kubeconfig, context), output))
 
 
-async def _trials(session: Session, job: str, sort_by: str) -> None:
+async def _jobs(session: Session, namespace: str | None, output: str) -> None:
     async with session.api() as api:
-        snapshot = await session.snapshot(api, job)
-    show(trials_table(snapshot, sort_by))
+        found = (await api.list(JOBS, namespace))["items"]
+    listed = jobs_view.in_order(parse_job(item) for item in found)
+    if output != "table":
+        print_data(jobs_view.data(listed), output)
+    elif listed:
+        show(jobs_view.table(listed, datetime.fromtimestamp(clock.now(), UTC)))
+    else:
+        where = "" if namespace is None else f" in namespace {namespace}; -A lists those of all namespaces"
+        print(f"no HyperParamJob{where}", file=sys.stderr)
 
 
-def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
-    """Return a row for each trial, with a column for the latest value of each additional metric."""
-    metrics = additional_metrics.names(snapshot.job)
-    heads = ["TRIAL", "PHASE", "GPU", "RANK", "STEP", "VALUE", "BEST", "PREDICTED", "GPU-S", "SUSPENSIONS"]
-    table = _plain(*heads, *map(formatting.clean, metrics), "PARAMETERS", "WHY")
-    for trial in ORDERS[sort_by](snapshot):
-        status = trial.status
-        table.add_row(
-            Text(trial.metadata.name),
-            Text(status.phase.value),
-            Text(",".join(snapshot.gpu_name(uuid) for uuid in status.gpus) or formatting.NOTHING),
-            Text(formatting.NOTHING if status.rank is None else str(status.rank)),
-            Text(formatting.step(status.last_step)),
-            Text(formatting.number(status.last_value)),
-            Text(formatting.number(status.best.value if status.best else None)),
-            Text(formatting.number(status.predicted.value if status.predicted else None)),
-            Text(f"{status.gpu_seconds:.1f}"),
-            Text(str(status.suspensions.count)),
-            *(Text(additional_metrics.latest(trial, metric)) for metric in metrics),
-            Text(formatting.parameters(trial.spec.parameters)),
-            Text(why(trial)),
-        )
-    return table
-
-
-async def _gpus(session: Session) -> None:
+async def _gpus(session: Session, output: str) -> None:
     async with session.api() as api:
-        items = (await api.list(GPUNODES))["items"]
-    now = datetime.fromtimestamp(clock.now(), UTC)
-    table = _plain(*["GPU", "PRODUCT", "HEALTH", "HOLDER", "FOR", "UTIL", "MEMORY-GIB", "SLOTS", "TRIALS", "UUID"])
-    for node in (parse_node(item) for item in items):
-        for gpu in node.status.gpus:
-            holder = gpu.holder
-            table.add_row(
-                Text(f"{node.metadata.name}/{gpu.index}"),
-                Text(formatting.clean(gpu.product) or formatting.NOTHING),
-                Text(gpu.health, style=HEALTH_STYLE.get(gpu.health, "yellow")),
-                Text(f"{holder.namespace}/{holder.trial}" if holder else formatting.NOTHING),
-                Text(formatting.since(holder.since, now) if holder else formatting.NOTHING),
-                utilization(gpu.sm_utilization),
-                Text(formatting.memory_in_use(gpu.memory_used, gpu.memory_total)),
-                Text(str(gpu.slots)),
-                Text(str(len(gpu.trials))),
-                Text(gpu.uuid),
-            )
-    show(table)
-
-
-def _plain(*heads: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for head in heads:
-        table.add_column(Text(head), no_wrap=head not in ("PARAMETERS", "WHY"))
-    return table
-
-
-def _predicted(snapshot: JobSnapshot, trial: HyperParamTrial) -> float | None:
-    """Return the predicted value with the sign for which larger is better."""
-    predicted = trial.status.predicted
-    if predicted is None:
-        return None
-    return predicted.value if snapshot.maximize else -predicted.value
-
-
-def _descending(
-    snapshot: JobSnapshot, figure: Callable[[HyperParamTrial], float | None]
-) -> tuple[HyperParamTrial, ...]:
-    """Return the trials by a figure: the largest first, unknown last, ties by number."""
-
-    def key(trial: HyperParamTrial) -> tuple[float, int]:
-        known = figure(trial)
-        return (float("inf") if known is None else -known, trial.spec.number)
-
-    return tuple(sorted(snapshot.trials, key=key))
+        nodes = [parse_node(item) for item in (await api.list(GPUNODES))["items"]]
+    if output == "table":
+        show(gpus_view.table(nodes, datetime.fromtimestamp(clock.now(), UTC)))
+    else:
+        print_data(gpus_view.data(nodes), output)

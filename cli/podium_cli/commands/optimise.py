@@ -14,9 +14,11 @@ from typing import Annotated
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.options.common import examples
+from podium_cli.options.common import FORMATS, Output, examples
 from podium_cli.output import show, write
+from podium_cli.progress import progress
 from podium_cli.report import schedule as schedule_page
+from podium_cli.structured import print_data
 from podium_cli.views import optimise as optimise_view
 from podium_core.tables.text_file import TextFileError, text_lines
 
@@ -57,15 +59,15 @@ def makespan(
     ] = "dual",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of randomised methods.")] = 0,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="table|json|FILE.html", help="What to write.")
+        str, typer.Option("--output", "-o", metavar="table|json|yaml|FILE.html", help="What to write.")
     ] = "table",
 ) -> None:
     """Find a short schedule of all tasks, with a certified distance from the optimum."""
-    if output not in ("table", "json") and not output.endswith(".html"):
-        message = f"--output: must be table, json or FILE.html (got {output})"
+    if output not in FORMATS and not output.endswith(".html"):
+        message = f"--output: must be table, json, yaml or FILE.html (got {output})"
         raise CliError(Exit.USAGE, "InvalidOutput", message)
     if method == ALL and output.endswith(".html"):
-        message = "--output: a page shows one schedule; name one --method, or choose table or json"
+        message = "--output: a page shows one schedule; name one --method, or choose table, json or yaml"
         raise CliError(Exit.USAGE, "InvalidOutput", message)
     if seed < 0:
         raise CliError(Exit.USAGE, "InvalidSeed", f"--seed: must be at least 0 (got {seed})")
@@ -77,14 +79,16 @@ def makespan(
     try:
         instance = tasks_csv.read_tasks(_text(tasks), cpus, gpus)
         schedules = []
-        for name in names:
-            start = time.perf_counter()
-            schedule = registry.solve(name, instance, seed)
-            schedules.append(dataclasses.replace(schedule, seconds=time.perf_counter() - start))
+        with progress("scheduling", len(names) if len(names) > 1 else None) as advance:
+            for name in names:
+                start = time.perf_counter()
+                schedule = registry.solve(name, instance, seed)
+                schedules.append(dataclasses.replace(schedule, seconds=time.perf_counter() - start))
+                advance()
     except MakespanError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
-    if output == "json":
-        print(optimise_view.as_json(instance, schedules))
+    if output in ("json", "yaml"):
+        print_data(optimise_view.data(instance, schedules), output)
     elif method == ALL:
         show(optimise_view.comparison(schedules))
     elif output == "table":
@@ -96,9 +100,13 @@ def makespan(
 
 
 @optimise.command(epilog=examples("podium optimise methods"))
-def methods() -> None:
+def methods(output: Output = "table") -> None:
     """List the methods of `makespan` with their guarantees."""
-    show(optimise_view.methods(_registry().METHODS.values()))
+    known = _registry().METHODS.values()
+    if output == "table":
+        show(optimise_view.methods(known))
+    else:
+        print_data(optimise_view.methods_data(known), output)
 
 
 def _registry() -> ModuleType:

@@ -26,6 +26,8 @@ from podium_cli.options.system import (
     switch_option,
 )
 from podium_cli.output import show
+from podium_cli.progress import progress
+from podium_cli.structured import print_data
 from podium_cli.views import plan as plan_view
 from podium_cluster import clock
 from podium_core.acceptance.findings import errors_of, findings
@@ -105,11 +107,12 @@ def plan(
         text = f"--step-seconds: must be greater than 0 and at most {DAY:g} (got {step_seconds:g})"
         raise CliError(Exit.USAGE, "InvalidTime", text)
     try:
-        made = forecast(view, traces[0], where, seeds, step_seconds)
+        with progress("simulating searches", 2 * seeds) as advance:
+            made = forecast(view, traces[0], where, seeds, step_seconds, advance)
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
-    if output == "json":
-        print(plan_view.as_json(made))
+    if output != "table":
+        print_data(plan_view.data(made), output)
         return
     print(plan_view.heading(made))
     show(plan_view.table(made))

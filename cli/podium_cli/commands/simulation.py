@@ -21,13 +21,16 @@ from podium_cli.options.system import (
     size_in_bytes,
 )
 from podium_cli.output import show, write
+from podium_cli.progress import progress
 from podium_cli.report import simulation as simulation_page
+from podium_cli.structured import print_data
+from podium_cli.views import formatting
 from podium_cli.views import simulate as simulate_view
 from podium_cli.views import system as system_view
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.policies.policy_text import parse_policy
 from podium_core.policies.registry import PolicyError
-from podium_simulator.replay.comparison import compare
+from podium_simulator.replay.comparison import BASE, compare
 from podium_simulator.system import arrivals as system_arrivals
 from podium_simulator.system import comparison as system_comparison
 from podium_simulator.system import switch_times
@@ -87,12 +90,14 @@ def given_options(*groups: Any) -> Iterator[str]:
 def replay(asked: Simulation) -> None:
     """Replay the policies on the curves and print the result."""
     where, searches = machine_of(asked.machine, asked.searches, asked.system), asked.searches
+    read = _recordings(asked)
     try:
-        comparisons = [compare(r, asked.policies, where, searches.seeds, asked.trials) for r in _recordings(asked)]
+        with progress("replaying searches", _searches(asked, read)) as advance:
+            comparisons = [compare(r, asked.policies, where, searches.seeds, asked.trials, advance) for r in read]
     except TraceError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
-    if asked.output == "json":
-        print(simulate_view.as_json(comparisons))
+    if asked.output != "table":
+        print_data(simulate_view.data(comparisons), asked.output)
         return
     for one in comparisons:
         print(simulate_view.heading(one))
@@ -104,11 +109,13 @@ def simulate_system(asked: Simulation) -> None:
     memory, seeds, size = _of_a_trial(asked), asked.searches.seeds, asked.trials
     where = place_of(asked.machine, asked.searches, asked.system, _method(asked, memory))
     compared = system_comparison.compare
-    comparisons = [compared(r, asked.policies, where, seeds, size, memory) for r in _recordings(asked)]
+    read = _recordings(asked)
+    with progress(f"simulating {formatting.count(_searches(asked, read), 'search', 'searches')}"):
+        comparisons = [compared(r, asked.policies, where, seeds, size, memory) for r in read]
     if asked.report is not None:
         write(asked.report, simulation_page.render(comparisons), "--report")
-    if asked.output == "json":
-        print(system_view.as_json(comparisons))
+    if asked.output != "table":
+        print_data(system_view.data(comparisons), asked.output)
         return
     for one in comparisons:
         print(system_view.heading(one))
@@ -122,8 +129,15 @@ def simulate_arrivals(asked: Simulation, arrivals: Arrivals) -> None:
     memory, seeds, size = _of_a_trial(asked), asked.searches.seeds, asked.trials
     where = place_of(asked.machine, asked.searches, asked.system, _method(asked, memory))
     shared = system_arrivals.SharedCluster(where, arrivals, memory)
-    comparisons = [system_arrivals.compare(r, asked.policies, shared, seeds, size) for r in _recordings(asked)]
+    read = _recordings(asked)
+    with progress("simulating jobs", _searches(asked, read)) as advance:
+        comparisons = [system_arrivals.compare(r, asked.policies, shared, seeds, size, advance) for r in read]
     print_comparisons(comparisons, asked.output)
+
+
+def _searches(asked: Simulation, read: Sequence[Trace]) -> int:
+    """Return the number of simulated searches: each policy and fifo, on each sample of each recording."""
+    return len(read) * asked.searches.seeds * len({BASE, *asked.policies})
 
 
 def _method(asked: Simulation, memory: int | None) -> Method:

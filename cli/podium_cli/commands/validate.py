@@ -5,15 +5,16 @@ With `--log`, it also reads a log as the agent would, so that a wrong metric or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import Payload, parse_job, read_jobs
-from podium_cli.options.common import examples
+from podium_cli.options.common import Output, examples
+from podium_cli.structured import items, print_data
 from podium_cli.views import log_report
 from podium_core.acceptance.findings import errors_of, findings
 from podium_core.curves.growing_curve import Curve, Line, extend
@@ -31,7 +32,7 @@ app = typer.Typer()
 @app.command(
     epilog=examples(
         "podium validate examples/digits/job.yaml",
-        "helm template my-searches | podium validate -",
+        "helm template my-searches | podium validate - -o json",
         "kubectl logs my-pod > train.log; podium validate search.yaml --log train.log",
     )
 )
@@ -44,6 +45,7 @@ def validate(
         Path | None,
         typer.Option(metavar="FILE", help="Log of a training: show which values the job would read from it."),
     ] = None,
+    output: Output = "table",
 ) -> None:
     """Check HyperParamJobs in files, without a cluster.
 
@@ -51,20 +53,24 @@ def validate(
     kinds in the files are ignored. With --log, exactly one job must be in the files; the
     exit code is 1 if it would read no value from the log.
     """
+    if log is not None and output != "table":
+        raise CliError(Exit.USAGE, "OptionUnused", f"--log: what it shows is no data for -o {output}; omit one of them")
     jobs: list[Payload] = []
-    wrong = 0
+    verdicts: list[dict[str, Any]] = []
     for path in files:
         for payload in read_jobs(path):
-            name = str((payload.get("metadata") or {}).get("name", "without a name"))
-            lines, accepted = _verdict(payload)
-            wrong += not accepted
+            verdict = _verdict(path, payload)
+            verdicts.append(verdict)
             jobs.append(payload)
-            print("\n".join(f"{path}: {name}: {line}" for line in lines))
+            if output == "table":
+                print("\n".join(_lines_of(verdict)))
     if not jobs:
         named = ", ".join(str(path) for path in files)
         message = f"no HyperParamJob in {named}; one starts with apiVersion: podium.dev/v1alpha1, kind: HyperParamJob"
         raise CliError(Exit.FAILED, "NothingToValidate", message)
-    if wrong:
+    if output != "table":
+        print_data(items(verdicts), output)
+    if not all(verdict["valid"] for verdict in verdicts):
         raise typer.Exit(Exit.FAILED)
     if log is not None:
         if len(jobs) != 1:
@@ -99,10 +105,24 @@ def _lines(path: Path) -> Iterator[str]:
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{path}: {error.strerror}; name a log file") from error
 
 
-def _verdict(payload: Payload) -> tuple[list[str], bool]:
-    """Return one line for each finding about a job, and whether the job will be accepted."""
+def _verdict(path: Path, payload: Payload) -> dict[str, Any]:
+    """Return whether a job will be accepted, and its findings: the errors, or else the warnings."""
     found = findings(payload)
     errors = errors_of(found)
-    if errors:
-        return [f"{error.code}: {error}" for error in errors], False
-    return ["valid", *(f"warning: {one.code}: {one}" for one in found)], True
+    severity = "error" if errors else "warning"
+    return {
+        "file": str(path),
+        "name": str((payload.get("metadata") or {}).get("name", "without a name")),
+        "valid": not errors,
+        "findings": [{"severity": severity, "code": one.code, "message": str(one)} for one in errors or found],
+    }
+
+
+def _lines_of(verdict: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each finding, after one for a valid job."""
+    before = f"{verdict['file']}: {verdict['name']}"
+    if verdict["valid"]:
+        yield f"{before}: valid"
+    for one in verdict["findings"]:
+        warning = "warning: " if one["severity"] == "warning" else ""
+        yield f"{before}: {warning}{one['code']}: {one['message']}"

@@ -18,6 +18,7 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot, of_job
 from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, seconds
 from podium_cli.options.names import job_names
+from podium_cli.sample_watch import show_sample
 from podium_cli.session import Session, fetch, run_with_cluster
 from podium_cli.views.watch import changes, view
 from podium_cluster import clock
@@ -81,11 +82,14 @@ class JobCaches:
         "podium watch digits",
         "podium watch digits --until-done && podium report digits",
         "podium watch digits --metrics",
+        "podium watch --sample",
         "podium watch digits -n research --until-done --timeout 3600 | tee digits.log",
     )
 )
 def watch(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names)],
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help="Name of the HyperParamJob.", autocompletion=job_names)
+    ] = None,
     until_done: Annotated[
         bool,
         typer.Option(
@@ -99,6 +103,9 @@ def watch(
     metrics: Annotated[
         bool, typer.Option("--metrics", help="Add a column with the latest value of each additional metric.")
     ] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Show a synthetic search without a cluster, to see an example.")
+    ] = False,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: KubeContext = None,
@@ -109,8 +116,17 @@ def watch(
     holder and the waiting trials of each GPU, and the trials by rank. Without a
     terminal, the command prints one line per change.
     """
+    console = Console()
+    lines = lines or not console.is_terminal
+    if sample:
+        if job is not None:
+            raise typer.BadParameter("give either a job or --sample")
+        show_sample(console, lines=lines, timeout=timeout)
+        return
+    if job is None:
+        raise typer.BadParameter("name the job, or give --sample")
     session = Session.of(namespace, kubeconfig, context)
-    run_with_cluster(_watch(session, Options(job, until_done, timeout, lines, metrics), Console()))
+    run_with_cluster(_watch(session, Options(job, until_done, timeout, lines, metrics), console))
 
 
 async def _watch(session: Session, options: Options, console: Console) -> None:
@@ -118,7 +134,7 @@ async def _watch(session: Session, options: Options, console: Console) -> None:
     async with session.api() as api:
         await fetch(api, JOBS, options.job, session.namespace)  # refuses a wrong name at once
         async with _job_caches(api, session.namespace, options.job) as caches:
-            show = _show_lines if options.lines or not console.is_terminal else _show_live
+            show = _show_lines if options.lines else _show_live
             try:
                 async with asyncio.timeout(options.timeout):
                     last = await show(session, options, console, caches)

@@ -11,6 +11,7 @@ import typer
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.options.system import MAX_COUNT
 from podium_cli.output import show
+from podium_cli.structured import print_data
 from podium_cli.views import arrivals as arrivals_view
 from podium_cli.views import formatting
 from podium_simulator.system.arrivals import Arrivals, ArrivalsComparison
@@ -110,9 +111,9 @@ def _number(option: str, number: int, maximum: int, what: str) -> None:
 
 
 def print_comparisons(comparisons: Sequence[ArrivalsComparison], output: str) -> None:
-    """Print the tables of the jobs under each policy, or the JSON."""
-    if output == "json":
-        print(arrivals_view.as_json(comparisons))
+    """Print the tables of the jobs under each policy, or the data."""
+    if output != "table":
+        print_data(arrivals_view.data(comparisons), output)
         return
     for one in comparisons:
         print(arrivals_view.heading(one))

@@ -11,6 +11,7 @@ import typer
 from podium_cli.exit_codes import EXIT_CODES_HELP
 
 CLUSTER = "Cluster"  # panel of the help
+FORMATS = ("table", "json", "yaml")
 
 Namespace = Annotated[
     str | None,
@@ -59,7 +60,12 @@ def one_of(names: Sequence[str], *declarations: str, metavar: str = "NAME", **se
     return typer.Option(*declarations, metavar=metavar, parser=parse, autocompletion=complete, **settings)
 
 
-Output = Annotated[str, one_of(("table", "json"), "--output", "-o", metavar="table|json", help="Format of the result.")]
+Output = Annotated[str, one_of(FORMATS, "--output", "-o", metavar="|".join(FORMATS), help="Format of the result.")]
+
+
+AllNamespaces = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Objects of all namespaces.", rich_help_panel=CLUSTER)
+]
 
 
 def seconds(text: str | float) -> float:

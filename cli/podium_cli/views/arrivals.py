@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
@@ -83,12 +82,12 @@ def fastest_first(contest: ArrivalsComparison) -> list[str]:
     return sorted(contest.runs, key=key)
 
 
-def as_json(contests: Sequence[ArrivalsComparison]) -> str:
-    """Return a JSON array with an object for each file of curves.
+def data(contests: Sequence[ArrivalsComparison]) -> list[dict[str, object]]:
+    """Return a list with an object for each file of curves.
 
     Times are seconds from a job's arrival. null means never, or no competition between users.
     """
-    return json.dumps([_plain(contest) for contest in contests], indent=2)
+    return [_plain(contest) for contest in contests]
 
 
 def _table(columns: Sequence[str]) -> Table:

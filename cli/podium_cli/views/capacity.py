@@ -1,11 +1,10 @@
-"""Output of `podium capacity`: a table of numbers of GPUs, and JSON.
+"""Output of `podium capacity`: a table of numbers of GPUs, and data.
 
 The optimisers may not be installed, so only the type checker imports their types.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from podium_optimisers.queueing.capacity import CapacityPlan
 
 
-def as_json(plan: CapacityPlan) -> str:
-    """Return the plan as JSON."""
+def data(plan: CapacityPlan) -> dict[str, object]:
+    """Return the plan for programs."""
 
     def finite(value: float) -> float | None:
         return value if math.isfinite(value) else None  # JSON has no infinity
@@ -33,7 +32,7 @@ def as_json(plan: CapacityPlan) -> str:
         }
         for row in plan.rows
     ]
-    payload = {
+    return {
         "gpus": plan.gpus,
         "offered": plan.offered_load,
         "goal": plan.goal,
@@ -41,7 +40,6 @@ def as_json(plan: CapacityPlan) -> str:
         "method": plan.method,
         "rows": rows,
     }
-    return json.dumps(payload, indent=2)
 
 
 def as_text(plan: CapacityPlan, *, waits: bool) -> str:

@@ -60,6 +60,14 @@ def since(start: datetime | None, now: datetime) -> str:
     return NOTHING if start is None else duration((now - start).total_seconds())
 
 
+def age(start: datetime | None, now: datetime) -> str:
+    """Return the duration from `start` to `now`, in days from two days on, or a dash."""
+    if start is None or (now - start).days < 2:
+        return since(start, now)
+    passed = now - start
+    return f"{passed.days} d {passed.seconds // 3600:02d} h"
+
+
 def gibibytes(size: int) -> str:
     """Return bytes in GiB with one decimal."""
     return f"{size / 2**30:.1f}"

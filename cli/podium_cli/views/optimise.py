@@ -1,17 +1,17 @@
-"""Output of `podium optimise`: tables of machines and methods, and JSON.
+"""Output of `podium optimise`: tables of machines and methods, and data.
 
 The optimisers may not be installed, so only the type checker imports their types.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
+from podium_cli.structured import items
 from podium_cli.views import formatting
 
 if TYPE_CHECKING:
@@ -63,10 +63,11 @@ def methods(known: Iterable[MakespanMethod]) -> Table:
     return table
 
 
-def as_json(instance: MakespanInstance, schedules: Sequence[MakespanSchedule]) -> str:
-    """Return the schedule as JSON; an array if there are several."""
-    payload = [_plain_data(instance, schedule) for schedule in schedules]
-    return json.dumps(payload[0] if len(payload) == 1 else payload, indent=2)
+def data(instance: MakespanInstance, schedules: Sequence[MakespanSchedule]) -> dict[str, object] | list[object]:
+    """Return the schedule for programs; a list if there are several."""
+    if len(schedules) == 1:
+        return _plain_data(instance, schedules[0])
+    return [_plain_data(instance, schedule) for schedule in schedules]
 
 
 def _plain_data(instance: MakespanInstance, schedule: MakespanSchedule) -> dict[str, object]:
@@ -89,6 +90,11 @@ def _plain_data(instance: MakespanInstance, schedule: MakespanSchedule) -> dict[
         "seconds": schedule.seconds,
         "tasks": tasks,
     }
+
+
+def methods_data(known: Iterable[MakespanMethod]) -> dict[str, object]:
+    """Return the names of the methods and their descriptions for programs."""
+    return items({"name": method.name, "description": method.description} for method in known)
 
 
 def in_order(schedule: MakespanSchedule, machine: int) -> list[int]:

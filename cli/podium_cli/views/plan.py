@@ -1,8 +1,7 @@
-"""Output of `podium plan`: heading, table, assumptions and JSON of a forecast."""
+"""Output of `podium plan`: heading, table, assumptions and data of a forecast."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -70,12 +69,12 @@ def best_at(run: SearchResult, share: float) -> float | None:
     return known[-1] if known else None
 
 
-def as_json(forecast: JobForecast) -> str:
-    """Return the forecast as JSON: each simulated search under the job's policy and under fifo.
+def data(forecast: JobForecast) -> dict[str, object]:
+    """Return the forecast for programs: each simulated search under the job's policy and under fifo.
 
     Times are seconds; null means never.
     """
-    plain = {
+    return {
         "job": forecast.view.key.name,
         "policy": forecast.view.policy,
         "curves": forecast.trace.task,
@@ -88,7 +87,6 @@ def as_json(forecast: JobForecast) -> str:
             for own, fifo in zip(forecast.own, forecast.fifo, strict=True)
         ],
     }
-    return json.dumps(plain, indent=2)
 
 
 def _plain(run: SearchResult) -> dict[str, object]:

@@ -1,8 +1,7 @@
-"""Output of `podium simulate` without --system: heading, table and JSON of a comparison of policies."""
+"""Output of `podium simulate` without --system: heading, table and data of a comparison of policies."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -55,9 +54,9 @@ def table(contest: ReplayComparison) -> Table:
     return view
 
 
-def as_json(contests: Sequence[ReplayComparison]) -> str:
-    """Return a JSON array with an object for each file of curves; a ratio above 1 is faster than fifo."""
-    return json.dumps([_plain(contest) for contest in contests], indent=2)
+def data(contests: Sequence[ReplayComparison]) -> list[dict[str, object]]:
+    """Return a list with an object for each file of curves; a ratio above 1 is faster than fifo."""
+    return [_plain(contest) for contest in contests]
 
 
 def _plain(contest: ReplayComparison) -> dict[str, object]:

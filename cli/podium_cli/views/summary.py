@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from podium_cli.report.model import JobReport
+from podium_cli.structured import time
 from podium_cli.views import formatting
 
 
@@ -40,3 +43,34 @@ def lines(report: JobReport) -> list[str]:
             cost += f" over the last {switches.recorded}"
     output.append(f"suspensions  {switches.count}{cost}")
     return output
+
+
+def data(report: JobReport) -> dict[str, Any]:
+    """Return the same for programs; unknown values are null."""
+    use, switches, best = report.use, report.switches, report.best
+    return {
+        "namespace": report.namespace,
+        "name": report.name,
+        "phase": report.phase,
+        "reason": report.reason,
+        "message": report.message,
+        "startedAt": time(report.origin),
+        "seconds": report.span,
+        "metric": report.metric,
+        "best": best
+        and {
+            "trial": best.name,
+            "value": best.best,
+            "step": best.best_step,
+            "parameters": dict(best.parameters),
+        },
+        "trials": {"done": report.done, "max": report.max_trials},
+        "gpus": len(report.lanes),
+        "gpuSeconds": {"training": use.training, "switching": use.switching, "idle": use.idle},
+        "suspensions": {
+            "count": switches.count,
+            "recorded": switches.recorded,
+            "p50Seconds": switches.p50,
+            "p99Seconds": switches.p99,
+        },
+    }

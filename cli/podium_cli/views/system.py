@@ -1,8 +1,7 @@
-"""Output of `podium simulate --system`: heading, table and JSON of searches in the simulated system."""
+"""Output of `podium simulate --system`: heading, table and data of searches in the simulated system."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
 
@@ -105,9 +104,9 @@ def fastest_first(contest: SystemComparison) -> list[str]:
     return sorted(contest.runs, key=key)
 
 
-def as_json(contests: Sequence[SystemComparison]) -> str:
-    """Return a JSON array with an object for each file of curves; times are seconds, null means never."""
-    return json.dumps([_plain(contest) for contest in contests], indent=2)
+def data(contests: Sequence[SystemComparison]) -> list[dict[str, object]]:
+    """Return a list with an object for each file of curves; times are seconds, null means never."""
+    return [_plain(contest) for contest in contests]
 
 
 def _row(contest: SystemComparison, name: str) -> tuple[str, ...]:

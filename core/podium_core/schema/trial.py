@@ -349,3 +349,8 @@ class HyperParamTrial(StatusModel):
     metadata: ObjectMeta
     spec: TrialSpec = Field(description="What to run.")
     status: TrialStatus = Field(default_factory=TrialStatus, description="Progress of the trial.")
+
+
+def pod_name(trial: str, attempt: int) -> str:
+    """Return the name of an attempt's pod."""
+    return f"{trial}-{attempt}"

@@ -20,6 +20,7 @@ from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue, RunQueueEntry
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.search_settings import learns
+from podium_core.schema.trial import pod_name
 from podium_operator.act.back_off import BackOffError, RefusedAction, refused_again
 from podium_operator.act.final_report_wait import FinalReportWait
 from podium_operator.act.migration import accepts_trials, annotation_changes, migration_of_attempt
@@ -29,7 +30,6 @@ from podium_operator.act.pod_manifest import (
     PodRules,
     make_pod,
     make_trial,
-    pod_name,
 )
 from podium_operator.act.requeue import INVALID, Requeues
 from podium_operator.act.whole_gpu import ran_out_of_gpu_memory, smallest_whole_gpu

@@ -24,7 +24,7 @@ from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, metrics_config_of
 from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template import GATE_CONTAINER
-from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, Migration
+from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, Migration, pod_name
 from podium_operator.act import checkpoint_volume
 
 Manifest = dict[str, Any]
@@ -76,11 +76,6 @@ class PodOrigin:
 
 
 NO_ORIGIN = PodOrigin()
-
-
-def pod_name(trial: str, attempt: int) -> str:
-    """Return the name of an attempt's pod."""
-    return f"{trial}-{attempt}"
 
 
 def make_pod(

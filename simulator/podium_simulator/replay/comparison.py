@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -51,18 +51,28 @@ class ReplayComparison:
         return (geometric_mean(values), min(values)) if values else None
 
 
-def compare(trace: Trace, policies: Sequence[str], machine: Machine, seeds: int, size: int) -> ReplayComparison:
+def compare(
+    trace: Trace,
+    policies: Sequence[str],
+    machine: Machine,
+    seeds: int,
+    size: int,
+    advance: Callable[[], None] = lambda: None,
+) -> ReplayComparison:
     """Replay each policy and seed; all use the planner's switch rule.
 
     `policies`: as a user types them. Raises a PolicyError where one is unknown, a TraceError where a replay would
-    hardly end.
+    hardly end. `advance` is called after each search.
     """
     by_name = {name: parse_policy(name).create() for name in [BASE, *policies]}
     scores: dict[str, dict[RunKey, Score]] = {name: {} for name in by_name}
     for seed in range(seeds):
         sample = draw_sample(trace, seed, size)
         _check_slices(sample, machine)
-        histories = {name: replay(sample, policy, machine) for name, policy in by_name.items()}
+        histories = {}
+        for name, policy in by_name.items():
+            histories[name] = replay(sample, policy, machine)
+            advance()
         makespan = max(histories[BASE].completed.values())
         for name, history in histories.items():
             scores[name][trace.task, seed] = score(sample, history, makespan)

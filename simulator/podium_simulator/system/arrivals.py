@@ -7,7 +7,7 @@ end, divided by the time that the same search takes alone on the whole cluster u
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from podium_core.domain.snapshot import JobKey
@@ -118,10 +118,11 @@ def compare(
     shared: SharedCluster,
     seeds: int,
     size: int,
+    advance: Callable[[], None] = lambda: None,
 ) -> ArrivalsComparison:
     """Simulate all jobs once per policy and seed, and each job alone.
 
-    `policies`: as in `comparison.compare`.
+    `policies`: as in `comparison.compare`. `advance` is called after each run.
     """
     names = list(dict.fromkeys([BASE, *policies]))
     runs: dict[str, list[ArrivalsRun]] = {name: [] for name in names}
@@ -133,6 +134,7 @@ def compare(
             if name == BASE:
                 makespans = {end.job: end.ended - end.arrived for end in outcome.jobs}
             runs[name].append(_round(name, seed, drawn, outcome, makespans, shared))
+            advance()
     size = min(size, len(trace.trials))
     results = {name: tuple(of_policy) for name, of_policy in runs.items()}
     return ArrivalsComparison(trace, shared.cluster, shared.arrivals, size, results)

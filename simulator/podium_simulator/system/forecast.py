@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from podium_core.domain.snapshot import JobView
@@ -30,12 +30,19 @@ class JobForecast:
     assumptions: tuple[str, ...]
 
 
-def forecast(view: JobView, trace: Trace, cluster: ClusterSpec, seeds: int, step_seconds: float | None) -> JobForecast:
+def forecast(
+    view: JobView,
+    trace: Trace,
+    cluster: ClusterSpec,
+    seeds: int,
+    step_seconds: float | None,
+    advance: Callable[[], None] = lambda: None,
+) -> JobForecast:
     """Return the forecast.
 
     `view`: with times counted from its start. `step_seconds`: seconds of one step of this job; the curves are then
     stretched to its maxSteps. None: the curves are used as recorded. Raises SimulationError where the curves cannot
-    represent the job.
+    represent the job. `advance` is called after each simulated search, two for each seed.
     """
     _check_memory(view, cluster)
     fitting = fit_curves(view, trace, step_seconds)
@@ -46,6 +53,7 @@ def forecast(view: JobView, trace: Trace, cluster: ClusterSpec, seeds: int, step
         for name, job in ((view.policy, view), (BASE, replace(view, policy=BASE, settings={}))):
             sim = SimJob(job, sample.trials, cluster.method)
             outcomes[name] = simulate(scenario_of(cluster, (sim,), seed, time_limit(sample, cluster)))
+            advance()
         makespan = outcomes[BASE].makespan
         own.append(search_result(view.policy, sample, outcomes[view.policy], makespan))
         fifo.append(search_result(BASE, sample, outcomes[BASE], makespan))

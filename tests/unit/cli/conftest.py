@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import snapshot_of
 from podium_cli.samples import BEGIN, search_at
 
+sys.path.insert(0, str(Path(__file__).parent))  # for `api_server`
 Snapshot = Callable[..., JobSnapshot]
 
 

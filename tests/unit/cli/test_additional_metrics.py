@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from podium_cli.commands.explain import lines as explanation
-from podium_cli.commands.get import trials_table
 from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.recording import recording_of
 from podium_cli.report import page
 from podium_cli.report.model import build
 from podium_cli.views import summary
+from podium_cli.views.explain import lines as explanation
+from podium_cli.views.trials import trials_table
 from podium_cli.views.watch import view
 from podium_core.curves.additional_metrics import Extreme, MetricSummary
 from podium_simulator.traces.trace import TraceError, load, parse, trace_lines

@@ -27,6 +27,8 @@ from podium_cli.options import names
     ("arguments", "code", "message"),
     [
         (["report"], Exit.USAGE, "JobNameRequired"),
+        (["get", "trials"], Exit.USAGE, "JobNameRequired"),
+        (["best"], Exit.USAGE, "JobNameRequired"),
         (["watch", "x", "--kubeconfig", "/nowhere/config"], Exit.USAGE, "KubeconfigMissing"),
         (["report", "--from-files", "/nowhere"], Exit.NOT_FOUND, "FolderNotFound"),
         (["report", "--sample", "-o", "/nowhere/report.html"], Exit.FAILED, "FileNotWritten"),
@@ -71,6 +73,8 @@ def test_the_list_of_commands_has_the_first_sentence_of_each(entry: CommandEntry
     ("arguments", "message"),
     [
         (["wach"], "No such command 'wach'. Did you mean 'watch'?"),
+        (["bset"], "No such command 'bset'. Did you mean 'best'?"),
+        (["log"], "No such command 'log'. Did you mean 'logs'?"),
         (["get", "trails"], "No such command 'trails'. Did you mean 'trials'?"),
         (["watch", "x", "--until-don"], "No such option: --until-don. Did you mean '--until-done'?"),
         (["simulate", "--polcy", "envelope"], "No such option: --polcy. Did you mean '--policy'?"),
@@ -84,10 +88,10 @@ def test_a_mistyped_word_is_refused_with_a_suggestion(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["get", "trials"], ["watch"], ["suspend"]])
+@pytest.mark.parametrize("arguments", [["logs"], ["suspend"]])
 def test_a_missing_job_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) is Exit.USAGE
-    assert "Missing argument 'JOB'." in capsys.readouterr().err
+    assert "Missing argument '" in capsys.readouterr().err
 
 
 def test_an_unreachable_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,11 +163,14 @@ def test_help_of_every_command_has_examples_and_fits_a_terminal(
     ("words", "expected"),
     [
         ("podium dr", ["drain"]),
-        ("podium get ", ["trials", "gpus"]),
+        ("podium get ", ["jobs", "trials", "gpus"]),
         ("podium get trials digits --sort-by s", ["steps", "suspensions"]),
+        ("podium b", ["best"]),
+        ("podium best digits -o ", ["table", "json", "yaml", "args"]),
+        ("podium logs digits-3 --prev", ["--previous"]),
         ("podium simulate --policy h", ["hermes", "hyperband"]),
         ("podium simulate --method cuda", ["cuda-checkpoint"]),
-        ("podium plan job.yaml -o ", ["table", "json"]),
+        ("podium plan job.yaml -o ", ["table", "json", "yaml"]),
         ("podium watch --until", ["--until-done"]),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -62,3 +63,13 @@ def test_scalars_of_every_type() -> None:
 
 def test_control_characters_never_reach_a_terminal() -> None:
     assert formatting.clean("a\x1b[2Jb\r\nc") == "a [2Jb  c"
+
+
+@pytest.mark.parametrize(
+    ("hours", "shown"),
+    [(0.01, "36 s"), (26.5, "26 h 30 m"), (47.9, "47 h 54 m"), (48, "2 d 00 h"), (8000.5, "333 d 08 h")],
+)
+def test_an_old_age_is_in_days(hours: float, shown: str) -> None:
+    now = datetime(2026, 1, 15, tzinfo=UTC)
+    assert formatting.age(now - timedelta(hours=hours), now) == shown
+    assert formatting.age(None, now) == "–"

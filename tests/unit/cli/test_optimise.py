@@ -78,7 +78,11 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "expected"),
     [
-        (["-o", "gantt.png"], Exit.USAGE, "InvalidOutput: --output: must be table, json or FILE.html (got gantt.png)"),
+        (
+            ["-o", "gantt.png"],
+            Exit.USAGE,
+            "InvalidOutput: --output: must be table, json, yaml or FILE.html (got gantt.png)",
+        ),
         (["-o", "all.html", "--method", "all"], Exit.USAGE, "InvalidOutput: --output: a page shows one schedule"),
         (["--seed", "-1"], Exit.USAGE, "InvalidSeed: --seed: must be at least 0 (got -1)"),
         (["--method", "magic"], Exit.FAILED, "UnknownMethod: method: 'magic' does not exist; use one of dual"),

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from podium_cli import samples
-from podium_cli.commands.explain import lines as explanation
-from podium_cli.commands.get import ORDERS
 from podium_cli.commands.thaw import suspended_trials
 from podium_cli.exit_codes import Exit
 from podium_cli.main import run
 from podium_cli.objects import snapshot_of
+from podium_cli.views.explain import lines as explanation
+from podium_cli.views.trials import ORDERS
 from podium_core.domain.migration import MigrationPhase
 from podium_core.schema.trial import Migration
 

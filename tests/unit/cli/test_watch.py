@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from rich.console import Console
 
+from podium_cli import sample_watch
+from podium_cli.exit_codes import Exit
 from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.main import run
 from podium_cli.views.watch import changes, view
 
 Snapshot = Callable[..., JobSnapshot]
@@ -97,3 +102,24 @@ def test_a_new_best_value_has_its_own_line(snapshot: Snapshot) -> None:
     (line,) = [line for line in changes(snapshot(7), snapshot(40)) if "new best" in line]
     assert "new best val_acc" in line
     assert "lr=" in line
+
+
+def test_the_sample_is_shown_from_its_start_to_its_end_without_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sample_watch, "SPEED", 200.0)
+    assert run(["watch", "--sample"]) is Exit.OK
+    printed = capsys.readouterr().out
+    assert "job digits Running" in printed
+    assert "new best val_acc" in printed
+    assert "job digits Succeeded (AllTrialsEnded: 12 of 12 trials have ended)" in printed
+    assert run(["watch", "--sample", "--timeout", "0"]) is Exit.TIMEOUT
+    assert run(["watch", "--sample", "digits"]) is Exit.USAGE
+
+
+def test_the_sample_on_a_terminal_ends_with_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_watch, "SPEED", 200.0)
+    terminal = Console(force_terminal=True, width=120, height=40, file=io.StringIO())
+    sample_watch.show_sample(terminal, lines=False, timeout=None)
+    last = cast(io.StringIO, terminal.file).getvalue().rpartition("\x1b[2K")[2]
+    assert all(f"digits-{number}" in last for number in range(12))

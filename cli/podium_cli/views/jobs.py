@@ -1,0 +1,88 @@
+"""Output of `podium get jobs`: a row for each job, as a table and as data. A job's own status is enough for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from podium_cli.structured import items, time
+from podium_cli.views import formatting
+from podium_cli.views.plain_table import plain_table
+from podium_cli.views.watch import JOB_STYLE
+from podium_core.schema.job import HyperParamJob
+
+
+def in_order(jobs: Iterable[HyperParamJob]) -> list[HyperParamJob]:
+    """Return the jobs by namespace and name, as kubectl lists objects."""
+    return sorted(jobs, key=lambda job: (job.metadata.namespace, job.metadata.name))
+
+
+def table(jobs: Iterable[HyperParamJob], now: datetime) -> Table:
+    """Return a row for each job."""
+    view = plain_table(
+        "NAMESPACE", "NAME", "PHASE", "DONE", "RUNNING", "BEST", "BEST-TRIAL", "GPUS", "GPU-HOURS", "AGE", "ETA"
+    )
+    for job in jobs:
+        status, best = job.status, job.status.best
+        view.add_row(
+            Text(job.metadata.namespace),
+            Text(job.metadata.name),
+            Text(status.phase, style=JOB_STYLE.get(status.phase, "")),
+            Text(f"{trials_done(job)}/{job.spec.trials.max}"),
+            Text(str(status.trials.running)),
+            Text(formatting.number(best.value if best else None)),
+            Text(best.trial if best else formatting.NOTHING),
+            Text(str(gpus_in_use(job))),
+            Text(f"{status.gpu_hours:.2f}"),
+            Text(formatting.age(job.metadata.creation_timestamp, now)),
+            Text(_eta(job, now)),
+        )
+    return view
+
+
+def data(jobs: Iterable[HyperParamJob]) -> dict[str, Any]:
+    """Return the same for programs; unknown values are null."""
+    return items(_row(job) for job in jobs)
+
+
+def _row(job: HyperParamJob) -> dict[str, Any]:
+    status, best = job.status, job.status.best
+    return {
+        "namespace": job.metadata.namespace,
+        "name": job.metadata.name,
+        "phase": status.phase,
+        "reason": status.reason,
+        "message": status.message,
+        "trials": {"done": trials_done(job), "max": job.spec.trials.max, "running": status.trials.running},
+        "metric": job.spec.objective.metric,
+        "direction": job.spec.objective.direction.value,
+        "best": None if best is None else best.model_dump(mode="json"),
+        "gpus": gpus_in_use(job),
+        "gpuHours": status.gpu_hours,
+        "createdAt": time(job.metadata.creation_timestamp),
+        "finishedAt": time(status.finished_at),
+        "eta": time(status.eta),
+    }
+
+
+def trials_done(job: HyperParamJob) -> int:
+    """Return the number of trials that have ended; the operator writes it as `done/max`."""
+    count = job.status.done.partition("/")[0]
+    return int(count) if count.isdecimal() else 0
+
+
+def gpus_in_use(job: HyperParamJob) -> int:
+    """Return the number of GPUs that the job's running trials hold."""
+    return job.status.trials.running * job.spec.gpus.per_trial
+
+
+def _eta(job: HyperParamJob, now: datetime) -> str:
+    status = job.status
+    if status.finished_at is not None or status.eta is None:
+        return formatting.NOTHING
+    left = (status.eta - now).total_seconds()
+    return formatting.duration(left) if left >= 1 else "now"
