@@ -58,6 +58,8 @@ CASES = [
     ("cmaes", "grid"),
     ("cmaes", "conditions"),
     ("grid", "grid with conditions"),
+    ("pbt", "all kinds"),
+    ("pbt", "conditions"),
     ("qmc", "all kinds"),
     ("qmc", "grid"),
     ("qmc", "one choice"),
