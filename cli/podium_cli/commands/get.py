@@ -73,7 +73,8 @@ def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
     """Return a row for each trial, with a column for the latest value of each additional metric."""
     metrics = additional_metrics.names(snapshot.job)
     heads = ["TRIAL", "PHASE", "GPU", "RANK", "STEP", "VALUE", "BEST", "PREDICTED", "GPU-S", "SUSPENSIONS"]
-    table = _plain(*heads, *map(formatting.clean, metrics), "PARAMETERS", "WHY")
+    families = ["PARENT", "GENERATION"] if any(trial.spec.parent for trial in snapshot.trials) else []
+    table = _plain(*heads, *families, *map(formatting.clean, metrics), "PARAMETERS", "WHY")
     for trial in ORDERS[sort_by](snapshot):
         status = trial.status
         table.add_row(
@@ -87,11 +88,18 @@ def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
             Text(formatting.number(status.predicted.value if status.predicted else None)),
             Text(f"{status.gpu_seconds:.1f}"),
             Text(str(status.suspensions.count)),
+            *map(Text, _origin(trial) if families else ()),
             *(Text(additional_metrics.latest(trial, metric)) for metric in metrics),
             Text(formatting.parameters(trial.spec.parameters)),
             Text(why(trial)),
         )
     return table
+
+
+def _origin(trial: HyperParamTrial) -> tuple[str, str]:
+    """Return the parent of a trial and its generation."""
+    parent = trial.spec.parent
+    return (formatting.NOTHING, "0") if parent is None else (parent.name, str(parent.generation))
 
 
 async def _gpus(session: Session) -> None:
