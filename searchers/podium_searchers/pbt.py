@@ -2,7 +2,7 @@
 
 The planner decides which trial has a child (`podium_core.planning.exploitation`). This module perturbs the parameters:
 
-- With `resampleProbability`, a parameter is drawn anew.
+- With `resampleProbability`, a parameter is drawn at random.
 - Otherwise a number is multiplied by 1 - `perturbation` or 1 + `perturbation` and brought into its range, by at least
   one step where it has steps. A listed value changes to the one before or after it.
 - A parameter of `fixed` is copied.
