@@ -27,7 +27,7 @@ class InheritError(Exception):
 
 
 def inherit(parent: Path, child: Path, name: str) -> None:
-    """Copy the newest checkpoint in folder `parent` to `child/name`, and write the completion marker of `child`.
+    """Copy the newest checkpoint of folder `parent` to `child/name`, and mark it as complete there.
 
     A child that has a checkpoint already keeps it. `name` "." copies into the folder itself. Raises InheritError, or
     OSError if something cannot be read or written.

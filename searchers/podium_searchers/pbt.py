@@ -37,8 +37,9 @@ class PbtSearcher:
 
 
 def propose_child(spec: JobSpec, number: int, parent: Proposal) -> Proposal:
-    """Return the parameters of a child; they depend on the spec, the number and the parent's parameters alone.
+    """Return the parameters of a child.
 
+    They depend on the spec, the number and the parent's parameters alone.
     A parameter that becomes active with the child's values is drawn at random.
     """
     settings = population_settings(spec)

@@ -8,7 +8,7 @@ INHERITED = "step-0-parent"  # the SDK removes older checkpoints of this form, s
 
 
 def inherited_path(parent_path: str) -> str:
-    """Return the copy's path in the folder of the child, given the path of the checkpoint in the parent's folder.
+    """Return the path of the copy in the child's folder; `parent_path`: that of the original.
 
     The path must be known before the copy is made, because it is part of the child's command. The suffix is kept,
     since some frameworks read the format from it. A checkpoint that is the folder itself remains so.

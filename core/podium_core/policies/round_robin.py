@@ -12,15 +12,15 @@ parent's step without GPU-seconds, and would otherwise train far ahead of those 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import curves_of_job
-from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
+from podium_core.curves.curve_table import CurveTable, curves_of_job
+from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies.base import Ranking, limit_switch_share
 
 
@@ -44,7 +44,7 @@ class RoundRobin:
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         curves = curves_of_job(job, trials, snapshot)
-        seconds = curves.seconds.copy() if job.population is None else _level(trials, curves.rows)
+        seconds = curves.seconds.copy() if job.population is None else _level(trials, curves)
 
         def explain(row: int) -> tuple[str, str]:
             text = "has had" if job.population is None else "has the training of"
@@ -53,7 +53,7 @@ class RoundRobin:
         return Ranking(curves, -seconds / self.quantum, 0, explain)  # one quantum less used is a score of 1 more
 
 
-def _level(trials: Sequence[TrialView], rows: Mapping[TrialKey, int]) -> NDArray[np.float64]:
+def _level(trials: Sequence[TrialView], curves: CurveTable) -> NDArray[np.float64]:
     """Return, by row, the mean GPU-seconds of as many steps as each trial stands at; its own before anything trained.
 
     A child stands at least where its trials were compared.
@@ -62,7 +62,7 @@ def _level(trials: Sequence[TrialView], rows: Mapping[TrialKey, int]) -> NDArray
     reached = [max(begin, t.curve[-1].step if t.curve else 0.0) for begin, t in zip(begins, trials, strict=True)]
     steps = sum(reached) - sum(begins)
     pace = sum(t.gpu_seconds for t in trials) / steps if steps > 0.0 else 0.0
-    level = np.zeros(len(trials))
+    level = np.zeros(len(curves))  # it has rows of ended trials, too
     for trial, step in zip(trials, reached, strict=True):
-        level[rows[trial.key]] = pace * step if pace > 0.0 else trial.gpu_seconds
+        level[curves.rows[trial.key]] = pace * step if pace > 0.0 else trial.gpu_seconds
     return level

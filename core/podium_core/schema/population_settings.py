@@ -22,7 +22,10 @@ _WHERE = "spec.search.settings"
 
 @dataclass(frozen=True, slots=True)
 class PopulationSettings:
-    """Settings of population-based training. `fixed`: names of parameters that a child takes over unchanged."""
+    """Settings of population-based training.
+
+    `fixed`: names of parameters that a child takes over unchanged.
+    """
 
     population: int
     interval: float

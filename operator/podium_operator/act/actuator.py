@@ -255,7 +255,7 @@ class Actuator:
         await self._create(TRIALS, make_trial(job, action.number, parameters))
 
     async def _create_child(self, cluster: ClusterState, job: HyperParamJob, number: int, lineage: Lineage) -> None:
-        """Create a child of population-based training. If the parent was deleted now, the next plan decides anew."""
+        """Create a child of population-based training. If the parent was deleted now, the next plan decides again."""
         parent = cluster.trial_by_key.get(TrialKey(job.metadata.namespace, lineage.parent, lineage.uid))
         if parent is not None:
             parameters = propose_child(job.spec, number, parent.spec.parameters)

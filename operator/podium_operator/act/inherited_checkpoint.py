@@ -30,7 +30,10 @@ class ParentLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """Copy that the pod of a child makes. `image`: Podium's; `folder`: the parent's; `resume`: where the copy is."""
+    """Copy that the pod of a child makes.
+
+    `image`: Podium's; `folder`: the parent's; `resume`: where the copy is.
+    """
 
     image: str
     folder: str
