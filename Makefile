@@ -23,7 +23,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e
 .PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
-	bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-local bench-log-lines dist sbom lock clean clean-cache
+	bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines dist sbom lock clean clean-cache
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -167,6 +167,9 @@ bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4,8,
 
 bench-searchers: setup ## which search algorithm proposes good points soonest (CURVES=, SEEDS=10)
 	@$(BENCH).searchers.bench_searchers $(and $(CURVES),--curves $(CURVES)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
+
+bench-pbt: setup ## population-based training against random search with the same GPU-seconds (SEEDS=5)
+	@$(BENCH).searchers.bench_pbt $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
 
 bench-simulation: setup ## speed of the simulated system (CURVES=FILE)
 	@$(BENCH).simulator.bench_simulation $(and $(CURVES),--curves $(CURVES)) $(OUTPUT)

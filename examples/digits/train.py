@@ -173,7 +173,12 @@ def accuracy(model: Model, digits: Digits, settings: Settings) -> float:
 
 def save(folder: Path, settings: Settings, epoch: int, model: Model, random: np.random.Generator) -> None:
     """Write the state, then the completion marker. After a kill, the marker names a complete state."""
-    about = {"settings": repr(settings), "epoch": epoch, "random": random.bit_generator.state}
+    about = {
+        "settings": repr(settings),
+        "shape": _shape(settings),
+        "epoch": epoch,
+        "random": random.bit_generator.state,
+    }
     arrays = {f"value{i}": value for i, value in enumerate(model.values)}
     arrays |= {f"momentum{i}": momentum for i, momentum in enumerate(model.momenta)}
     folder.mkdir(parents=True, exist_ok=True)
@@ -185,6 +190,10 @@ def save(folder: Path, settings: Settings, epoch: int, model: Model, random: np.
     for old in folder.glob("epoch-*"):
         if old != state:
             old.unlink()
+
+
+def _shape(settings: Settings) -> str:
+    return f"{settings.activation} network of width {settings.width}"
 
 
 def replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -200,8 +209,11 @@ def replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
     os.close(directory)
 
 
-def load(folder: Path, settings: Settings, model: Model, random: np.random.Generator) -> int:
-    """Restore model and random generator from the marker's state; return its epoch, or 0 without a marker."""
+def load(folder: Path, settings: Settings, model: Model, random: np.random.Generator, *, inherited: bool) -> int:
+    """Restore model and random generator from the marker's state; return its epoch, or 0 without a marker.
+
+    `inherited`: it may be of a trial with another learning rate and batch size, which do not change the network.
+    """
     marker = folder / MARKER
     if not marker.exists():
         return 0
@@ -209,7 +221,8 @@ def load(folder: Path, settings: Settings, model: Model, random: np.random.Gener
     file = folder / f"epoch-{epoch}.npz"
     with np.load(file) as saved:
         about: dict[str, Any] = json.loads(str(saved["about"]))
-        if about["settings"] != repr(settings):
+        same = about["shape"] == _shape(settings) if inherited else about["settings"] == repr(settings)
+        if not same:
             sys.exit(
                 f"{file} belongs to another trial: {about['settings']}, not {settings!r}; use one folder per trial"
             )
@@ -231,6 +244,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of weights, order and views (the split is always the same)"
     )
+    parser.add_argument(
+        "--inherited", action="store_true", help="continue a checkpoint of another --lr and --batch-size, too"
+    )
     parser.add_argument("--epochs", type=int, default=40, help="passes over the images")
     parser.add_argument(
         "--work", type=int, default=200, help="views of each image per step; the time is proportional to it"
@@ -248,7 +264,7 @@ def main(arguments: list[str] | None = None) -> int:
     digits = Digits()
     random = np.random.default_rng(settings.seed)
     model = new_model(settings, random)
-    done = load(folder, settings, model, random) if folder else 0
+    done = load(folder, settings, model, random, inherited=args.inherited) if folder else 0
     block = open_block(sum(array.nbytes for array in (*model.values, *model.momenta)))  # None without a GPU
     if block:
         block.store([*model.values, *model.momenta])

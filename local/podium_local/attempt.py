@@ -98,6 +98,11 @@ class Attempt:
             self.exit_code, self.ended_at = NOT_EXECUTED, now
             self.problem = f"{launch.command[0]} cannot be executed: {error.strerror}"
 
+    def refuse(self, problem: str, now: float) -> None:
+        """End the attempt before its process starts, as a failure of the trial."""
+        self._enter(SlotState.RUNNING, now)
+        self.exit_code, self.ended_at, self.problem = NOT_EXECUTED, now, problem
+
     def suspend(self, now: float) -> float | None:
         """Stop the processes and return the seconds that it took; None if that failed."""
         assert self.process is not None

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import podium
 import podium.trial
+from podium.inherit import InheritError, inherit
+from podium_core.attempts.inheritance import inherited_path
 from podium_core.attempts.local_scheduler import Action as Step
 from podium_core.attempts.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, Wait, decide
 from podium_core.domain.actions import (
@@ -32,6 +34,7 @@ from podium_local.run_state import RunState
 from podium_local.snapshot import choose_devices
 from podium_local.trial import Trial, log_path, new_trial
 from podium_searchers.base import TrialResult
+from podium_searchers.pbt import propose_child
 from podium_searchers.search import propose
 
 MAX_STEPS = 256  # of the local scheduler in a row; each changes the state of a trial
@@ -158,7 +161,7 @@ class Executor:
     def _act(self, action: Action, now: float) -> bool:
         match action:
             case CreateTrial():
-                return self._create_trial(action.number, now)
+                return self._create_trial(action, now)
             case CreatePod():
                 return self._create_attempt(self._state.trials[action.trial], action.attempt, now)
             case DeletePod() | Requeue():
@@ -179,17 +182,26 @@ class Executor:
                 self.ranks = {rank.trial.uid: rank for _, ranks in action.gpus for rank in ranks}
         return False
 
-    def _create_trial(self, number: int, now: float) -> bool:
+    def _create_trial(self, action: CreateTrial, now: float) -> bool:
         """Create a trial with the searcher's parameters, and return whether there are any left to try."""
         job = self._state.job
         tried = [
             TrialResult.at(one.phase, one.number, one.spec.parameters, one.curve.last_step, one.best)
             for one in self._state.ordered
         ]
-        parameters = propose(job.spec, number, tried)
+        lineage = action.lineage
+        if lineage is None:
+            parameters = propose(job.spec, action.number, tried)
+        else:
+            parent = next(one for one in self._state.ordered if one.key.name == lineage.parent)
+            parameters = propose_child(job.spec, action.number, parent.spec.parameters)
         if parameters is None:
             return False
-        self._state.add(new_trial(job, number, dict(parameters), now)).touch(urgent=True)
+        stored = new_trial(job, action.number, dict(parameters), now, lineage)
+        trial = self._state.add(stored)
+        trial.touch(urgent=True)
+        if lineage is not None:  # at once, before the parent trains further; its start tries again if that fails
+            self._inherit(trial)
         return True
 
     def _create_attempt(self, trial: Trial, number: int, now: float) -> bool:
@@ -229,19 +241,39 @@ class Executor:
         folder = self._state.checkpoints_of(trial)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            problem = self._inherit(trial)
+            if problem:
+                attempt.refuse(problem, now)
+                self._settle(trial, attempt, now)
+                return
         trial.start_attempt(checkpoint_in(folder), now)
         checkpoint = trial.ledger.checkpoint
+        continues = attempt.number > 0 or trial.spec.parent is not None
         place = Place(
             [self._devices[uuid] for uuid in attempt.devices],
             folder,
             self._helper,
             self._state.environ,
-            resume=checkpoint.path if checkpoint is not None and attempt.number else None,
+            resume=checkpoint.path if checkpoint is not None and continues else None,
             hides_gpus=not any(device.is_gpu for device in self._state.machine.devices),
         )
         attempt.start(launch(self._state.job, trial.manifest(now), attempt.number, place), self._guardian, now)
         trial.follow(now)
         self._settle(trial, attempt, now)
+
+    def _inherit(self, trial: Trial) -> str:
+        """Copy the parent's checkpoint of a child that has none yet, and return why that failed; empty: it did not."""
+        parent, folder = trial.spec.parent, self._state.checkpoints_of(trial)
+        if parent is None or folder is None:
+            return ""
+        theirs = self._state.folder.checkpoints / parent.name
+        found = checkpoint_in(theirs)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            inherit(theirs, folder, inherited_path("." if found is None else found.path))
+        except (InheritError, OSError) as error:
+            return f"The checkpoint of {parent.name} could not be copied: {error}"
+        return ""
 
 
 def _helper_folder(folder: Path) -> Path:

@@ -24,6 +24,7 @@ from podium_core.domain.switch_costs import SwitchTotals, mean_costs
 from podium_core.planning.job_view import job_view
 from podium_core.schema.job import CheckpointVolume, HyperParamJob
 from podium_core.schema.job_status import FINISHED
+from podium_core.schema.lineage import lineage_from
 from podium_local.devices import Device, cores_per_trial
 from podium_local.trial import Trial
 from podium_searchers.search import size
@@ -123,6 +124,7 @@ def trial_view(trial: Trial, machine: Machine, now: float) -> TrialView:
             checkpoint_step=None if checkpoint is None else checkpoint.step,
         ),
         intent=Intent(trial.spec.suspend, trial.spec.pinned, trial.spec.stopped),
+        lineage=lineage_from(trial.spec.parent),
         finished_at=trial.finished_at,
     )
 

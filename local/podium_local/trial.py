@@ -28,12 +28,14 @@ from podium_core.curves.thinning import Grid
 from podium_core.domain.actions import TrialRank
 from podium_core.domain.observe import TrialFacts
 from podium_core.domain.phase import FINAL, LIVE, TrialPhase
+from podium_core.domain.population import Lineage
 from podium_core.domain.snapshot import JobKey, Point, TrialKey
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch
 from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.base import Condition, ObjectMeta
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.job import Direction, HyperParamJob, Scalar
+from podium_core.schema.lineage import parent_from
 from podium_core.schema.metrics_config import metrics_config_of
 from podium_core.schema.trial import JOB_LABEL, BestPoint, HyperParamTrial, LogCursor, TrialSpec, TrialStatus
 from podium_local.attempt import Attempt
@@ -308,7 +310,9 @@ class Trial:
         self.touch()
 
 
-def new_trial(job: HyperParamJob, number: int, parameters: dict[str, Scalar], now: float) -> HyperParamTrial:
+def new_trial(
+    job: HyperParamJob, number: int, parameters: dict[str, Scalar], now: float, lineage: Lineage | None = None
+) -> HyperParamTrial:
     """Return a new trial; its name and uid follow from those of the job and its number."""
     meta = job.metadata
     return HyperParamTrial(
@@ -319,7 +323,7 @@ def new_trial(job: HyperParamJob, number: int, parameters: dict[str, Scalar], no
             creation_timestamp=moment(now),
             labels={JOB_LABEL: meta.name},
         ),
-        spec=TrialSpec(job=meta.name, number=number, parameters=parameters),
+        spec=TrialSpec(job=meta.name, number=number, parameters=parameters, parent=parent_from(lineage)),
     )
 
 

@@ -146,7 +146,7 @@ def save(step: float, write: Callable[[Path], object]) -> Checkpoint | None:
         try:
             aside.mkdir()
             write(aside)
-            _sync_tree(aside)
+            sync_tree(aside)
             aside.replace(path)
             return _publish(folder, Checkpoint(_number(step), path))
         except BaseException:
@@ -173,15 +173,18 @@ def mark(step: float, path: str | os.PathLike[str]) -> Checkpoint | None:
             raise ValueError(
                 f"InvalidCheckpoint: {place} is not a file or folder in {folder}; save there and mark it afterwards"
             )
-        _sync_tree(place)
+        sync_tree(place)
         return _publish(folder, Checkpoint(_number(step), folder / relative))
 
 
 def load() -> Checkpoint | None:
     """Return the checkpoint to continue from, which is always complete; None to start from the beginning."""
     folder = _folder()
-    if folder is None:
-        return None
+    return None if folder is None else checkpoint_in(folder)
+
+
+def checkpoint_in(folder: Path) -> Checkpoint | None:
+    """Return the newest complete checkpoint in a folder; None if it has none."""
     try:
         with open(folder / MARKER, "rb") as file:
             text = file.read(MARKER_BYTES + 1)
@@ -364,7 +367,7 @@ def _prune(folder: Path, newest: Path) -> None:
                 entry.unlink()
 
 
-def _sync_tree(path: Path) -> None:
+def sync_tree(path: Path) -> None:
     """Flush a file or folder, everything below it, and its parent folder to the disk."""
     for here, _, names in os.walk(path):
         for name in names:

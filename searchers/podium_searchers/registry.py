@@ -11,6 +11,7 @@ from podium_searchers.base import Searcher
 from podium_searchers.cmaes import CmaesSearcher
 from podium_searchers.gp import GpSearcher
 from podium_searchers.grid import GridSearcher
+from podium_searchers.pbt import PbtSearcher
 from podium_searchers.qmc import QmcSearcher
 from podium_searchers.random import RandomSearcher
 from podium_searchers.tpe import TpeSearcher
@@ -21,6 +22,7 @@ SEARCHERS: Mapping[str, Searcher] = MappingProxyType(
         "cmaes": CmaesSearcher(),
         "gp": GpSearcher(),
         "grid": GridSearcher(),
+        "pbt": PbtSearcher(),
         "qmc": QmcSearcher(),
         "random": RandomSearcher(),
         "tpe": TpeSearcher(),

@@ -58,6 +58,8 @@ CASES = [
     ("cmaes", "grid"),
     ("cmaes", "conditions"),
     ("grid", "grid with conditions"),
+    ("pbt", "all kinds"),
+    ("pbt", "conditions"),
     ("qmc", "all kinds"),
     ("qmc", "grid"),
     ("qmc", "one choice"),
@@ -74,6 +76,7 @@ CASES = [
     ("tpe", "grid"),
     ("tpe", "one choice"),
 ]
+SETTINGS: dict[str, dict[str, Any]] = {"pbt": {"settings": {"interval": 2}}}  # that an algorithm requires
 TRIED = 40  # trials in the history
 LIMITS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -83,7 +86,8 @@ def make_spec(algorithm: str, parameters: tuple[dict[str, Any], ...], seed: int 
         {
             "objective": {"metric": "acc", "direction": "maximize"},
             "parameters": list(parameters),
-            "search": {"algorithm": algorithm, "seed": seed, **search},
+            "search": {"algorithm": algorithm, "seed": seed, **SETTINGS.get(algorithm, {}), **search},
+            "checkpoint": {"path": "/ckpt", "volume": {"claimName": "ckpt"}},
             "trials": {"max": 100, "maxSteps": 10},
             "template": {"spec": {"containers": [{"name": "main", "image": "i"}]}},
         }

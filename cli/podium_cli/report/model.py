@@ -80,6 +80,9 @@ class TrialRow:
     curve: tuple[tuple[float, float], ...]  # step, value: finite ones only
     additional_metrics: tuple[str, ...] = ()  # the latest value of each additional metric, as text
     metric_sentences: tuple[str, ...] = ()  # the same in sentences, with the lowest and the highest value
+    parent: str = ""  # trial from whose checkpoint it continued; empty: none
+    generation: int = 0
+    began: float = 0.0  # step at which a child began
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +230,9 @@ def _line(job: HyperParamJob, trial: HyperParamTrial, level: int) -> TrialRow:
         curve=tuple((step, value) for step, value in points if math.isfinite(step) and not diverged(value)),
         additional_metrics=tuple(additional_metrics.latest(trial, metric) for metric in additional_metrics.names(job)),
         metric_sentences=additional_metrics.sentences(job, trial),
+        parent=trial.spec.parent.name if trial.spec.parent else "",
+        generation=trial.spec.parent.generation if trial.spec.parent else 0,
+        began=trial.spec.parent.step if trial.spec.parent else 0.0,
     )
 
 

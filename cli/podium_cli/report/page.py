@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from podium_cli.report import charts
+from podium_cli.report.lineage import lineage
 from podium_cli.report.model import LEVELS, JobReport
 from podium_cli.report.template import render as render_template
 
@@ -14,6 +15,7 @@ def render(report: JobReport) -> str:
         report=report,
         levels=LEVELS,
         curves=charts.curves(report),
+        lineage=lineage(report),
         gantt=charts.gantt(report),
         best_so_far=charts.best_so_far(report),
         scatters=[drawing for _, drawing in charts.scatters(report)],

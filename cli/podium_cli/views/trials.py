@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.job_snapshot import JobSnapshot, present_rank
 from podium_cli.structured import items
 from podium_cli.views import additional_metrics, formatting
 from podium_cli.views.plain_table import plain_table
@@ -31,20 +31,22 @@ def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
     """Return a row for each trial, with a column for the latest value of each additional metric."""
     metrics = additional_metrics.names(snapshot.job)
     heads = ["TRIAL", "PHASE", "GPU", "RANK", "STEP", "VALUE", "BEST", "PREDICTED", "GPU-S", "SUSPENSIONS"]
-    table = plain_table(*heads, *map(formatting.clean, metrics), "PARAMETERS", "WHY")
+    families = ["PARENT", "GENERATION"] if any(trial.spec.parent for trial in snapshot.trials) else []
+    table = plain_table(*heads, *families, *map(formatting.clean, metrics), "PARAMETERS", "WHY")
     for trial in ORDERS[sort_by](snapshot):
         status = trial.status
         table.add_row(
             Text(trial.metadata.name),
             Text(status.phase.value),
             Text(",".join(snapshot.gpu_name(uuid) for uuid in status.gpus) or formatting.NOTHING),
-            Text(formatting.NOTHING if status.rank is None else str(status.rank)),
+            Text(formatting.NOTHING if (rank := present_rank(trial)) is None else str(rank)),
             Text(formatting.step(status.last_step)),
             Text(formatting.number(status.last_value)),
             Text(formatting.number(status.best.value if status.best else None)),
             Text(formatting.number(status.predicted.value if status.predicted else None)),
             Text(f"{status.gpu_seconds:.1f}"),
             Text(str(status.suspensions.count)),
+            *map(Text, _origin(trial) if families else ()),
             *(Text(additional_metrics.latest(trial, metric)) for metric in metrics),
             Text(formatting.parameters(trial.spec.parameters)),
             Text(why(trial)),
@@ -67,10 +69,11 @@ def trial_data(snapshot: JobSnapshot, trial: HyperParamTrial) -> dict[str, Any]:
         "job": trial.spec.job,
         "number": trial.spec.number,
         "parameters": dict(trial.spec.parameters),
+        "parent": trial.spec.parent.model_dump(mode="json", by_alias=True) if trial.spec.parent else None,
         "phase": status.phase.value,
         "reason": status.reason,
         "message": status.message,
-        "rank": status.rank,
+        "rank": present_rank(trial),
         "gpus": [{"name": snapshot.gpu_name(uuid), "uuid": uuid} for uuid in status.gpus],
         "step": status.last_step,
         "value": status.last_value,
@@ -83,6 +86,12 @@ def trial_data(snapshot: JobSnapshot, trial: HyperParamTrial) -> dict[str, Any]:
         "node": status.node,
         "attempt": status.attempt,
     }
+
+
+def _origin(trial: HyperParamTrial) -> tuple[str, str]:
+    """Return the parent of a trial and its generation."""
+    parent = trial.spec.parent
+    return (formatting.NOTHING, "0") if parent is None else (parent.name, str(parent.generation))
 
 
 def _predicted(snapshot: JobSnapshot, trial: HyperParamTrial) -> float | None:

@@ -63,9 +63,9 @@ KATIB: Mapping[str, Algorithm] = {
     "pbt": Algorithm(
         ("random",),
         dict.fromkeys(("suggestion_trial_dir", "n_population", "truncation_threshold", "resample_probability")),
-        "population based training copies the weights of better trials and changes their parameters during the "
-        "training. Here every trial draws its parameters once and trains from its own beginning: let one trial train "
-        "as long as all generations together",
+        "population based training needs trials that write checkpoints for Podium, which an Experiment does not "
+        "describe. Here every trial draws its parameters once and trains from its own beginning. Give checkpoint and "
+        "trials.maxSteps, and use search.algorithm pbt with its settings population and interval instead",
     ),
 }
 ARCHITECTURE_SEARCH = ("enas", "darts")

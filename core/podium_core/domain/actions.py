@@ -10,17 +10,22 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.population import Lineage
 from podium_core.domain.snapshot import JobKey, TrialKey
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTrial:
-    """Ask the searcher for the parameters of trial `number` and create it."""
+    """Ask the searcher for the parameters of trial `number` and create it.
+
+    `lineage`: the trial continues from another one, with perturbed parameters.
+    """
 
     job: JobKey
     number: int
     reason: str
     message: str
+    lineage: Lineage | None = None
 
 
 @dataclass(frozen=True, slots=True)

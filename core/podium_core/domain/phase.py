@@ -57,6 +57,7 @@ _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
         "StoppedByUser",
         "StoppedByPolicy",
         "PolicyDone",
+        "Replaced",
         "SlotNeeded",
         "TargetReachedByRival",
         "BudgetSpent",

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from podium_core.domain.migration import IN_PROGRESS, MigrationPhase
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.population import Lineage, Population
 from podium_core.domain.rebalancing import RebalancingRules
 
 Scalar = str | bool | int | float
@@ -105,6 +106,7 @@ class JobView:
     abilities: Abilities
     state: JobState
     learns: bool = False  # its searcher learns from earlier trials: the later a trial is created, the better
+    population: Population | None = None  # settings of population-based training; None: another search
 
     @property
     def reclaims_slots(self) -> bool:
@@ -187,6 +189,7 @@ class TrialView:
     attempts: Attempts = _FIRST_ATTEMPT
     intent: Intent = _NO_INTENT
     relocation: Relocation = _NO_RELOCATION
+    lineage: Lineage | None = None  # origin of a child of population-based training
     finished_at: float | None = None  # when it ended
 
     @property

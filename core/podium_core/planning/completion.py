@@ -15,6 +15,7 @@ from podium_core.domain.actions import Action, DeletePod, EndJob, EndTrial
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium_core.planning.exploitation import children, founders
 
 Live = Mapping[JobKey, Sequence[TrialView]]
 
@@ -65,12 +66,24 @@ def close(snapshot: Snapshot) -> Closing:
                 actions.append(EndJob(job.key, verdict.succeeded, verdict.reason, verdict.message))
             jobs.add(job.key)
             continue
+        successors = {} if job.population is None else children(trials)
         for trial in live:
-            if trial.intent.stopped:
+            successor = successors.get(trial.key.name)
+            if successor is not None:
+                actions += ending(trial, TrialPhase.EARLY_STOPPED, "Replaced", _replaced(successor))
+                ended.add(trial.key)
+            elif trial.intent.stopped:
                 text = "spec.stopped is set: the trial ends and keeps its result."
                 actions += ending(trial, TrialPhase.EARLY_STOPPED, "StoppedByUser", text)
                 ended.add(trial.key)
     return Closing(tuple(actions), frozenset(ended), frozenset(jobs), without(unfinished, ended), by_job)
+
+
+def _replaced(child: TrialView) -> str:
+    lineage = child.lineage
+    assert lineage is not None
+    behind = f"its value at step {lineage.step:g} was among the worst."
+    return f"{child.key.name} continues from {lineage.parent} in its place: {behind}"
 
 
 def without(
@@ -120,7 +133,7 @@ def _verdict(job: JobView, trials: Sequence[TrialView], done: int, now: float) -
     return (
         _target(job, trials)
         or (_failures(job, trials) if done > job.limits.max_failed else None)
-        or (_all_done(trials) if len(trials) >= job.limits.max_trials and done == len(trials) else None)
+        or (_all_done(trials) if len(trials) >= founders(job) and done == len(trials) else None)
         or _budget(job, trials, now)
     )
 

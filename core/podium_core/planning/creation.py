@@ -14,6 +14,7 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.completion import Closing
+from podium_core.planning.exploitation import exploit, founders
 from podium_core.planning.pod_quota import PodQuota
 from podium_core.planning.ranking import Standing
 
@@ -80,7 +81,12 @@ def create(
                 left -= 1
                 actions.append(_pod(trial, quota))
         capacity = _learning_capacity(job, live, snapshot, claims, taken) if job.learns else None
-        actions += _trials(job, closing.trials_by_job.get(job.key, ()), live, quota, capacity)
+        mine = closing.trials_by_job.get(job.key, ())
+        actions += _trials(job, mine, live, quota, capacity)
+        actions += [
+            CreateTrial(job.key, one.number, "Exploit", one.message, one.lineage)
+            for one in exploit(job, mine, {t.key for t in live})
+        ]
     return Creation(tuple(actions), waiting, min(wake, default=None))
 
 
@@ -154,7 +160,8 @@ def _trials(
     If trials of the job reclaim slots: twice as many, plus the trials whose slots were reclaimed. `most`: upper limit
     for now.
     """
-    most_trials = job.limits.max_trials
+    most_trials = founders(job)
+    mine = [t for t in mine if t.lineage is None]
     bound = quota.pods if job.limits.parallel is None else job.limits.parallel
     if job.limits.parallel is None and job.reclaims_slots:
         bound += quota.pods + sum(t.pod is None and _was_started(t) for t in live)

@@ -16,6 +16,7 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey, TrialView
 from podium_core.planning.completion import Closing, ending, without
+from podium_core.planning.exploitation import founders
 from podium_core.planning.ranking import Standing
 from podium_core.policies.base import Admission
 
@@ -82,7 +83,7 @@ def end_paused(
         key, waiting = mine[0].job.key, [s for s in mine if s.paused]
         if key in changing or mine[0].job.state.suspended:
             continue
-        if len(waiting) == len(mine) and len(closing.trials_by_job[key]) >= mine[0].job.limits.max_trials:
+        if len(waiting) == len(mine) and len(closing.trials_by_job[key]) >= founders(mine[0].job):
             for s in waiting:
                 text = "Its policy pauses it and selects no other trial of the job any more."
                 actions += ending(s.trial, STOPPED, "PolicyDone", text)

@@ -199,7 +199,8 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
         if len({*numbers, *(t.number for t in mine)}) != len(numbers) + len(mine):
             broken.append(f"{job.key.name}: a trial number is used twice")
         unfinished = sum(t.job == job.key for t in live)
-        if job.limits.parallel is not None and numbers and unfinished + len(numbers) > job.limits.parallel:
+        founding = [a for a in plan.actions if isinstance(a, CreateTrial) and a.job == job.key and a.lineage is None]
+        if job.limits.parallel is not None and founding and unfinished + len(founding) > job.limits.parallel:
             broken.append(f"{job.key.name}: more than {job.limits.parallel} trials at a time")
     ends = Counter(a.job for a in plan.actions if isinstance(a, EndJob))
     broken += [f"{key.name} ends twice" for key, n in ends.items() if n > 1]

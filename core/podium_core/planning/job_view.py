@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from podium_core.domain.population import Population
 from podium_core.domain.snapshot import Abilities, GpuNeeds, JobKey, JobLimits, JobState, JobView
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkpoint_scope
 from podium_core.schema.job import Direction, HyperParamJob, JobSpec
+from podium_core.schema.population_settings import PBT, population_settings
 from podium_core.schema.quantity import to_bytes
 from podium_core.schema.search_settings import learns
 
@@ -42,7 +44,15 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
         ),
         state=JobState(accepted=accepted, suspended=spec.suspend, finished=finished),
         learns=learns(spec),
+        population=_population(spec),
     )
+
+
+def _population(spec: JobSpec) -> Population | None:
+    if spec.search.algorithm != PBT:
+        return None
+    settings = population_settings(spec)
+    return Population(settings.population, settings.interval, settings.quantile, spec.search.seed)
 
 
 def _limits(spec: JobSpec, points: int | None) -> JobLimits:

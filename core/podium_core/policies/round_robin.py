@@ -5,6 +5,9 @@ next again, each other trial trains at most that slice, to draw level, and one s
 and s + r seconds per switch, no live trial waits longer than 2 (n - 1) (T + s + r). T is the longest time slice:
 `time_slice`, or (s + r) / 0.03 once a trial's s + r are measured. A tenth of a quantum is added, because a switch must
 bring that gain. A trial that comes later first draws level with the others.
+
+The members of a population (`search.algorithm: pbt`) draw level in steps, not in GPU-seconds. A child begins at its
+parent's step without GPU-seconds, and would otherwise train far ahead of those that it is compared with.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from podium_core.curves.curve_table import curves_of_job
+import numpy as np
+from numpy.typing import NDArray
+
+from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies.base import Ranking, limit_switch_share
 
@@ -38,9 +44,25 @@ class RoundRobin:
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         curves = curves_of_job(job, trials, snapshot)
-        seconds = curves.seconds.copy()
+        seconds = curves.seconds.copy() if job.population is None else _level(trials, curves)
 
         def explain(row: int) -> tuple[str, str]:
-            return "LeastServed", f"has had {seconds[row]:.1f} GPU-seconds."
+            text = "has had" if job.population is None else "has the training of"
+            return "LeastServed", f"{text} {seconds[row]:.1f} GPU-seconds."
 
         return Ranking(curves, -seconds / self.quantum, 0, explain)  # one quantum less used is a score of 1 more
+
+
+def _level(trials: Sequence[TrialView], curves: CurveTable) -> NDArray[np.float64]:
+    """Return, by row, the mean GPU-seconds of as many steps as each trial stands at; its own before anything trained.
+
+    A child stands at least where its trials were compared.
+    """
+    begins = [0.0 if t.lineage is None else t.lineage.step for t in trials]
+    reached = [max(begin, t.curve[-1].step if t.curve else 0.0) for begin, t in zip(begins, trials, strict=True)]
+    steps = sum(reached) - sum(begins)
+    pace = sum(t.gpu_seconds for t in trials) / steps if steps > 0.0 else 0.0
+    level = np.zeros(len(curves))  # it has rows of ended trials, too
+    for trial, step in zip(trials, reached, strict=True):
+        level[curves.rows[trial.key]] = pace * step if pace > 0.0 else trial.gpu_seconds
+    return level

@@ -144,10 +144,11 @@ class WarmStart(SpecModel):
 class Search(SpecModel):
     """How the parameters of the trials are proposed."""
 
-    algorithm: Literal["auto", "cmaes", "gp", "grid", "qmc", "random", "tpe"] = Field(
+    algorithm: Literal["auto", "cmaes", "gp", "grid", "pbt", "qmc", "random", "tpe"] = Field(
         "random",
         description="Algorithm that proposes the parameters of the next trial. auto, cmaes, gp and tpe learn from the "
-        "results of earlier trials, so they create each trial as late as possible.",
+        "results of earlier trials, so they create each trial as late as possible. pbt replaces the worst trials by "
+        "children of the best ones, which continue from their checkpoints.",
     )
     seed: int = Field(
         0,
@@ -159,7 +160,11 @@ class Search(SpecModel):
     settings: dict[str, Scalar] = Field(
         default_factory=dict,
         description="Settings of the algorithm. auto, cmaes, gp and tpe: startupTrials, the number of trials that must "
-        "have reported a value before the algorithm chooses by values (default 10). The others have no settings.",
+        "have reported a value before the algorithm chooses by values (default 10). pbt: interval, the steps between "
+        "two comparisons (required); population, the number of trials that start from the beginning (default 8); "
+        "quantile, the part of them that is replaced (default 0.25); perturbation (default 0.2: numbers are multiplied "
+        "by 0.8 or 1.2); resampleProbability, with which a parameter is drawn at random instead (default 0.25); "
+        "fixed, names of parameters that never change in a child, separated by commas. The others have no settings.",
     )
     initial_trials: list[Annotated[dict[str, Scalar], Field(min_length=1, max_length=64)]] = Field(
         default_factory=list,

@@ -145,9 +145,9 @@ def _fixed(field: str) -> Rule:
     return Rule("Immutable", f"spec.{field}", "self == oldSelf", message)
 
 
-def _fixed_optional(owner: str, field: str) -> Rule:
+def _fixed_optional(owner: str, field: str, kind: str = "job") -> Rule:
     cel = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
-    return Rule("Immutable", owner, cel, f"{field} is immutable: create a new job", at=field)
+    return Rule("Immutable", owner, cel, f"{field} is immutable: create a new {kind}", at=field)
 
 
 JOB_RULES: tuple[Rule, ...] = (
@@ -179,6 +179,7 @@ TRIAL_RULES: tuple[Rule, ...] = (
         "dyn(self).parameters == dyn(oldSelf).parameters",
         "parameters is immutable: create a new trial for other parameters",
     ),
+    _fixed_optional("spec", "parent", "trial"),
     Rule("Immutable", "spec.job", "self == oldSelf", "job is immutable: a trial belongs to one job"),
     Rule("Immutable", "spec.number", "self == oldSelf", "number is immutable: it identifies the trial in its job"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from podium_core.schema import population_settings
 from podium_core.schema.job import JobSpec, Parameter
 from podium_core.schema.membership import is_range
 from podium_core.schema.rules import Refusal
@@ -14,6 +15,7 @@ KNOWN = {
     "cmaes": (STARTUP,),
     "gp": (STARTUP,),
     "grid": (),
+    "pbt": population_settings.NAMES,
     "qmc": (),
     "random": (),
     "tpe": (STARTUP,),
@@ -39,7 +41,8 @@ def setting_refusals(spec: JobSpec) -> Iterator[Refusal]:
     algorithm, settings = spec.search.algorithm, spec.search.settings
     known = KNOWN[algorithm]
     for name in sorted(settings.keys() - set(known)):
-        knows = f"has only the setting {', '.join(known)}" if known else "has no settings"
+        plural = "s" if len(known) > 1 else ""
+        knows = f"has only the setting{plural} {', '.join(known)}" if known else "has no settings"
         message = f"algorithm {algorithm} {knows}: remove {name}"
         yield Refusal("UnknownSetting", f"spec.search.settings.{name}", message)
     value = settings.get(STARTUP, DEFAULT_STARTUP)
@@ -47,6 +50,7 @@ def setting_refusals(spec: JobSpec) -> Iterator[Refusal]:
     if STARTUP in known and not (whole and 1 <= int(value) <= MAX_STARTUP):
         message = f"startupTrials must be an integer from 1 to {MAX_STARTUP} (got {value!r})"
         yield Refusal("InvalidSetting", f"spec.search.settings.{STARTUP}", message)
+    yield from population_settings.population_refusals(spec)
     if algorithm == "cmaes" and not cmaes_parameters(spec):
         message = "cmaes chooses ranges (min, max) on which no other parameter depends, and there is none: use tpe"
         yield Refusal("NoRange", "spec.search.algorithm", message)

@@ -22,12 +22,25 @@ MAX_CURSOR_FILES = 32
 NonFinite = Literal["nan", "inf", "-inf"]
 
 
+class Parent(SpecModel):
+    """The trial from whose checkpoint a child of population-based training continues."""
+
+    name: str = Field(min_length=1, max_length=253, description="Name of the parent.")
+    uid: str = Field(min_length=1, max_length=253, description="UID of the parent.")
+    generation: int = Field(ge=1, description="Number of ancestors; 1: the parent started from the beginning.")
+    step: float = Field(ge=0, description="Step at which the trials were compared.")
+    replaces: str = Field(min_length=1, max_length=253, description="Name of the trial that this one replaces.")
+
+
 class TrialSpec(SpecModel):
     """What to run, and what its owner requests."""
 
     job: str = Field(min_length=1, max_length=253, description="Name of the HyperParamJob; immutable.")
     number: int = Field(ge=0, description="Number of the trial in its job, counted from 0; immutable.")
     parameters: dict[str, Scalar] = Field(description="Values of the parameters in this trial; immutable.")
+    parent: Parent | None = Field(
+        None, description="Trial from whose checkpoint this one continues (search.algorithm pbt only); immutable."
+    )
     suspend: bool = Field(False, description="If true, the trial gets no GPU until this is false again.")
     pinned: bool = Field(
         False, description="If true, the trial is ranked before all trials of its job that are not pinned."

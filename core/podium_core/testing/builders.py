@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.population import Lineage, Population
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import (
     Abilities,
@@ -71,6 +72,7 @@ class JobFields(TypedDict, total=False):
     target: float | None
     max_steps: float | None
     learns: bool
+    population: Population | None
     max_trials: int
     parallel: int | None
     max_failed: int
@@ -132,6 +134,7 @@ class TrialFields(TypedDict, total=False):
     gpu_seconds: float
     finished_at: float | None
     parameters: Mapping[str, Scalar]
+    lineage: Lineage | None
     pod: str | None
     node: str | None
     gpus: Sequence[str]

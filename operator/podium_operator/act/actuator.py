@@ -16,13 +16,16 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Requeue, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.population import Lineage
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue, RunQueueEntry
 from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.lineage import parent_from
 from podium_core.schema.search_settings import learns
 from podium_core.schema.trial import pod_name
 from podium_operator.act.back_off import BackOffError, RefusedAction, refused_again
 from podium_operator.act.final_report_wait import FinalReportWait
+from podium_operator.act.inherited_checkpoint import Inheritance, ParentLostError, inheritance, is_inheriting
 from podium_operator.act.migration import accepts_trials, annotation_changes, migration_of_attempt
 from podium_operator.act.pod_manifest import (
     MIGRATE_ANNOTATION,
@@ -40,6 +43,7 @@ from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.watch_caches import WatchCaches
 from podium_searchers.base import TrialResult
+from podium_searchers.pbt import propose_child
 from podium_searchers.search import propose, warm_start_results
 
 MANAGER = "podium-operator"
@@ -240,12 +244,31 @@ class Actuator:
         if learns(job.spec) and action.job not in self._tried:
             self._tried[action.job] = [*warm_start_results(job), *trial_results(job, cluster.trials)]
         tried = self._tried.get(action.job, [])  # other searches ignore the results
+        if action.lineage is not None:
+            await self._create_child(cluster, job, action.number, action.lineage)
+            return
         parameters = propose(job.spec, action.number, tried)
         if parameters is None:
             log.info("job %s: the search space is exhausted before trial %d", job.metadata.name, action.number)
             return
         tried.append(TrialResult(action.number, parameters))  # the next proposals have to differ from this one
         await self._create(TRIALS, make_trial(job, action.number, parameters))
+
+    async def _create_child(self, cluster: ClusterState, job: HyperParamJob, number: int, lineage: Lineage) -> None:
+        """Create a child of population-based training. If the parent was deleted now, the next plan decides again."""
+        parent = cluster.trial_by_key.get(TrialKey(job.metadata.namespace, lineage.parent, lineage.uid))
+        if parent is not None:
+            parameters = propose_child(job.spec, number, parent.spec.parameters)
+            await self._create(TRIALS, make_trial(job, number, parameters, parent_from(lineage)))
+
+    def _inheritance(self, cluster: ClusterState, job: HyperParamJob, trial: TrialState) -> Inheritance | None:
+        """Return the copy of the parent's checkpoint that the next pod makes. Raises ParentLostError."""
+        origin = trial.spec.parent
+        if origin is None or not is_inheriting(trial):
+            return None
+        parent = cluster.trial_by_key.get(TrialKey(trial.metadata.namespace, origin.name, origin.uid))
+        nodes = {node.metadata.name for node in cluster.nodes}
+        return inheritance(job, parent, self._rules.image, nodes)
 
     async def _create_pod(self, cluster: ClusterState, action: CreatePod) -> EndTrial | None:
         trial = cluster.trial_by_key[action.trial]
@@ -264,8 +287,10 @@ class Actuator:
             nodes = {node.metadata.name for node in cluster.nodes}
             memory_exceeded = ran_out_of_gpu_memory(trial, cluster.latest_pod.get(action.trial))
             alone = smallest_whole_gpu(job.spec.gpus, cluster.nodes) if memory_exceeded else None
-            origin = PodOrigin(nodes, alone, migration)
+            origin = PodOrigin(nodes, alone, migration, self._inheritance(cluster, job, trial))
             await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, origin))
+        except ParentLostError as error:
+            return EndTrial(action.trial, TrialPhase.FAILED, "ParentLost", f"The trial cannot start: {error}.")
         except ApiError as error:
             if (
                 migration is not None and not error.transient

@@ -5,7 +5,7 @@ The user's template is kept, and these parts are added:
 - the gate, an init container in the trial's own image, and the GPU slots
 - memory for GPU memory that is moved off the GPUs
 - the environment and the values of placeholders
-- the checkpoint volume and the checkpoint to continue from (`checkpoint_volume`)
+- the checkpoint volume and the checkpoint to continue from (`checkpoint_volume`, `inherited_checkpoint`)
 - labels, owner, priority, readiness gate, and the configuration by which the agent reads the metric from the log
 """
 
@@ -24,8 +24,9 @@ from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, metrics_config_of
 from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template import GATE_CONTAINER
-from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, Migration, pod_name
+from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, Migration, Parent, pod_name
 from podium_operator.act import checkpoint_volume
+from podium_operator.act.inherited_checkpoint import Inheritance, copy_container
 
 Manifest = dict[str, Any]
 
@@ -51,6 +52,7 @@ class PodRules:
     scheduler_name: str
     resource: str
     priority_class: str | None = None
+    image: str | None = None  # Podium's own, which copies the checkpoints of parents
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,13 @@ class PodOrigin:
 
     `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `whole_gpu`: the whole
     GPU that the trial gets; its memory is not moved then. `migration`: the migration whose image the pod continues
-    from.
+    from. `inheritance`: the copy of a parent's checkpoint that it continues from.
     """
 
     nodes: Collection[str] = ()
     whole_gpu: WholeGpu | None = None
     migration: Migration | None = None
+    inheritance: Inheritance | None = None
 
 
 NO_ORIGIN = PodOrigin()
@@ -90,7 +93,8 @@ def make_pod(
     template = copy.deepcopy(spec.template)
     pod: Manifest = template["spec"]
     main = pod["containers"][0]
-    resume = checkpoint_volume.resume_point(job, trial, attempt, origin.nodes)
+    made = origin.inheritance
+    resume = checkpoint_volume.resume_point(job, trial, attempt, origin.nodes) if made is None else made.resume
     downsized: dict[str, int] = {}
     pod["restartPolicy"] = "Never"
     grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
@@ -113,6 +117,9 @@ def make_pod(
         checkpoint_volume.prefer(pod, rebalanced.target_node)
     if rules.priority_class is not None:
         pod.setdefault("priorityClassName", rules.priority_class)
+    if made is not None:
+        copies = copy_container(spec.template["spec"], made, checkpoint_volume.folder_of_trial(job, trial))
+        pod["initContainers"] = [*pod.get("initContainers", []), copies]
     if spec.gpus.per_trial:
         pod["schedulerName"] = rules.scheduler_name
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
@@ -292,8 +299,11 @@ def _gate(main: Manifest) -> Manifest:
     return gate
 
 
-def make_trial(job: HyperParamJob, number: int, parameters: Mapping[str, Any]) -> Manifest:
-    """Return the manifest of trial `number`."""
+def make_trial(
+    job: HyperParamJob, number: int, parameters: Mapping[str, Any], parent: Parent | None = None
+) -> Manifest:
+    """Return the manifest of trial `number`. `parent`: the trial from whose checkpoint it continues."""
+    origin = {} if parent is None else {"parent": parent.model_dump(by_alias=True)}
     return {
         "apiVersion": "podium.dev/v1alpha1",
         "kind": "HyperParamTrial",
@@ -303,5 +313,5 @@ def make_trial(job: HyperParamJob, number: int, parameters: Mapping[str, Any]) -
             "labels": {JOB_LABEL: job.metadata.name, JOB_UID_LABEL: job.metadata.uid},
             "ownerReferences": [owner("HyperParamJob", job.metadata.name, job.metadata.uid)],
         },
-        "spec": {"job": job.metadata.name, "number": number, "parameters": dict(parameters)},
+        "spec": {"job": job.metadata.name, "number": number, "parameters": dict(parameters), **origin},
     }

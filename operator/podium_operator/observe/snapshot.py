@@ -28,6 +28,7 @@ from podium_core.planning.job_view import job_view
 from podium_core.schema.gpunode import GPUNode, GpuRunQueue, GpuStatus
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_status import FINISHED
+from podium_core.schema.lineage import lineage_from
 from podium_operator.act.migration import migration_of_pod
 from podium_operator.act.rebalancing import chosen_node
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
@@ -161,6 +162,7 @@ def _trial(trial: TrialState, observation: Observation) -> TrialView:
         ),
         intent=Intent(trial.spec.suspend or on_its_way, trial.spec.pinned, trial.spec.stopped),
         relocation=relocation,
+        lineage=lineage_from(trial.spec.parent),
         finished_at=trial.status.finished_at.timestamp() if trial.status.finished_at else None,
     )
 

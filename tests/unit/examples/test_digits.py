@@ -101,6 +101,15 @@ def test_a_checkpoint_of_another_trial_is_refused(tmp_path: Path) -> None:
     assert "belongs to another trial" in err
 
 
+def test_an_inherited_checkpoint_may_have_another_learning_rate_but_no_other_shape(tmp_path: Path) -> None:
+    run(*SMALL, "--epochs=1", checkpoint=tmp_path)
+    assert epochs(run(*SMALL, "--inherited", "--lr=0.2", "--batch-size=16", "--epochs=2", checkpoint=tmp_path)) == [2]
+    process = start(*SMALL, "--inherited", "--width=80", "--epochs=3", checkpoint=tmp_path)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "belongs to another trial" in err
+
+
 def test_a_far_too_high_learning_rate_is_a_bad_trial_but_not_a_failure() -> None:
     lines = run(*SMALL, "--lr=1e6", "--epochs=2")
     assert epochs(lines) == [1, 2]

@@ -86,7 +86,7 @@ class Scene:
             "apiVersion": "podium.dev/v1alpha1",
             "kind": "HyperParamJob",
             "metadata": {"name": "tiny", "namespace": "default"},
-            "spec": {**spec, **changes},
+            "spec": {name: value for name, value in {**spec, **changes}.items() if value is not None},
         }
         (self.folder / "search.yaml").write_text(json.dumps(manifest))
 

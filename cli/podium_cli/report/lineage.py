@@ -1,0 +1,71 @@
+"""Drawing of a population's lineage: a line for each trial over its steps, and from which trial each child began.
+
+A child follows its parent's family in the drawing. Colours are those of the other charts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+
+from podium_cli.report import charts, svg
+from podium_cli.report.model import JobReport, TrialRow
+from podium_cli.report.svg import element
+from podium_cli.views import formatting
+
+MAX_ROWS = 200  # trials that are drawn: the families of the lowest numbers
+ROW = 17.0
+
+
+def lineage(report: JobReport) -> Markup:
+    """Draw the lineage; empty if no trial has a parent."""
+    if not any(row.parent for row in report.trials):
+        return charts.NONE
+    rows = _families([row for row in report.trials if row.curve])[:MAX_ROWS]
+    height = charts.TOP + ROW * len(rows) + charts.BOTTOM
+    place = {row.name: charts.TOP + ROW * (number + 0.5) for number, row in enumerate(rows)}
+    left = charts.LEFT + 7.0 * min(max(len(row.name) for row in rows), 16)
+    x = svg.Scale(0.0, max(row.curve[-1][0] for row in rows), left, charts.WIDTH - charts.RIGHT)
+    parts = charts.grid_x(x, x.ticks(8), height, report.step_key)
+    for row in rows:
+        parts += _row(report, row, x, place)
+    label = f"Lineage of {formatting.count(len(rows), 'trial')}: which trial continued from which, by {report.step_key}"
+    return svg.drawing(charts.WIDTH, height, label, *parts)
+
+
+def _row(report: JobReport, row: TrialRow, x: svg.Scale, place: dict[str, float]) -> Iterator[Markup]:
+    at, end = place[row.name], x(row.curve[-1][0])
+    begin = x(row.began) if row.parent else x(0.0)
+    about = f"{row.name} ({row.phase}): best {report.metric} {formatting.number(row.best)}"
+    if row.parent:
+        about += (
+            f" | generation {row.generation}, child of {row.parent} at {report.step_key} {formatting.step(row.began)}"
+        )
+    about += f" | {formatting.parameters(dict(row.parameters))}"
+    parts = [svg.title(about)]
+    above = place.get(row.parent)
+    if row.parent and above is not None:
+        parts.append(svg.path([(begin, above), (begin, at)], class_="target"))
+    parts += [
+        svg.path([(begin, at), (end, at)], class_="hit"),
+        svg.path([(begin, at), (end, at)], class_=f"curve l{row.level}"),
+        element("circle", cx=end, cy=at, r=4 if row.level == 0 else 2.5, class_=f"dot l{row.level}"),
+    ]
+    yield svg.text(x.begin - 8, at + 4, row.name[-16:], class_="tick end")
+    yield element("g", *parts, class_="series")
+
+
+def _families(rows: Sequence[TrialRow]) -> list[TrialRow]:
+    """Return the trials with each child below its parent; a child of a trial without a curve begins a family."""
+    names = {row.name for row in rows}
+    below: dict[str, list[TrialRow]] = {}
+    for row in sorted(rows, key=lambda one: one.number):
+        below.setdefault(row.parent if row.parent in names else "", []).append(row)
+    ordered: list[TrialRow] = []
+    rest = below.get("", [])[::-1]
+    while rest:
+        row = rest.pop()
+        ordered.append(row)
+        rest += below.pop(row.name, [])[::-1]
+    return ordered
