@@ -124,6 +124,7 @@ def trial_view(trial: Trial, machine: Machine, now: float) -> TrialView:
         ),
         intent=Intent(trial.spec.suspend, trial.spec.pinned, trial.spec.stopped),
         finished_at=trial.finished_at,
+        objective_values=trial.objective_values(now),
     )
 
 

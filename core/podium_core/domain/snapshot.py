@@ -105,6 +105,7 @@ class JobView:
     abilities: Abilities
     state: JobState
     learns: bool = False  # its searcher learns from earlier trials: the later a trial is created, the better
+    directions: tuple[bool, ...] = ()  # whether each of several objectives is maximized; empty: it has one objective
 
     @property
     def reclaims_slots(self) -> bool:
@@ -188,6 +189,7 @@ class TrialView:
     intent: Intent = _NO_INTENT
     relocation: Relocation = _NO_RELOCATION
     finished_at: float | None = None  # when it ended
+    objective_values: tuple[float, ...] = ()  # value of each of several objectives; NaN: not known
 
     @property
     def node(self) -> str | None:

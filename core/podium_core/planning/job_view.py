@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from podium_core.domain.snapshot import Abilities, GpuNeeds, JobKey, JobLimits, JobState, JobView
+from podium_core.objectives.values import directions
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkpoint_scope
 from podium_core.schema.job import Direction, HyperParamJob, JobSpec
@@ -42,6 +43,7 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
         ),
         state=JobState(accepted=accepted, suspended=spec.suspend, finished=finished),
         learns=learns(spec),
+        directions=directions(spec),
     )
 
 
