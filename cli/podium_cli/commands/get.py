@@ -70,10 +70,14 @@ async def _trials(session: Session, job: str, sort_by: str) -> None:
 
 
 def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
-    """Return a row for each trial, with a column for the latest value of each additional metric."""
+    """Return a row for each trial, with a column for the latest value of each additional metric.
+
+    With several objectives, a column marks the trials of the Pareto front.
+    """
     metrics = additional_metrics.names(snapshot.job)
     heads = ["TRIAL", "PHASE", "GPU", "RANK", "STEP", "VALUE", "BEST", "PREDICTED", "GPU-S", "SUSPENSIONS"]
-    table = _plain(*heads, *map(formatting.clean, metrics), "PARAMETERS", "WHY")
+    several, front = snapshot.job.spec.objectives is not None, {one.trial for one in snapshot.front}
+    table = _plain(*heads, *map(formatting.clean, metrics), *(["FRONT"] if several else []), "PARAMETERS", "WHY")
     for trial in ORDERS[sort_by](snapshot):
         status = trial.status
         table.add_row(
@@ -88,6 +92,7 @@ def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
             Text(f"{status.gpu_seconds:.1f}"),
             Text(str(status.suspensions.count)),
             *(Text(additional_metrics.latest(trial, metric)) for metric in metrics),
+            *([Text("yes" if trial.metadata.name in front else formatting.NOTHING)] if several else []),
             Text(formatting.parameters(trial.spec.parameters)),
             Text(why(trial)),
         )

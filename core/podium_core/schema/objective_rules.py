@@ -6,6 +6,7 @@ from podium_core.schema.job import GPU_SECONDS, Direction, JobSpec, Objective
 from podium_core.schema.rules import Rule
 
 POLICIES_OF_SEVERAL = ("fifo", "pareto", "round_robin")  # their ranking does not depend on one objective
+ALGORITHMS_OF_ONE = ("cmaes", "gp")
 _MEASURED = f"self.objectives.exists(o, o.metric == '{GPU_SECONDS}')"
 
 
@@ -49,9 +50,10 @@ OBJECTIVE_RULES: tuple[Rule, ...] = (
     Rule(
         "AlgorithmForOneObjective",
         "spec",
-        "!has(self.objectives) || self.search.algorithm != 'cmaes'",
-        "algorithm cmaes optimizes one objective, and objectives lists several: use tpe, gp, qmc, random, grid or auto",
-        lambda spec: spec.objectives is None or spec.search.algorithm != "cmaes",
+        f"!has(self.objectives) || !(self.search.algorithm in {list(ALGORITHMS_OF_ONE)})",
+        "algorithm {search.algorithm} optimizes one objective, and objectives lists several: use auto, tpe, qmc, "
+        "random or grid",
+        lambda spec: spec.objectives is None or spec.search.algorithm not in ALGORITHMS_OF_ONE,
         at="search.algorithm",
     ),
     Rule(
