@@ -1,6 +1,8 @@
-"""Drawing of two objectives: every trial as a point, and the Pareto front as a line through its trials."""
+"""Drawing of two objectives: every trial as a point, and the Pareto front as steps through its trials."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -24,7 +26,7 @@ def front(report: JobReport) -> Markup:
     y = svg.Scale(low_y, high_y, height - BOTTOM, TOP)
     inside = {one.trial for one in report.front}
     marks = sorted(report.candidates, key=lambda one: one.name in inside)  # the front is drawn last
-    line = [(x(one.values[0]), y(one.values[1])) for one in report.front]
+    line = steps([(x(one.values[0]), y(one.values[1])) for one in report.front])
     label = f"{formatting.count(len(marks), 'trial')} by {first} and {second}; {len(inside)} in the Pareto front"
     return svg.drawing(
         WIDTH,
@@ -35,6 +37,12 @@ def front(report: JobReport) -> Markup:
         svg.path(line, class_="curve l0") if len(line) > 1 else NONE,
         *(_mark(report, one, x, y, inside=one.name in inside) for one in marks),
     )
+
+
+def steps(front: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the border of what the front dominates: between two neighbours, the worse coordinate of each."""
+    corners = [(after[0], before[1]) for before, after in pairwise(front)]
+    return [*front[:1], *(point for pair in zip(corners, front[1:], strict=True) for point in pair)]
 
 
 def _mark(report: JobReport, one: Candidate, x: svg.Scale, y: svg.Scale, *, inside: bool) -> Markup:
