@@ -11,6 +11,7 @@ VARIANTS: list[tuple[str, Settings]] = [
     ("asha", {"onCut": "stop"}),
     ("asha", {"onCut": "suspend", "eta": 1.5, "rungs": 16}),
     ("best_so_far", {"warmup": 0}),
+    ("pareto", {"warmup": 0}),
     ("envelope", {"minShare": 0.0, "hysteresis": 0.0}),
     ("envelope", {"minShare": 0.1, "warmup": 0.0}),
     ("envelope", {"minShare": 0.5, "warmup": 1.0}),

@@ -10,7 +10,7 @@ from functools import cached_property
 from podium_core.domain.phase import is_final
 from podium_core.schema.gpunode import GPUNode, GpuStatus, RunQueueEntry
 from podium_core.schema.job import Direction, HyperParamJob
-from podium_core.schema.job_status import ENDED
+from podium_core.schema.job_status import ENDED, FrontTrial
 from podium_core.schema.trial import HyperParamTrial
 
 
@@ -40,13 +40,23 @@ class JobSnapshot:
 
     @cached_property
     def best(self) -> HyperParamTrial | None:
-        """Return the trial that the job's status names, or the trial with the best value; ties break by name."""
+        """Return the trial that the job's status names, or the trial with the best value; ties break by name.
+
+        None with several objectives, where no single trial is the best: see `front`.
+        """
+        if self.job.spec.objectives is not None:
+            return None
         named = self.job.status.best
         for trial in self.trials:
             if named is not None and trial.metadata.name == named.trial:
                 return trial
         measured = [trial for trial in self.trials if trial.status.best is not None]
         return min(measured, key=lambda trial: self._goodness(trial), default=None)
+
+    @cached_property
+    def front(self) -> tuple[FrontTrial, ...]:
+        """Return the Pareto front of several objectives, as the job's status holds it."""
+        return tuple(self.job.status.pareto_front)
 
     @cached_property
     def by_rank(self) -> tuple[HyperParamTrial, ...]:

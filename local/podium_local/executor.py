@@ -186,7 +186,14 @@ class Executor:
         """Create a trial with the searcher's parameters, and return whether there are any left to try."""
         job = self._state.job
         tried = [
-            TrialResult.at(one.phase, one.number, one.spec.parameters, one.curve.last_step, one.best)
+            TrialResult.at(
+                one.phase,
+                one.number,
+                one.spec.parameters,
+                one.curve.last_step,
+                one.best,
+                one.objective_values(now),
+            )
             for one in self._state.ordered
         ]
         lineage = action.lineage

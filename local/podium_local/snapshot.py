@@ -126,6 +126,7 @@ def trial_view(trial: Trial, machine: Machine, now: float) -> TrialView:
         intent=Intent(trial.spec.suspend, trial.spec.pinned, trial.spec.stopped),
         lineage=lineage_from(trial.spec.parent),
         finished_at=trial.finished_at,
+        objective_values=trial.objective_values(now),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from podium_core.curves.best_value import best_of
 from podium_core.domain.actions import EndJob, TrialRank
 from podium_core.domain.phase import FINAL
+from podium_core.objectives.front import Candidate, pareto_front
 from podium_core.planning.eta import END_OF_CALENDAR, Eta
 from podium_core.schema.base import Condition, ObjectMeta
 from podium_core.schema.gpunode import (
@@ -21,7 +22,7 @@ from podium_core.schema.gpunode import (
     TrialOnGpu,
 )
 from podium_core.schema.job import Direction, HyperParamJob
-from podium_core.schema.job_status import FINISHED, BestTrial, GpuUse, JobLostWork, JobStatus, TrialCounts
+from podium_core.schema.job_status import FINISHED, BestTrial, FrontTrial, GpuUse, JobLostWork, JobStatus, TrialCounts
 from podium_local.clock import moment
 from podium_local.snapshot import Machine, trials_by_device
 from podium_local.trial import Trial
@@ -57,7 +58,8 @@ def job_status(
         observed_generation=job.metadata.generation,
         trials=TrialCounts.of(phases),
         done=f"{done}/{size}",
-        best=_best(job, trials),
+        best=None if job.spec.objectives is not None else _best(job, trials),
+        pareto_front=_front(job, trials, now),
         gpu_seconds=GpuUse(
             training=round(training, 3),
             switching=round(sum(ledger.suspend_seconds + ledger.resume_seconds for ledger in ledgers), 3),
@@ -72,6 +74,12 @@ def job_status(
         finished_at=(stored.finished_at or moment(now)) if finished else None,
         conditions=[Condition(type="Accepted", status="True", reason="Valid", last_transition_time=None)],
     )
+
+
+def _front(job: HyperParamJob, trials: Sequence[Trial], now: float) -> list[FrontTrial]:
+    """Return the Pareto front; empty for a job with one objective."""
+    by_number = sorted(trials, key=lambda trial: trial.number)
+    return pareto_front(job.spec, [Candidate.of(job.spec, one.key.name, one.measured(now)) for one in by_number])
 
 
 def _best(job: HyperParamJob, trials: Sequence[Trial]) -> BestTrial | None:

@@ -32,6 +32,7 @@ from podium_core.domain.population import Lineage
 from podium_core.domain.snapshot import JobKey, Point, TrialKey
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch
 from podium_core.logs.line_reader import Reader, line_reader
+from podium_core.objectives.values import Measured, objective_values
 from podium_core.schema.base import Condition, ObjectMeta
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.job import Direction, HyperParamJob, Scalar
@@ -51,6 +52,7 @@ class LogReading:
     """How the logs of a job's trials are read."""
 
     def __init__(self, job: HyperParamJob) -> None:
+        self.spec = job.spec
         self.metrics = metrics_config_of(job)
         self.read: Reader = line_reader(self.metrics)
         self.grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
@@ -107,6 +109,20 @@ class Trial:
         ledger = self.ledger
         open_ones = sum(one.resume_seconds is None for one in ledger.recent)
         return SwitchTotals(ledger.count, ledger.suspend_seconds, ledger.count - open_ones, ledger.resume_seconds)
+
+    def measured(self, now: float) -> Measured:
+        """Return what is known of the values of several objectives."""
+        return Measured(
+            phase=self.phase,
+            last_step=self.curve.last_step,
+            last_value=self.curve.last_value,
+            gpu_seconds=self.ledger.gpu_seconds(now),
+            additional={one.metric: one.latest for one in self.curve.additional_metrics},
+        )
+
+    def objective_values(self, now: float) -> tuple[float, ...]:
+        """Return the value of each of several objectives; empty if there is one."""
+        return objective_values(self._reading.spec, self.measured(now))
 
     def read_log(self, follower: LogFollower, now: float, *, complete: bool) -> bool:
         """Read further lines of the log, and return whether its present end was reached."""
@@ -253,7 +269,7 @@ class Trial:
         if phase is TrialPhase.SUCCEEDED:
             text = (
                 f"The trial ended and never printed {metrics.metric!r} (format {metrics.format}): compare "
-                "objective.metric and metrics with its log."
+                f"{'objectives' if self._reading.spec.objectives else 'objective.metric'} and metrics with its log."
             )
             return [self._unavailable("ObjectiveMissing", text, now)]
         unread = None if self._notes is None else self._notes.report(now)

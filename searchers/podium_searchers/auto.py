@@ -2,6 +2,7 @@
 
 - Ranges only: `qmc` until `startupTrials` trials have a value, then `tpe`; from `CMAES_FROM` values on, `cmaes`.
 - With choices or conditions: `tpe`.
+- With several objectives: `tpe` in place of `cmaes`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ class AutoSearcher:
         """Return a proposal of `qmc`, `tpe` or `cmaes`."""
         if has_conditions(spec) or not all(map(is_range, spec.parameters)):
             return TpeSearcher().propose(spec, number, tried)
-        shown, startup = values_shown(tried), startup_trials(spec)
+        shown, startup = values_shown(spec, tried), startup_trials(spec)
         if shown < startup:
             return QmcSearcher().propose(spec, number)
-        learner = CmaesSearcher() if shown >= max(CMAES_FROM, startup) else TpeSearcher()
+        one_objective = spec.objectives is None
+        learner = CmaesSearcher() if one_objective and shown >= max(CMAES_FROM, startup) else TpeSearcher()
         return learner.propose(spec, number, tried)
 
     def size(self, spec: JobSpec) -> int | None:

@@ -22,7 +22,8 @@ class TrialResult:
     """Result of a trial so far. `value`: its best value, as the metric reports it; None: no finite one.
 
     `number`: negative for a trial of an earlier search, by which `warmStart` begins. `step`: step of its last value,
-    0 before the first. `completed`: trained to its end. `failed`: it ended with an error.
+    0 before the first. `completed`: trained to its end. `failed`: it ended with an error. `values`: those of several
+    objectives, NaN where one is not known; empty if there is one objective.
     """
 
     number: int
@@ -31,10 +32,17 @@ class TrialResult:
     value: float | None = None
     completed: bool = False
     failed: bool = False
+    values: tuple[float, ...] = ()
 
     @classmethod
     def at(
-        cls, phase: TrialPhase, number: int, parameters: Proposal, step: float | None, best: Point | None
+        cls,
+        phase: TrialPhase,
+        number: int,
+        parameters: Proposal,
+        step: float | None,
+        best: Point | None,
+        values: tuple[float, ...] = (),
     ) -> TrialResult:
         """Return the result of a trial in this phase; `step` and `best` are None before the first value."""
         return cls(
@@ -44,6 +52,7 @@ class TrialResult:
             value=None if best is None else best.value,
             completed=phase is TrialPhase.SUCCEEDED,
             failed=phase in (TrialPhase.FAILED, TrialPhase.KILLED),
+            values=values,
         )
 
 

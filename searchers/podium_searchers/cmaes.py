@@ -38,7 +38,7 @@ class CmaesSearcher:
 
     def propose(self, spec: JobSpec, number: int, tried: Sequence[TrialResult] = ()) -> Proposal | None:
         """Return a proposal of `random` until `startupTrials` trials have a value, afterwards one of CMA-ES."""
-        if values_shown(tried) < startup_trials(spec):
+        if values_shown(spec, tried) < startup_trials(spec):
             return RandomSearcher().propose(spec, number)
         own = cmaes_parameters(spec)
         others = TpeSearcher().propose(spec, number, tried) if len(own) < len(spec.parameters) else None

@@ -32,7 +32,7 @@ class GpSearcher:
 
     def propose(self, spec: JobSpec, number: int, tried: Sequence[TrialResult] = ()) -> Proposal | None:
         """Return a proposal of `random` until `startupTrials` trials have a value, then one of the process."""
-        if values_shown(tried) < startup_trials(spec):
+        if values_shown(spec, tried) < startup_trials(spec):
             return RandomSearcher().propose(spec, number)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import optuna
@@ -18,7 +18,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial
 
 from podium_core.schema.conditions import dependency_order, is_active
-from podium_core.schema.job import JobSpec, Parameter, ParameterType, Scalar
+from podium_core.schema.job import JobSpec, Objective, OneOfObjectives, Parameter, ParameterType, Scalar
 from podium_core.schema.membership import bounds, choices, is_range, last_step, nearest, point, step_of
 from podium_searchers.base import Proposal
 
@@ -46,13 +46,14 @@ def sample(
     """Return the sampler's proposal for a study of these trials, in the spec's order. No study is kept.
 
     Only active parameters are sampled, each parent before its children. `given`: values that are not sampled;
-    `minimize`: the direction of the trials' values, if it is not that of the objective.
+    `minimize`: the direction of the trials' values, if it is not that of each objective.
     """
-    direction = StudyDirection[spec.objective.direction.name]
+    objectives: Sequence[Objective | OneOfObjectives] = spec.objectives or [spec.objective]
+    directions = [StudyDirection[one.direction.name] for one in objectives]
     if minimize is not None:
-        direction = StudyDirection.MINIMIZE if minimize else StudyDirection.MAXIMIZE
+        directions = [StudyDirection.MINIMIZE if minimize else StudyDirection.MAXIMIZE] * len(objectives)
     study = optuna.create_study(
-        storage=optuna.storages.InMemoryStorage(), sampler=sampler, direction=direction, study_name="search"
+        storage=optuna.storages.InMemoryStorage(), sampler=sampler, directions=directions, study_name="search"
     )
     study.add_trials(trials)
     trial = study.ask()

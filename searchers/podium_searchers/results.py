@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from podium_core.schema.conditions import point_problem
@@ -26,8 +27,15 @@ def with_value(spec: JobSpec, tried: Iterable[TrialResult]) -> list[TrialResult]
     ]
 
 
-def values_shown(tried: Iterable[TrialResult]) -> int:
-    """Return how many trials have a value."""
+def has_values(spec: JobSpec, one: TrialResult) -> bool:
+    """Return whether a trial has ended with a finite value of each of the job's several objectives."""
+    return one.completed and len(one.values) == len(spec.objectives or ()) and all(map(math.isfinite, one.values))
+
+
+def values_shown(spec: JobSpec, tried: Iterable[TrialResult]) -> int:
+    """Return how many trials have a value; with several objectives, how many have completed with all values."""
+    if spec.objectives is not None:
+        return sum(has_values(spec, one) for one in tried)
     return sum(one.value is not None for one in tried)
 
 

@@ -35,6 +35,8 @@ def warm_start_results(job: HyperParamJob) -> list[TrialResult]:
         return []
     trials = job.status.warm_start.trials
     return [
-        TrialResult(number, one.parameters, step=one.step, value=one.value, completed=one.completed)
+        TrialResult(
+            number, one.parameters, step=one.step, value=one.value, completed=one.completed, values=tuple(one.values)
+        )
         for number, one in enumerate(trials, start=-len(trials))
     ]

@@ -30,7 +30,7 @@ from podium_cli.options.curves import CurveOptions, goal_option
 from podium_cli.options.faults import FaultOptions
 from podium_cli.options.system import MachineOptions, SearchOptions, SystemOptions, switch_option
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
-from podium_core.policies.registry import NAMES
+from podium_core.policies.registry import FOR_ONE_OBJECTIVE
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_simulator.system import switch_times
 from podium_simulator.system.scenario import SimulationError
@@ -42,7 +42,7 @@ app = typer.Typer()
 
 
 def _complete_policy(incomplete: str) -> list[str]:
-    return [name for name in NAMES if name.startswith(incomplete)]
+    return [name for name in FOR_ONE_OBJECTIVE if name.startswith(incomplete)]
 
 
 @app.command(
@@ -66,7 +66,7 @@ def simulate(
         list[str] | None,
         typer.Option(
             metavar="NAME[:SETTINGS]",
-            help=f"One of: {', '.join(NAMES)}; with settings: asha:eta=3,onCut=stop; can be repeated.",
+            help=f"One of: {', '.join(FOR_ONE_OBJECTIVE)}; with settings: asha:eta=3,onCut=stop; can be repeated.",
             show_default="all",
             autocompletion=_complete_policy,
         ),
@@ -157,7 +157,7 @@ def simulate(
     """
     faults = FaultOptions(node_fails, pod_fails, crashes, agent_silent, tuple(drain or ()))
     asked = Simulation(
-        known_policies(policy or NAMES),
+        known_policies(policy or FOR_ONE_OBJECTIVE),
         CurveOptions(tuple(curves or ()), goal, metric),
         target,
         MachineOptions(gpus, suspend, resume, SWITCH_SECONDS),

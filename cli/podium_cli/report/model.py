@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from podium_cli.job_snapshot import JobSnapshot
-from podium_cli.views import additional_metrics
+from podium_cli.views import additional_metrics, front
 from podium_core.curves.non_finite import diverged
+from podium_core.objectives.front import Candidate
+from podium_core.objectives.values import measured_of
 from podium_core.schema.job import HyperParamJob, Scalar
+from podium_core.schema.job_status import FrontTrial
 from podium_core.schema.trial import HyperParamTrial
 
 LEVELS = 6  # 0 is the best trial, 1 to 5 grade the others from good to bad
@@ -132,6 +135,10 @@ class JobReport:
     improvements: tuple[Improvement, ...]
     axes: tuple[Axis, ...]
     warnings: tuple[str, ...]
+    objectives: str = ""  # several objectives with their directions, as text; empty if there is one
+    objective_names: tuple[str, ...] = ()
+    front: tuple[FrontTrial, ...] = ()
+    candidates: tuple[Candidate, ...] = ()  # every trial with a value of each objective
 
     @property
     def why(self) -> str:
@@ -176,7 +183,20 @@ def build(snapshot: JobSnapshot) -> JobReport:
         improvements=_improvements(snapshot, origin),
         axes=_axes(job),
         warnings=_warnings(snapshot),
+        objectives=front.objectives(job.spec),
+        objective_names=tuple(one.metric for one in job.spec.objectives or ()),
+        front=snapshot.front,
+        candidates=_candidates(snapshot),
     )
+
+
+def _candidates(snapshot: JobSnapshot) -> tuple[Candidate, ...]:
+    """Return the trials with a value of every one of several objectives."""
+    spec = snapshot.job.spec
+    given = (
+        Candidate.of(spec, trial.metadata.name, measured_of(trial, trial.status.phase)) for trial in snapshot.trials
+    )
+    return tuple(one for one in given if one.known)
 
 
 def percentile(values: Sequence[float], fraction: float) -> float | None:
@@ -197,16 +217,17 @@ def _origin(snapshot: JobSnapshot) -> datetime:
 
 
 def _levels(snapshot: JobSnapshot) -> dict[str, int]:
-    """Return the level of each trial: 0 is the best, 1 to 5 are equal parts by best value, 5 without a value."""
-    best = snapshot.best.metadata.name if snapshot.best else None
-    others = [trial for trial in snapshot.by_value if trial.metadata.name != best]
+    """Return the level of each trial: 0 is the best or in the Pareto front, 5 has no value.
+
+    The levels 1 to 5 are equal parts by best value.
+    """
+    best = {snapshot.best.metadata.name} if snapshot.best else {one.trial for one in snapshot.front}
+    others = [trial for trial in snapshot.by_value if trial.metadata.name not in best]
     measured = [trial for trial in others if trial.status.best is not None]
     levels = {trial.metadata.name: LEVELS - 1 for trial in others}
     for place, trial in enumerate(measured):
         levels[trial.metadata.name] = 1 + place * (LEVELS - 1) // max(len(measured), 1)
-    if best is not None:
-        levels[best] = 0
-    return levels
+    return levels | dict.fromkeys(best, 0)
 
 
 def _line(job: HyperParamJob, trial: HyperParamTrial, level: int) -> TrialRow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podium_cli.report import charts
+from podium_cli.report import charts, pareto
 from podium_cli.report.lineage import lineage
 from podium_cli.report.model import LEVELS, JobReport
 from podium_cli.report.template import render as render_template
@@ -14,6 +14,7 @@ def render(report: JobReport) -> str:
         "report.html.j2",
         report=report,
         levels=LEVELS,
+        front=pareto.front(report),
         curves=charts.curves(report),
         lineage=lineage(report),
         gantt=charts.gantt(report),

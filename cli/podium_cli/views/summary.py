@@ -6,12 +6,14 @@ from typing import Any
 
 from podium_cli.report.model import JobReport
 from podium_cli.structured import time
-from podium_cli.views import formatting
+from podium_cli.views import formatting, front
 
 
 def last_line(report: JobReport, written_to: str) -> str:
     """Return one line with the best trial and the file of the report; `make demo` ends with it."""
     best = report.best
+    if report.front:
+        return f"{front.line(report.front)}; report: {written_to}"
     if best is None:
         return f"no trial has reported {report.metric} yet; report: {written_to}"
     value = f"{report.metric} {formatting.number(best.best)} at {report.step_key} {formatting.step(best.best_step)}"
@@ -24,7 +26,10 @@ def lines(report: JobReport) -> list[str]:
     state = f"{report.namespace}/{report.name} {report.phase}"
     why = ": ".join(formatting.clean(part) for part in (report.reason, report.message) if part)
     output = [f"job          {state} after {formatting.duration(report.span)}" + (f" ({why})" if why else "")]
-    if report.best is None:
+    if report.objectives:
+        output.append(f"objectives   {report.objectives}")
+        output.append(f"front        {front.line(report.front)}")
+    elif report.best is None:
         output.append(f"best         no trial has reported {report.metric}")
     else:
         at = f"at {report.step_key} {formatting.step(report.best.best_step)}"

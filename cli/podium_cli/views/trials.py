@@ -28,11 +28,16 @@ ORDERS: dict[str, Order] = {
 
 
 def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
-    """Return a row for each trial, with a column for the latest value of each additional metric."""
+    """Return a row for each trial, with a column for the latest value of each additional metric.
+
+    With several objectives, a column marks the trials of the Pareto front.
+    """
     metrics = additional_metrics.names(snapshot.job)
     heads = ["TRIAL", "PHASE", "GPU", "RANK", "STEP", "VALUE", "BEST", "PREDICTED", "GPU-S", "SUSPENSIONS"]
     families = ["PARENT", "GENERATION"] if any(trial.spec.parent for trial in snapshot.trials) else []
-    table = plain_table(*heads, *families, *map(formatting.clean, metrics), "PARAMETERS", "WHY")
+    several, front = snapshot.job.spec.objectives is not None, {one.trial for one in snapshot.front}
+    marks = ["FRONT"] if several else []
+    table = plain_table(*heads, *families, *map(formatting.clean, metrics), *marks, "PARAMETERS", "WHY")
     for trial in ORDERS[sort_by](snapshot):
         status = trial.status
         table.add_row(
@@ -48,6 +53,7 @@ def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
             Text(str(status.suspensions.count)),
             *map(Text, _origin(trial) if families else ()),
             *(Text(additional_metrics.latest(trial, metric)) for metric in metrics),
+            *([Text("yes" if trial.metadata.name in front else formatting.NOTHING)] if several else []),
             Text(formatting.parameters(trial.spec.parameters)),
             Text(why(trial)),
         )

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from podium_cli.job_snapshot import JobSnapshot, present_rank, run_queue_of
-from podium_cli.views import additional_metrics, formatting
+from podium_cli.views import additional_metrics, formatting, front
 from podium_cli.views.decision import newest_decision
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.gpunode import GPUNode, GpuStatus, SlotState
@@ -59,9 +59,12 @@ def header(snapshot: JobSnapshot, silent_for: float = 0.0) -> Panel:
     if status.message:
         line.append(f"  {formatting.clean(status.message)}", style="dim")
     objective = job.spec.objective
-    second = Text(f"{objective.metric} ({objective.direction.value})  ")
-    best = snapshot.best
-    if best is None or best.status.best is None:
+    best, several = snapshot.best, job.spec.objectives is not None
+    metric = front.objectives(job.spec) if several else f"{objective.metric} ({objective.direction.value})"
+    second = Text(f"{metric}  ")
+    if several:
+        second.append(front.line(snapshot.front), style="bold" if snapshot.front else "dim")
+    elif best is None or best.status.best is None:
         second.append("no value yet", style="dim")
     else:
         second.append(f"best {formatting.number(best.status.best.value)}", style="bold")
@@ -243,6 +246,9 @@ def _trial_lines(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:
 
 
 def _best_lines(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:
+    if after.front:
+        same = before is not None and before.front == after.front
+        return [] if same else [front.line(after.front)]
     best = after.best
     if best is None or best.status.best is None:
         return []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from podium_core.acceptance.finding import Finding, warning
 from podium_core.schema.checkpointing import APP_CHECKPOINT
-from podium_core.schema.job import Direction, JobSpec, Parameter
+from podium_core.schema.job import Direction, JobSpec, Objective, Parameter
 from podium_core.schema.search_space import grid_points
 
 # Words of a metric's name by which its range and its better direction are known.
@@ -20,15 +20,23 @@ MIN_RELATIVE_RANGE = 1e-9  # of a range's numbers: below it, few floats are in t
 
 def job_warnings(spec: JobSpec) -> Iterator[Finding]:
     """Yield the warnings about everything but the template."""
-    yield from _objective(spec)
+    yield from _objectives(spec)
     for number, parameter in enumerate(spec.parameters):
         yield from _parameter(parameter, f"spec.parameters[{number}]")
     yield from _points(spec)
     yield from _suspension(spec)
 
 
-def _objective(spec: JobSpec) -> Iterator[Finding]:
-    objective = spec.objective
+def _objectives(spec: JobSpec) -> Iterator[Finding]:
+    if spec.objectives is None:
+        yield from _objective(spec.objective, "spec.objective")
+        return
+    for number, one in enumerate(spec.objectives):
+        alone = Objective(metric=one.metric, direction=one.direction, target=None)
+        yield from _objective(alone, f"spec.objectives[{number}]")
+
+
+def _objective(objective: Objective, where: str) -> Iterator[Finding]:
     maximize, target = objective.direction is Direction.MAXIMIZE, objective.target
     words = [word.lower() for word in _SPLIT.split(objective.metric) if word]
     if any(_NEGATED.fullmatch(word) for word in words) or objective.metric.startswith("-"):
@@ -38,11 +46,11 @@ def _objective(spec: JobSpec) -> Iterator[Finding]:
     if share != loss and maximize == loss:
         other = "minimize" if loss else "maximize"
         message = f"{objective.direction} {objective.metric} looks reversed: use {other} if less is {_better(loss)}"
-        yield warning("DirectionUnusual", "spec.objective.direction", message)
+        yield warning("DirectionUnusual", f"{where}.direction", message)
         return
     if target is None:
         return
-    where = "spec.objective.target"
+    where = f"{where}.target"
     if share and not loss and target > 100.0:
         message = f"{target:g} is more than 100 %, which {objective.metric} cannot reach: reduce target, or remove it"
         yield warning("TargetUnreachable", where, message)

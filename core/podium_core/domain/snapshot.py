@@ -107,6 +107,7 @@ class JobView:
     state: JobState
     learns: bool = False  # its searcher learns from earlier trials: the later a trial is created, the better
     population: Population | None = None  # settings of population-based training; None: another search
+    directions: tuple[bool, ...] = ()  # whether each of several objectives is maximized; empty: it has one objective
 
     @property
     def reclaims_slots(self) -> bool:
@@ -191,6 +192,7 @@ class TrialView:
     relocation: Relocation = _NO_RELOCATION
     lineage: Lineage | None = None  # origin of a child of population-based training
     finished_at: float | None = None  # when it ended
+    objective_values: tuple[float, ...] = ()  # value of each of several objectives; NaN: not known
 
     @property
     def node(self) -> str | None:

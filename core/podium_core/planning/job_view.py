@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from podium_core.domain.population import Population
 from podium_core.domain.snapshot import Abilities, GpuNeeds, JobKey, JobLimits, JobState, JobView
+from podium_core.objectives.values import directions
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkpoint_scope
 from podium_core.schema.job import Direction, HyperParamJob, JobSpec
@@ -45,6 +46,7 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
         state=JobState(accepted=accepted, suspended=spec.suspend, finished=finished),
         learns=learns(spec),
         population=_population(spec),
+        directions=directions(spec),
     )
 
 

@@ -19,6 +19,7 @@ from podium_core.policies.fifo import Fifo
 from podium_core.policies.hermes import Hermes
 from podium_core.policies.hyperband import Hyperband
 from podium_core.policies.median_stop import MedianStop
+from podium_core.policies.pareto import Pareto
 from podium_core.policies.pop import Pop
 from podium_core.policies.round_robin import RoundRobin
 from podium_core.policies.slaq import Slaq
@@ -105,6 +106,7 @@ _TABLE: Mapping[str, _Entry] = MappingProxyType(
         "median_stop": _Entry(
             MedianStop, {"grace": _Setting("grace", float), "peers": _Setting("peers", int), "onCut": _ON_CUT}
         ),
+        "pareto": _Entry(Pareto, {"warmup": _Setting("warmup", int)}),
         "pop": _Entry(
             Pop,
             {
@@ -119,6 +121,7 @@ _TABLE: Mapping[str, _Entry] = MappingProxyType(
     }
 )
 NAMES: tuple[str, ...] = tuple(sorted(_TABLE))
+FOR_ONE_OBJECTIVE: tuple[str, ...] = tuple(name for name in NAMES if name != Pareto.name)
 
 
 def create(name: str, settings: Mapping[str, Scalar]) -> Policy:

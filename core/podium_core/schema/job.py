@@ -6,6 +6,7 @@ The models define what each field may hold. The rules about several fields are i
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
@@ -25,6 +26,7 @@ Quantity = Annotated[
 ]
 Scalar = str | bool | int | float
 MAX_ADDITIONAL_METRICS = 8  # metrics besides the objective
+GPU_SECONDS = "podium.dev/gpu-seconds"  # an objective that Podium measures itself: the cost of a trial
 MetricName = Annotated[
     str,
     Field(
@@ -70,6 +72,16 @@ class Objective(SpecModel):
         "each trial. They do not affect the ranking.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
+
+
+class OneOfObjectives(SpecModel):
+    """One of several numbers that the search optimizes together."""
+
+    metric: MetricName = Field(
+        description="Name of the metric in the output of the trial, or `podium.dev/gpu-seconds`: the GPU-seconds that "
+        "a whole trial takes, which Podium measures.",
+    )
+    direction: Direction = Field(description="Whether the search maximizes or minimizes the metric.")
 
 
 class When(SpecModel):
@@ -217,6 +229,7 @@ class Policy(SpecModel):
         "hermes",
         "hyperband",
         "median_stop",
+        "pareto",
         "pop",
         "round_robin",
         "slaq",
@@ -313,7 +326,19 @@ class Checkpoint(SpecModel):
 class JobSpec(SpecModel):
     """A search: what to optimize, over which parameters, and what each trial runs."""
 
-    objective: Objective = Field(description="Number that the search optimizes; immutable.")
+    single_objective: Objective | None = Field(
+        None,
+        alias="objective",
+        description="Number that the search optimizes; immutable. Give either this or objectives.",
+    )
+    objectives: list[OneOfObjectives] | None = Field(
+        None,
+        min_length=2,
+        max_length=4,
+        description="Numbers that the search optimizes together, instead of objective; immutable. The result is the "
+        "Pareto front. Requires policy pareto, round_robin or fifo.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["metric"]},
+    )
     parameters: list[Parameter] = Field(
         min_length=1,
         max_length=64,
@@ -351,6 +376,22 @@ class JobSpec(SpecModel):
     suspend: bool = Field(
         False, description="If true, all trials of the job give up their GPUs until this is false again."
     )
+
+    @cached_property
+    def objective(self) -> Objective:
+        """Return the objective whose learning curve is kept.
+
+        Of several it is the first that the trials print; the others are its additional metrics.
+        """
+        if self.single_objective is not None:
+            return self.single_objective
+        first, *others = [one for one in self.objectives or () if one.metric != GPU_SECONDS]
+        return Objective(
+            metric=first.metric,
+            direction=first.direction,
+            target=None,
+            additional_metrics=[one.metric for one in others],
+        )
 
 
 class HyperParamJob(StatusModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from podium_core.schema.job import Gpus, JobSpec, Parameter, ParameterType
 from podium_core.schema.metric_rules import METRIC_RULES
+from podium_core.schema.objective_rules import OBJECTIVE_RULES
 from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Rule
 from podium_core.schema.search_settings import LEARNING
@@ -50,6 +51,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         at="maxSteps",
         shows=("maxSteps",),
     ),
+    *OBJECTIVE_RULES,
     *METRIC_RULES,
     Rule(
         "SuspensionWithoutGPUs",
@@ -168,7 +170,9 @@ JOB_RULES: tuple[Rule, ...] = (
     *PARAMETER_RULES,
     *SPEC_RULES,
     *TEMPLATE_RULES,
-    *map(_fixed, ("objective", "parameters", "template", "search", "gpus", "metrics")),
+    *map(_fixed, ("parameters", "template", "search", "gpus", "metrics")),
+    _fixed_optional("spec", "objective"),
+    _fixed_optional("spec", "objectives"),
     _fixed_optional("spec", "checkpoint"),
     _fixed_optional("spec.trials", "maxSteps"),
 )

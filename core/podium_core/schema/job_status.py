@@ -13,6 +13,7 @@ from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import Condition, StatusModel
 
 MAX_WARM_START_TRIALS = 100
+MAX_FRONT = 50  # trials of the Pareto front that a status holds
 FINISHED = frozenset({"Succeeded", "Failed"})  # phases after which no trial runs
 ENDED = FINISHED | {"Refused"}
 
@@ -24,6 +25,18 @@ class BestTrial(StatusModel):
     value: float = Field(description="Best value of the objective.")
     step: float = Field(description="Step of the best value.")
     parameters: dict[str, Scalar] = Field(default_factory=dict, description="Parameters of the trial.")
+
+
+class FrontTrial(StatusModel):
+    """A trial of the Pareto front: no other trial is at least as good in all objectives and better in one."""
+
+    trial: str = Field(description="Name of the trial.")
+    step: float = Field(description="Last step of the trial.")
+    values: list[float] = Field(
+        max_length=4,
+        description="Value of each objective at that step, in the order of spec.objectives. For podium.dev/gpu-seconds "
+        "it is the cost of a whole trial: measured, or as the trial's pace so far suggests.",
+    )
 
 
 class TrialCounts(StatusModel):
@@ -68,7 +81,10 @@ class WarmStartTrial(StatusModel):
 
     trial: str = Field(description="Name of the trial.")
     parameters: dict[str, Scalar] = Field(default_factory=dict, description="Parameters of the trial.")
-    value: float = Field(description="Best value of the objective.")
+    value: float = Field(description="Best value of the objective; of several, of the first that the trial prints.")
+    values: list[float] = Field(
+        default_factory=list, max_length=4, description="Value of each of several objectives; empty if there is one."
+    )
     step: float = Field(0.0, description="Step of the trial's last value.")
     completed: bool = Field(False, description="Whether the trial was trained to its end.")
 
@@ -97,7 +113,15 @@ class JobStatus(StatusModel):
     observed_generation: int = Field(0, description="Generation of the spec to which this status refers.")
     trials: TrialCounts = Field(default_factory=TrialCounts, description="Number of trials by state.")
     done: str = Field("", description="Finished trials and trials.max, for `kubectl get`.")
-    best: BestTrial | None = Field(None, description="Trial with the best value so far.")
+    best: BestTrial | None = Field(
+        None, description="Trial with the best value so far; missing if there are several objectives."
+    )
+    pareto_front: list[FrontTrial] = Field(
+        default_factory=list,
+        max_length=MAX_FRONT,
+        description="Trials that no other trial dominates, with several objectives: at most 50, the most spread. The "
+        "best in the first objective comes first.",
+    )
     gpu_seconds: GpuUse = Field(default_factory=GpuUse, description="GPU-seconds by use.")
     gpu_hours: float = Field(0.0, description="Sum of all GPU-seconds, in hours.")
     suspensions: int = Field(0, description="Number of suspensions of all trials.")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from podium_core.logs.filters import compiled, filter_error, parentheses
 from podium_core.logs.line_reader import line_reader
 from podium_core.logs.selectors import parse_selector
-from podium_core.schema.job import Direction, JobSpec
+from podium_core.schema.job import GPU_SECONDS, Direction, JobSpec
 from podium_core.schema.metric_rules import PATH_SOURCES
 from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.rules import Refusal
@@ -25,10 +25,9 @@ NUMBERS = ("0.5", "1", "-1.5", "1e-3", "50", "50%", "0,5", "nan")
 
 def metric_refusals(spec: JobSpec) -> Iterator[Refusal]:
     """Yield a refusal for each metric that the job cannot read from any line."""
-    named = spec.objective.additional_metrics
-    for number, metric in enumerate(named):
-        if metric in named[:number]:
-            where = f"spec.objective.additionalMetrics[{number}]"
+    listed = _listed(spec)
+    for number, (where, metric) in enumerate(listed):
+        if metric in [other for _, other in listed[:number]]:
             yield Refusal("DuplicateMetric", where, f"{metric} is named twice: remove one")
     yield from source_refusals(spec)
     pattern = spec.metrics.filter
@@ -39,8 +38,9 @@ def metric_refusals(spec: JobSpec) -> Iterator[Refusal]:
             return
         yield from _filter(spec, pattern)
         return
-    fields = [("spec.objective.metric", spec.objective.metric)]
-    fields += [(f"spec.objective.additionalMetrics[{number}]", one) for number, one in enumerate(named)]
+    fields = [(where, metric) for where, metric in listed if metric != GPU_SECONDS]
+    if spec.objectives is None:
+        fields = [("spec.objective.metric", spec.objective.metric), *fields]
     if spec.metrics.source == "prometheus":
         yield from _selectors([*fields, ("spec.metrics.stepKey", spec.metrics.step_key)])
         return
@@ -51,6 +51,14 @@ def metric_refusals(spec: JobSpec) -> Iterator[Refusal]:
                 "letters, digits and _, such as val_acc"
             )
             yield Refusal("MetricNotReadable", where, message)
+
+
+def _listed(spec: JobSpec) -> list[tuple[str, str]]:
+    """Return the metrics of the objectives, or the additional ones of a single objective, each with its field."""
+    if spec.objectives is not None:
+        return [(f"spec.objectives[{number}].metric", one.metric) for number, one in enumerate(spec.objectives)]
+    named = spec.objective.additional_metrics
+    return [(f"spec.objective.additionalMetrics[{number}]", one) for number, one in enumerate(named)]
 
 
 def source_refusals(spec: JobSpec) -> Iterator[Refusal]:
@@ -84,10 +92,10 @@ def _selectors(fields: list[tuple[str, str]]) -> Iterator[Refusal]:
 
 def _filter(spec: JobSpec, pattern: str) -> Iterator[Refusal]:
     name, value = group_of(pattern, "name"), group_of(pattern, "value")
-    metric = spec.objective.metric
+    metric, field = spec.objective.metric, "objective.metric" if spec.objectives is None else "the metric of objectives"
     if name is not None and not _can_match(name, metric):
         message = (
-            f"the group name of {pattern!r} does not match objective.metric {metric!r}, so no line has a value: extend "
+            f"the group name of {pattern!r} does not match {field} {metric!r}, so no line has a value: extend "
             "the group, or name the metric as the filter finds it"
         )
         yield Refusal("FilterWithoutMetric", "spec.metrics.filter", message)

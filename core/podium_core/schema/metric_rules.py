@@ -25,10 +25,10 @@ METRIC_RULES: tuple[Rule, ...] = (
     Rule(
         "StepKeyIsMetric",
         "spec",
-        "self.objective.metric != self.metrics.stepKey",
+        "!has(self.objective) || self.objective.metric != self.metrics.stepKey",
         "metrics.stepKey and objective.metric are both {metrics.stepKey}: name the value that counts the steps, "
         "such as epoch",
-        lambda spec: spec.objective.metric != spec.metrics.step_key,
+        lambda spec: spec.single_objective is None or spec.objective.metric != spec.metrics.step_key,
         at="metrics.stepKey",
     ),
     Rule(
@@ -150,9 +150,9 @@ METRIC_RULES: tuple[Rule, ...] = (
     Rule(
         "MetricIsStepKey",
         "spec",
-        "!(self.metrics.stepKey in self.objective.additionalMetrics)",
+        "!has(self.objective) || !(self.metrics.stepKey in self.objective.additionalMetrics)",
         "{metrics.stepKey} counts the steps (metrics.stepKey): remove it from additionalMetrics",
-        lambda spec: spec.metrics.step_key not in spec.objective.additional_metrics,
+        lambda spec: spec.single_objective is None or spec.metrics.step_key not in spec.objective.additional_metrics,
         at="objective.additionalMetrics",
     ),
 )

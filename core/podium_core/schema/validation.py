@@ -23,6 +23,7 @@ from podium_core.schema.job_rules import JOB_RULES, SPEC_RULES
 from podium_core.schema.job_status import JobStatus
 from podium_core.schema.leftovers import leftover_refusals
 from podium_core.schema.metric_checks import metric_refusals
+from podium_core.schema.objective_rules import OBJECTIVE_GIVEN
 from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Refusal, judge
 from podium_core.schema.search_settings import setting_refusals
@@ -95,7 +96,9 @@ def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
         metadata = ObjectMeta.model_validate(manifest.get("metadata") or {})
     except ValidationError as error:
         refusals += error_messages.refusals(error, ObjectMeta, "metadata")
-    if spec is None or metadata is None:
+    if spec is not None:
+        refusals += judge([OBJECTIVE_GIVEN], {"spec": spec})
+    if spec is None or metadata is None or refusals:
         return tuple(refusals)
     try:
         status = JobStatus.model_validate(manifest.get("status") or {})

@@ -18,6 +18,7 @@ from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.population import Lineage
 from podium_core.domain.snapshot import JobKey, TrialKey
+from podium_core.objectives.values import measured_of, objective_values
 from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue, RunQueueEntry
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.lineage import parent_from
@@ -68,7 +69,14 @@ def trial_results(job: HyperParamJob, trials: Iterable[TrialState]) -> Sequence[
     mine = [one for one in trials if (one.metadata.namespace, one.spec.job) == about]
     maximize = job.spec.objective.direction is Direction.MAXIMIZE
     return [
-        TrialResult.at(one.status.phase, one.spec.number, one.spec.parameters, one.status.last_step, one.best(maximize))
+        TrialResult.at(
+            one.status.phase,
+            one.spec.number,
+            one.spec.parameters,
+            one.status.last_step,
+            one.best(maximize),
+            objective_values(job.spec, measured_of(one, one.status.phase)),
+        )
         for one in sorted(mine, key=lambda one: one.spec.number)
     ]
 

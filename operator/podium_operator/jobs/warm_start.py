@@ -15,8 +15,10 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS
 from podium_core.acceptance.finding import Finding
 from podium_core.domain.phase import TrialPhase
+from podium_core.objectives.sorting import best_first, crowding_distances, non_dominated_fronts
+from podium_core.objectives.values import directions, measured_of, objective_values, to_sort
 from podium_core.schema.conditions import point_problem
-from podium_core.schema.job import Direction, HyperParamJob, JobSpec
+from podium_core.schema.job import Direction, HyperParamJob, JobSpec, Objective, OneOfObjectives
 from podium_core.schema.job_status import MAX_WARM_START_TRIALS, WarmStartStatus, WarmStartTrial
 from podium_core.schema.trial import JOB_LABEL, HyperParamTrial
 from podium_core.schema.validation import Refusal, parse_job
@@ -96,11 +98,11 @@ def _obstacle(job: HyperParamJob, search: EarlierSearch) -> Finding | None:
     if search.job is None:
         message = f"job {search.name} does not exist in the job's namespace; {cure}"
         return Finding("WarmStartPending", "error", FIELD, message)
-    mine, other = job.spec.objective, search.job.spec.objective
-    if (mine.metric, mine.direction) != (other.metric, other.direction):
+    mine, other = _objectives(job.spec), _objectives(search.job.spec)
+    if mine != other:
         message = (
-            f"job {search.name} has the objective {other.direction} {other.metric}, but this job {mine.direction} "
-            f"{mine.metric}, so their values cannot be compared: name jobs with the same objective"
+            f"job {search.name} has the objective {other}, but this job {mine}, so their values cannot be compared: "
+            "name jobs with the same objective"
         )
         return Finding("WarmStartObjectiveDiffers", "error", FIELD, message)
     if not is_finished(search.job):
@@ -108,14 +110,18 @@ def _obstacle(job: HyperParamJob, search: EarlierSearch) -> Finding | None:
     return None
 
 
+def _objectives(spec: JobSpec) -> str:
+    listed: Sequence[Objective | OneOfObjectives] = spec.objectives or [spec.objective]
+    return ", ".join(f"{one.direction} {one.metric}" for one in listed)
+
+
 def _choose(spec: JobSpec, trials: Iterable[HyperParamTrial]) -> WarmStartStatus:
     """Return the trials to use: of too many the best half and, of the others, the latest."""
-    ended = [trial for trial in trials if trial.status.phase in _ENDED and _value(trial) is not None]
+    ended = [trial for trial in trials if trial.status.phase in _ENDED and _has_value(spec, trial)]
     ended.sort(key=lambda trial: (trial.status.finished_at or _BEGINNING, trial.spec.job, trial.spec.number))
     problems = {trial.metadata.name: point_problem(spec, trial.spec.parameters) for trial in ended}
     usable = [trial for trial in ended if problems[trial.metadata.name] is None]
-    sign = -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0
-    best = sorted(usable, key=lambda trial: sign * (_value(trial) or 0.0))
+    best = _best_first(spec, usable)
     if len(usable) > MAX_WARM_START_TRIALS:
         kept = {trial.metadata.name for trial in best[: MAX_WARM_START_TRIALS // 2]}
         latest = [trial.metadata.name for trial in usable if trial.metadata.name not in kept]
@@ -130,12 +136,31 @@ def _choose(spec: JobSpec, trials: Iterable[HyperParamTrial]) -> WarmStartStatus
                 trial=trial.metadata.name,
                 parameters=dict(trial.spec.parameters),
                 value=_value(trial) or 0.0,
+                values=[*_values(spec, trial)],
                 step=trial.status.last_step or 0.0,
                 completed=trial.status.phase is TrialPhase.SUCCEEDED,
             )
             for trial in usable
         ],
     )
+
+
+def _best_first(spec: JobSpec, trials: Sequence[HyperParamTrial]) -> list[HyperParamTrial]:
+    """Return the trials by value; with several objectives by front, then those in the sparsest regions."""
+    if spec.objectives is None:
+        sign = -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0
+        return sorted(trials, key=lambda trial: sign * (_value(trial) or 0.0))
+    values = to_sort((_values(spec, trial) for trial in trials), directions(spec))
+    fronts = non_dominated_fronts(values)
+    return [trials[row] for row in best_first(fronts, crowding_distances(values, fronts))]
+
+
+def _has_value(spec: JobSpec, trial: HyperParamTrial) -> bool:
+    return _value(trial) is not None and all(map(math.isfinite, _values(spec, trial)))
+
+
+def _values(spec: JobSpec, trial: HyperParamTrial) -> tuple[float, ...]:
+    return objective_values(spec, measured_of(trial, trial.status.phase))
 
 
 def _value(trial: HyperParamTrial) -> float | None:

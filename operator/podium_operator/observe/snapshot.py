@@ -24,6 +24,7 @@ from podium_core.domain.snapshot import (
     TrialView,
 )
 from podium_core.domain.switch_costs import mean_costs
+from podium_core.objectives.values import measured_of, objective_values
 from podium_core.planning.job_view import job_view
 from podium_core.schema.gpunode import GPUNode, GpuRunQueue, GpuStatus
 from podium_core.schema.job import HyperParamJob
@@ -55,11 +56,16 @@ def build_snapshot(
     holds the rules of rebalancing, None where it is off. `full_nodes` names nodes without capacity, by job.
     """
     nodes_by_job = _nodes_by_job(cluster)
+    several = {
+        JobKey(job.metadata.namespace, job.metadata.name): job
+        for job in cluster.jobs
+        if job.spec.objectives is not None
+    }
     return Snapshot(
         now=cluster.now,
         jobs=tuple(_jobs(cluster, nodes_by_job)),
         trials=tuple(
-            _trial(trial, observations[trial_key(trial)])
+            _trial(trial, observations[trial_key(trial)], several.get(job_key(trial)))
             for trial in cluster.trials
             if trial.metadata.deletion_timestamp is None
         ),
@@ -130,7 +136,9 @@ def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
     )
 
 
-def _trial(trial: TrialState, observation: Observation) -> TrialView:
+def _trial(trial: TrialState, observation: Observation, several: HyperParamJob | None) -> TrialView:
+    """Return the planner's view of a trial; `several`: its job, if that has several objectives."""
+    values = () if several is None else objective_values(several.spec, measured_of(trial, observation.phase))
     created = trial.metadata.creation_timestamp
     pod = _pod(observation)
     # the planner does not need the ended pod of a finished trial; one that still runs has to be deleted
@@ -164,6 +172,7 @@ def _trial(trial: TrialState, observation: Observation) -> TrialView:
         relocation=relocation,
         lineage=lineage_from(trial.spec.parent),
         finished_at=trial.status.finished_at.timestamp() if trial.status.finished_at else None,
+        objective_values=values,
     )
 
 

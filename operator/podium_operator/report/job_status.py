@@ -11,6 +11,8 @@ from podium_core.curves.best_value import best_of
 from podium_core.domain.actions import EndJob
 from podium_core.domain.phase import FINAL, ON_GPU, TrialPhase
 from podium_core.domain.snapshot import TrialKey
+from podium_core.objectives.front import Candidate, pareto_front
+from podium_core.objectives.values import measured_of
 from podium_core.planning.eta import END_OF_CALENDAR, Eta
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.job_status import FINISHED, TrialCounts
@@ -81,8 +83,9 @@ def job_status(
     if left_out is not None and phase not in FINISHED:
         text = f"{left_out}: the job is left unchanged and its pods stay. Set another spec.policy.name to continue."
         status["conditions"].append(_condition(job, "Ranked", False, "PolicyFailed", text, now))
-    best = _best(job, trials)
-    if best is not None:
+    if job.spec.objectives is not None:
+        status["paretoFront"] = _front(job, trials, observations)
+    elif (best := _best(job, trials)) is not None:
         status["best"] = best
     started = job.status.started_at
     if started or trials:
@@ -144,6 +147,18 @@ def _condition(job: HyperParamJob, kind: str, holds: bool, reason: str, message:
         "observedGeneration": job.metadata.generation,
         "lastTransitionTime": timestamp(moment.timestamp() if moment else now),
     }
+
+
+def _front(
+    job: HyperParamJob, trials: Sequence[TrialState], observations: Mapping[TrialKey, Observation]
+) -> list[Manifest]:
+    """Return the Pareto front of a job with several objectives."""
+    by_number = sorted(trials, key=lambda trial: trial.spec.number)
+    candidates = [
+        Candidate.of(job.spec, trial.metadata.name, measured_of(trial, observations[trial_key(trial)].phase))
+        for trial in by_number
+    ]
+    return [one.model_dump(by_alias=True) for one in pareto_front(job.spec, candidates)]
 
 
 def _best(job: HyperParamJob, trials: Sequence[TrialState]) -> Manifest | None:

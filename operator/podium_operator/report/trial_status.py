@@ -132,20 +132,22 @@ def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> li
     seen = {one.metric for one in trial.status.additional_metrics}
     never = [name for name in objective.additional_metrics if name not in seen]
     if not trial.points:
-        reason, field, names = "ObjectiveMissing", "metric", [objective.metric, *never]
+        reason, field, names = "ObjectiveMissing", "objective.metric", [objective.metric, *never]
     elif never:
-        reason, field, names = "MetricsMissing", "additionalMetrics", never
+        reason, field, names = "MetricsMissing", "objective.additionalMetrics", never
     else:
         return []
+    if job.spec.objectives is not None:
+        field = "objectives"
     listed = ", ".join(map(repr, names))
     if how.source == "stdout":
         message = (
             f"The trial ended and never printed {listed} (format {how.format}): compare "
-            f"objective.{field} and metrics with what `kubectl logs` shows."
+            f"{field} and metrics with what `kubectl logs` shows."
         )
     else:
         message = (
-            f"The trial ended and never reported {listed} (source {how.source}): compare objective.{field} and "
+            f"The trial ended and never reported {listed} (source {how.source}): compare {field} and "
             "metrics with what the script writes."
         )
     return [_condition(METRICS_UNAVAILABLE, reason, message, since)]

@@ -65,9 +65,9 @@ def test_the_example_jobs_have_only_known_problems(example: str, codes: list[tup
     [
         ({"kind": "Job"}, "kind: this is podium.dev/v1alpha1 Job: write"),
         ({"apiVersion": "podium.dev/v2", "kind": "HyperParamJob"}, "apiVersion: this is podium.dev/v2 HyperParamJob"),
-        ({"metadata": {"name": "x"}}, "spec.objective: is required"),
+        ({"metadata": {"name": "x"}}, "spec.parameters: is required"),
         ({**TABLE.good(), "metadata": {}}, "metadata.name: is required"),
-        ({**TABLE.good(), "metadata": None, "spec": None}, "spec.objective: is required"),
+        ({**TABLE.good(), "metadata": None, "spec": None}, "spec.parameters: is required"),
     ],
 )
 def test_manifests_that_are_not_jobs_are_rejected(manifest: dict[str, Any], message: str) -> None:
