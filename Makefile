@@ -14,7 +14,8 @@ FAST := tests/unit tests/contract tests/golden
 # three files at a time on clusters of their own, in the order of tests/e2e/conftest.py: most of the time is waiting
 CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
-FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_node_loss.py
+FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_hung_components.py tests/e2e/test_node_loss.py
+BARE_FAULTS := $(addprefix tests/integration/test_,partitions.py deletions.py disk_and_descriptors.py clock_jumps.py faulty_transport.py)
 
 .PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
@@ -74,8 +75,9 @@ test-integration: setup ## run the tests with a real kube-apiserver and kube-sch
 test-e2e: setup ## run the tests on the real two-node cluster
 	@$(PYTEST) $(CLUSTERS) tests/e2e
 
-test-faults: setup ## run the fault-injection tests of the e2e layer (9 minutes)
+test-faults: setup ## run the fault-injection tests, with outages of five minutes (25 minutes)
 	@$(PYTEST) $(FAULTS)
+	@PODIUM_LONG_FAULTS=1 $(PYTEST) $(BARE_FAULTS)
 
 test-older-scheduler: setup ## run the extender's tests with the kube-scheduler of an older minor version (root)
 	@PODIUM_TEST_SCHEDULER=$$($(BIN)/python -c 'from podium_devcluster.versions import OLDER_KUBERNETES as v; print(v)') \

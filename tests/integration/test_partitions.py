@@ -1,0 +1,87 @@
+"""The agent or the operator is cut off from the API server, and comes back.
+
+PODIUM_LONG_FAULTS=1 (`make test-faults`) makes the agent's outage last five minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from bare_checks import check_ledger, check_no_leaks, check_results, runs_now
+from bare_node import BareNode
+from faulty_relay import FaultyRelay
+
+pytestmark = pytest.mark.integration
+OUTAGE = 300.0 if os.environ.get("PODIUM_LONG_FAULTS") == "1" else 35.0
+STEP_SECONDS = 0.1
+MakeRelay = Callable[[str], FaultyRelay]
+
+
+def test_trials_continue_while_their_agent_is_cut_off(bare_node: BareNode, make_relay: MakeRelay) -> None:
+    """The last run queue remains in force: the holder runs, and the next trial follows it when it ends.
+
+    The operator waits for the final report of a trial that ended meanwhile, or takes it over when it arrives later.
+    """
+    node, relay = bare_node, make_relay("agent")
+    node.agent.environment["PODIUM_KUBECONFIG"] = str(relay.kubeconfig)
+    node.start()
+    steps = round(OUTAGE / STEP_SECONDS / 2)  # three trials need half as long again as the outage
+    job = node.search(trials=3, steps=steps, seconds=STEP_SECONDS)
+    node.until(lambda: node.suspensions(job) >= 2, "two suspensions")
+
+    relay.cut()
+    began = time.monotonic()
+    while time.monotonic() < began + OUTAGE:
+        time.sleep(1)
+        assert node.agent.code is None, node.agent.text()[-3000:]
+        node.until(lambda: runs_now(node), "a trial runs", 5)
+    requests = Counter(f"{request.method} {request.what}" for request in relay.since(began))
+    relay.restore()
+    assert requests, "the heartbeat at least"
+    assert max(requests.values()) <= OUTAGE + 2, f"at most one request a second of each kind: {requests}"
+    assert "could not be renewed" in node.agent.text()
+
+    node.wait_for_end(job, 2 * OUTAGE + 60)
+    check_results(node, job, steps)
+    check_ledger(node, job)
+    check_no_leaks(node)
+
+
+def test_an_operator_that_was_cut_off_writes_nothing_when_it_comes_back(
+    bare_node: BareNode, make_relay: MakeRelay
+) -> None:
+    """Its Lease expires, its successor acts; it has ended by itself, and the one that follows it stands by."""
+    node, relay = bare_node, make_relay("first")
+    node.start({"first": relay.kubeconfig, "second": node.kubeconfig})
+    first, second = node.operators["first"], node.operators["second"]
+    assert "podium_operator_leader 1.0" in first.page("/metrics")
+    job = node.search(trials=3, steps=120, seconds=STEP_SECONDS)
+    node.until(lambda: node.suspensions(job) >= 2, "two suspensions")
+
+    relay.cut()
+    node.until(lambda: first.code is not None, "the first operator ends by itself", 30)
+    assert first.code == 1
+    assert "was not renewed" in first.text()
+    node.until(lambda: "podium_operator_leader 1.0" in second.page("/metrics"), "the second operator leads", 30)
+    before = node.suspensions(job)
+    node.until(lambda: node.suspensions(job) > before + 1, "the search continues")
+
+    relay.restore()
+    restored = time.monotonic()
+    first.start()  # as the kubelet does
+    node.until(first.ready, "the first operator stands by")
+    node.wait_for_end(job)
+    assert [request for request in relay.since(restored) if request.method != "GET"] == []
+    assert "podium_operator_leader 1.0" in second.page("/metrics")
+    check_results(node, job, 120)
+    check_ledger(node, job)
+    check_no_leaks(node)
