@@ -1,8 +1,9 @@
 # Podium's images. Targets: `podium` (operator, extender, agent, hooks, command line) and `fake-driver` (tests).
 # BASE is any image with Python 3.11 or newer, venv and pip; BUILD_BASE any with gcc, libc headers and make, of the same
 # Debian release (programs of BASE load the fake driver's libraries).
-ARG BASE=python:3.13-slim-trixie
-ARG BUILD_BASE=gcc:14-trixie
+# docs/how-to/contribute.md: how to renew the digests.
+ARG BASE=python:3.13-slim-trixie@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6
+ARG BUILD_BASE=gcc:14-trixie@sha256:468b5b959b5f4025724d8549f45550c6ad38a32474733cbf130f8f2c1bc80805
 
 FROM ${BUILD_BASE} AS helper
 COPY agent/helper /src

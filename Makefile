@@ -14,13 +14,17 @@ FAST := tests/unit tests/contract tests/golden
 # three files at a time on clusters of their own, in the order of tests/e2e/conftest.py: most of the time is waiting
 CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
+# what the clusters' audit logs have about Podium's accounts, for tests/grants
+RECORDS := build/audit-records
+GRANTS := -p no:cacheprovider tests/grants
+export_records = rm -rf $(RECORDS); export PODIUM_AUDIT_RECORDS=$(CURDIR)/$(RECORDS)
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_hung_components.py tests/e2e/test_node_loss.py
 BARE_FAULTS := $(addprefix tests/integration/test_,partitions.py deletions.py disk_and_descriptors.py clock_jumps.py faulty_transport.py)
 
 .PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
-	bench-reality bench-planner bench-scale bench-rivals bench-log-lines lock clean clean-cache
+	bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-local bench-log-lines dist sbom lock clean clean-cache
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -51,7 +55,9 @@ test-fast: setup
 		$(PYTEST) $(FAST_CACHE) --last-failed --last-failed-no-failures=none $(FAST) tests/recipes
 
 test-clusters: setup
-	@$(PYTEST) $(CLUSTERS) --cache-clear tests/integration tests/e2e || $(BIN)/python tools/second_look.py $$?
+	@$(export_records); \
+		{ rm -rf .pytest_cache; $(PYTEST) $(CLUSTERS) tests/integration tests/e2e || $(BIN)/python tools/second_look.py $$?; } \
+		&& $(PYTEST) $(GRANTS)
 
 lint: setup ## check with ruff, mypy and the import contracts
 	@$(BIN)/ruff check .
@@ -73,7 +79,7 @@ test-integration: setup ## run the tests with a real kube-apiserver and kube-sch
 	@$(PYTEST) tests/integration
 
 test-e2e: setup ## run the tests on the real two-node cluster
-	@$(PYTEST) $(CLUSTERS) tests/e2e
+	@$(export_records); $(PYTEST) $(CLUSTERS) tests/e2e && $(PYTEST) $(GRANTS)
 
 test-faults: setup ## run the fault-injection tests, with outages of five minutes (25 minutes)
 	@$(PYTEST) $(FAULTS)
@@ -128,6 +134,9 @@ bench-agent: setup ## cost of 50 suspensions and requeues for a training on the 
 bench-checkpoint: setup ## what the agent adds to the driver's own time of cuda-checkpoint (fake driver; root)
 	@$(BENCH).agent.bench_checkpoint $(OUTPUT)
 
+bench-local: setup ## what `podium run` costs against plain subprocesses, and the time from pip install to ranked trials
+	@$(BENCH).hpo.bench_local $(OUTPUT)
+
 bench-log-lines: setup ## CPU time and memory of reading hostile log lines, against the limits of 20 ms and 10 MB
 	@$(BENCH).agent.bench_log_lines $(OUTPUT)
 
@@ -158,6 +167,9 @@ bench-openb-cluster: setup ## the trace's first pods through the real kube-sched
 bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4,8, SEEDS=15; CHECK=1: against an independent replay)
 	@$(BENCH).hpo.bench_hpo $(if $(CHECK),--check-reference) $(and $(GPUS),--gpus $(GPUS)) $(and $(SEEDS),--seeds $(SEEDS)) $(and $(CURVES),--curves $(CURVES)) $(OUTPUT)
 
+bench-searchers: setup ## which search algorithm proposes good points soonest (CURVES=, SEEDS=10)
+	@$(BENCH).searchers.bench_searchers $(and $(CURVES),--curves $(CURVES)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
+
 bench-simulation: setup ## speed of the simulated system (CURVES=FILE)
 	@$(BENCH).simulator.bench_simulation $(and $(CURVES),--curves $(CURVES)) $(OUTPUT)
 
@@ -178,6 +190,13 @@ bench-rivals: setup ## the digits search by Ray Tune's ASHA, Optuna and Podium o
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/uv pip install -q --python $(RIVALS)/bin/python --require-hashes -r benchmarks/rivals/requirements.lock
 	@$(BENCH).rivals.bench_rivals --rivals $(RIVALS)/bin/python --seeds $(or $(SEEDS),10) $(OUTPUT)
+
+dist: setup ## build wheel, source archive, chart, bill of materials and SHA256SUMS in dist/, reproducibly (ROOTFS=: of an image, too)
+	@rm -rf dist
+	@$(BIN)/python tools/dist.py dist $(and $(ROOTFS),--rootfs $(ROOTFS))
+
+sbom: setup ## write the bills of materials (CycloneDX) in build/sbom (ROOTFS=FOLDER: of an image with this root folder, too)
+	@$(BIN)/python tools/sbom.py build/sbom $(and $(ROOTFS),--rootfs $(ROOTFS))
 
 lock: setup ## pin all dependencies, with hashes and without index addresses
 	@bash tools/lock.sh

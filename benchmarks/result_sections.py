@@ -36,12 +36,12 @@ def read(path: Path) -> dict[str, Section]:
     """
     if not path.exists():
         return {}
-    found = {
+    sections = {
         name: Section(json.loads(result), text.strip()) for name, result, text in _SECTION.findall(path.read_text())
     }
-    if not found:
+    if not sections:
         raise ValueError(f"{path}: no sections of parts; move the file away, because it would be overwritten")
-    return found
+    return sections
 
 
 def write(path: Path, head: Iterable[str], sections: Mapping[str, Section], order: Sequence[str]) -> str:

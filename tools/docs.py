@@ -60,14 +60,14 @@ def rewrite(source: str, text: str, staged: dict[str, str]) -> str:
         if target is None or re.match(r"[a-z]+:|#", target):
             return match[0]
         path, _, anchor = target.partition("#")
-        found = resolve(source, path)
+        file = resolve(source, path)
         anchor = f"#{anchor}" if anchor else ""
-        if found in staged:
-            place = os.path.relpath(staged[found], PurePosixPath(staged[source]).parent)
+        if file in staged:
+            place = os.path.relpath(staged[file], PurePosixPath(staged[source]).parent)
             return f"{bang}[{label}]({place}{anchor})"
-        if not (ROOT / found).exists():
+        if not (ROOT / file).exists():
             return match[0]  # Sphinx reports it
-        return f"[{label}]({repository}/blob/main/{found}{anchor})" if repository else label
+        return f"[{label}]({repository}/blob/main/{file}{anchor})" if repository else label
 
     parts = re.split(r"(^ *```.*?^ *```$)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.lstrip().startswith("```") else LINK.sub(replace, part) for part in parts)

@@ -24,7 +24,7 @@ LAYERS = ("tests/integration/", "tests/e2e/")
 STORIES = tuple(
     f"tests/integration/test_{name}.py" for name in ("agent", "exclusive", "reservations", "cpu_downsizing")
 )
-# written by pytest's cacheprovider; the run cleared it at its start (--cache-clear)
+# written by pytest's cacheprovider; the run removed it at its start
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 CRASHED = Path(".pytest_cache/v/podium/crashed")  # written by tests/crashed_workers.py, one entry per crash
 

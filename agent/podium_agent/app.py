@@ -21,6 +21,8 @@ from podium_agent.observe.gpu_notes import GpuNotes
 from podium_agent.observe.nvml import Driver
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.other_pods import OtherPods
+from podium_agent.observe.sources.push import PushQueues
+from podium_agent.observe.sources.push_server import PushServer
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.report.node_reporter import MANAGER, NodeReporter, StatusSources
 from podium_agent.reservations.controller import GpuReservations
@@ -34,7 +36,14 @@ from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.single_instance import NodeLock
 from podium_agent.suspension.detection import MethodDetection
-from podium_agent.wiring import GpuUsers, NodeWatches, make_migration_controller, make_node_reconciler, make_plugins
+from podium_agent.wiring import (
+    GpuUsers,
+    NodeWatches,
+    TrialWriters,
+    make_migration_controller,
+    make_node_reconciler,
+    make_plugins,
+)
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
 from podium_cluster.heartbeat import send_heartbeats
@@ -97,7 +106,9 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             else None
         )
         users = GpuUsers(exclusive, other_pods, reservations)
-        node_reconciler = make_node_reconciler(settings, api, metrics, tasks, watches, users)
+        queues = PushQueues()
+        writers = TrialWriters(settings, api, metrics, tasks, queues)
+        node_reconciler = make_node_reconciler(settings, metrics, writers, watches, users)
         slots, plugins = make_plugins(settings, telemetry, watches, node_reconciler, users)
         gates = Gates(settings.proc, node_reconciler.wake)
         admissions = Admissions(settings.admissions_dir, metrics.note_failed)
@@ -122,7 +133,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 await reservations.known.wait()
             await node_reconciler.run(observer, executor, gates)
 
-        async with gates.serve(settings.trial_dir):
+        push_server = PushServer(settings.proc, queues)
+        async with gates.serve(settings.trial_dir), push_server.serve(settings.trial_dir):
             group = (
                 telemetry.run(),
                 watches.trials.run(),

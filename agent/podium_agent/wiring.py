@@ -21,6 +21,7 @@ from podium_agent.observe import pods as trial_pods
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.other_pods import OtherPods
 from podium_agent.observe.pods import TrialPod
+from podium_agent.observe.sources.push import PushQueues
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_writer import TrialWriter
@@ -68,29 +69,35 @@ class GpuUsers:
     reservations: GpuReservations | None
 
 
-def make_node_reconciler(
-    settings: AgentSettings,
-    api: Api,
-    metrics: Metrics,
-    tasks: asyncio.TaskGroup,
-    watches: NodeWatches,
-    users: GpuUsers,
-) -> NodeReconciler:
-    """Make the node reconciler; each trial record that it opens gets a writer, a task of its own."""
+@dataclass(frozen=True, slots=True)
+class TrialWriters:
+    """Writers of trial records, as tasks of one group."""
 
-    exclusive, reservations = users.exclusive, users.reservations
+    settings: AgentSettings
+    api: Api
+    metrics: Metrics
+    tasks: asyncio.TaskGroup
+    queues: PushQueues
 
-    def open_trial_record(pod: TrialPod) -> TrialRecord:
-        trial_record = TrialRecord(pod, settings.node_name)
-        tasks.create_task(TrialWriter(settings, api, metrics, trial_record).run(), name=f"trial {pod.name}")
+    def open(self, pod: TrialPod) -> TrialRecord:
+        """Open the record of a pod and start its writer."""
+        trial_record = TrialRecord(pod, self.settings.node_name)
+        writer = TrialWriter(self.settings, self.api, self.metrics, trial_record, self.queues)
+        self.tasks.create_task(writer.run(), name=f"trial {pod.name}")
         return trial_record
 
+
+def make_node_reconciler(
+    settings: AgentSettings, metrics: Metrics, writers: TrialWriters, watches: NodeWatches, users: GpuUsers
+) -> NodeReconciler:
+    """Make the node reconciler; each trial record that it opens gets a writer, a task of its own."""
+    exclusive, reservations = users.exclusive, users.reservations
     made = NodeReconciler(
         settings,
         watches.trials,
         watches.nodes,
         metrics,
-        open_trial_record,
+        writers.open,
         GpuClaims(lambda: exclusive.exclusive_pods, lambda: None if reservations is None else reservations.held),
     )
     made.subscribe(exclusive.on_view)

@@ -236,7 +236,7 @@ async def run_job(cluster: Cluster, api: Api, name: str, options: argparse.Names
     lines = tuple(trial.lines())
     print(f"\r{name}: {lines[-1].at - lines[0].at:.1f} s, {status['attempt']} requeues, {len(frozen)} suspensions")
     uid = (await api.get(JOBS, name, "default"))["metadata"]["uid"]
-    found = Run(
+    run = Run(
         lines,
         weights(next(cluster.paths.shared.glob(f"*{name}-{uid[:8]}*/{trial.name}-*")), options.epochs),
         status.get("lostWork", {}).get("steps", 0),
@@ -245,7 +245,7 @@ async def run_job(cluster: Cluster, api: Api, name: str, options: argparse.Names
         tuple(resume),
     )
     cluster.kubectl("delete", "hyperparamjob", name, "--timeout=60s", timeout=70)
-    return found
+    return run
 
 
 def weights(folder: Path, epoch: int) -> str:

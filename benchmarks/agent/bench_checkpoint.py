@@ -90,16 +90,16 @@ async def measure(
     assert program.continues()
     program.steps()
     program.end()
-    found = {}
+    figures = {}
     for index, action in enumerate(ACTIONS):
         alone = statistics.median(1000 * one[index] for one in taken["bare"])
         more = sorted(1000 * one[index] - alone for one in taken["agent"])
-        found[action] = {
+        figures[action] = {
             "bare_p50_ms": round(alone, 2),
             "overhead_p50_ms": round(statistics.median(more), 2),
             "overhead_p99_ms": round(more[min(len(more) - 1, int(0.99 * len(more)))], 2),
         }
-    return found
+    return figures
 
 
 async def both(node: CudaNode, folder: Path, rounds: int, seconds: float) -> tuple[dict[str, dict[str, float]], Shared]:
@@ -109,14 +109,14 @@ async def both(node: CudaNode, folder: Path, rounds: int, seconds: float) -> tup
     return await measure(node, method, notes, rounds), await share(node, method, SIXTY_PERCENT, SPEED, seconds)
 
 
-def report(rounds: int, load: float, found: dict[str, dict[str, float]], shared: Shared) -> str:
+def report(rounds: int, load: float, figures: dict[str, dict[str, float]], shared: Shared) -> str:
     """Return the page."""
-    worst = max(found[action]["overhead_p99_ms"] for action in ACTIONS)
+    worst = max(figures[action]["overhead_p99_ms"] for action in ACTIONS)
     result = {
-        "rounds": rounds, "cores": os.cpu_count(), "load_before": round(load, 1), **found, "held": worst <= BAR_MS,
+        "rounds": rounds, "cores": os.cpu_count(), "load_before": round(load, 1), **figures, "held": worst <= BAR_MS,
         "sharing": {name: round(value, 4) for name, value in asdict(shared).items()} | {"held": shared.held},
     }  # fmt: skip
-    rows = [f"| {action} | {' | '.join(str(value) for value in found[action].values())} |" for action in ACTIONS]
+    rows = [f"| {action} | {' | '.join(str(value) for value in figures[action].values())} |" for action in ACTIONS]
     text = [
         "# What the agent adds to the driver's own time (cuda-checkpoint, fake driver)",
         "",
@@ -150,8 +150,8 @@ def main() -> None:
     options = parser.parse_args()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name, driver(Path(name), MEMORY) as node:
-        found, shared = asyncio.run(both(node, Path(name), options.rounds, options.seconds))
-    text = report(options.rounds, load, found, shared)
+        figures, shared = asyncio.run(both(node, Path(name), options.rounds, options.seconds))
+    text = report(options.rounds, load, figures, shared)
     write_page(options.out / "bench-checkpoint.md", text)
     print(text, end="")
 

@@ -80,7 +80,7 @@ def copies(bench: Bench, sizes: list[float], say: Say) -> dict[str, Any]:
     """Time the driver's own calls by size, one after the other. "Out" suspends, "in" resumes."""
     say("| trial, GB | first out, s | out, s | GB/s | in, s | GB/s | lock and unlock, ms | charged to its cgroup, GB |")
     say("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    found = {}
+    figures = {}
     for size in sizes:
         rounds = 5 if size <= 4 else 3 if size <= 16 else 2
         with bench.trial(FOREVER, size) as trial:
@@ -106,14 +106,14 @@ def copies(bench: Bench, sizes: list[float], say: Say) -> dict[str, Any]:
         out, back = median(taken["out"]), median(taken["in"])
         small = 1000 * (median(taken["lock"]) + median(taken["unlock"]))
         gb = held / 1e9
-        found[f"{size:g}"] = {
+        figures[f"{size:g}"] = {
             "held_gb": round(gb, 2), "out_s": round(out, 3), "in_s": round(back, 3),
             "first_out_s": round(taken["out"][0], 3),
             "out_gb_s": round(gb / out, 2), "in_gb_s": round(gb / back, 2), "charged_gb": round(charged / 1e9, 2),
         }  # fmt: skip
         times = f"{taken['out'][0]:.2f} | {out:.2f} | {gb / out:.1f} | {back:.2f} | {gb / back:.1f}"
         say(f"| {gb:.2f} | {times} | {small:.1f} | {charged / 1e9:.2f} |")
-    return found
+    return figures
 
 
 def calls(bench: Bench, rounds: int, say: Say) -> dict[str, float]:
@@ -141,12 +141,13 @@ def calls(bench: Bench, rounds: int, say: Say) -> dict[str, float]:
                 single.append(time.perf_counter() - begin)
                 assert said[:3] == ["0"] * 3, said
                 init.append(float(said[3]))
-    found = {"resident_s": median(resident), "process_s": median(single), "its_start_s": median(init)}
+    figures = {"resident_s": median(resident), "process_s": median(single), "its_start_s": median(init)}
     say(
-        f"One direction for a trial with almost no memory: {found['resident_s']:.2f} s by an agent that keeps running, "
-        f"{found['process_s']:.2f} s by a process for each call ({found['its_start_s']:.2f} s of it are its cuInit)."
+        f"One direction for a trial with almost no memory: {figures['resident_s']:.2f} s by an agent that keeps "
+        f"running, {figures['process_s']:.2f} s by a process for each call ({figures['its_start_s']:.2f} s of it "
+        "are its cuInit)."
     )
-    return {name: round(value, 3) for name, value in found.items()}
+    return {name: round(value, 3) for name, value in figures.items()}
 
 
 async def overhead(bench: Bench, rounds: int, say: Say) -> dict[str, float]:
@@ -162,16 +163,16 @@ async def overhead(bench: Bench, rounds: int, say: Say) -> dict[str, float]:
                 driver_ms[action].append(1000 * bench.driver.spent)
                 more_ms[action].append(1000 * (took - bench.driver.spent))
             trial.wait_for(len(trial.lines()) + 5)
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for action, more in more_ms.items():
         more.sort()
         p50, p99 = median(more), more[min(len(more) - 1, int(0.99 * len(more)))]
-        found |= {f"{action}_driver_ms": round(median(driver_ms[action]), 1)}
-        found |= {f"{action}_overhead_p50_ms": round(p50, 1), f"{action}_overhead_p99_ms": round(p99, 1)}
+        figures |= {f"{action}_driver_ms": round(median(driver_ms[action]), 1)}
+        figures |= {f"{action}_overhead_p50_ms": round(p50, 1), f"{action}_overhead_p99_ms": round(p99, 1)}
         say(f"{action}: the driver {median(driver_ms[action]):.0f} ms, the agent {p50:.1f} ms (p50), {p99:.1f} (p99).")
-    worst = max(found["out_overhead_p99_ms"], found["in_overhead_p99_ms"])
+    worst = max(figures["out_overhead_p99_ms"], figures["in_overhead_p99_ms"])
     say(f"{rounds} times. Bar: p99 at most {BAR_MS:g} ms: {'holds' if worst <= BAR_MS else 'does not hold'}.")
-    return found
+    return figures
 
 
 def alone(bench: Bench, steps: int, size: float, seed: int, workers: int = 0) -> tuple[float, list[str]]:
@@ -227,18 +228,19 @@ async def full(bench: Bench, say: Say) -> dict[str, Any]:
             sums = [{line.split()[2] for line in trial.lines() if len(line.split()) == 3} for trial in (a, b)]
     whole = all(len(one) == 1 for one in sums)
     time_slice = smallest_time_slice(median(outs) + median(backs), 30.0)
-    found = {
+    figures = {
         "size_gb": round(size * GIB / 1e9, 1), "out_s": round(median(outs), 2), "in_s": round(median(backs), 2),
         "switch_s": round(median(gaps), 2), "second_starts_s": round(started, 1), "blocks_whole": whole,
         "time_slice_s": round(time_slice),
     }  # fmt: skip
     say(
-        f"Two trials of {found['size_gb']} GB each on one GPU of {bench.total / 1e9:.0f} GB: out {found['out_s']} s, "
-        f"in {found['in_s']} s, from the last step of the one to the next of the other {found['switch_s']} s; "
+        f"Two trials of {figures['size_gb']} GB each on one GPU of {bench.total / 1e9:.0f} GB: out "
+        f"{figures['out_s']} s, in {figures['in_s']} s, from the last step of the one "
+        f"to the next of the other {figures['switch_s']} s; "
         f"the blocks of both {'were restored whole' if whole else 'CHANGED'}. The planner's minimum time slice for "
         f"such trials is {time_slice:.0f} s (3 %)."
     )
-    return found
+    return figures
 
 
 async def sharing(bench: Bench, seconds: float, say: Say) -> dict[str, Any]:

@@ -134,14 +134,14 @@ class Bench:
 
     def lines(self, pod: str) -> list[Line]:
         """Return the lines that the pod has printed."""
-        found = []
+        lines = []
         for file in self.cluster.logs.glob(f"node-*/pods/default_{pod}_*/train/0.log"):
             for row in file.read_text().splitlines():
                 at, _, _, text = row.split(" ", 3)
                 if text.startswith("{"):
                     content = json.loads(text)
-                    found.append(Line(datetime.fromisoformat(at).timestamp(), content["step"], content))
-        return found
+                    lines.append(Line(datetime.fromisoformat(at).timestamp(), content["step"], content))
+        return lines
 
     def migrate(self, pod: str, target: str, *more: str, node: str = "node-1") -> dict[str, Any]:
         """Run the agent's migration command on a node; return its answer."""
@@ -266,8 +266,8 @@ class Bench:
 
     def start_error(self, pod: str) -> str:
         """Return why the pod's container does not start; empty while that is not known."""
-        found = json.loads(self.cluster.kubectl("get", "pod", pod, "-o", "json"))["status"]
-        for status in found.get("containerStatuses", []):
+        pod_status = json.loads(self.cluster.kubectl("get", "pod", pod, "-o", "json"))["status"]
+        for status in pod_status.get("containerStatuses", []):
             for state in status["state"].values():
                 if "Error" in state.get("reason", ""):
                     return str(state["reason"])
@@ -288,10 +288,10 @@ def seconds(message: str) -> float:
 
     The message is "Successfully pulled image ... in 4.9s (...)". The result is 0 for an image on the node.
     """
-    found = re.search(r" in (?:(\d+)m)?([\d.]+)(ms|s) ", message)
-    if found is None:
+    match = re.search(r" in (?:(\d+)m)?([\d.]+)(ms|s) ", message)
+    if match is None:
         return 0.0
-    return float(found[1] or 0) * 60 + float(found[2]) / (1000 if found[3] == "ms" else 1)
+    return float(match[1] or 0) * 60 + float(match[2]) / (1000 if match[3] == "ms" else 1)
 
 
 def until(what: str, condition: Callable[[], Any], limit: float = 60.0) -> None:

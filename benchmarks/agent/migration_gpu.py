@@ -88,8 +88,8 @@ class Gpus:
 
     def used(self, node: str) -> int:
         """Return the bytes in use on the node's GPU."""
-        found = re.search(r" memory (\d+)/", self._gpud(node, "show"))
-        return int(found[1]) if found else -1
+        match = re.search(r" memory (\d+)/", self._gpud(node, "show"))
+        return int(match[1]) if match else -1
 
     def occupy(self, node: str, memory: int) -> None:
         """Let another program use this number of bytes of the node's GPU."""

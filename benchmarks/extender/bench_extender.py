@@ -231,9 +231,9 @@ def alone(setting: Setting) -> Measured:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        found = asyncio.run(measure(setting))
+        figures = asyncio.run(measure(setting))
         with os.fdopen(write, "w") as pipe:
-            json.dump(asdict(found), pipe)
+            json.dump(asdict(figures), pipe)
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:

@@ -98,26 +98,26 @@ async def measure(calls: int) -> dict[str, float]:
     container = {"name": "train", "resources": {"requests": {"podium.dev/gpu": "1"}}}
     pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [container]}}
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": NODES}).encode()
-    found = {}
+    figures = {}
     for name in ("empty", "filter", "prioritize"):
         taken = await asyncio.to_thread(milliseconds, port, f"/{name}", body, calls)
-        found[f"{name}_p50_ms"] = round(statistics.median(taken), 3)
-        found[f"{name}_max_ms"] = round(max(taken), 3)
+        figures[f"{name}_p50_ms"] = round(statistics.median(taken), 3)
+        figures[f"{name}_max_ms"] = round(max(taken), 3)
     server.should_exit = True
     await serving
     for watch in watches:
         watch.cancel()
-    return found
+    return figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("calls", nargs="?", type=int, default=50, help="of each route (default: 50)")
-    found = asyncio.run(measure(parser.parse_args().calls))
-    slowest = max(found["filter_p50_ms"], found["prioritize_p50_ms"])
-    found["times_empty"] = round(slowest / found["empty_p50_ms"], 2)
-    print(result_line(found))
-    if slowest >= NAGLE_MS or found["times_empty"] > MAX_TIMES_EMPTY:
+    figures = asyncio.run(measure(parser.parse_args().calls))
+    slowest = max(figures["filter_p50_ms"], figures["prioritize_p50_ms"])
+    figures["times_empty"] = round(slowest / figures["empty_p50_ms"], 2)
+    print(result_line(figures))
+    if slowest >= NAGLE_MS or figures["times_empty"] > MAX_TIMES_EMPTY:
         raise SystemExit("an answer is delayed: check whether it is written in two packets without TCP_NODELAY")
 
 

@@ -156,21 +156,21 @@ async def rate(api: Api, setup: ExtenderSetup, pods: int, *, with_extender: bool
 
 def milliseconds(setup: ExtenderSetup) -> tuple[float, float]:
     """Return the milliseconds in filter and prioritize so far, and for how many pods."""
-    found = request_seconds(setup)
-    spent = sum(found[f'_sum{{verb="{verb}"}}'] for verb in VERBS)
-    return 1000 * spent, found['_count{verb="filter"}']
+    counters = request_seconds(setup)
+    spent = sum(counters[f'_sum{{verb="{verb}"}}'] for verb in VERBS)
+    return 1000 * spent, counters['_count{verb="filter"}']
 
 
 def p99(setup: ExtenderSetup) -> float:
     """Return the 99th percentile in milliseconds: the bucket bounds of both verbs, added."""
-    found, bounds = request_seconds(setup), 0.0
+    counters, bounds = request_seconds(setup), 0.0
     for verb in VERBS:
         below = {
             float(key.partition('le="')[2].partition('"')[0]): count
-            for key, count in found.items()
+            for key, count in counters.items()
             if key.startswith("_bucket") and f'verb="{verb}"' in key
         }
-        bounds += min(bound for bound, count in below.items() if count >= 0.99 * found[f'_count{{verb="{verb}"}}'])
+        bounds += min(bound for bound, count in below.items() if count >= 0.99 * counters[f'_count{{verb="{verb}"}}'])
     return 1000 * bounds
 
 

@@ -44,11 +44,11 @@ def is_deleted(pod: Any) -> bool:
 
 async def recover(api: Api, setup: ExtenderSetup, pod: str, seen: Callable[[Any], bool]) -> float:
     """Report the GPU as healthy; return the milliseconds until the pod meets the condition `seen`."""
-    found = await api.get(PODS, pod, setup.namespace)
+    manifest = await api.get(PODS, pod, setup.namespace)
     events = api.watch(
         PODS,
         setup.namespace,
-        version=found["metadata"]["resourceVersion"],
+        version=manifest["metadata"]["resourceVersion"],
         labels=None,
         fields=f"metadata.name={pod}",
         seconds=30,

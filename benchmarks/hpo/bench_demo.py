@@ -82,16 +82,16 @@ def run_search(cluster: Cluster, job: dict[str, Any], seconds: float) -> Search:
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(job))
     deadline = time.monotonic() + seconds
     while True:
-        found = json.loads(cluster.kubectl("get", "hyperparamjob", name, "-o", "json"))
-        phase = found.get("status", {}).get("phase")
+        job_object = json.loads(cluster.kubectl("get", "hyperparamjob", name, "-o", "json"))
+        phase = job_object.get("status", {}).get("phase")
         if phase in FINAL:
             break
         if time.monotonic() > deadline:
             raise RuntimeError(f"{name} did not end within {seconds:g} s (phase {phase})")
         time.sleep(1)
     if phase != "Succeeded":
-        raise RuntimeError(f"{name} ended as {phase}: {found['status']['message']}")
-    created = _seconds(found["metadata"]["creationTimestamp"])
+        raise RuntimeError(f"{name} ended as {phase}: {job_object['status']['message']}")
+    created = _seconds(job_object["metadata"]["creationTimestamp"])
     selector = f"podium.dev/job={name}"
     trials = json.loads(cluster.kubectl("get", "hyperparamtrials", "-l", selector, "-o", "json"))["items"]
     statuses = {str(trial["spec"]["number"]): trial["status"] for trial in trials}
@@ -100,7 +100,7 @@ def run_search(cluster: Cluster, job: dict[str, Any], seconds: float) -> Search:
     return Search(
         {number: end for number, end in ends.items() if statuses[number]["phase"] == "Succeeded"},
         {number: status["lastValue"] for number, status in statuses.items() if "lastValue" in status},
-        found["status"]["suspensions"],
+        job_object["status"]["suspensions"],
         max(ends.values()),
     )
 
@@ -114,9 +114,9 @@ def search_all(cluster: Cluster, policies: Sequence[str], options: argparse.Name
     searches: dict[tuple[str, int], Search] = {}
     for seed in range(options.seeds):
         for policy in policies:
-            found = run_search(cluster, manifest(policy, seed, options.work), options.limit)
-            searches[policy, seed] = found
-            print(f"seed {seed}, {policy}: {found.seconds:.0f} s, {found.suspensions} suspensions", flush=True)
+            search = run_search(cluster, manifest(policy, seed, options.work), options.limit)
+            searches[policy, seed] = search
+            print(f"seed {seed}, {policy}: {search.seconds:.0f} s, {search.suspensions} suspensions", flush=True)
     return searches
 
 

@@ -230,7 +230,9 @@ def further(
         text.append(f"| {family} | " + " | ".join(cells) + " |")
         pairs = zip(("lost_at_30s", "hermes_lost_at_30s", "lost_by_guard"), (*lost, guard), strict=True)
         costs[family] = {key: value for key, value in pairs if value is not None}
-    outcome["costs"] = {name: {key: round(value, 3) for key, value in found.items()} for name, found in costs.items()}
+    outcome["costs"] = {
+        name: {key: round(value, 3) for key, value in family_costs.items()} for name, family_costs in costs.items()
+    }
     if any(len(r.distinct().trials) < len(r.trials) for r in recordings(source.curves).values()):
         chosen = [*BY_TASK, "fifo", "slaq"]
         distinct_source = source._replace(draw="distinct")

@@ -62,8 +62,8 @@ def answer(question: Question, expected: Floats, known: int) -> Floats:
     `expected`: the row of the table; `known`: how many peers have completed.
     """
     highest = upper_bounds(np.zeros(1), np.array([question.ceiling]), question.reached[:known])
-    found: Floats = np.minimum(mix_with_completed(expected[None], question.peers[:known]), highest)[0]
-    return found
+    quantiles: Floats = np.minimum(mix_with_completed(expected[None], question.peers[:known]), highest)[0]
+    return quantiles
 
 
 def assess(asked: Sequence[Question], table: Floats, known: int) -> Mapping[str, float]:

@@ -67,7 +67,7 @@ class Plan:
             text = f"{len(tasks)} tasks in {self.folds or len(tasks)} folds"
             raise SystemExit(f"--cross-validate: {text}; give curves of at least two tasks, and two folds or more")
         count = self.folds or len(tasks)
-        return [found for found in (tuple(tasks[i::count]) for i in range(count)) if found]
+        return [fold for fold in (tuple(tasks[i::count]) for i in range(count)) if fold]
 
 
 def label(policy: Envelope) -> str:

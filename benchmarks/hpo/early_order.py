@@ -60,12 +60,12 @@ def early_order(recording: Trace) -> list[tuple[float, float]]:
     table, finals = np.array(rows), np.array(ends)
     known = np.isfinite(finals)
     best = finals >= np.quantile(finals[known], 1.0 - BEST)
-    found = []
+    order = []
     for column in table.T:
         there = known & np.isfinite(column)
         position = (-column[there]).argsort(kind="stable").argsort() / max(1, np.count_nonzero(there) - 1)
-        found.append((kendall_tau(column[there], finals[there]), float(position[best[there]].mean())))
-    return found
+        order.append((kendall_tau(column[there], finals[there]), float(position[best[there]].mean())))
+    return order
 
 
 def main() -> None:

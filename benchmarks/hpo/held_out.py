@@ -120,7 +120,9 @@ def report(
         family: {key: value for key, value in policies[CHOSEN].items() if key.startswith(KEPT)}
         for family, policies in rounded(figures).items()
     }
-    outcome["costs"] = {name: {key: round(value, 3) for key, value in found.items()} for name, found in costs.items()}
+    outcome["costs"] = {
+        name: {key: round(value, 3) for key, value in family_costs.items()} for name, family_costs in costs.items()
+    }
     outcome["bars"] = {"held": bars.held, "of": bars.total}
     outcome["chosen"] = {task: choice.label for choice in choices for task in choice.tasks}
     text = [LEGEND.format(", ".join(base)), "### What each fold chose\n", chosen_table(choices, short, outcome)]
@@ -139,13 +141,13 @@ def against(figures: Figures) -> str:
     """
     lines = [f"| | {' | '.join(MAIN_METRICS)} | slower in time_to_best |", "| --- " * 5 + "|"]
     for name in (CHOSEN, SHIPPED):
-        found = figures[name]
+        metrics = figures[name]
         for suffix, base in (("", "fifo"), *((f"_vs_{base}", base) for base in BASES)):
-            if f"time_to_best{suffix}" not in found:
+            if f"time_to_best{suffix}" not in metrics:
                 continue
             cells = [f"{name} against {base}"]
-            cells += [_cell(found, f"{metric}{suffix}") for metric in MAIN_METRICS]
-            slower = f"{100 * found[f'time_to_best{suffix}_slower']:.0f} %"
+            cells += [_cell(metrics, f"{metric}{suffix}") for metric in MAIN_METRICS]
+            slower = f"{100 * metrics[f'time_to_best{suffix}_slower']:.0f} %"
             lines.append("| " + " | ".join([*cells, slower]) + " |")
     return "\n".join(lines)
 
@@ -172,7 +174,7 @@ def chosen_table(choices: Sequence[Choice], runs: Sequence[Run], outcome: dict[s
             chosen, shipped = (_means(runs, task, name) for name in (CHOSEN, SHIPPED))
             held[task] = {metric: round(value, 3) for metric, value in chosen.items()}
             cells = [task, choice.label, f"{choice.worth:.3f}, {choice.shipped_worth:.3f}"]
-            cells += [f"{found[m]:.2f}" if m in found else "" for found in (chosen, shipped) for m in MAIN_METRICS]
+            cells += [f"{means[m]:.2f}" if m in means else "" for means in (chosen, shipped) for m in MAIN_METRICS]
             lines.append("| " + " | ".join(cells) + " |")
     outcome["cross_validation"] = held
     return "\n".join(lines)
@@ -183,7 +185,7 @@ def _means(runs: Sequence[Run], task: str, name: str) -> dict[str, float]:
         which: {run.key: run for run in runs if run.key[0] == task and run.entrant == which} for which in (name, "fifo")
     }
     pairs = {metric: list(metric_ratios(mine, name, "fifo", metric).values()) for metric in MAIN_METRICS}
-    return {metric: geometric_mean(found) for metric, found in pairs.items() if found}
+    return {metric: geometric_mean(ratios) for metric, ratios in pairs.items() if ratios}
 
 
 LEGEND = """For each fold, the table of final values (`core/podium_core/curves/multiples.py`) is fitted and one

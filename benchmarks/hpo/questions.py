@@ -64,7 +64,7 @@ def questions(recording: Trace, seed: int = 0, shares: Sequence[float] = SHARES)
     table.refresh(seen)
     finals = seen.best[np.isfinite(seen.best)]
     spread = float(np.quantile(finals, 0.75) - np.quantile(finals, 0.25)) or 1.0
-    found: list[Question] = []
+    asked: list[Question] = []
     for share in shares:
         rung = int(np.argmin(np.abs(table.grid - share * horizon)))
         table.measure(np.arange(len(table.grid)) == rung)
@@ -83,8 +83,8 @@ def questions(recording: Trace, seed: int = 0, shares: Sequence[float] = SHARES)
             with np.errstate(over="ignore"):
                 ceiling, *reached = (np.array([highest[i], *seen.best[rows[peers]]]) - table.best[row, rung]) / units[i]
             values = (left, gained[i], units[i], spread, share, ceiling, gained[peers], np.array(reached))
-            found.append(Question(recording.family, recording.task, *values))
-    return found
+            asked.append(Question(recording.family, recording.task, *values))
+    return asked
 
 
 def fit(asked: Sequence[Question]) -> Floats:

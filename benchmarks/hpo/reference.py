@@ -42,12 +42,12 @@ def reference_check(curves: tuple[Path, ...], processes: int, outcome: dict[str,
     lines.append("| --- | --- | --- | --- | --- | --- |")
     outside = total = 0
     for family, policies in TABLE.items():
-        found = by_entrant(runs, family)
-        if not found:
+        entrants = by_entrant(runs, family)
+        if not entrants:
             continue
         for name, figures in policies.items():
             for metric, expected in zip(MAIN_METRICS, figures, strict=True):
-                value = ratio(found, name, "fifo", metric)
+                value = ratio(entrants, name, "fifo", metric)
                 assert value is not None
                 difference = value.mean / expected - 1.0
                 total += 1

@@ -56,9 +56,9 @@ def measured(runs: Sequence[Run]) -> Measured:
     """
     table: dict[str, dict[str, dict[str, float]]] = {}
     for family in dict.fromkeys(run.family for run in runs):
-        found = by_entrant(runs, family)
-        table[family] = {name: _figures(found, name) for name in found if name != "fifo"}
-        table[family]["fifo"] = _shares(found["fifo"].values())
+        entrants = by_entrant(runs, family)
+        table[family] = {name: _figures(entrants, name) for name in entrants if name != "fifo"}
+        table[family]["fifo"] = _shares(entrants["fifo"].values())
     return table
 
 
@@ -66,8 +66,8 @@ def rounded(figures: Measured) -> dict[str, dict[str, dict[str, float]]]:
     """Return `figures` rounded for the RESULT line; nothing is judged by rounded figures."""
     return {
         family: {
-            name: {key: round(value, DIGITS.get(key, 3)) for key, value in found.items()}
-            for name, found in policies.items()
+            name: {key: round(value, DIGITS.get(key, 3)) for key, value in metrics.items()}
+            for name, metrics in policies.items()
         }
         for family, policies in figures.items()
     }
@@ -136,20 +136,20 @@ def table(runs: Sequence[Run], family: str) -> str:
 
     Bases (`BASES`) that have not run have no column.
     """
-    found = by_entrant(runs, family)
-    bases = [base for base in BASES if base in found]
+    entrants = by_entrant(runs, family)
+    bases = [base for base in BASES if base in entrants]
     against = [f"time_to_best against {', '.join(bases)}"] if bases else []
     head = ["policy", *MAIN_METRICS, "time_to_near_best", *against, "GPU s to best", "planned", "switches", "wait in H"]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
-    for name in found:
-        shares = _shares(found[name].values())
-        cells = [name, *(cell(ratio(found, name, "fifo", metric)) for metric in MAIN_METRICS)]
-        near = ratio(found, name, "fifo", "time_to_near_best")
+    for name in entrants:
+        shares = _shares(entrants[name].values())
+        cells = [name, *(cell(ratio(entrants, name, "fifo", metric)) for metric in MAIN_METRICS)]
+        near = ratio(entrants, name, "fifo", "time_to_near_best")
         cells.append(f"{near.mean:.2f} ({near.worst:.2f})" if near else "")
         if bases:
-            values = [ratio(found, name, base, "time_to_best") for base in bases]
+            values = [ratio(entrants, name, base, "time_to_best") for base in bases]
             cells.append(", ".join(f"{value.mean:.2f}" for value in values if value))
-        spent = ratio(found, name, "fifo", "gpu_seconds_to_best")
+        spent = ratio(entrants, name, "fifo", "gpu_seconds_to_best")
         cells.append(f"{1 / spent.mean:.2f}" if spent else "")
         cells += [f"{shares['planned']:.2f}", f"{100 * shares['switch_share']:.1f} %", f"{shares['wait']:.1f}"]
         lines.append("| " + " | ".join(cells) + " |")
@@ -161,24 +161,24 @@ def against_table(runs: Sequence[Run], family: str, base: str) -> str:
 
     The text is empty where `base` has not run.
     """
-    found = by_entrant(runs, family)
-    if base not in found:
+    entrants = by_entrant(runs, family)
+    if base not in entrants:
         return ""
     lines = [f"| against {base} | {' | '.join(MAIN_METRICS)} |", "| --- " * 4 + "|"]
-    for name in found:
+    for name in entrants:
         if name != base:
-            cells = [cell(ratio(found, name, base, metric)) for metric in MAIN_METRICS]
+            cells = [cell(ratio(entrants, name, base, metric)) for metric in MAIN_METRICS]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def uses_table(runs: Sequence[Run], family: str) -> str:
     """Return the use of the GPU seconds until the best trial as Markdown: means of the runs' shares."""
-    found = by_entrant(runs, family)
+    entrants = by_entrant(runs, family)
     head = ["GPU s to best", "of fifo's", "trained", "best", "completed", "started", "discarded", "switches", "idle"]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
-    for name in found:
-        spent, figures = ratio(found, name, "fifo", "gpu_seconds_to_best"), _shares(found[name].values())
+    for name in entrants:
+        spent, figures = ratio(entrants, name, "fifo", "gpu_seconds_to_best"), _shares(entrants[name].values())
         shares = [figures[key] for key in (*(f"used_{use}" for use in USES), "idle")]
         cells = [name, f"{1 / spent.mean:.2f}" if spent else "", *(f"{100 * share:.1f} %" for share in shares)]
         lines.append("| " + " | ".join(cells) + " |")
@@ -187,8 +187,8 @@ def uses_table(runs: Sequence[Run], family: str) -> str:
 
 def task_table(runs: Sequence[Run], family: str, names: Sequence[str], metric: str) -> str:
     """Return the geometric mean of each task for some policies, as Markdown."""
-    found = by_entrant(runs, family)
-    columns = {name: by_task(metric_ratios(found, name, "fifo", metric)) for name in names if name in found}
+    entrants = by_entrant(runs, family)
+    columns = {name: by_task(metric_ratios(entrants, name, "fifo", metric)) for name in names if name in entrants}
     tasks = list(dict.fromkeys(task for column in columns.values() for task in column))
     lines = ["| task | " + " | ".join(columns) + " |", "| --- " * (len(columns) + 1) + "|"]
     for task in tasks:
@@ -204,10 +204,10 @@ def plot(runs: Sequence[Run], title: str, path: Path) -> None:
     families = list(dict.fromkeys(run.family for run in runs))
     figure, axes = plt.subplots(1, len(families), figsize=(7 * len(families), 5), squeeze=False)
     for axis, family in zip(axes[0], families, strict=True):
-        found = by_entrant(runs, family)
-        names = [name for name in found if name != "fifo"]
+        entrants = by_entrant(runs, family)
+        names = [name for name in entrants if name != "fifo"]
         for shift, metric, colour in ((-0.2, "time_to_best", "#4477aa"), (0.2, "mean_regret", "#ccbb44")):
-            values = [ratio(found, name, "fifo", metric) for name in names]
+            values = [ratio(entrants, name, "fifo", metric) for name in names]
             positions = np.arange(len(names)) + shift
             means = np.array([v.mean if v else np.nan for v in values])
             errors = np.array([[v.mean - v.low, v.high - v.mean] if v else [0, 0] for v in values]).T
@@ -242,10 +242,10 @@ def guard_cost(runs: Sequence[Run], family: str) -> float | None:
 
     It is 1 - time without / time with, as the geometric mean of the runs.
     """
-    found = by_entrant(runs, family)
-    if "envelope" not in found or "envelope_no_guard" not in found:
+    entrants = by_entrant(runs, family)
+    if "envelope" not in entrants or "envelope_no_guard" not in entrants:
         return None
-    pairs = metric_ratios(found, "envelope", "envelope_no_guard", "time_to_best")
+    pairs = metric_ratios(entrants, "envelope", "envelope_no_guard", "time_to_best")
     return 1.0 - geometric_mean(list(pairs.values()))
 
 
@@ -254,5 +254,5 @@ def guard_costs(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 
     Families without `envelope_no_guard` are left out.
     """
-    found = {family: guard_cost(runs, family) for family in dict.fromkeys(run.family for run in runs)}
-    return {family: {"lost_by_guard": cost} for family, cost in found.items() if cost is not None}
+    costs = {family: guard_cost(runs, family) for family in dict.fromkeys(run.family for run in runs)}
+    return {family: {"lost_by_guard": cost} for family, cost in costs.items() if cost is not None}

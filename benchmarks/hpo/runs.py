@@ -197,8 +197,8 @@ def replays_of(
 
 def by_entrant(runs: Iterable[Run], family: str) -> dict[str, dict[RunKey, Run]]:
     """Return the runs of a family by entrant, then by task and seed."""
-    found: dict[str, dict[RunKey, Run]] = {}
+    entrants: dict[str, dict[RunKey, Run]] = {}
     for run in runs:
         if run.family == family:
-            found.setdefault(run.entrant, {})[run.key] = run
-    return found
+            entrants.setdefault(run.entrant, {})[run.key] = run
+    return entrants

@@ -60,12 +60,12 @@ def speed_report(outcome: dict[str, object]) -> str:
     lines = [f"## Cost of a tick ({TRIALS} trials): median microseconds\n"]
     lines += [f"| policy | {' | '.join(CASES)} |", f"| --- |{' --- |' * len(CASES)}"]
     scenes = {search: trials_of(search) for search in (YOUNG, LONG, LATE)}
-    found: dict[str, dict[str, int]] = {case: {} for case in CASES}
+    micros: dict[str, dict[str, int]] = {case: {} for case in CASES}
     for name in NAMES:
         for case, (search, new) in CASES.items():
-            found[case][name] = round(1e6 * tick(create(name, {}), search, scenes[search], new))
-        lines.append(f"| {name} | {' | '.join(str(found[case][name]) for case in CASES)} |")
-    outcome[KEY] = found
+            micros[case][name] = round(1e6 * tick(create(name, {}), search, scenes[search], new))
+        lines.append(f"| {name} | {' | '.join(str(micros[case][name]) for case in CASES)} |")
+    outcome[KEY] = micros
     lines.append(
         f"\nYoung: up to {YOUNG.steps - 1} of {YOUNG.horizon} steps, no parameters. Long: up to {LONG.steps} steps, "
         f"curves thinned to {max(len(trial.curve) for trial in scenes[LATE])} points at most, three parameters."
@@ -75,20 +75,20 @@ def speed_report(outcome: dict[str, object]) -> str:
         f"The bar of {BAR / 1000:g} ms, for one new value, "
         + (f"is missed by {', '.join(over)}." if over else "holds for all.")
     )
-    beyond = sorted({name for case, (_, new) in CASES.items() if new > 1 for name in _slow(found[case])})
+    beyond = sorted({name for case, (_, new) in CASES.items() if new > 1 for name in _slow(micros[case])})
     lines.append(f"After 8 new values at once a tick takes longer than that for {', '.join(beyond) or 'none'}.")
     return "\n".join(lines) + "\n"
 
 
 def over_the_bar(outcome: dict[str, object]) -> list[str]:
     """Return the policies whose tick after one new value takes too long; none where nothing was measured."""
-    found = outcome.get(KEY, {})
-    assert isinstance(found, dict)
-    return sorted({name for case in found if CASES[case][1] == 1 for name in _slow(found[case])})
+    measured = outcome.get(KEY, {})
+    assert isinstance(measured, dict)
+    return sorted({name for case in measured if CASES[case][1] == 1 for name in _slow(measured[case])})
 
 
-def _slow(found: dict[str, int]) -> list[str]:
-    return [name for name, micros in found.items() if micros >= BAR]
+def _slow(by_policy: dict[str, int]) -> list[str]:
+    return [name for name, micros in by_policy.items() if micros >= BAR]
 
 
 def tick(policy: Policy, search: Search, scene: Sequence[TrialView], new: int) -> float:

@@ -27,8 +27,8 @@ def until_best(source: Source, gpus: int, seeds: int, processes: int, outcome: d
     )
     lines += [f"| | {' | '.join(MAIN_METRICS)} | slower than fifo in time_to_best |", "| --- | --- | --- | --- | --- |"]
     for family in dict.fromkeys(run.family for run in runs):
-        found = by_entrant(runs, family)
-        values = {metric: ratio(found, NAME, "fifo", metric) for metric in MAIN_METRICS}
+        by_name = by_entrant(runs, family)
+        values = {metric: ratio(by_name, NAME, "fifo", metric) for metric in MAIN_METRICS}
         figures: dict[str, float] = {}
         for metric, value in values.items():
             if value is not None:  # None: no sample has a trial that reaches the target
@@ -37,7 +37,7 @@ def until_best(source: Source, gpus: int, seeds: int, processes: int, outcome: d
         cells = " | ".join(cell(value) for value in values.values())
         lines.append(f"| **{FAMILIES.get(family, family)}** | {cells} | {slower} |")
         outcome[family] = figures
-        lines += _task_rows(found)
+        lines += _task_rows(by_name)
     return "\n".join(lines) + "\n"
 
 

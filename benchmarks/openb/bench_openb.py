@@ -82,16 +82,16 @@ in random order, grown to 130 % of the GPUs, placed by the extender's own code. 
 | --- | --- | --- | --- |{" --- | --- |" if published else ""}
 """
     rows = []
-    for name, found in runs.items():
-        if found:
-            figures = " | ".join(f"{mean(found, level):.2f} ({spread(found, level):.2f})" for level in (100, 130))
+    for name, seeds in runs.items():
+        if seeds:
+            figures = " | ".join(f"{mean(seeds, level):.2f} ({spread(seeds, level):.2f})" for level in (100, 130))
             authors = " | ".join(f"{value:.2f}" for value in EXPECTED[name]) if name in EXPECTED else "- | -"
-            rows.append(f"| {name} | {len(found)} | {figures} |{f' {authors} |' if published else ''}\n")
+            rows.append(f"| {name} | {len(seeds)} | {figures} |{f' {authors} |' if published else ''}\n")
     verdicts = "".join(f"- {bar}: {'kept' if kept else '**not kept**'}\n" for bar, kept in bars(runs).items())
     over_levels = "".join(
-        f"| {name} |{''.join(f' {mean(found, level):.2f} |' for level in LEVELS)}\n"
-        for name, found in runs.items()
-        if found
+        f"| {name} |{''.join(f' {mean(seeds, level):.2f} |' for level in LEVELS)}\n"
+        for name, seeds in runs.items()
+        if seeds
     )
     tail = f"""
 {verdicts if published else ""}
@@ -116,10 +116,10 @@ chooses the GPUs of a node (the fullest that fit), except for `random`. Without 
 def page_without_cpus(runs: Runs, name: str) -> str:
     """Return the page of the runs in which policies do not know free CPUs."""
     rows = "".join(
-        f"| {policy} | {len(found)} | {mean(found, 100):.2f} ({spread(found, 100):.2f}) "
-        f"| {mean(found, 130):.2f} ({spread(found, 130):.2f}) |\n"
-        for policy, found in runs.items()
-        if found
+        f"| {policy} | {len(seeds)} | {mean(seeds, 100):.2f} ({spread(seeds, 100):.2f}) "
+        f"| {mean(seeds, 130):.2f} ({spread(seeds, 130):.2f}) |\n"
+        for policy, seeds in runs.items()
+        if seeds
     )
     return f"""# {name}
 
@@ -137,9 +137,9 @@ def plot(runs: Runs, path: Path) -> None:
     """Draw the percent allocated over the percent that has arrived."""
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     grid = np.linspace(70, 100 * SHARE, 121)
-    for name, found in runs.items():
-        if found:
-            axes.plot(grid, [mean(found, level) for level in grid], label=name)
+    for name, seeds in runs.items():
+        if seeds:
+            axes.plot(grid, [mean(seeds, level) for level in grid], label=name)
     axes.set_xlabel("arrived, % of all GPUs")
     axes.set_ylabel("allocated, % of all GPUs")
     axes.set_ylim(70, 100)
@@ -151,8 +151,8 @@ def plot(runs: Runs, path: Path) -> None:
 def figures(runs: Runs) -> dict[str, dict[str, float]]:
     """Return the figures for RESULT by policy."""
     return {
-        name: {f"allocated_{level}": round(mean(found, level), 2) for level in (100, 130)} | {"seeds": len(found)}
-        for name, found in runs.items()
+        name: {f"allocated_{level}": round(mean(seeds, level), 2) for level in (100, 130)} | {"seeds": len(seeds)}
+        for name, seeds in runs.items()
     }
 
 

@@ -185,7 +185,7 @@ def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[s
     row = {name: i for i, name in enumerate(names.tolist())}
     cpu, memory = np.array([node.cpu_free for node in trace.nodes]), np.array(trace.memory)
     typical = typical_needs(Counter(need for need, _ in pods))
-    found: list[str] = []
+    chosen: list[str] = []
     for (need, size), uid in zip(pods, uids, strict=True):
         question = PlacementQuery(need, uid, typical, cpus_known=True)
         fitting = names[(cpu >= need.cpu) & (memory >= size)].tolist()
@@ -196,8 +196,8 @@ def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[s
         views.put(replace(node, gpus=charge(node.gpus, [need]), cpu_free=int(cpu[row[node.name]]) - need.cpu))
         cpu[row[node.name]] -= need.cpu
         memory[row[node.name]] -= size
-        found.append(node.name)
-    return found
+        chosen.append(node.name)
+    return chosen
 
 
 def measure(setup: ExtenderSetup, trace: Trace, pods: Sequence[Arrival], policy: str, weight: int) -> Outcome:

@@ -148,43 +148,44 @@ def main() -> None:
     options = parser.parse_args()
     sizes = sorted({max(10, round(options.max_gpus * part)) for part in (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)})
     names = options.policies.split(",")
-    found = [measure(gpus, jobs, name, options.ticks) for name in names for jobs in (1, 10) for gpus in sizes]
+    measured = [measure(gpus, jobs, name, options.ticks) for name in names for jobs in (1, 10) for gpus in sizes]
     path = options.out / "bench-planner.md"
-    line = result_line(summary(found))
-    text = report(found, path.with_suffix(".png").name) + f"\n```\n{line}\n```\n"
+    line = result_line(summary(measured))
+    text = report(measured, path.with_suffix(".png").name) + f"\n```\n{line}\n```\n"
     write_page(path, text)
-    plot(found, path.with_suffix(".png"))
+    plot(measured, path.with_suffix(".png"))
     print(text)
     print(line)
 
 
-def by_policy_and_jobs(found: Sequence[Measured]) -> dict[tuple[str, int], list[Measured]]:
+def by_policy_and_jobs(measured: Sequence[Measured]) -> dict[tuple[str, int], list[Measured]]:
     """Return the figures by policy and number of jobs."""
     table: dict[tuple[str, int], list[Measured]] = {}
-    for row in found:
+    for row in measured:
         table.setdefault((row.policy, row.jobs), []).append(row)
     return table
 
 
-def summary(found: Sequence[Measured]) -> dict[str, object]:
+def summary(measured: Sequence[Measured]) -> dict[str, object]:
     """Return the figures for RESULT."""
-    most = max(row.trials for row in found)
-    largest = [row for row in found if row.trials == most]
+    most = max(row.trials for row in measured)
+    largest = [row for row in measured if row.trials == most]
     return {
         "trials": most,
         "slowest_tick_seconds": round(max(row.tick for row in largest), 3),
         "slowest_first_plan_seconds": round(max(row.first for row in largest), 3),
         "growth": {
-            f"{name}, jobs {jobs}": round(growth(rows), 2) for (name, jobs), rows in by_policy_and_jobs(found).items()
+            f"{name}, jobs {jobs}": round(growth(rows), 2)
+            for (name, jobs), rows in by_policy_and_jobs(measured).items()
         },
         "bar_seconds": BAR,
         "holds": max(row.tick for row in largest) < BAR,
     }
 
 
-def report(found: Sequence[Measured], image: str) -> str:
+def report(measured: Sequence[Measured], image: str) -> str:
     """Return the page."""
-    sizes = sorted({row.trials for row in found})
+    sizes = sorted({row.trials for row in measured})
     lines = [
         "# bench-planner\n",
         f"`{command()}`. Processor milliseconds of one tick; in parentheses those of the first plan of a",
@@ -192,17 +193,17 @@ def report(found: Sequence[Measured], image: str) -> str:
         "| policy | jobs | " + " | ".join(f"{size} trials" for size in sizes) + " | growth |",
         "| --- " * (len(sizes) + 3) + "|",
     ]
-    for (name, jobs), rows in by_policy_and_jobs(found).items():
+    for (name, jobs), rows in by_policy_and_jobs(measured).items():
         cells = [f"{1e3 * r.tick:.1f} ({1e3 * r.first:.0f})" for r in sorted(rows, key=lambda r: r.trials)]
         lines.append(f"| {name} | {jobs} | " + " | ".join(cells) + f" | {growth(rows):.2f} |")
-    slowest = max(row.tick for row in found if row.trials == sizes[-1])
+    slowest = max(row.tick for row in measured if row.trials == sizes[-1])
     lines.append(
         f"\nThe slowest tick of {sizes[-1]} trials took {slowest:.3f} s (bar: {BAR:g} s).\n\n![ticks]({image})"
     )
     return "\n".join(lines)
 
 
-def plot(found: Sequence[Measured], path: Path) -> None:
+def plot(measured: Sequence[Measured], path: Path) -> None:
     """Draw the seconds of a tick over the number of trials."""
     import matplotlib
 
@@ -210,9 +211,9 @@ def plot(found: Sequence[Measured], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for (name, jobs), rows in by_policy_and_jobs(found).items():
+    for (name, jobs), rows in by_policy_and_jobs(measured).items():
         axes.plot([r.trials for r in rows], [r.tick for r in rows], "o-", label=f"{name}, {jobs} job{'s'[: jobs > 1]}")
-    sizes = sorted({row.trials for row in found})
+    sizes = sorted({row.trials for row in measured})
     axes.plot(sizes, [BAR * size / sizes[-1] for size in sizes], "k--", label="linear to the bar")
     axes.set_xscale("log")
     axes.set_yscale("log")

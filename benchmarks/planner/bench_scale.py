@@ -5,11 +5,12 @@
 
 Objects alone, no nodes: 200 jobs and 25 GPUNodes with 8 GPUs. Each trial has a curve of 256 points, 32 suspensions and
 16 GPU allocations. One job in ten is running and has a tenth of its trials to start; all other trials have ended.
-Operator and extender are processes of their own, each on one core. Memory is the peak of the resident set; the time to
-the first plan begins with the process.
+Operator, extender and agent are processes of their own, each on one core. The agent serves 110 running pods, the
+kubelet's limit, and reads their logs from the start. Memory is the peak of the resident set; the time to the first plan
+begins with the process.
 
-Limits: operator 600 MiB, extender 300 MiB, etcd 500 MB, first plan within 60 s. Writes bench-scale.md into `--out`; the
-last line is RESULT {json}. The status is 1 if a limit is exceeded.
+Limits: operator 600 MiB, extender 300 MiB, agent 200 MiB, etcd 500 MB, first plan within 60 s. Writes bench-scale.md
+into `--out`; the last line is RESULT {json}. The status is 1 if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import asyncio
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,6 +38,7 @@ import numpy as np
 
 from benchmarks.control_plane import free_port
 from benchmarks.output import add_out, command, machine, result_line, write_page
+from benchmarks.planner.scale_agent import PODS_A_NODE, add_node, add_pod, is_read, remove
 from podium_cluster.client import Api, ApiError, connect
 from podium_cluster.resources import GPUNODES, JOBS, LEASES, NAMESPACES, TRIALS
 from podium_cluster.settings import ClusterSettings
@@ -47,8 +50,10 @@ NAMESPACE, SYSTEM = "scale", "podium-system"
 JOB_COUNT, NODES, GPUS = 200, 25, 8
 POINTS, SUSPENSIONS, ALLOCATIONS = 256, 32, 16
 PARALLEL = 16
+LOGS_SECONDS = 600.0
 SETTLED_SECONDS = 15.0  # in which a component works on, after its first plan
-LIMITS = {"operator_mib": 600.0, "extender_mib": 300.0, "etcd_mb": 500.0, "first_plan_s": 60.0}
+LIMITS = {"operator_mib": 600.0, "extender_mib": 300.0, "agent_mib": 200.0, "etcd_mb": 500.0, "first_plan_s": 60.0}
+UNITS = ("MiB", "MiB", "MiB", "MB", "s")  # of LIMITS
 START = "2026-01-01T00:00:00Z"
 Manifest = dict[str, Any]
 
@@ -60,6 +65,7 @@ class Figures:
     trials: int
     operator_mib: float
     extender_mib: float
+    agent_mib: float
     etcd_mb: float
     first_plan_s: float
     plan_s: float  # CPU and waiting of one reconcile's plan, at the mean
@@ -175,6 +181,7 @@ async def prepare(api: Api) -> list[Manifest]:
         await api.apply(GPUNODES, {"metadata": {"name": f"scale-{node}"}}, manager="bench")
         status = {"gpus": gpus, "methods": ["freeze"], "mode": "dedicated", "updatedAt": START}
         await api.apply_status(GPUNODES, {"metadata": {"name": f"scale-{node}"}, "status": status}, manager="bench")
+    await add_node(api, f"scale-{NODES - 1}")
     jobs = await together(api.create(JOBS, job(number), manager="bench") for number in range(JOB_COUNT))
     patches = (
         api.patch(JOBS, made["metadata"]["name"], NAMESPACE, job_status(made), manager="bench", subresource="status")
@@ -248,7 +255,7 @@ def peak_mib(pid: int) -> float:
     return int(text.split("VmHWM:")[1].split()[0]) / 1024
 
 
-async def measure(api: Api, cluster: Cluster, trials: int, folder: Path) -> Figures:
+async def measure(api: Api, cluster: Cluster, jobs: list[Manifest], trials: int, folder: Path) -> Figures:
     """Run operator and extender on the present objects."""
     await heartbeats(api)
     plans = 'podium_operator_reconcile_seconds_count{part="plan"}'
@@ -263,9 +270,39 @@ async def measure(api: Api, cluster: Cluster, trials: int, folder: Path) -> Figu
         await until("extender ready", lambda: page(port, "/readyz") == "ok\n")
         await asyncio.sleep(SETTLED_SECONDS)
         extender = peak_mib(pid)
+    agent = await measure_agent(api, jobs[0], cluster.kubeconfig, folder)
     sizes = cluster.kubectl("get", "--raw", "/metrics")
     etcd = max(float(value) for value in re.findall(r"^apiserver_storage_size_bytes\{[^}]*\} (\S+)$", sizes, re.M))
-    return Figures(trials, operator, extender, etcd / 1e6, first, seconds)
+    return Figures(trials, operator, extender, agent, etcd / 1e6, first, seconds)
+
+
+async def measure_agent(api: Api, of: Manifest, kubeconfig: Path, folder: Path) -> float:
+    """Run an agent until it has reported the logs of all pods of its node; return its peak in MiB.
+
+    `of`: the job of the pods' trials.
+    """
+    node, own = f"scale-{NODES - 1}", folder / "agent"
+    trials = [trial(of, 1_000_000 + number) for number in range(PODS_A_NODE)]
+    await together(add_pod(api, node, one, own / "logs") for one in trials)
+    settings = {
+        "PODIUM_NODE_NAME": node,
+        "PODIUM_POD_LOGS": str(own / "logs"),
+        "PODIUM_TRIAL_DIR": str(own / "trial"),
+        "PODIUM_PLUGIN_DIR": str(own / "plugins"),
+        "PODIUM_POD_RESOURCES_SOCKET": str(own / "kubelet.sock"),
+        "PODIUM_HELPER": sys.executable,  # any file: no pod starts here
+    }
+    with component("podium_agent.main", kubeconfig, folder, **settings) as (pid, _):
+        end = time.monotonic() + LOGS_SECONDS
+        while not all(await together(is_read(api, one) for one in trials)):
+            if time.monotonic() > end:
+                raise TimeoutError(f"the agent has not reported all logs within {LOGS_SECONDS:g} s")
+            await asyncio.sleep(1)
+        await asyncio.sleep(SETTLED_SECONDS)
+        peak = peak_mib(pid)
+    await together(remove(api, one) for one in trials)
+    shutil.rmtree(own)
+    return peak
 
 
 async def run(cluster: Cluster, sizes: list[int]) -> list[Figures]:
@@ -279,31 +316,33 @@ async def run(cluster: Cluster, sizes: list[int]) -> list[Figures]:
                 await add_trials(api, jobs, range(there, size // JOB_COUNT))
                 there = size // JOB_COUNT
                 print(f"{size} trials created in {time.monotonic() - begin:.0f} s", flush=True)
-                figures.append(await measure(api, cluster, size, Path(name)))
+                figures.append(await measure(api, cluster, jobs, size, Path(name)))
                 print(figures[-1], flush=True)
     return figures
 
 
 def report(figures: list[Figures], result: Mapping[str, Any]) -> str:
     rows = [
-        f"| {one.trials:,} | {one.operator_mib:.0f} MiB | {one.extender_mib:.0f} MiB | {one.etcd_mb:.0f} MB "
+        f"| {one.trials:,} | {one.operator_mib:.0f} MiB | {one.extender_mib:.0f} MiB | {one.agent_mib:.0f} MiB "
+        f"| {one.etcd_mb:.0f} MB "
         f"| {one.first_plan_s:.1f} s | {one.plan_s * 1e3:.0f} ms |"
         for one in figures
     ]
     slopes = [f"{result['slopes'][name]:.3g}" for name in LIMITS]
     about = (
         f"`{command()}` on {machine()}. {JOB_COUNT} jobs, {NODES * GPUS} GPUs; {POINTS} points, {SUSPENSIONS} "
-        f"suspensions and {ALLOCATIONS} GPU allocations a trial; operator and extender on one core each.\n"
+        f"suspensions and {ALLOCATIONS} GPU allocations a trial; operator, extender and agent on one core each; "
+        f"{PODS_A_NODE} pods on the agent's node.\n"
     )
     return "\n".join(
         [
             "# Memory and time against the number of trials\n",
             about,
-            "| trials | operator | extender | etcd | first plan | plan of a reconcile |",
-            "| ---: | ---: | ---: | ---: | ---: | ---: |",
+            "| trials | operator | extender | agent | etcd | first plan | plan of a reconcile |",
+            "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
             *rows,
-            f"| for 1,000 more | {slopes[0]} MiB | {slopes[1]} MiB | {slopes[2]} MB | {slopes[3]} s | |",
-            "| limit | 600 MiB | 300 MiB | 500 MB | 60 s | |",
+            f"| for 1,000 more | {' | '.join(' '.join(pair) for pair in zip(slopes, UNITS, strict=True))} | |",
+            "| limit | 600 MiB | 300 MiB | 200 MiB | 500 MB | 60 s | |",
             f"\n{result_line(result)}\n",
         ]
     )

@@ -63,12 +63,12 @@ def simulated(options: argparse.Namespace, say: Say) -> dict[str, float]:
             for contexts in (2, 3)
         ]
         fitting, others = workers.submit(fit), workers.submit(other_cells, settings)
-        found = [sweep.result() for sweep in sweeps]
+        results = [sweep.result() for sweep in sweeps]
         again = fitting.result()
     say(f"\nThe model as fitted: {CALIBRATED}\n")
     same = "the same" if again == CALIBRATED else f"DIFFERENT: {again}"
     say(f"Fitted again in this run: {same}.")
-    for scenario in found:
+    for scenario in results:
         say(f"\n### {scenario.contexts} contexts, simulated: missed deadlines % / total fps\n")
         for line in figures.table(scenario):
             say(line)
@@ -78,8 +78,8 @@ def simulated(options: argparse.Namespace, say: Say) -> dict[str, float]:
             + "."
         )
     options.out.mkdir(parents=True, exist_ok=True)
-    figures.plot(found, options.out / "bench-realtime.png")
-    series = [one for scenario in found for one in scenario.series[:3]]
+    figures.plot(results, options.out / "bench-realtime.png")
+    series = [one for scenario in results for one in scenario.series[:3]]
     table = [*validation.sgprs_points(list(zip(published.SGPRS, series, strict=True))), *others.result()]
     say("\n### Every published cell beside the simulated one\n")
     say("| cell | published | simulated | error | |\n| --- | ---: | ---: | ---: | --- |")
@@ -94,7 +94,7 @@ def simulated(options: argparse.Namespace, say: Say) -> dict[str, float]:
         f"{validation.median_error(table):.3f}; of all {len(table)}: {statistics.median(c.error for c in table):.3f}. "
         "Errors of misses are differences as shares, others are relative."
     )
-    pivot, naive = found[1].series[1], found[1].series[3]
+    pivot, naive = results[1].series[1], results[1].series[3]
     held = scenarios.naive(CALIBRATED, 3, 30, settings, CALIBRATED.patience).fps
     say(f"\nNaive, 3 contexts, 30 tasks: {naive.points[30].fps:.0f} fps; with SGPRS' patience {held:.0f} fps.")
     return {
@@ -141,14 +141,14 @@ def processes(settings: SimulationSettings, say: Say) -> dict[str, float]:
     total: dict[str, list[float]] = {}
     in_time: dict[str, list[float]] = {}
     for name, where, policy, pool, shared in runs:
-        found = scenarios.mixed_priorities(CALIBRATED, policy, pool, OVERLOAD, settings, shared_process=shared)
-        late = 100 * found.low.accepted_missed
-        total.setdefault(name, []).append(round(found.overall.fps / single, 3))
-        in_time.setdefault(name, []).append(round(found.overall.fps_in_time / single, 3))
+        result = scenarios.mixed_priorities(CALIBRATED, policy, pool, OVERLOAD, settings, shared_process=shared)
+        late = 100 * result.low.accepted_missed
+        total.setdefault(name, []).append(round(result.overall.fps / single, 3))
+        in_time.setdefault(name, []).append(round(result.overall.fps_in_time / single, 3))
         say(
-            f"| {name} | {where} | {'one' if shared else 'each'} | {found.overall.fps:.0f} | {total[name][-1]:.3f} | "
-            f"{found.overall.fps_in_time:.0f} | {100 * found.high.missed:.2f} % | {late:.2f} % | "
-            f"{1e3 * found.high.p99_response:.1f} ms |"
+            f"| {name} | {where} | {'one' if shared else 'each'} | {result.overall.fps:.0f} | {total[name][-1]:.3f} | "
+            f"{result.overall.fps_in_time:.0f} | {100 * result.high.missed:.2f} % | {late:.2f} % | "
+            f"{1e3 * result.high.p99_response:.1f} ms |"
         )
     return {
         "daris_normalised": total["DARIS"][0],
@@ -212,13 +212,13 @@ def _ablated(
 def promises(sets: int, say: Say) -> dict[str, float]:
     """Check on random task sets that admitted tasks meet their deadlines."""
     with ProcessPoolExecutor() as workers:
-        found = list(workers.map(check_guarantees, range(sets), chunksize=50))
-    missed = sum(one.missed for one in found)
-    fullest = statistics.median(one.utilisation for one in found)
-    releases = sum(one.releases for one in found)
+        checks = list(workers.map(check_guarantees, range(sets), chunksize=50))
+    missed = sum(one.missed for one in checks)
+    fullest = statistics.median(one.utilisation for one in checks)
+    releases = sum(one.releases for one in checks)
     say(
-        f"{sets} random task sets: {sum(one.admitted for one in found)} tasks admitted, "
-        f"{sum(one.rejected for one in found)} refused, {releases} releases simulated, {missed} missed. "
+        f"{sets} random task sets: {sum(one.admitted for one in checks)} tasks admitted, "
+        f"{sum(one.rejected for one in checks)} refused, {releases} releases simulated, {missed} missed. "
         f"Median utilisation of the fullest context by worst times: {fullest:.2f}."
     )
     return {"sets": sets, "releases": releases, "missed": missed}

@@ -126,23 +126,23 @@ def _repetition(number: int, fps: float, seconds: float, say: Say) -> Measured:
         own = OtherPrograms()
         with SchedulerRunner(SchedulerConfig.named(name), max_tasks) as bench:
             zeros[name] = _max_without_miss(bench, fps, seconds, max_tasks)
-            found = overload[name] = bench.run(round(1.5 * PIVOT), fps, seconds)
+            result = overload[name] = bench.run(round(1.5 * PIVOT), fps, seconds)
         say(
-            f"| {number} | {name} | {zeros[name]} | {found.fps:.1f} | {found.fps_in_time:.1f} | "
-            f"{100 * found.missed:.1f} % | {100 * own.share():.1f} % |"
+            f"| {number} | {name} | {zeros[name]} | {result.fps:.1f} | {result.fps_in_time:.1f} | "
+            f"{100 * result.missed:.1f} % | {100 * own.share():.1f} % |"
         )
     return Measured(whole.share(), zeros, overload)
 
 
-def on_gpu(found: Availability, seconds: float, say: Say) -> dict[str, Any]:
+def on_gpu(gpu: Availability, seconds: float, say: Say) -> dict[str, Any]:
     """Run ResNet-18 with batch 1 and 30 fps tasks on the GPU; "not run" where there is none.
 
     Figures are divided by those of one stream.
     """
-    say(found.message)
-    if not found.available:
-        return {"run": False, "reason": found.code}
-    answer: dict[str, Any] = {"run": True, "device": found.message}
+    say(gpu.message)
+    if not gpu.available:
+        return {"run": False, "reason": gpu.code}
+    answer: dict[str, Any] = {"run": True, "device": gpu.message}
     singles = {}
     for name in ("single", "single-synchronous"):
         with SchedulerRunner(SchedulerConfig.named(name, "cuda"), 4) as bench:

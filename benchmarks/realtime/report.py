@@ -23,12 +23,12 @@ def write(path: Path, sections: dict[str, Section]) -> str:
 
 def bars(results: dict[str, Any]) -> list[str]:
     """Return a table of the bars and the measured figures; parts that did not run have no rows."""
-    found: list[tuple[str, object, bool]] = []
+    measured: list[tuple[str, object, bool]] = []
     if "simulated" in results:
         one = results["simulated"]
         ahead, best = one["launch_ahead_normalised"], one["daris_best_normalised"]
         in_time, theirs = one["launch_ahead_in_time_normalised"], one["daris_best_in_time_normalised"]
-        found += [
+        measured += [
             ("no miss up to 24 +- 1 tasks", one["zero_miss_tasks"], abs(one["zero_miss_tasks"] - 24) <= 1),
             ("770 fps +- 5 % at 30 tasks", one["fps_at_30"], abs(one["fps_at_30"] / 770 - 1) <= 0.05),
             ("naive below 550 fps there", one["naive_fps_at_30"], one["naive_fps_at_30"] < 550),
@@ -48,8 +48,8 @@ def bars(results: dict[str, Any]) -> list[str]:
         ]
     if "promises" in results:
         one = results["promises"]
-        found.append((f"promises kept in {one['sets']} sets", f"{one['missed']} broken", one["missed"] == 0))
-    rows = [f"| {bar} | {value} | {'holds' if held else 'DOES NOT HOLD'} |" for bar, value, held in found]
+        measured.append((f"promises kept in {one['sets']} sets", f"{one['missed']} broken", one["missed"] == 0))
+    rows = [f"| {bar} | {value} | {'holds' if held else 'DOES NOT HOLD'} |" for bar, value, held in measured]
     if "cpu" in results:
         one = results["cpu"]
         for bar, key in (("tasks without a miss", "zero_miss_ratio"), ("fps at 1.5x the pivot", "fps_ratio")):

@@ -32,7 +32,7 @@ from benchmarks.rivals.report import Run, publish, read_run
 from benchmarks.rivals.training import Setup
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import read_manifests
-from podium_operator.searchers.random import RandomSearcher
+from podium_searchers.random import RandomSearcher
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = ROOT / "examples" / "digits" / "job.yaml"
@@ -72,10 +72,10 @@ def main() -> None:
     for seed in range(options.seeds):
         for turn in range(len(names)):
             name = names[(turn + seed) % len(names)]
-            found = one_run(options, name, seed)
-            runs[name].append(found)
-            text = f"seed {seed}, {name}: {found.best(options.budget):.4f} after {options.budget:g} s, "
-            print(f"{text}first trial after {found.start:.1f} s, {found.started} trials started", flush=True)
+            run = one_run(options, name, seed)
+            runs[name].append(run)
+            text = f"seed {seed}, {name}: {run.best(options.budget):.4f} after {options.budget:g} s, "
+            print(f"{text}first trial after {run.start:.1f} s, {run.started} trials started", flush=True)
     publish(runs, vars(options) | names_of(options), versions(options.rivals))
 
 
@@ -157,8 +157,8 @@ def end_all() -> None:
 
     This process has started all of them, and processes that they leave behind become its children.
     """
-    while found := children(os.getpid()):
-        for pid in found:
+    while pids := children(os.getpid()):
+        for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -177,8 +177,8 @@ def children(pid: int) -> list[int]:
 def versions(rivals: Path) -> dict[str, Any]:
     """Return the versions of Ray and Optuna in the rivals' environment."""
     code = "import importlib.metadata as m, json; print(json.dumps({n: m.version(n) for n in ('ray', 'optuna')}))"
-    found: dict[str, Any] = json.loads(subprocess.check_output([str(rivals), "-c", code]))
-    return found
+    by_package: dict[str, Any] = json.loads(subprocess.check_output([str(rivals), "-c", code]))
+    return by_package
 
 
 if __name__ == "__main__":

@@ -16,16 +16,16 @@ from benchmarks.rivals.training import Setup, Training
 
 def suggest(trial: optuna.Trial, space: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the parameters of a trial from the search space of the job."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for one in space:
         name = one["name"]
         if "values" in one:
-            found[name] = trial.suggest_categorical(name, one["values"])
+            parameters[name] = trial.suggest_categorical(name, one["values"])
         elif one.get("type") == "int":
-            found[name] = trial.suggest_int(name, one["min"], one["max"], step=one.get("step", 1))
+            parameters[name] = trial.suggest_int(name, one["min"], one["max"], step=one.get("step", 1))
         else:
-            found[name] = trial.suggest_float(name, one["min"], one["max"], log=one.get("scale") == "log")
-    return found
+            parameters[name] = trial.suggest_float(name, one["min"], one["max"], log=one.get("scale") == "log")
+    return parameters
 
 
 def main(path: str) -> None:

@@ -17,8 +17,8 @@ from podium_core.planning.job_view import job_view
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import read_manifests
 from podium_core.testing.builders import change_job
-from podium_operator.searchers.base import TrialResult
-from podium_operator.searchers.registry import SEARCHERS
+from podium_searchers.base import TrialResult
+from podium_searchers.registry import SEARCHERS
 
 
 def main(path: str) -> None:
@@ -38,9 +38,9 @@ def main(path: str) -> None:
     )
 
     def propose(number: int) -> Mapping[str, Scalar]:
-        found = searcher.propose(spec, number, [trial_result(trial) for trial in runner.trials.values()])
-        assert found is not None, "a random search is never exhausted"
-        return found
+        parameters = searcher.propose(spec, number, [trial_result(trial) for trial in runner.trials.values()])
+        assert parameters is not None, "a random search is never exhausted"
+        return parameters
 
     def launch(name: str, parameters: Mapping[str, Scalar]) -> Training:
         return Training(setup, name, parameters)

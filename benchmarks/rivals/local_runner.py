@@ -206,8 +206,8 @@ class LocalRunner:
 
     def _listen(self, seconds: float) -> None:
         """Read what the trainings have written, or wait until the time has passed."""
-        for found, _ in self._selector.select(seconds):
-            trial = found.data
+        for ready, _ in self._selector.select(seconds):
+            trial = ready.data
             seen = trial.training.receive()
             if seen is not None:
                 trial.points += [Point(float(epoch), value, time.monotonic()) for epoch, value in seen]

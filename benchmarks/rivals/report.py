@@ -91,8 +91,8 @@ def duel(mine: Sequence[float], theirs: Sequence[float]) -> Duel:
 def publish(runs: Mapping[str, Sequence[Run]], options: Mapping[str, Any], versions: Mapping[str, str]) -> None:
     """Write the page and the plot; print the page."""
     budget, cores, seeds, name = options["budget"], options["cores"], options["seeds"], options["name"]
-    at_budget = {name: [run.best(budget) for run in found] for name, found in runs.items()}
-    trained = {name: [run.best_trained(budget) for run in found] for name, found in runs.items()}
+    at_budget = {name: [run.best(budget) for run in searches] for name, searches in runs.items()}
+    trained = {name: [run.best_trained(budget) for run in searches] for name, searches in runs.items()}
     mine = [name for name in runs if name.startswith("podium")]
     pairs = [(a, b) for a in mine for b in runs if b not in mine]
     duels = {pair: (duel(*(at_budget[n] for n in pair)), duel(*(trained[n] for n in pair))) for pair in pairs}
@@ -103,7 +103,7 @@ def publish(runs: Mapping[str, Sequence[Run]], options: Mapping[str, Any], versi
         "versions": dict(versions),
         "best": {name: [round(value, 4) for value in values] for name, values in at_budget.items()},
         "best_from_first_trial": {name: [round(value, 4) for value in values] for name, values in trained.items()},
-        "seconds_to_first_trial": {name: round(fmean(r.start for r in found), 2) for name, found in runs.items()},
+        "seconds_to_first_trial": {name: round(fmean(r.start for r in searches), 2) for name, searches in runs.items()},
         "won_drawn_lost": {f"{a} - {b}": [d[0].won, d[0].drawn, d[0].lost] for (a, b), d in duels.items()},
     }
     versus = [f"| {a} | {b} | {whole} | {bare} |" for (a, b), (whole, bare) in duels.items()]
@@ -124,7 +124,7 @@ def publish(runs: Mapping[str, Sequence[Run]], options: Mapping[str, Any], versi
             "Means over the searches; in parentheses counted from the contender's first trial.\n",
             "| contender | best at half | best at the end | first trial after | started | ended early | epochs |",
             "| --- | --- | --- | --- | --- | --- | --- |",
-            *(_row(name, found, budget) for name, found in runs.items()),
+            *(_row(name, searches, budget) for name, searches in runs.items()),
             "\nPodium against each rival, seed by seed: won / drawn / lost, mean difference with its 95 % interval.\n",
             "| | against | whole clock | difference | from the first trial | difference |",
             "| --- | --- | --- | --- | --- | --- |",
@@ -144,18 +144,24 @@ def publish(runs: Mapping[str, Sequence[Run]], options: Mapping[str, Any], versi
     print(text, end="")
 
 
-def _row(name: str, found: Sequence[Run], budget: float) -> str:
-    half = f"{fmean(r.best(budget / 2) for r in found):.4f} ({fmean(r.best_trained(budget / 2) for r in found):.4f})"
-    end = f"{fmean(r.best(budget) for r in found):.4f} ({fmean(r.best_trained(budget) for r in found):.4f})"
-    counts = (fmean(r.started for r in found), fmean(r.cut for r in found), fmean(len(r.values) for r in found))
+def _row(name: str, searches: Sequence[Run], budget: float) -> str:
+    half = (
+        f"{fmean(r.best(budget / 2) for r in searches):.4f} ({fmean(r.best_trained(budget / 2) for r in searches):.4f})"
+    )
+    end = f"{fmean(r.best(budget) for r in searches):.4f} ({fmean(r.best_trained(budget) for r in searches):.4f})"
+    counts = (
+        fmean(r.started for r in searches),
+        fmean(r.cut for r in searches),
+        fmean(len(r.values) for r in searches),
+    )
     started, cut, epochs = (f"{count:.0f}" for count in counts)
-    start = fmean(r.start for r in found)
+    start = fmean(r.start for r in searches)
     return f"| {name} | {half} | {end} | {start:.1f} s | {started} | {cut} | {epochs} |"
 
 
 def _seed(seed: int, values: Mapping[str, Sequence[float]]) -> str:
-    most = max(found[seed] for found in values.values())
-    cells = (f"**{found[seed]:.4f}**" if found[seed] == most else f"{found[seed]:.4f}" for found in values.values())
+    most = max(bests[seed] for bests in values.values())
+    cells = (f"**{bests[seed]:.4f}**" if bests[seed] == most else f"{bests[seed]:.4f}" for bests in values.values())
     return f"| {seed} | {' | '.join(cells)} |"
 
 
@@ -163,8 +169,8 @@ def plot(runs: Mapping[str, Sequence[Run]], budget: float, cores: int, path: Pat
     """Draw the mean of the best value so far, with the range from the lowest to the highest search shaded."""
     figure, axis = plt.subplots(figsize=(8, 4.6))
     times = np.linspace(0.0, budget, 200)
-    for name, found in runs.items():
-        bests = np.array([[run.best(at) for at in times] for run in found])
+    for name, searches in runs.items():
+        bests = np.array([[run.best(at) for at in times] for run in searches])
         (line,) = axis.plot(times * cores, bests.mean(axis=0), label=name)
         axis.fill_between(times * cores, bests.min(axis=0), bests.max(axis=0), color=line.get_color(), alpha=0.08)
     axis.set(xlabel="core-seconds since the contender's start", ylabel="best validation accuracy so far", ylim=(0, 1))

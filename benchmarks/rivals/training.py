@@ -79,18 +79,18 @@ class Training:
             self._note(event="end", code=self.process.wait())
             return None
         *lines, self._rest = (self._rest + got).split(b"\n")
-        found = [(int(seen["epoch"]), float(seen["val_acc"])) for seen in map(json.loads, lines)]
-        for epoch, value in found:
+        values = [(int(seen["epoch"]), float(seen["val_acc"])) for seen in map(json.loads, lines)]
+        for epoch, value in values:
             self._note(event="value", epoch=epoch, value=value)
-        return found
+        return values
 
     def next(self) -> tuple[int, float] | None:
         """Wait for the next (epoch, value) and return it; None when the process has ended."""
         while not self._waiting:
-            found = self.receive()
-            if found is None:
+            values = self.receive()
+            if values is None:
                 return None
-            self._waiting.extend(found)
+            self._waiting.extend(values)
         return self._waiting.popleft()
 
     def kill(self) -> None:

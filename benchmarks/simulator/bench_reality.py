@@ -132,24 +132,27 @@ def main() -> None:
 
 def publish(made: Report, note: str, folder: Path) -> None:
     """Write the page and the plot; print the page."""
-    found, name = made.comparisons, made.name
+    comparisons, name = made.comparisons, made.name
     result = {
         "bench": "reality",
         "policy": made.policy,
-        "searches": len(found),
-        "kendall_tau": [round(one.tau, 3) for one in found],
-        "matched_time_slices": [round(one.matched, 3) for one in found],
-        "finish_error_median": [round(one.error(0.5), 3) for one in found],
-        "finish_error_p90": [round(one.error(0.9), 3) for one in found],
-        "finish_error_all": {"median": round(error_of(found, 0.5), 3), "p90": round(error_of(found, 0.9), 3)},
-        "job_end_error": [round(one.job_error, 3) for one in found],
-        "stopped": [one.stopped for one in found],
+        "searches": len(comparisons),
+        "kendall_tau": [round(one.tau, 3) for one in comparisons],
+        "matched_time_slices": [round(one.matched, 3) for one in comparisons],
+        "finish_error_median": [round(one.error(0.5), 3) for one in comparisons],
+        "finish_error_p90": [round(one.error(0.9), 3) for one in comparisons],
+        "finish_error_all": {
+            "median": round(error_of(comparisons, 0.5), 3),
+            "p90": round(error_of(comparisons, 0.9), 3),
+        },
+        "job_end_error": [round(one.job_error, 3) for one in comparisons],
+        "stopped": [one.stopped for one in comparisons],
         "bars": BARS,
-        "held": [one.held for one in found],
+        "held": [one.held for one in comparisons],
         "against_itself": noise.result(made.repeats),
         "forecast": forecast.result([one for _, one in made.forecasts]),
     }
-    rows = [one.row(number) for number, one in enumerate(found)]
+    rows = [one.row(number) for number, one in enumerate(comparisons)]
     command = "make bench-reality" if name == "bench-reality" else f"make bench-reality POLICY={made.policy}"
     text = "\n".join(
         [
@@ -162,8 +165,8 @@ def publish(made: Report, note: str, folder: Path) -> None:
             f"| {' | '.join(COLUMNS)} |",
             f"|{' --- |' * len(COLUMNS)}",
             *rows,
-            f"\nOver the trials of all searches, finish times are {error_of(found, 0.5):.1%} off in the median and",
-            f"{error_of(found, 0.9):.1%} at p90.",
+            f"\nOver the trials of all searches, finish times are {error_of(comparisons, 0.5):.1%} off in the median",
+            f"and {error_of(comparisons, 0.9):.1%} at p90.",
             *([f"\n{note}"] if note else []),
             f"\n![time slices and finish times]({name}.png)",
             *noise.section(made.repeats),
@@ -172,7 +175,7 @@ def publish(made: Report, note: str, folder: Path) -> None:
         ]
     )
     write_page(folder / f"{name}.md", text)
-    plot(found, folder / f"{name}.png")
+    plot(comparisons, folder / f"{name}.png")
     print(text, end="")
 
 

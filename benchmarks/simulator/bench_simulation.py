@@ -128,10 +128,11 @@ class ExactRatios:
     @property
     def row(self) -> str:
         def cell(ratios: tuple[float, ...]) -> str:
-            found = summary(ratios, np.random.default_rng(0))
+            interval = summary(ratios, np.random.default_rng(0))
             return (
-                f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}] ({found.worst:.2f} to {found.best:.2f})"
-                if found
+                f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}] "
+                f"({interval.worst:.2f} to {interval.best:.2f})"
+                if interval
                 else ""
             )
 

@@ -106,24 +106,24 @@ class Comparison:
         return f"| {' | '.join(cells)} |"
 
 
-def error_of(found: Sequence[Comparison], share: float) -> float:
+def error_of(comparisons: Sequence[Comparison], share: float) -> float:
     """Return the same error over the trials of several searches.
 
     One search has few trials: its 90th percentile is its second worst trial.
     """
-    errors = sorted(abs(f.simulated - f.real) / f.real for one in found for f in one.finishes)
+    errors = sorted(abs(f.simulated - f.real) / f.real for one in comparisons for f in one.finishes)
     return errors[max(0, math.ceil(share * len(errors)) - 1)]
 
 
 def read_searches(folder: Path) -> list[Search]:
     """Read one file of objects for each search, and the logs of its gates and agents beside it."""
-    found = []
+    saved_searches = []
     for path in sorted(folder.glob("*.json")):
         saved = json.loads(path.read_text(encoding="utf-8"))
         gates, agents = (_text(path.with_suffix(suffix)) for suffix in (GATES, AGENTS))
         pods = first_pods(saved["items"], gates, agents)
-        found.append((snapshot_of([saved], None, None, saved_at([saved])), pods))
-    return [search_of(snapshot, pods) for snapshot, pods in found]
+        saved_searches.append((snapshot_of([saved], None, None, saved_at([saved])), pods))
+    return [search_of(snapshot, pods) for snapshot, pods in saved_searches]
 
 
 def _text(path: Path) -> str:
@@ -197,8 +197,8 @@ def _step_gap(steps: Sequence[float]) -> float:
 
 def usual_first(trials: Sequence[HyperParamTrial]) -> tuple[float, float]:
     """Return the medians of the first steps and of the first values."""
-    found = [trial.status.curve.points[0] for trial in trials if trial.status.curve.points]
-    return median(point.step for point in found), median(point.value for point in found)
+    first_points = [trial.status.curve.points[0] for trial in trials if trial.status.curve.points]
+    return median(point.step for point in first_points), median(point.value for point in first_points)
 
 
 def compared(search: Search) -> Comparison:
@@ -239,7 +239,7 @@ def slices_of(outcome: Outcome) -> dict[SliceKey, float]:
     for span in sorted(outcome.spans, key=lambda span: span.start):
         if span.use in STARTS_A_TIME_SLICE:
             begins[span.number].append(span.start)
-    return {(number, index): start for number, found in begins.items() for index, start in enumerate(found)}
+    return {(number, index): start for number, moments in begins.items() for index, start in enumerate(moments)}
 
 
 def _applied(snapshot: JobSnapshot) -> float:

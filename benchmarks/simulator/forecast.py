@@ -17,8 +17,8 @@ from statistics import median
 
 from benchmarks.simulator.pod_times import moment
 from benchmarks.simulator.starts import end_of, held
-from podium_cli.commands.export import recording_of
 from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.recording import recording_of
 from podium_core.domain.snapshot import JobView
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.system.comparison import ClusterSpec
@@ -140,8 +140,8 @@ def forecasted(view: JobView, gpus: int, nodes: int, run: Run, last: Run | None 
     )
 
 
-def section(found: Sequence[tuple[int, Forecasted]], gpus: int, nodes: int) -> list[str]:
-    """Return the section of the page. `found`: each forecast with the number of its search."""
+def section(forecasts: Sequence[tuple[int, Forecasted]], gpus: int, nodes: int) -> list[str]:
+    """Return the section of the page. `forecasts`: each forecast with the number of its search."""
     return [
         "\n## The forecast\n",
         f"`podium plan JOB.yaml --gpus {gpus} --nodes {nodes} --step-seconds S` for the same jobs, against the",
@@ -154,18 +154,18 @@ def section(found: Sequence[tuple[int, Forecasted]], gpus: int, nodes: int) -> l
         "samples.\n",
         f"| {' | '.join(COLUMNS)} |",
         f"|{' --- |' * len(COLUMNS)}",
-        *(one.row(number) for number, one in found),
+        *(one.row(number) for number, one in forecasts),
     ]
 
 
-def result(found: Sequence[Forecasted]) -> dict[str, list[str] | list[float] | list[bool]]:
+def result(forecasts: Sequence[Forecasted]) -> dict[str, list[str] | list[float] | list[bool]]:
     """Return this part of RESULT."""
     return {
-        "curves": [one.curves for one in found],
-        "end_error": [round(one.end.error, 3) for one in found],
-        "end_within": [one.end.within for one in found],
-        "gpu_seconds_error": [round(one.gpu_seconds.error, 3) for one in found],
-        "suspensions_error": [round(one.suspensions.error, 3) for one in found],
+        "curves": [one.curves for one in forecasts],
+        "end_error": [round(one.end.error, 3) for one in forecasts],
+        "end_within": [one.end.within for one in forecasts],
+        "gpu_seconds_error": [round(one.gpu_seconds.error, 3) for one in forecasts],
+        "suspensions_error": [round(one.suspensions.error, 3) for one in forecasts],
     }
 
 

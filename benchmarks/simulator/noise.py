@@ -30,7 +30,7 @@ class Repeated:
 
     def rows(self, number: int) -> list[str]:
         """Return one row of the table for each noise."""
-        return [_row(number, noise, found) for noise, found in self.by_noise.items()]
+        return [_row(number, noise, comparisons) for noise, comparisons in self.by_noise.items()]
 
 
 def repeated(search: Search) -> Repeated:
@@ -59,20 +59,22 @@ def _at(curve: RecordedTrial, pace: float) -> RecordedTrial:
     return replace(curve, seconds=tuple(pace * second for second in curve.seconds))
 
 
-def _row(number: int, noise: float, found: Sequence[Comparison]) -> str:
-    taus = sorted(one.tau for one in found)
+def _row(number: int, noise: float, comparisons: Sequence[Comparison]) -> str:
+    taus = sorted(one.tau for one in comparisons)
     tau = f"{median(taus):.3f} ({taus[0]:.3f} to {taus[-1]:.3f})"
-    worst = f"{median(one.error(0.9) for one in found):.1%}"
-    return f"| {number} | {noise:.0%} | {tau} | {worst} | {sum(one.held for one in found)} of {len(found)} |"
+    worst = f"{median(one.error(0.9) for one in comparisons):.1%}"
+    return (
+        f"| {number} | {noise:.0%} | {tau} | {worst} | {sum(one.held for one in comparisons)} of {len(comparisons)} |"
+    )
 
 
-def result(found: Sequence[Repeated]) -> dict[str, object]:
+def result(searches: Sequence[Repeated]) -> dict[str, object]:
     """Return for each noise in how many repetitions, of all searches together, all bars hold."""
-    held = {noise: sum(other.held for one in found for other in one.by_noise[noise]) for noise in NOISES}
-    return {"repeats": REPEATS * len(found), "held": {f"{noise:g}": count for noise, count in held.items()}}
+    held = {noise: sum(other.held for one in searches for other in one.by_noise[noise]) for noise in NOISES}
+    return {"repeats": REPEATS * len(searches), "held": {f"{noise:g}": count for noise, count in held.items()}}
 
 
-def section(found: Sequence[Repeated]) -> list[str]:
+def section(searches: Sequence[Repeated]) -> list[str]:
     """Return the section of the page."""
     return [
         "\n## How much depends on near ties\n",
@@ -81,5 +83,5 @@ def section(found: Sequence[Repeated]) -> list[str]:
         "repetition.\n",
         "| search | speeds | tau, median (range) | p90 error, median | all bars kept |",
         "| --- | --- | --- | --- | --- |",
-        *(row for number, one in enumerate(found) for row in one.rows(number)),
+        *(row for number, one in enumerate(searches) for row in one.rows(number)),
     ]

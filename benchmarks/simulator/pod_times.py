@@ -28,13 +28,13 @@ class PodTimes:
     """Moments of one pod in seconds since the epoch; None: not known.
 
     `gate`: when the gate's container started, cut to whole seconds. The others are exact to the microsecond: when the
-    gate had `asked` for a GPU, when the agent `recorded` the pod's start, and when it had `found` the pod's processes.
+    gate had `asked` for a GPU, when the agent `recorded` the pod's start, and when it knew the pod's `processes`.
     """
 
     gate: float | None
     asked: float | None = None
     recorded: float | None = None
-    found: float | None = None
+    processes: float | None = None
 
 
 class _Model(BaseModel):
@@ -73,11 +73,11 @@ def first_pods(payloads: Iterable[Mapping[str, Any]], gates: str, agents: str) -
     objects were saved (its trial was stopped) is known from the logs alone.
     """
     asked, recorded, processes = _asked(gates), _logged(agents, _RECORD_BEGAN), _logged(agents, _PROCESSES_FOUND)
-    found: dict[str, PodTimes] = {}
+    times: dict[str, PodTimes] = {}
     for name in sorted(asked.keys() | recorded.keys() | processes.keys()):
         trial, _, attempt = name.rpartition("-")
         if attempt == "0":
-            found[trial] = PodTimes(None, asked.get(name), recorded.get(name), processes.get(name))
+            times[trial] = PodTimes(None, asked.get(name), recorded.get(name), processes.get(name))
     for payload in payloads:
         if payload.get("kind") != "Pod":
             continue
@@ -87,26 +87,26 @@ def first_pods(payloads: Iterable[Mapping[str, Any]], gates: str, agents: str) -
             continue
         gate = _started([one for one in pod.status.init_container_statuses if one.name == GATE_CONTAINER])
         exact = (known.get(pod.metadata.name) for known in (asked, recorded, processes))
-        found[labels[TRIAL_LABEL]] = PodTimes(gate, *exact)
-    return found
+        times[labels[TRIAL_LABEL]] = PodTimes(gate, *exact)
+    return times
 
 
 def _asked(log: str) -> dict[str, float]:
     """Return the time of the first line of each gate by the pod's name."""
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for line in log.splitlines():
         if (match := _LINE.match(line)) is not None:
-            found.setdefault(match["pod"], _time(match))
-    return found
+            times.setdefault(match["pod"], _time(match))
+    return times
 
 
 def _logged(log: str, pattern: re.Pattern[str]) -> dict[str, float]:
     """Return the time of the first line of an agent that matches, by the pod's name."""
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for line in log.splitlines():
         if (match := _LINE.match(line)) is not None and (message := pattern.search(line)) is not None:
-            found.setdefault(message["pod"], _time(match))
-    return found
+            times.setdefault(message["pod"], _time(match))
+    return times
 
 
 def _time(match: re.Match[str]) -> float:
@@ -114,8 +114,8 @@ def _time(match: re.Match[str]) -> float:
 
 
 def _started(containers: Iterable[_Container]) -> float | None:
-    found = [state.started_at.timestamp() for one in containers for state in one.state.values() if state.started_at]
-    return min(found, default=None)
+    times = [state.started_at.timestamp() for one in containers for state in one.state.values() if state.started_at]
+    return min(times, default=None)
 
 
 def moment(second: float, after: float, before: float) -> float:

@@ -24,8 +24,8 @@ LOG_PERIOD = 3.0  # seconds between two reads of the gates' logs, where pods are
 
 def example() -> dict[str, Any]:
     """Return the job of the example."""
-    found: dict[str, Any] = read_manifests([ROOT / "examples/digits/job.yaml"])[0]
-    return found
+    job: dict[str, Any] = read_manifests([ROOT / "examples/digits/job.yaml"])[0]
+    return job
 
 
 def job_of(seed: int, policy: str | None, work: int) -> dict[str, Any]:

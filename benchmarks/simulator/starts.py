@@ -71,7 +71,7 @@ def starts(
             node=trial.status.node or "",  # kube-scheduler breaks ties at random
             gate=gates.get(number),
             record_start=after_grant(trial, known_of[number].recorded),
-            processes_found=after_grant(trial, known_of[number].found),
+            processes_found=after_grant(trial, known_of[number].processes),
             load=loads.get(number),
             ended=known.get(number),
         )
@@ -120,8 +120,8 @@ def after_grant(trial: HyperParamTrial, moment_of: float | None) -> float | None
 
 
 def _load(trial: HyperParamTrial, pod: PodTimes, pace: float) -> float:
-    """Return the seconds until the first step, which cannot come before the agent has found the processes."""
-    return max(0.0, held(trial, first_step(trial, pace)), after_grant(trial, pod.found) or 0.0)
+    """Return the seconds until the first step, which cannot come before the agent knows the processes."""
+    return max(0.0, held(trial, first_step(trial, pace)), after_grant(trial, pod.processes) or 0.0)
 
 
 def first_step(trial: HyperParamTrial, pace: float) -> float:
@@ -151,19 +151,19 @@ def end_of(trial: HyperParamTrial) -> float:
 
 def held(trial: HyperParamTrial, until: float) -> float:
     """Return the seconds that the trial held a GPU before this moment."""
-    found = 0.0
+    seconds = 0.0
     for hold in trial.status.allocations:
         end = until if hold.end is None else min(until, hold.end.timestamp())
-        found += max(0.0, end - hold.start.timestamp())
-    return found
+        seconds += max(0.0, end - hold.start.timestamp())
+    return seconds
 
 
 def gap(trial: HyperParamTrial) -> float | None:
     """Return the median seconds of training between two values; None: the trial did not report two."""
-    found = [held(trial, point.time) for point in trial.status.curve.points]
-    return median(b - a for a, b in pairwise(found)) if len(found) > 1 else None
+    reports = [held(trial, point.time) for point in trial.status.curve.points]
+    return median(b - a for a, b in pairwise(reports)) if len(reports) > 1 else None
 
 
 def usual_gap(trials: Sequence[HyperParamTrial]) -> float:
     """Return the gap to assume for a trial that reported fewer than two values."""
-    return median(found for trial in trials if (found := gap(trial)) is not None)
+    return median(seconds for trial in trials if (seconds := gap(trial)) is not None)

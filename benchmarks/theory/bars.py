@@ -31,8 +31,8 @@ class Bar:
 
     def holds(self, figures: Figures) -> bool:
         """Return whether the bar is kept; False also where the figure was not measured."""
-        found = figures.get(self.part, {}).get(self.key)
-        return found is not None and HOLDS[self.sign](found, self.value)
+        figure = figures.get(self.part, {}).get(self.key)
+        return figure is not None and HOLDS[self.sign](figure, self.value)
 
 
 BARS = (
@@ -65,10 +65,10 @@ BARS = (
 )
 
 
-def missed(part: str, found: dict[str, Any]) -> list[str]:
+def missed(part: str, figures: dict[str, Any]) -> list[str]:
     """Return a line for each bar of this part that its figures do not keep."""
     return [
-        f"missed: {bar.text}: {found.get(bar.key, 'not measured')}, asked {bar.sign} {bar.value}"
+        f"missed: {bar.text}: {figures.get(bar.key, 'not measured')}, asked {bar.sign} {bar.value}"
         for bar in BARS
-        if bar.part == part and not bar.holds({part: found})
+        if bar.part == part and not bar.holds({part: figures})
     ]

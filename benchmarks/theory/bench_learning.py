@@ -78,11 +78,11 @@ class Random:
 def run(out: Path, episodes: int = EPISODES) -> dict[str, Any]:
     """Measure, write tables and plot into `out`, and return the keys of RESULT that belong to learning."""
     report = measure(episodes)
-    found = summary(report)
+    figures = summary(report)
     path = page_path(out, PART)
-    write(path, "reinforcement learning", tables(report), "training", found)
+    write(path, "reinforcement learning", tables(report), "training", figures)
     plot(report, path.with_suffix(".png"))
-    return found
+    return figures
 
 
 def measure(episodes: int) -> Report:

@@ -65,11 +65,11 @@ class Report:
 def run(out: Path, seeds: int = SEEDS) -> dict[str, Any]:
     """Measure, write tables and plot into `out`, and return this part's keys of RESULT."""
     report = measure(seeds)
-    found = summary(report)
+    figures = summary(report)
     path = page_path(out, PART)
-    write(path, "(Pm,Pk)||Cmax", tables(report), "ratios", found)
+    write(path, "(Pm,Pk)||Cmax", tables(report), "ratios", figures)
     plot(report, path.with_suffix(".png"))
-    return found
+    return figures
 
 
 def measure(seeds: int) -> Report:
@@ -91,14 +91,14 @@ def measure(seeds: int) -> Report:
 
 
 def _one(report: Report, instance: MakespanInstance) -> None:
-    found = {name: _timed(name, instance) for name in METHODS}
-    best = found["dual"][0]
+    timed = {name: _timed(name, instance) for name in METHODS}
+    best = timed["dual"][0]
     start = MakespanPlan(np.array(best.assignment), bound=best.lower_bound)
     plan = milp.solve(instance, start, TIME_LIMIT, GAP)
-    optimum = min(float(instance.loads(plan.machine_of).max()), *(one.makespan for one, _ in found.values()))
+    optimum = min(float(instance.loads(plan.machine_of).max()), *(one.makespan for one, _ in timed.values()))
     if optimum > plan.bound * (1 + 2 * GAP):
         report.unproven.append(optimum / plan.bound - 1)
-    for name, (schedule, seconds) in found.items():
+    for name, (schedule, seconds) in timed.items():
         # every lower bound is the last infeasible value of a bisection, so the optimum must not be below it
         assert schedule.lower_bound <= optimum * CLOSE, f"{name}: bound {schedule.lower_bound}, optimum {optimum}"
         tally = report.tallies[name]

@@ -65,12 +65,12 @@ def ratios(cpus: int, gpus: int) -> dict[str, dict[str, float]]:
     """
     known = list(streams(cpus, gpus))
     traps = [trap(cpus, gpus) for trap in HARD_STREAMS.values()]
-    found: dict[str, dict[str, float]] = {}
+    by_rule: dict[str, dict[str, float]] = {}
     for name, rule in RULES.items():
         random = [checked(run_rule(stream, rule), rule.competitive_ratio(stream)) for stream in known]
         hard = [checked(run_rule(stream, rule), rule.competitive_ratio(stream)) for stream in traps]
         hurt = adaptive_adversary(rule, cpus, gpus, STEPS, np.random.default_rng(0))
-        found[name] = {
+        by_rule[name] = {
             "mean": float(np.mean(random)),
             "max": max(random),
             "traps": max(hard),
@@ -79,8 +79,8 @@ def ratios(cpus: int, gpus: int) -> dict[str, dict[str, float]]:
         }
     random = [checked(run_adaptive(stream).schedule, ADAPTIVE) for stream in known]
     hard = [checked(run_adaptive(stream).schedule, ADAPTIVE) for stream in traps]
-    found["adaptive"] = {"mean": float(np.mean(random)), "max": max(random), "traps": max(hard), "proven": 4.0}
-    return found
+    by_rule["adaptive"] = {"mean": float(np.mean(random)), "max": max(random), "traps": max(hard), "proven": 4.0}
+    return by_rule
 
 
 def with_a_lost_gpu(cpus: int, gpus: int) -> list[float]:
@@ -89,12 +89,12 @@ def with_a_lost_gpu(cpus: int, gpus: int) -> list[float]:
     The bound is that of the whole cluster.
     The GPU is lost after a fifth of the bound. It returns after four times the bound, so that every task can end.
     """
-    found = []
+    by_stream = []
     for stream in streams(cpus, gpus):
         bound = run_rule(stream, RULES["qa"]).lower_bound
         changes = [MachineChange(when * bound, cpus, up) for when, up in ((0.2, False), (4.0, True))]
-        found.append([run_adaptive(stream, changes, **how).schedule.ratio for how in VARIANTS.values()])
-    means: list[float] = np.mean(found, axis=0).tolist()
+        by_stream.append([run_adaptive(stream, changes, **how).schedule.ratio for how in VARIANTS.values()])
+    means: list[float] = np.mean(by_stream, axis=0).tolist()
     return means
 
 
@@ -102,39 +102,39 @@ def with_a_lost_gpu(cpus: int, gpus: int) -> list[float]:
 class Report:
     """Ratios by machines and rule, and with a lost GPU in the order of VARIANTS."""
 
-    found: dict[tuple[int, int], dict[str, dict[str, float]]]
+    by_machines: dict[tuple[int, int], dict[str, dict[str, float]]]
     lost: dict[tuple[int, int], list[float]]
 
 
 def run(out: Path) -> dict[str, Any]:
     """Measure, write tables and plot into `out`, and return this part's keys of RESULT."""
     report = measure()
-    found = summary(report)
+    figures = summary(report)
     path = page_path(out, PART)
-    write(path, "online", tables(report), "ratios", found)
+    write(path, "online", tables(report), "ratios", figures)
     plot(report, path.with_suffix(".png"))
-    return found
+    return figures
 
 
 def measure() -> Report:
     """Measure all machines."""
-    found = {}
+    by_machines = {}
     for machines in MACHINES:
-        found[machines] = ratios(*machines)
-        print(machines, {name: round(one["mean"], 3) for name, one in found[machines].items()}, flush=True)
-    return Report(found, {machines: with_a_lost_gpu(*machines) for machines in LOST})
+        by_machines[machines] = ratios(*machines)
+        print(machines, {name: round(one["mean"], 3) for name, one in by_machines[machines].items()}, flush=True)
+    return Report(by_machines, {machines: with_a_lost_gpu(*machines) for machines in LOST})
 
 
 def summary(report: Report) -> dict[str, Any]:
     """Return the figures for RESULT."""
-    every = [one for rules in report.found.values() for one in rules.values()]
+    every = [one for rules in report.by_machines.values() for one in rules.values()]
     return {
         "streams": len(MACHINES) * (len(LOADS) * SEEDS + len(HARD_STREAMS) + 1),
         "largest_part_of_a_proven_ratio": round(
             max(max(one["max"], one["traps"], one.get("adversary", 0.0)) / one["proven"] for one in every), 3
         ),
         "mean_ratio": {
-            name: round(float(np.mean([rules[name]["mean"] for rules in report.found.values()])), 3)
+            name: round(float(np.mean([rules[name]["mean"] for rules in report.by_machines.values()])), 3)
             for name in (*RULES, "adaptive")
         },
         "lost_gpu": {
@@ -155,7 +155,7 @@ def tables(report: Report) -> str:
         *(
             f"| {cpus}, {gpus} | {name} | {_number(one['proven'])} | {one['mean']:.3f} | {one['max']:.3f} | "
             f"{_number(one['traps'])} | {_number(one.get('adversary'))} |"
-            for (cpus, gpus), rules in report.found.items()
+            for (cpus, gpus), rules in report.by_machines.items()
             for name, one in rules.items()
         ),
         "\nOne GPU is lost after a fifth of the bound, the same streams, mean makespan over the bound:\n",
@@ -182,7 +182,7 @@ def plot(report: Report, path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 3.5), layout="constrained")
     for index, name in enumerate((*RULES, "adaptive")):
         at = [number + 0.16 * (index - 2) for number in range(len(MACHINES))]
-        axes.bar(at, [rules[name]["mean"] for rules in report.found.values()], 0.15, label=name)
+        axes.bar(at, [rules[name]["mean"] for rules in report.by_machines.values()], 0.15, label=name)
     axes.set_xticks(range(len(MACHINES)), [f"{cpus}, {gpus}" for cpus, gpus in MACHINES])
     axes.set_xlabel("CPUs, GPUs")
     axes.set_ylabel("mean makespan / certified bound")

@@ -89,11 +89,11 @@ class Report:
 def run(out: Path, jobs: int = JOBS, trace: str = str(PHILLY)) -> dict[str, Any]:
     """Measure, write tables and plot into `out`, and return the keys of RESULT that belong to this part."""
     report = measure(jobs, trace)
-    found = summary(report)
+    figures = summary(report)
     path = page_path(out, PART)
-    write(path, "preemption, prediction, hybrids", tables(report), "mean JCT", found)
+    write(path, "preemption, prediction, hybrids", tables(report), "mean JCT", figures)
     plot(report, path.with_suffix(".png"))
-    return found
+    return figures
 
 
 def measure(jobs: int, trace: str) -> Report:
@@ -192,7 +192,7 @@ def measure_shifted(report: Report, workload: Workload, cluster: GpuCluster) -> 
 
     This shows how much of a share is chance.
     """
-    found: dict[str, list[float]] = {}
+    by_queue: dict[str, list[float]] = {}
     for seed in range(SHIFTS):
         later = workload.arrival + np.random.default_rng(seed).uniform(0.0, SHIFT, len(workload))
         moved = replace(workload, arrival=later)
@@ -200,8 +200,8 @@ def measure_shifted(report: Report, workload: Workload, cluster: GpuCluster) -> 
             moved = replace(moved, templates=burst_templates(moved))
         means = central(moved, cluster)
         for queue_ in (names(STRICT), names(BACKFILLED), PREEMPTING):
-            found.setdefault(queue_[-1], []).append(kept(means, *queue_))
-    report.shifted = {name: (min(shares), max(shares)) for name, shares in found.items()}
+            by_queue.setdefault(queue_[-1], []).append(kept(means, *queue_))
+    report.shifted = {name: (min(shares), max(shares)) for name, shares in by_queue.items()}
 
 
 def names(policies: tuple[SchedulingPolicy, ...]) -> tuple[str, str, str]:
@@ -245,7 +245,7 @@ def measure_forecast(report: Report, workload: Workload) -> None:
         inside.append(float(np.mean((predicted.low <= coming) & (coming <= predicted.high))))
         for count in coming.tolist():
             model = model.updated(count)
-    report.forecast = {name: float(np.mean(found)) for name, found in errors.items()}
+    report.forecast = {name: float(np.mean(model_errors)) for name, model_errors in errors.items()}
     report.forecast["share within the 90 % band"] = float(np.mean(inside))
 
 

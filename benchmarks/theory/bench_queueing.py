@@ -70,8 +70,8 @@ def erlang_c(servers: int, load: float) -> tuple[Checked, Checked]:
     shape = (10 * STREAMS, WARM_UP + MILLION // STREAMS)
     for batch in range(RUNS // 10):
         rng = np.random.default_rng([servers, batch])
-        found = kiefer_wolfowitz(poisson_arrivals(rng, servers * load, shape), rng.exponential(1.0, shape), servers)
-        for run_waits in np.split(found[:, WARM_UP:], 10):
+        job_waits = kiefer_wolfowitz(poisson_arrivals(rng, servers * load, shape), rng.exponential(1.0, shape), servers)
+        for run_waits in np.split(job_waits[:, WARM_UP:], 10):
             waits.append(float(run_waits.mean()))
             shares.append(float((run_waits > 0.0).mean()))
     seconds = time.perf_counter() - begun
@@ -191,11 +191,11 @@ class Report:
 def run(out: Path) -> dict[str, Any]:
     """Measure, write tables and plot into `out`, and return the keys of RESULT that belong to queueing."""
     report = measure()
-    found = summary(report)
+    figures = summary(report)
     path = page_path(out, PART)
-    write(path, "queueing", tables(report), "SRPT", found)
+    write(path, "queueing", tables(report), "SRPT", figures)
     plot(report, path.with_suffix(".png"))
-    return found
+    return figures
 
 
 def measure() -> Report:
@@ -219,7 +219,7 @@ def summary(report: Report) -> dict[str, Any]:
         "erlang_c_error_at_0.95": abs(waits[32, 0.95].error),
         "wait_probability_error": max(abs(share.error) for _, share in report.delays.values()),
         "erlang_b_error": max(abs(error) for error in report.losses.values()),
-        "million_jobs_s": max(found.seconds for found in (*waits.values(), *report.shortest.values())),
+        "million_jobs_s": max(estimate.seconds for estimate in (*waits.values(), *report.shortest.values())),
         "late_by_schedule": report.scheduled.late,
         "late_by_count": report.counted.late,
         "admission_loss_error": abs(report.counted.lost / report.expected_loss - 1.0),
@@ -234,7 +234,7 @@ def tables(report: Report) -> str:
         f"M/M/c, mean service 1: simulated ({RUNS} runs of 10^6 jobs, Kiefer-Wolfowitz) against Erlang C.\n",
         "| c | load | P(wait) | error | mean wait | error | a single run's error (sd) | seconds a run |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
-        *(_delay_row(MMc(c * at, 1.0, c), *found) for (c, at), found in report.delays.items()),
+        *(_delay_row(MMc(c * at, 1.0, c), *estimates) for (c, at), estimates in report.delays.items()),
         "\nLoss of M/G/c/c (10^7 jobs) against Erlang B, which depends only on the mean of the service:\n",
         "| offered | c | service c2 | Erlang B | error |",
         "| --- | --- | --- | --- | --- |",
@@ -246,9 +246,9 @@ def tables(report: Report) -> str:
         "| load | mean response, SRPT | error | a single run's error (sd) | FCFS | seconds a run |",
         "| --- | --- | --- | --- | --- | --- |",
         *(
-            f"| {at} | {srpt_mean_response(at, Exponential(1.0)):.4f} | {100 * found.error:+.2f} % | "
-            f"{100 * found.spread:.1f} % | {1.0 + mg1_mean_wait(at, 1.0, 1.0):.4f} | {found.seconds:.2f} |"
-            for at, found in report.shortest.items()
+            f"| {at} | {srpt_mean_response(at, Exponential(1.0)):.4f} | {100 * estimate.error:+.2f} % | "
+            f"{100 * estimate.spread:.1f} % | {1.0 + mg1_mean_wait(at, 1.0, 1.0):.4f} | {estimate.seconds:.2f} |"
+            for at, estimate in report.shortest.items()
         ),
         "\nAllen-Cunneen over the simulated mean wait (8 servers, load 0.8, Poisson arrivals, 10^7 jobs):\n",
         f"| service c2 | {' | '.join(f'{c2:g}' for c2 in report.general)} |",

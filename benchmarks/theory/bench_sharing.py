@@ -61,12 +61,12 @@ def methods(jobs: JobSet) -> list[tuple[TimeShares, float]]:
         lambda: max_min_shares(jobs.problem),
         lambda: proportional_shares(jobs.problem),
     )
-    found = []
+    timed = []
     for way in ways:
         begun = time.perf_counter()
         shares = way()
-        found.append((shares, time.perf_counter() - begun))
-    return found
+        timed.append((shares, time.perf_counter() - begun))
+    return timed
 
 
 def drf_example(size: int) -> tuple[float, float]:
@@ -102,11 +102,11 @@ class Report:
 def run(out: Path) -> dict[str, Any]:
     """Measure, write tables and plot into `out`, and return the keys of RESULT that belong to sharing."""
     report = measure()
-    found = summary(report)
+    figures = summary(report)
     path = page_path(out, PART)
-    write(path, "sharing", tables(report), "makespans", found)
+    write(path, "sharing", tables(report), "makespans", figures)
     plot(report, path.with_suffix(".png"))
-    return found
+    return figures
 
 
 def measure() -> Report:
@@ -115,8 +115,8 @@ def measure() -> Report:
     def sets(draw: Callable[[np.random.Generator, int], JobSet], size: int) -> list[dict[str, float]]:
         return [makespans(draw(np.random.default_rng(seed), size)) for seed in range(SETS)]
 
-    found = {str(size): sets(gavel_measured, size) for size in SIZES} | {MODEL: sets(gavel_like, 500)}
-    return Report(found, methods(gavel_measured(np.random.default_rng(0), 500)), *drf_example(500))
+    by_size = {str(size): sets(gavel_measured, size) for size in SIZES} | {MODEL: sets(gavel_like, 500)}
+    return Report(by_size, methods(gavel_measured(np.random.default_rng(0), 500)), *drf_example(500))
 
 
 def summary(report: Report) -> dict[str, Any]:
@@ -134,16 +134,16 @@ def summary(report: Report) -> dict[str, Any]:
 
 def tables(report: Report) -> str:
     """Return the tables of the page."""
-    found = summary(report)
+    figures = summary(report)
     lines = [
         f"Makespan in hours, mean of {SETS} job sets a size; 36 V100 + 36 P100 + 36 K80, rounds of {ROUND:g} s.",
         f"FIFO takes a random GPU type with free GPUs and keeps it ({FIFO_RUNS} runs a set); fastest: the fastest.\n",
         "| jobs | proven bound | LP in rounds (deficit) | (ratio) | FIFO, mean | FIFO, luckiest | FIFO, fastest |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         *(f"| {n} | {' | '.join(f'{hours:.1f}' for hours in report.mean(n).values())} |" for n in report.sets),
-        f"\nAt 500 jobs FIFO takes {found['lp_over_fifo']} times as long as the LP in rounds (geometric mean) with the",
-        f"speeds that Gavel's authors measured, {found['lp_over_fifo_own_model']} times with Podium's model of them.",
-        "FIFO's makespan is that of a long job that started late on a slow type.\n",
+        f"\nAt 500 jobs FIFO takes {figures['lp_over_fifo']} times as long as the LP in rounds (geometric mean) with",
+        f"the speeds that Gavel's authors measured, {figures['lp_over_fifo_own_model']} times with Podium's model of",
+        "them. FIFO's makespan is that of a long job that started late on a slow type.\n",
         "TimeShares of 500 jobs. Bound by weak duality from prices; residual: largest violation of a constraint.\n",
         "| method | objective | bound | gap | residual | seconds |",
         "| --- | --- | --- | --- | --- | --- |",

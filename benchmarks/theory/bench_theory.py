@@ -45,8 +45,8 @@ BESIDE = (
 def run_part(part: str, out: Path, options: dict[str, Any]) -> tuple[dict[str, Any], float]:
     """Run a part in this process; return its figures and its seconds."""
     start = time.perf_counter()
-    found: dict[str, Any] = importlib.import_module(f"benchmarks.theory.bench_{part}").run(out, **options)
-    return found, time.perf_counter() - start
+    figures: dict[str, Any] = importlib.import_module(f"benchmarks.theory.bench_{part}").run(out, **options)
+    return figures, time.perf_counter() - start
 
 
 def measure(out: Path, trace: str) -> tuple[Figures, dict[str, float], dict[str, str]]:
@@ -101,8 +101,8 @@ def page_text(figures: Figures, seconds: dict[str, float], failed: dict[str, str
 
 
 def _bar_row(bar: Bar, figures: Figures) -> str:
-    found = figures.get(bar.part, {}).get(bar.key, "not measured")
-    shown = f"{found:.3g}" if isinstance(found, float) and abs(found) < 0.001 else str(found)
+    figure = figures.get(bar.part, {}).get(bar.key, "not measured")
+    shown = f"{figure:.3g}" if isinstance(figure, float) and abs(figure) < 0.001 else str(figure)
     return f"| {bar.text} | {bar.sign} {bar.value} | {shown} | {'held' if bar.holds(figures) else '**missed**'} |"
 
 

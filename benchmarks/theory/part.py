@@ -17,12 +17,12 @@ def page_path(out: Path, part: str) -> Path:
     return out / f"bench-theory-{part}.md"
 
 
-def write(path: Path, title: str, tables: str, caption: str, found: dict[str, Any]) -> None:
+def write(path: Path, title: str, tables: str, caption: str, figures: dict[str, Any]) -> None:
     """Write the page of a part: heading, command, tables, plot and RESULT line."""
     write_page(
         path,
         f"# bench-theory: {title}\n\n`{command()}` on {machine()}.\n\n{tables}\n\n![{caption}]({path.stem}.png)\n\n"
-        f"```\n{result_line(found)}\n```\n",
+        f"```\n{result_line(figures)}\n```\n",
     )
 
 
@@ -40,9 +40,9 @@ def run_alone(
     add_options(parser)
     add_out(parser)
     options = parser.parse_args()
-    found = run(**vars(options))
+    figures = run(**vars(options))
     print(page_path(options.out, part).read_text(encoding="utf-8"))
-    for line in missed(part, found):
+    for line in missed(part, figures):
         print(line, file=sys.stderr)
-    print(result_line(found))
-    return 1 if missed(part, found) else 0
+    print(result_line(figures))
+    return 1 if missed(part, figures) else 0

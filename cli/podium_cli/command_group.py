@@ -53,4 +53,11 @@ def _suggest_option(error: Any) -> None:
 
 def load(name: str) -> Any:
     """Import the module of a command and return the command."""
-    return get_group(import_module(f"podium_cli.commands.{MODULES[name]}").app).commands[name]
+    try:
+        module = import_module(f"podium_cli.commands.{MODULES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("podium"):
+            raise
+        text = f"podium {name} needs {error.name}, which is not installed: pip install 'kube-podium[cli]'"
+        raise CliError(Exit.USAGE, "PackageMissing", text) from error
+    return get_group(module.app).commands[name]

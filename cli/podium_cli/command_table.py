@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-READ, CHANGE, OFFLINE = "Commands that read a cluster", "Commands that change a cluster", "Commands without a cluster"
+LOCAL, OFFLINE = "Commands that run a search here", "Commands without a cluster"
+READ, CHANGE = "Commands that read a cluster", "Commands that change a cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class CommandEntry:
 
 
 COMMANDS = (
+    CommandEntry("run", "run", LOCAL, "Run a search on this machine, with neither Kubernetes nor root."),
     CommandEntry(
         "watch", "watch", READ, "Show a running search: holder of each GPU, reasons, ranks, values, progress."
     ),
@@ -52,6 +54,7 @@ COMMANDS = (
         "drain", "drain", CHANGE, "Move trials off a node without lost work and admit none there until --undo."
     ),
     CommandEntry("validate", "validate", OFFLINE, "Check HyperParamJobs in files, without a cluster."),
+    CommandEntry("convert", "convert", OFFLINE, "Convert searches of Katib, W&B or Kubeflow into HyperParamJobs."),
     CommandEntry(
         "plan", "plan", OFFLINE, "Forecast a job before anything runs: end, best value, suspensions, GPU hours."
     ),

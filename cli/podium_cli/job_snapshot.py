@@ -10,10 +10,8 @@ from functools import cached_property
 from podium_core.domain.phase import is_final
 from podium_core.schema.gpunode import GPUNode, GpuStatus, RunQueueEntry
 from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.job_status import ENDED
 from podium_core.schema.trial import HyperParamTrial
-
-JOB_LABEL = "podium.dev/job"  # on every trial; selects those of one job on the server
-JOB_ENDED = frozenset({"Succeeded", "Failed", "Refused"})
 
 
 @dataclass(frozen=True)  # no slots: cached_property keeps its result in the instance
@@ -33,7 +31,7 @@ class JobSnapshot:
     @property
     def ended(self) -> bool:
         """Return whether the job has reached a final phase."""
-        return self.job.status.phase in JOB_ENDED
+        return self.job.status.phase in ENDED
 
     @cached_property
     def best(self) -> HyperParamTrial | None:

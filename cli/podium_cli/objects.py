@@ -12,9 +12,10 @@ from pydantic import ValidationError
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot, of_job
+from podium_core.conversion.sources import tool_of
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.manifests import ManifestError, parse_manifests
+from podium_core.schema.manifests import ManifestError, flattened, parse_manifests
 from podium_core.schema.trial import HyperParamTrial
 from podium_core.tables.text_file import refuse_devices
 
@@ -24,7 +25,7 @@ STDIN = Path("-")
 
 def snapshot_of(payloads: Iterable[Payload], name: str | None, namespace: str | None, now: datetime) -> JobSnapshot:
     """Return a snapshot of the job with that name, or of the only job if no name is given."""
-    flat = list(_flat(payloads))
+    flat = list(flattened(payloads))
     jobs = [parse_job(one) for one in flat if one.get("kind") == "HyperParamJob"]
     wanted = [job for job in jobs if name in (None, job.metadata.name)]
     wanted = [job for job in wanted if namespace in (None, job.metadata.namespace)]
@@ -51,11 +52,33 @@ def read_folder(folder: Path) -> list[Payload]:
     return [payload for path in files for payload in read_file(path)]
 
 
-def read_file(path: Path) -> list[Payload]:
-    """Return all objects of a file, parsed as kubectl does; `-` is the standard input."""
+def read_jobs(path: Path) -> list[Payload]:
+    """Return the HyperParamJobs of a file. A search of another tool is refused; other objects are ignored."""
+    payloads = read_file(path)
+    for payload in payloads:
+        tool = tool_of(payload)
+        if tool is not None:
+            message = f"{path} holds {tool}, not a HyperParamJob: convert it with `podium convert {path}`"
+            raise CliError(Exit.FAILED, "ConversionRequired", message)
+    return [payload for payload in payloads if payload.get("kind") == "HyperParamJob"]
+
+
+def read_file(path: Path, largest: int | None = None) -> list[Payload]:
+    """Return all objects of a file, parsed as kubectl does; `-` is the standard input.
+
+    `largest`: characters that the file may have.
+    """
     try:
         refuse_devices(path)
-        text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8-sig")
+        size = -1 if largest is None else largest + 1
+        if path == STDIN:
+            text = sys.stdin.read(size)
+        else:
+            with path.open(encoding="utf-8-sig") as file:
+                text = file.read(size)
+        if largest is not None and len(text) > largest:
+            message = f"{path}: more than {largest} characters; split the file"
+            raise CliError(Exit.FAILED, "FileTooLarge", message)
         return list(parse_manifests(text, str(path)))
     except OSError as error:
         raise CliError(
@@ -70,7 +93,7 @@ def read_file(path: Path) -> list[Payload]:
 
 def saved_at(payloads: Iterable[Payload]) -> datetime:
     """Return the latest time in the objects, because files are read long after they were saved."""
-    moments = [moment for payload in _flat(payloads) for moment in _moments(payload.get("status") or {})]
+    moments = [moment for payload in flattened(payloads) for moment in _moments(payload.get("status") or {})]
     return max(moments, default=datetime.now(UTC))
 
 
@@ -104,17 +127,6 @@ def _unreadable(payload: Payload, error: ValidationError) -> CliError:
     name = (payload.get("metadata") or {}).get("name", "without a name")
     message = f"{payload.get('kind')} {name}: {field}: {first['msg']}; does this podium have the cluster's version?"
     return CliError(Exit.CLUSTER, "ObjectUnreadable", message)
-
-
-def _flat(payloads: Iterable[Payload]) -> Iterator[Payload]:
-    """Yield the items of lists. Items of a typed list such as HyperParamTrialList have no kind of their own."""
-    for payload in payloads:
-        kind = str(payload.get("kind", ""))
-        if not kind.endswith("List"):
-            yield payload
-            continue
-        for item in payload.get("items") or []:
-            yield item if item.get("kind") else {**item, "kind": kind.removesuffix("List")}
 
 
 def _moments(value: Any) -> Iterator[datetime]:

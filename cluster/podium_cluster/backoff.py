@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from podium_core.domain.back_off import back_off_pause
+
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 20.0
 
@@ -18,17 +20,16 @@ class Backoff:
         self, chance: random.Random | None = None, *, first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE
     ) -> None:
         self._chance = chance or random.Random()
-        self._first = min(first, longest)
+        self._first = first
         self._longest = longest
-        self._next = self._first
         self.failures = 0  # since the last success
 
     def reset(self) -> None:
         """Start with the shortest pause again, after a success."""
-        self._next, self.failures = self._first, 0
+        self.failures = 0
 
     def pause(self, retry_after: float = 0.0) -> float:
         """Return the next pause; `retry_after` is the time that the server asked to wait at least."""
         self.failures += 1
-        whole, self._next = self._next, min(self._next * 2, self._longest)
+        whole = back_off_pause(self.failures, self._first, self._longest)
         return max(whole * self._chance.uniform(0.5, 1.0), retry_after * self._chance.uniform(1.0, 1.25))

@@ -96,6 +96,16 @@ class ClusterPaths:
         return self.root / "log"
 
     @property
+    def audit(self) -> Path:
+        """The audit log of the API server: `audit.log`, and older parts beside it."""
+        return self.log / "audit"
+
+    @property
+    def audit_policy(self) -> Path:
+        """What the audit log records."""
+        return self.root / "audit-policy.json"
+
+    @property
     def pki(self) -> Path:
         """Certificates."""
         return self.root / "pki"

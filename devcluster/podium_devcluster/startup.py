@@ -14,7 +14,7 @@ from pathlib import Path
 from podium_devcluster import spec, teardown
 from podium_devcluster.paths import Cache, ClusterPaths
 from podium_devcluster.progress import Progress
-from podium_devcluster.runtime import controlplane, forward, loading, network, pki
+from podium_devcluster.runtime import audit, controlplane, forward, loading, network, pki
 from podium_devcluster.runtime.apiserver import ApiClient
 from podium_devcluster.runtime.cgroups import ClusterCgroups
 from podium_devcluster.runtime.node import Node
@@ -93,6 +93,7 @@ class Startup:
             pki.write_kubeconfig(self.paths.pki / f"{user}.kubeconfig", local, self.paths.pki, user, user)
         for user in ("kube-proxy", *(a.node for a in wanted.addresses)):
             pki.write_kubeconfig(self.paths.pki / f"{user}.kubeconfig", API_SERVER, self.paths.pki, user, user)
+        self.paths.audit_policy.write_text(audit.policy())
         self._plane("etcd", controlplane.etcd(self.cache.bin, self.paths))
         self._plane("kube-apiserver", controlplane.apiserver(self.cache.bin, self.paths))
         with listener:

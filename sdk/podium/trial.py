@@ -1,7 +1,7 @@
 """Helper for training scripts: read hyper-parameters, report metrics, and save checkpoints.
 
-Users' scripts call it; Podium itself never does. It is a single file that needs only the standard library and Python
-3.8 or newer. The agent mounts it into every trial that has a GPU:
+Users' scripts call it; Podium itself never does. It needs only the standard library and Python 3.8 or newer. The agent
+mounts it into every trial that has a GPU:
 
     sys.path.append(os.environ.get("PODIUM_PYTHON", "/podium/python"))
     from podium import trial
@@ -13,6 +13,8 @@ Checkpoints are written to $PODIUM_CHECKPOINT if that is set. docs/reference/che
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import json
 import math
 import os
@@ -80,14 +82,19 @@ def params(defaults: Mapping[str, Any] | None = None, argv: Sequence[str] | None
 def report(*, step: float, **metrics: Any) -> None:
     """Print one JSON line that Podium reads, with the step and these metrics.
 
-    The step has the name of the job's `metrics.stepKey`.
-    Only rank 0 prints. NaN and infinity are written as strings, because JSON has no such numbers; Podium reads them.
+    The step has the name of the job's `metrics.stepKey`. If the job's `metrics.source` is push, the line is sent to the
+    agent instead. That takes no time, and the end of the script waits up to 5 s until all lines are stored.
+    Only rank 0 reports. NaN and infinity are written as strings, because JSON has no such numbers; Podium reads them.
     """
     if _rank() != 0:
         return
     key = os.environ.get("PODIUM_STEP_KEY") or "step"
     values = {name: _plain(value) for name, value in metrics.items() if name != key}
     line = json.dumps({key: _plain(step), **values})
+    target = os.environ.get("PODIUM_METRICS_SOCKET")
+    if target:
+        _push_module().push(target, line)
+        return
     with _state.lock:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -193,6 +200,23 @@ def load() -> Checkpoint | None:
         )
         return None
     return Checkpoint(step, path)
+
+
+def _push_module() -> Any:
+    """Return `podium.push`; beside a copy of this file it may be missing, and the agent's copy is used."""
+    try:
+        return importlib.import_module("podium.push")
+    except ImportError:
+        name = "podium_push"
+    if name not in sys.modules:
+        path = Path(os.environ.get("PODIUM_PYTHON", "/podium/python"), "podium", "push.py")
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"PushMissing: {path} is not a module; install podium, or mount the agent's folder")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
 
 
 def _folder() -> Path | None:

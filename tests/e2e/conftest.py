@@ -12,17 +12,19 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import grant_records
 import pytest
 from kube_reads import ApiReader
 from script_modules import load
 
 from podium_core.schema.manifests import read_manifests
+from podium_devcluster.audit_log import AuditLog
 from podium_devcluster.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +38,9 @@ FIRST = (
 # these remove a node or Podium from the cluster, so no file of this layer may come after them
 LAST = ("node_loss", "uninstall")
 NEXT = ("reservations", "operator", "extender", "agent", "exclusive")  # of the other layers
-UP: list[Cluster] = []  # the cluster of this session, unless it must be kept
+UP: list[RecordedCluster] = []  # the cluster of this session, unless it must be kept
+STARTS: dict[str, float] = {}  # the time at which each test of this layer started, in seconds of the epoch
+PASSED: set[str] = set()
 
 
 def position(path: Path) -> int:
@@ -60,6 +64,42 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     if nextitem is not None and nextitem.path.parent != HERE:
         while UP:
             UP.pop().down()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note what the records of the audit log need: which test ran when, and which ones passed."""
+    if report.nodeid.startswith(str(HERE.relative_to(ROOT))):
+        STARTS.setdefault(report.nodeid, report.start)
+        if report.when == "call" and report.passed:
+            PASSED.add(report.nodeid)
+
+
+def pytest_sessionfinish() -> None:
+    if (folder := grant_records.folder()) is not None and PASSED:
+        grant_records.save(grant_records.Record(tests=frozenset(PASSED)), folder)
+
+
+@dataclass
+class RecordedCluster:
+    """A cluster with Podium. What its audit log has about Podium's accounts is recorded before its end."""
+
+    cluster: Cluster
+
+    def down(self) -> None:
+        """Remove the cluster."""
+        try:
+            if (folder := grant_records.folder()) is not None:
+                grant_records.save(self._record(), folder)
+        finally:
+            self.cluster.down()
+
+    def _record(self) -> grant_records.Record:
+        log = AuditLog(self.cluster.paths)
+        record = grant_records.record_of(log.new_events(), "system:serviceaccount:podium-system:", STARTS)
+        roles = []
+        for kind, names, options in grant_records.KUBERNETES_ROLES:
+            roles += json.loads(self.cluster.kubectl("get", kind, *names, *options, "-o", "json"))["items"]
+        return replace(record, cluster=self.cluster.name, complete=log.complete, roles=tuple(roles))
 
 
 @dataclass
@@ -196,11 +236,13 @@ def site() -> Iterator[Site]:
     try:
         demo.install(place)
         if not os.environ.get("PODIUM_KEEP"):
-            UP.append(cluster)
+            UP.append(RecordedCluster(cluster))
         yield Site(cluster, demo, place)
     finally:
+        while UP:
+            UP.pop().down()
         if not os.environ.get("PODIUM_KEEP"):
-            cluster.down()
+            cluster.down()  # also if Podium could not be installed
 
 
 @dataclass

@@ -63,12 +63,13 @@ class Node:
     uuid: str = ""
     log_before: int = 0
     trials: dict[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()  # a command that starts the agent elsewhere, such as in the node's network
 
     def start(self) -> None:
         with self.log.open("ab") as file:
             self.log_before = file.tell()
             self.agent = subprocess.Popen(
-                [sys.executable, "-m", "podium_agent.main"], env=self.environment, stderr=file
+                [*self.prefix, sys.executable, "-m", "podium_agent.main"], env=self.environment, stderr=file
             )
 
     def wait_until_ready(self) -> None:
@@ -109,11 +110,13 @@ class Node:
         attempt: int = 0,
         methods: str = "freeze",
         cpu: str | None = None,
+        change: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
         """Create a trial and its pod as the operator does.
 
         Without a GPU the pod has no slot, no gate and no entry in a run queue. With `checkpoints` it writes checkpoints
         to a folder of the node and has the hook. With `cpu` its CPU request is downsized while it is suspended.
+        `change` changes the pod's manifest.
         """
         name = f"count-{number}"
         spec = {"job": "count", "number": number, "parameters": {"lr": 0.1}}
@@ -162,6 +165,7 @@ class Node:
             self.trials[name] = uid
         else:
             del pod["spec"]["initContainers"], pod["spec"]["readinessGates"]
+        change(pod)
         self.create(pod, folder)
 
     def set_run_queue(self, *names: str) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from podium_cluster.client import ApiError, connect
 from podium_cluster.resources import NAMESPACES
 from podium_cluster.settings import ClusterSettings
 from podium_devcluster.artifacts import binaries
+from podium_devcluster.audit_log import AuditLog
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
@@ -39,11 +41,10 @@ TOOLS = {"helm": binaries.HELM, "kubectl": binaries.KUBECTL}
 
 
 @pytest.fixture(scope="session")
-def kubeconfig() -> Iterator[Path]:
-    """The kubeconfig of an administrator of a cluster with Podium's CRDs."""
-    given = os.environ.get("PODIUM_TEST_KUBECONFIG")
-    if given:
-        yield Path(given)
+def plane() -> Iterator[Cluster | None]:
+    """The control plane with Podium's CRDs; None if PODIUM_TEST_KUBECONFIG names another one."""
+    if os.environ.get("PODIUM_TEST_KUBECONFIG"):
+        yield None
         return
     if os.geteuid() != 0:
         pytest.skip("a control plane needs root (network namespaces)")
@@ -54,9 +55,21 @@ def kubeconfig() -> Iterator[Path]:
         names = ("hyperparamjobs", "hyperparamtrials", "gpunodes")
         for name in names:
             cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}.podium.dev", "--timeout=20s")
-        yield cluster.kubeconfig
+        yield cluster
     finally:
         cluster.down(purge=True)
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(plane: Cluster | None) -> Path:
+    """The kubeconfig of an administrator of a cluster with Podium's CRDs."""
+    return Path(os.environ["PODIUM_TEST_KUBECONFIG"]) if plane is None else plane.kubeconfig
+
+
+@pytest.fixture(scope="module")
+def audit_log(plane: Cluster | None) -> AuditLog | None:
+    """A reader of the API server's audit log; None if the server is not this session's own."""
+    return None if plane is None else AuditLog(plane.paths)
 
 
 @pytest.fixture(scope="session")
@@ -110,11 +123,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bare_node(kubeconfig: Path, built: Path, tmp_path: Path) -> Iterator[BareNode]:
+def bare_node(kubeconfig: Path, built: Path) -> Iterator[BareNode]:
     """A node without a kubelet, whose components the test starts."""
     if os.geteuid() != 0:
         pytest.skip("a node needs root (cgroups)")
-    node = BareNode(kubeconfig, tmp_path, built, f"bare-{os.getpid()}-{next(COUNT)}")
+    folder = Path(tempfile.mkdtemp(prefix="bare-"))  # short: the name of a socket has at most 107 bytes
+    node = BareNode(kubeconfig, folder, built, f"bare-{os.getpid()}-{next(COUNT)}")
     try:
         yield node
     finally:

@@ -24,7 +24,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, EVENTS, GPUNODES, JOBS, NAMESPACES, NODES, PODS, TRIALS
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("sdk", "core", "cluster", "operator")
+PACKAGES = ("sdk", "core", "cluster", "searchers", "operator")
 SECONDS = 30.0
 
 
@@ -79,7 +79,7 @@ class OperatorProcess:
     def wait(self) -> int:
         """Wait until the process ends by itself; return the exit code."""
         assert self._process is not None
-        return self._process.wait(20)
+        return self._process.wait(60)
 
     def log(self) -> str:
         return self._log.read_text()

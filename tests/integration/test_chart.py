@@ -2,49 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import sys
 import textwrap
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+from chart_rendering import CHART, EVERYTHING, Tool, make_tool, one, parse, pod_specs, render
+
 pytestmark = pytest.mark.integration
-CHART = Path(__file__).parents[2] / "charts" / "podium"
-Tool = Callable[..., subprocess.CompletedProcess[str]]
-Objects = list[Mapping[str, Any]]
-EVERYTHING = (
-    "gpus.mode=reservations,networkPolicy.enabled=true,scheduler.replicas=2,agent.driver.libraryPath=/opt/driver,"
-    "imagePullSecrets[0].name=secret,commonLabels.team=vision,agent.extraEnv[0].name=A,agent.extraEnv[0].value=b,"
-    "agent.extraVolumes[0].name=extra,agent.extraVolumes[0].hostPath.path=/extra,"
-    "agent.extraVolumeMounts[0].name=extra,agent.extraVolumeMounts[0].mountPath=/extra,"
-    "agent.trialMounts[0].hostPath=/opt/driver,agent.trialMounts[0].containerPath=/opt/driver,"
-    "agent.trialEnv.LD_LIBRARY_PATH=/opt/driver,agent.checkpointRegistry=registry.example:5000,"
-    "operator.extraEnv[0].name=A,operator.extraEnv[0].value=b,operator.nodeSelector.zone=a,"
-    "operator.rebalancing.enabled=true"
-)
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 
 
 @pytest.fixture(scope="module")
 def tool(binary: Callable[[str], Path], kubeconfig: Path) -> Tool:
-    """A function that runs helm or kubectl; the caller checks the exit status."""
-
-    def run(name: str, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(binary(name)), *arguments],
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=os.environ | {"KUBECONFIG": str(kubeconfig)},
-        )
-
-    return run
+    return make_tool(binary, kubeconfig)
 
 
 @pytest.fixture(scope="module")
@@ -57,40 +35,6 @@ def namespace(tool: Tool) -> Iterator[str]:
     tool("kubectl", "label", "namespace", name, "pod-security.kubernetes.io/warn=restricted")
     yield name
     tool("kubectl", "delete", "namespace", name, "--wait=false")
-
-
-def render(tool: Tool, values: str = "", *, namespace: str = "podium-system", version: str = "1.36.3") -> str:
-    done = tool(
-        "helm",
-        "template",
-        "podium",
-        str(CHART),
-        f"--namespace={namespace}",
-        f"--kube-version={version}",
-        "--set",
-        values,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def parse(text: str) -> Objects:
-    return [item for item in yaml.safe_load_all(text) if item]
-
-
-def one(objects: Objects, kind: str, name: str) -> Mapping[str, Any]:
-    return next(item for item in objects if item["kind"] == kind and item["metadata"]["name"] == name)
-
-
-def pod_specs(objects: Objects) -> dict[str, Mapping[str, Any]]:
-    found = {}
-    for item in objects:
-        name = item["metadata"]["name"]
-        if item["kind"] in ("Deployment", "DaemonSet", "Job"):
-            found[name] = item["spec"]["template"]["spec"]
-        elif item["kind"] == "Pod":
-            found[name] = item["spec"]
-    return found
 
 
 def test_lint(tool: Tool) -> None:
@@ -152,6 +96,11 @@ def test_the_extender_can_read_all_pods_and_nodes_and_change_none(tool: Tool, va
         ("agent.extraEnv[0].value=x", "missing property 'name'"),
         ("image.repository=", "'/image/repository': minLength"),
         ("image.repository=localhost/podium:dev", "'/image/repository'"),
+        ("image.digest=sha256:abc", "'/image/digest': 'sha256:abc' does not match pattern '^(sha256:[0-9a-f]{64})?$'"),
+        (f"image.digest={'a' * 64}", "'/image/digest'"),
+        (f"image.digest=sha256:{'A' * 64}", "'/image/digest'"),
+        (f"image.digest=sha512:{'a' * 128}", "'/image/digest'"),
+        ("scheduler.image=mine/scheduler:1@sha256:abc", "'/scheduler/image': 'mine/scheduler:1@sha256:abc'"),
         ("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
         ("logLevel=loud", "'/logLevel': value must be one of"),
         ("trialPriorityClass.value=1", "'/trialPriorityClass/value': maximum"),
@@ -224,6 +173,29 @@ def test_the_image_of_the_scheduler_has_the_version_of_the_cluster(
     objects = parse(render(tool, values, version=version))
     containers = one(objects, "Deployment", "podium-scheduler")["spec"]["template"]["spec"]["containers"]
     assert {container["name"]: container["image"] for container in containers}["kube-scheduler"] == image
+
+
+@pytest.mark.parametrize("tag", ["", "1.2"])
+def test_a_digest_decides_the_image_of_every_pod_and_of_the_pods_that_the_operator_creates(
+    tool: Tool, tag: str
+) -> None:
+    scheduler = f"registry.example:5000/kube-scheduler:v1.36.3@sha256:{'1' * 64}"
+    values = f"image.repository=registry.example:5000/podium,image.tag={tag},image.digest={DIGEST}"
+    text = render(tool, f"{EVERYTHING},gpus.mode=dedicated,{values},scheduler.image={scheduler}")
+    expected = f"registry.example:5000/podium:{tag or 'dev'}@{DIGEST}"
+    specs = pod_specs(parse(text))
+    assert set(specs) == {
+        "podium-agent", "podium-operator", "podium-scheduler", "podium-test-slot",
+        "podium-thaw", "podium-release", "podium-unthaw",
+    }  # fmt: skip
+    images = {(name, c["name"]): c["image"] for name, spec in specs.items() for c in spec["containers"]}
+    assert images.pop(("podium-scheduler", "kube-scheduler")) == scheduler
+    assert set(images.values()) == {expected}
+    (operator,) = specs["podium-operator"]["containers"]
+    assert {"name": "PODIUM_IMAGE", "value": expected} in operator["env"]
+    # no image is named anywhere else
+    named = [word for word in text.replace('"', " ").split() if "podium:" in word or "kube-scheduler:" in word]
+    assert all(word in (expected, scheduler) for word in named), named
 
 
 def test_an_old_cluster_is_refused(tool: Tool) -> None:
@@ -355,6 +327,25 @@ def test_the_cluster_accepts_the_first_job_in_the_notes(tool: Tool, namespace: s
     example = done.stdout.split("<<'END'\n")[1].split("     END\n")[0]
     taken = tool("kubectl", "apply", "--dry-run=server", "-f", "-", given=textwrap.dedent(example))
     assert "hyperparamjob.podium.dev/first created" in taken.stdout, taken.stderr
+
+
+def test_two_packages_of_the_chart_are_equal_and_name_the_images_version(
+    tool: Tool, binary: Callable[[str], Path], tmp_path: Path
+) -> None:
+    from dist import package_chart
+    from sbom import project_version
+
+    archives = []
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        archives.append(package_chart(binary("helm"), CHART.parents[1], tmp_path / str(number), 1_764_000_000))
+    assert archives[0].read_bytes() == archives[1].read_bytes()
+    done = tool("helm", "template", "podium", str(archives[0]), "--kube-version=1.36.3", "--include-crds")
+    assert done.returncode == 0, done.stderr
+    images = {c["image"] for c in pod_specs(parse(done.stdout))["podium-operator"]["containers"]}
+    assert images == {f"localhost/podium:{project_version()}"}
+    kinds = [item["kind"] for item in parse(done.stdout)]
+    assert kinds.count("CustomResourceDefinition") == 3
 
 
 def test_optional_objects_are_off_by_default(tool: Tool) -> None:

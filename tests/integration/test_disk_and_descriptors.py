@@ -47,13 +47,15 @@ def test_a_full_disk_and_unreadable_logs_stop_no_trial(bare_node: BareNode) -> N
     asides = [path.rename(path.with_name("aside")) for path in live]
     for path in live:
         path.symlink_to("/proc/self/mem")  # its start answers EIO
-    node.until(lambda: failures(agent, "log", "EIO") >= 1, "the metric")
+    node.until(lambda: failures(agent, "metrics", "EIO") >= 1, "the metric")
     before = node.suspensions(job)
     node.until(lambda: node.suspensions(job) > before, "the switches continue")
     for path, aside in zip(live, asides, strict=True):
         path.unlink()
         aside.rename(path)
-    assert agent.text().count("its log cannot be read now") <= 2 * len(live), "once for each outage, not in each pass"
+    assert agent.text().count("its metrics cannot be read now") <= 2 * len(live), (
+        "once for each outage, not in each pass"
+    )
 
     (seen / ".ballast").unlink()
     node.wait_for_end(job)

@@ -16,7 +16,8 @@ from operator_stage import OperatorProcess, Play, Stage, running
 from podium_cluster.client import ApiError
 from podium_cluster.resources import JOBS, Resource
 from podium_core.schema.job import HyperParamJob
-from podium_operator.searchers.random import RandomSearcher
+from podium_searchers.random import RandomSearcher
+from podium_searchers.search import propose, warm_start_results
 
 pytestmark = pytest.mark.integration
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
@@ -42,15 +43,19 @@ def phases_are(stage: Stage, phases: dict[str, str]) -> Callable[[], Awaitable[b
 
 
 async def run_to_end(stage: Stage, *trials: str, value: float = 0.5) -> None:
-    """Let each of these trials run, report values and succeed."""
-    for number, trial in enumerate(trials):
+    """Let each of these trials run, report values and succeed; the trial whose pod is there first runs first."""
+    waiting = set(trials)
+    while waiting:
 
-        async def runs(name: str = trial) -> bool:
-            return (await stage.phases()).get(name) == "Running"
+        async def running_now() -> list[str]:
+            phases = await stage.phases()
+            return sorted(name for name in waiting if phases.get(name) == "Running")
 
-        await stage.until(f"{trial} runs", runs)
-        await stage.report(trial, *([0.1] * 9), value + number / 100)
+        await stage.until(f"one of {', '.join(sorted(waiting))} runs", running_now)
+        trial = (await running_now())[0]
+        await stage.report(trial, *([0.1] * 9), value + trials.index(trial) / 100)
         await stage.finish(trial)
+        waiting.remove(trial)
 
 
 def test_a_job_from_start_to_end(perform: Callable[[Play], None]) -> None:
@@ -178,6 +183,117 @@ def test_too_many_failures_end_the_job(perform: Callable[[Play], None]) -> None:
         ends = {"sweep-0": "Failed", "sweep-1": "Killed"}
         await stage.until("each trial has its final phase", phases_are(stage, ends))
         assert "exit code 3" in (await stage.trials())["sweep-0"]["status"]["message"]
+
+    perform(play)
+
+
+def test_a_finished_search_continues_with_raised_limits(perform: Callable[[Play], None]) -> None:
+    """First more failures are allowed, then more trials, of which more run at a time."""
+
+    async def play(stage: Stage) -> None:
+        limits = {"max": 3, "parallel": 1, "maxSteps": 10, "maxFailed": 0, "retries": 0}
+        await stage.submit(trials=limits, search={"algorithm": "tpe", "settings": {"startupTrials": 1}})
+        await run_to_end(stage, "sweep-0")
+        await stage.until("the second trial runs", lambda: running(stage, "sweep-1"))
+        await stage.finish("sweep-1", code=3)
+        await stage.until("the job failed", job_is(stage, "Failed"))
+        await stage.edit(trials={"maxFailed": 1})
+        await run_to_end(stage, "sweep-2", value=0.6)
+        await stage.until("the job has ended", job_is(stage, "Succeeded"))
+        first = {name: trial["spec"] for name, trial in (await stage.trials()).items()}
+        ended = (await stage.status())["finishedAt"]
+
+        await stage.edit(trials={"max": 5, "parallel": 2})
+        await stage.until("two more trials run", lambda: running(stage, "sweep-3", "sweep-4"))
+        await stage.until("the job runs again", job_is(stage, "Running"))
+        await run_to_end(stage, "sweep-3", "sweep-4", value=0.7)
+        await stage.until("the job has ended again", job_is(stage, "Succeeded"))
+        status, trials = await stage.status(), await stage.trials()
+        assert (status["done"], status["best"]["trial"]) == ("5/5", "sweep-4")
+        assert status["finishedAt"] >= ended
+        assert {name: trials[name]["spec"] for name in first} == first, "earlier trials are unchanged"
+        drawn = RandomSearcher().propose(HyperParamJob.model_validate(await stage.job()).spec, 3)
+        assert trials["sweep-3"]["spec"]["parameters"] != drawn, "tpe learns from the trials before"
+
+    perform(play)
+
+
+def test_an_edit_that_changes_no_limit_leaves_a_finished_search_finished(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit(trials={"max": 1, "parallel": 1, "maxSteps": 10})
+        await run_to_end(stage, "sweep-0")
+        await stage.until("the job has ended", job_is(stage, "Succeeded"))
+        await stage.edit(ttlSecondsAfterFinished=3600)
+
+        async def observed() -> bool:
+            job = await stage.job()
+            return bool(job["status"]["observedGeneration"] == job["metadata"]["generation"])
+
+        await stage.until("the operator has seen the edit", observed)
+        assert (await stage.status())["phase"] == "Succeeded"
+        assert len(await stage.trials()) == 1
+
+    perform(play)
+
+
+def test_a_search_starts_from_the_results_of_an_earlier_one(perform: Callable[[Play], None]) -> None:
+    """It waits until the earlier search has ended, and needs it no more after that."""
+
+    async def play(stage: Stage) -> None:
+        await stage.submit(trials={"max": 3, "parallel": 1, "maxSteps": 10})
+        learns = {"algorithm": "tpe", "settings": {"startupTrials": 3}, "warmStart": {"jobs": ["sweep"]}}
+        await stage.submit("next", search=learns, trials={"max": 2, "parallel": 1, "maxSteps": 10})
+
+        async def waits() -> bool:
+            conditions = (await stage.status("next")).get("conditions", [])
+            return any(one["type"] == "Accepted" and one["reason"] == "WarmStartPending" for one in conditions)
+
+        await stage.until("the second job waits", waits)
+        await run_to_end(stage, "sweep-0", "sweep-1", "sweep-2")
+        await stage.until("the first job has ended", job_is(stage, "Succeeded"))
+        await stage.until("the second job runs", lambda: running(stage, "next-0"))
+        await stage.wait_for_events(("next", "WarmStarted"))
+        warm = (await stage.status("next"))["warmStart"]
+        assert (warm["used"], warm["ended"]) == (3, 3)
+        assert [one["trial"] for one in warm["trials"]] == ["sweep-0", "sweep-1", "sweep-2"]
+
+        await stage.api.delete(JOBS, "sweep", stage.name)
+        await stage.edit("next", trials={"max": 3})  # the operator checks the job again
+        await run_to_end(stage, "next-0", "next-1", value=0.6)
+        await stage.until("the third trial runs", lambda: running(stage, "next-2"))
+        assert (await stage.status("next"))["warmStart"] == warm
+        job, trials = HyperParamJob.model_validate(await stage.job("next")), await stage.trials()
+        assert trials["next-0"]["spec"]["parameters"] == propose(job.spec, 0, warm_start_results(job))
+        assert trials["next-0"]["spec"]["parameters"] != propose(job.spec, 0), "without them it is random"
+
+    perform(play)
+
+
+def test_an_inactive_parameter_reaches_no_trial(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        container = {
+            "name": "main",
+            "image": "i",
+            "command": ["t", "$(podium.args)"],
+            "args": ["--m", "$(podium.params.momentum)", "-v"],
+            "env": [{"name": "MOMENTUM", "value": "$(podium.params.momentum)"}],
+        }
+        await stage.submit(
+            parameters=[
+                {"name": "momentum", "min": 0.0, "max": 0.9, "when": {"parameter": "optimizer", "in": ["sgd"]}},
+                {"name": "optimizer", "values": ["sgd", "adam"]},
+            ],
+            search={"initialTrials": [{"optimizer": "adam"}, {"optimizer": "sgd", "momentum": 0.5}]},
+            template={"spec": {"containers": [container]}},
+        )
+        await stage.until("two trials are on the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        main = {name: pod["spec"]["containers"][0] for name, pod in (await stage.pods()).items()}
+        env = {name: {one["name"]: one.get("value") for one in pod["env"]} for name, pod in main.items()}
+        assert (main["sweep-0-0"]["command"], main["sweep-0-0"]["args"]) == (["t", "--optimizer=adam"], ["-v"])
+        assert env["sweep-0-0"]["PODIUM_PARAMS"] == '{"optimizer": "adam"}'
+        assert not {"MOMENTUM", "PODIUM_PARAM_MOMENTUM"} & env["sweep-0-0"].keys()
+        assert main["sweep-1-0"]["args"] == ["--m", "0.5", "-v"]
+        assert env["sweep-1-0"]["MOMENTUM"] == env["sweep-1-0"]["PODIUM_PARAM_MOMENTUM"] == "0.5"
 
     perform(play)
 

@@ -25,13 +25,19 @@ POLL_SECONDS = 0.05  # two stat calls
 RETRY_SECONDS = 0.2
 UNWATCHED_SECONDS = 10.0
 CALL_SECONDS = 5.0
-# the default authority of a Unix socket is its escaped path, which Go's HTTP/2 server rejects
 MAX_CALLS = 64  # the kubelet has one stream, and a call for each pod that starts
+MAX_CONNECTIONS = 16  # the kubelet has one; the server closes any more at once
+IDLE_SECONDS = 60  # the kubelet's connection is never idle, because of its stream
+HANDSHAKE_SECONDS = 10
 SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", 2**20),
     ("grpc.max_metadata_size", 2**14),
-    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+    ("grpc.max_concurrent_streams", MAX_CALLS),
+    ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
 )
+# the default authority of a Unix socket is its escaped path, which Go's HTTP/2 server rejects
 CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"),)
 
 
@@ -68,9 +74,7 @@ class DevicePlugin:
         if kubelet is None:
             raise FileNotFoundError(f"{self._kubelet} does not exist")
         self._socket.unlink(missing_ok=True)
-        server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
-        rpc.add_DevicePluginServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
-        server.add_insecure_port(f"unix://{self._socket}")
+        server = make_server(self._servicer, self._socket)
         await server.start()
         try:
             await self._register()
@@ -105,6 +109,15 @@ class DevicePlugin:
                 ),
                 timeout=CALL_SECONDS,
             )
+
+
+def make_server(servicer: DevicePluginService, socket: Path) -> grpc.aio.Server:
+    """Return a server on a new Unix socket, for root alone, with bounds on its connections and calls."""
+    server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+    rpc.add_DevicePluginServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    server.add_insecure_port(f"unix://{socket}")
+    socket.chmod(0o600)  # before the server accepts a connection
+    return server
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 
 HELPER = "podium-gate"
-LIBRARY = "podium.trial"
+MODULES = ("trial", "push")
+INIT = "from podium.trial import Checkpoint, load, mark, params, report, save, should_save, stopping\n"
 
 
 def install(folder: Path, helper: Path) -> None:
@@ -28,16 +29,22 @@ def install(folder: Path, helper: Path) -> None:
 
 
 def _install_library(folder: Path) -> None:
-    """Install `podium.trial` in a package without other modules; it needs only the standard library."""
-    spec = importlib.util.find_spec(LIBRARY)
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError(f"{LIBRARY} is not installed with the agent; install the complete wheel kube-podium")
+    """Install `podium.trial` and what it imports; both need only the standard library."""
+    sources = {name: _source(f"podium.{name}") for name in MODULES}
     package = folder / "podium"
     package.mkdir(parents=True, exist_ok=True)
     for path in (folder, package):
         path.chmod(0o755)
-    _replace(b"", package / "__init__.py", 0o644)
-    _replace(Path(spec.origin).read_bytes(), package / "trial.py", 0o644)
+    _replace(INIT.encode(), package / "__init__.py", 0o644)
+    for name, content in sources.items():
+        _replace(content, package / f"{name}.py", 0o644)
+
+
+def _source(module: str) -> bytes:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"{module} is not installed with the agent; install the complete wheel kube-podium")
+    return Path(spec.origin).read_bytes()
 
 
 def _replace(content: bytes, target: Path, mode: int) -> None:

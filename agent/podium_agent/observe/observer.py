@@ -21,7 +21,6 @@ from podium_agent.observe.pod_records import Hint, PodRecord, orphan
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName, gpus_of_pods
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.prestop_hooks import prestop_hook_pending
-from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.state_table import derive, reason
@@ -29,6 +28,7 @@ from podium_agent.settings import AgentSettings
 from podium_agent.suspension.base import SuspensionState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.methods import SuspensionMethods
+from podium_core.attempts.local_trial import Acting, Gate, LocalTrial, Work
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.gpunode import SlotState
 

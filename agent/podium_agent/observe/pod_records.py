@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from podium_agent.observe.cgroups import Container, Freezer
 from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.trials import Acting, Work
-from podium_agent.report.lost_work import GateReport
+from podium_core.attempts.local_trial import Acting, Work
+from podium_core.attempts.lost_work import GateReport
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 

@@ -55,6 +55,7 @@ class _Spec(StatusModel):
     termination_grace_period_seconds: float = 30.0
     containers: list[_Container] = Field(default_factory=list)
     init_containers: list[_Container] = Field(default_factory=list)
+    host_network: bool = False
 
 
 class _Waiting(StatusModel):
@@ -89,6 +90,7 @@ class _Condition(StatusModel):
 
 class _Status(StatusModel):
     phase: str = "Pending"
+    pod_ip: str = Field("", alias="podIP")
     conditions: list[_Condition] = Field(default_factory=list)
     container_statuses: list[_ContainerStatus] = Field(default_factory=list)
     init_container_statuses: list[_ContainerStatus] = Field(default_factory=list)
@@ -115,6 +117,8 @@ class TrialPod:
 
     `migrate_to`: the target node of its live migration, empty without one. `migrated`: it continues from an image of a
     live trial, the `image` of its first container.
+
+    `ip`: its own address; empty without one, and for a pod in the network of its node.
 
     `cpu`: what each container requests while the trial runs; `requests`: what it requests now; in thousandths of a
     CPU.
@@ -147,6 +151,7 @@ class TrialPod:
     migrate_to: str = ""
     migrated: bool = False
     image: str = ""
+    ip: str = ""
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -191,6 +196,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         migrate_to=meta.annotations.get(MIGRATE_ANNOTATION, ""),
         migrated=MIGRATED_ANNOTATION in meta.annotations,
         image=pod.spec.containers[0].image if pod.spec.containers else "",
+        ip="" if pod.spec.host_network else status.pod_ip,
     )
 
 

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from podium_agent.observe.gpu_health import Reading, Sample, merge, unknown
 from podium_agent.observe.nvml import Driver, DriverTroubleError
+from podium_core.domain.back_off import back_off_pause
 
 log = logging.getLogger(__name__)
 LONGEST_PAUSE = 10.0
@@ -37,20 +38,20 @@ class Telemetry:
 
     async def run(self) -> None:
         """Sample the GPUs until cancelled."""
-        pause = self._seconds
+        failures = 0
         pool = ThreadPoolExecutor(1, thread_name_prefix="nvml")
         try:
             while True:
                 trouble = await self._look(pool)
                 if trouble is None:
-                    pause = self._seconds
+                    failures = 0
                 else:
                     if trouble != self.reading.trouble:
                         log.warning("telemetry: %s", trouble)
                     self.reading = unknown(self.reading, trouble)
-                    pause = min(pause * 2, LONGEST_PAUSE)
+                    failures += 1
                 self._tell()
-                await asyncio.sleep(pause)
+                await asyncio.sleep(back_off_pause(failures, self._seconds, max(self._seconds, LONGEST_PAUSE)))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -1,22 +1,19 @@
 """Watch on the checkpoints of one trial while it runs, and on the last one after its end; used by the trial writer.
 
-Each read has a thread of its own, since a volume that hangs (NFS) blocks its reader. It is not a thread of asyncio's
-pool, which is shared and small, and which a process waits for when it ends.
+Each read has a thread of its own, since a volume that hangs (NFS) blocks its reader.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
-from contextlib import suppress
 from pathlib import Path
 
 from podium_agent.observe.cgroups import Container
+from podium_agent.observe.sources.hanging import BusyError, HangingCalls
 from podium_agent.report.checkpoints import Folder
-from podium_agent.report.lost_work import CompletionMarker
 from podium_agent.report.trial_record import TrialRecord
 from podium_cluster import clock
+from podium_core.attempts.lost_work import CompletionMarker
 from podium_core.schema.gpunode import SlotState
 
 log = logging.getLogger(__name__)
@@ -74,10 +71,8 @@ class CheckpointReader:
 
     def __init__(self, proc: Path, container: Container, path: str) -> None:
         self._place = (proc, container, path)
-        self._lock = threading.Lock()  # guards the three below
         self._folder: Folder | None = None
-        self._busy = False
-        self._closed = False
+        self._calls: HangingCalls[CompletionMarker | None] = HangingCalls("saves", self._let_go)
         self.trouble = ""
 
     async def look(self, seconds: float) -> CompletionMarker | None:
@@ -85,45 +80,27 @@ class CheckpointReader:
 
         None without a checkpoint, or if it could not be read within `seconds`.
         """
-        with self._lock:
-            if self._busy or self._closed:
-                return None
-            self._busy = True
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[tuple[CompletionMarker | None, str]] = loop.create_future()
-        threading.Thread(target=self._run, args=(loop, answer), name="saves", daemon=True).start()
         try:
-            async with asyncio.timeout(seconds):
-                marker, self.trouble = await answer
+            marker = await self._calls.call(self._read, seconds)
+        except BusyError:
+            return None
         except TimeoutError:
             self.trouble = f"VolumeUnresponsive: the checkpoint folder was not read within {seconds:g} s"
             return None
+        except (OSError, ValueError) as error:
+            self.trouble = f"{type(error).__name__}: {error}"
+            return None
+        self.trouble = ""
         return marker
 
     def close(self) -> None:
         """Release the volume; a thread that hangs in it releases it when the volume answers."""
-        with self._lock:
-            self._closed = True
-            if not self._busy:
-                self._let_go()
+        self._calls.close()
 
-    def _run(
-        self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[tuple[CompletionMarker | None, str]]
-    ) -> None:
-        result: tuple[CompletionMarker | None, str] = (None, "")
-        try:
-            if self._folder is None:
-                self._folder = Folder.open(*self._place)
-            result = (self._folder.read(), "")
-        except (OSError, ValueError) as error:
-            result = (None, f"{type(error).__name__}: {error}")
-        finally:
-            with self._lock:
-                self._busy = False
-                if self._closed:
-                    self._let_go()
-        with suppress(RuntimeError):  # the agent has stopped meanwhile
-            loop.call_soon_threadsafe(lambda: None if answer.done() else answer.set_result(result))
+    def _read(self) -> CompletionMarker | None:
+        if self._folder is None:
+            self._folder = Folder.open(*self._place)
+        return self._folder.read()
 
     def _let_go(self) -> None:
         folder, self._folder = self._folder, None

@@ -13,55 +13,20 @@ import stat
 from io import FileIO
 from pathlib import Path, PurePosixPath
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.alias_generators import to_camel
-
 from podium_agent.observe.cgroups import Container, peer_of
 from podium_agent.observe.logs.tail import Position, Tail
-from podium_agent.report.lost_work import CompletionMarker, GateReport
+from podium_core.attempts.completion_marker import MARKER, MARKER_BYTES, parse_completion_marker
+from podium_core.attempts.lost_work import CompletionMarker, GateReport
 
-MARKER = "podium-checkpoint.json"
-MARKER_BYTES = 4096
 HELLO, HELLO_END = b'gate {"checkpoint": ', b"}"
 LOG_WORD = "saved: "
 FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_ONE_LINE = bytes.maketrans(b"\t\r\n", b"   ")  # as the gate sends it
-
-
-class _Marker(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True, strict=True)
-
-    step: float = Field(ge=0, allow_inf_nan=False)
-    path: str = "."
-    on_request: bool = False
-
-
-_MARKER: TypeAdapter[_Marker] = TypeAdapter(_Marker)
-_STEP: TypeAdapter[float] = TypeAdapter(float, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
 class UnsafePathError(ValueError):
     """`checkpoint.path` leads through something other than a plain folder."""
-
-
-def parse_completion_marker(text: bytes) -> CompletionMarker | None:
-    """Parse a bare number (the step) or an object that contains it; return None for any other text."""
-    if not 0 < len(text) <= MARKER_BYTES:
-        return None
-    line = text.translate(_ONE_LINE)
-    try:
-        if not line.strip().startswith(b"{"):
-            step = _STEP.validate_json(line)
-            return CompletionMarker(step) if step >= 0 else None
-        marker = _MARKER.validate_json(line)
-    except ValidationError:
-        return None
-    path = PurePosixPath(marker.path)
-    if path.is_absolute() or ".." in path.parts or "\0" in marker.path:
-        return None
-    return CompletionMarker(marker.step, str(path), marker.on_request)
 
 
 def report_in_hello(line: bytes) -> GateReport | None:

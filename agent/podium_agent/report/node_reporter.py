@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from podium_agent.metrics import Metrics
 from podium_agent.observe.other_pods import LocalOtherPod
 from podium_agent.observe.telemetry import Telemetry
-from podium_agent.observe.trials import LocalTrial
 from podium_agent.report.node_status import NodeFacts, build, decisive, moved, to_json
 from podium_agent.schedule.node_reconciler import NodeReconciler, View
 from podium_agent.settings import AgentSettings
@@ -23,6 +22,7 @@ from podium_cluster import clock
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError, Manifest
 from podium_cluster.resources import GPUNODES, NODES
+from podium_core.attempts.local_trial import LocalTrial
 from podium_core.schema.gpunode import GpuNodeStatus
 
 log = logging.getLogger(__name__)

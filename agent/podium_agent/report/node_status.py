@@ -9,8 +9,8 @@ from typing import Any
 
 from podium_agent.observe.gpu_health import Gpu, Reading
 from podium_agent.observe.other_pods import LocalOtherPod
-from podium_agent.observe.trials import OCCUPYING, LocalTrial
 from podium_agent.schedule.node_reconciler import View
+from podium_core.attempts.local_trial import OCCUPYING, LocalTrial
 from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, OtherPod, SlotState, TrialOnGpu
 
 USE_STEP = 5.0  # percentage points

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from podium_agent.observe.cgroups import Container
 from podium_agent.observe.logs.tail import Batch, Position
 from podium_agent.observe.pods import TrialPod
-from podium_agent.report.lost_work import CompletionMarker, GateReport
-from podium_agent.report.usage_ledger import (
+from podium_core.attempts.lost_work import CompletionMarker, GateReport
+from podium_core.attempts.usage_ledger import (
     SuspensionCost,
     UsageLedger,
     add_repeated_steps,

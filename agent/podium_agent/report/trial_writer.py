@@ -1,4 +1,4 @@
-"""Writer of one trial's status: reads its log, and writes curve, cursor, allocations, suspensions and checkpoints.
+"""Writer of one trial's status: reads its metrics, and writes curve, cursor, allocations, suspensions and checkpoints.
 
 It runs every half second, and at once when something happens. It sends at most one patch in two seconds, and one at
 once when the trial has ended. Without the API server it continues to read what fits in memory (a curve has at most 256
@@ -11,53 +11,53 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from podium_agent.metrics import Metrics, error_code
-from podium_agent.observe.logs import line_times
-from podium_agent.observe.logs.cri import LogLine
-from podium_agent.observe.logs.tail import Batch, Tail
+from podium_agent.metrics import Metrics
+from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import GATE_CONTAINER
+from podium_agent.observe.sources.push import PushQueues
 from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.checkpoints import report_in_log
-from podium_agent.report.lost_work import AttemptStart
+from podium_agent.report.metrics_reader import MetricsReader
 from podium_agent.report.pod_condition_writer import MANAGER, PodConditionWriter
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
-from podium_agent.report.unread_log import UnreadLogNotes
-from podium_agent.report.usage_ledger import begin_attempt
+from podium_agent.report.trial_status import position_from, to_status
 from podium_agent.settings import AgentSettings
 from podium_cluster import clock
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
-from podium_core.curves.thinning import Grid
-from podium_core.logs.line_reader import Reader, line_reader
+from podium_core.attempts.lost_work import AttemptStart
+from podium_core.attempts.trial_status import curve_from, ledger_from, reached
+from podium_core.attempts.usage_ledger import begin_attempt
+from podium_core.schema.metric_rules import PATH_SOURCES
 from podium_core.schema.trial import HyperParamTrial
 
 log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
 ROUNDING = 1e-9  # of sums of seconds: the fourth pass after a patch is not before its two seconds
 MAX_CONFLICTS = 5
-READ_SECONDS = 0.05  # of one pass over a log
-UNREADABLE_SECONDS = 30.0  # after the end of a trial whose log cannot be read; the operator waits longer
+UNREADABLE_SECONDS = 30.0  # after the end of a trial whose metrics cannot be read; the operator waits longer
 
 
 class TrialWriter:
     """Task that writes the status of one trial."""
 
-    def __init__(self, settings: AgentSettings, api: Api, metrics: Metrics, trial_record: TrialRecord) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        api: Api,
+        metrics: Metrics,
+        trial_record: TrialRecord,
+        queues: PushQueues | None = None,
+    ) -> None:
         self._settings = settings
         self._api = api
         self._metrics = metrics
         self._record = trial_record
-        self._tail: Tail | None = None
+        self._reader = MetricsReader(settings, metrics, trial_record, queues or PushQueues())
         self._checkpoints = CheckpointWatch(trial_record, settings.proc, settings.volume_timeout)
-        self._read: Reader | None = None
-        self._unread: UnreadLogNotes | None = None
-        self._grid = Grid(maximize=True)
         self._resource_version = ""
         self._written = 0  # the record's version that the API has
         self._looked = 0.0  # when this pass was due, by the loop's clock
@@ -65,14 +65,12 @@ class TrialWriter:
         self._open = False  # the allocation is open in the last patch
         self._pause = 0.0
         self._conditions = PodConditionWriter(api, metrics, trial_record)
-        self._line_time = 0.0  # of the last line that was read
         self._backoff = Backoff(longest=LONGEST_PAUSE)
         self._gone = False
         self._stored_container = ""  # the container that the stored cursor is of, where the pod is not known any more
         self._load_at = 0.0
         self._load_backoff = Backoff(first=0.4, longest=LONGEST_PAUSE)
         self._flush_at: float | None = None
-        self._unreadable = ""  # why the log cannot be read now
 
     @property
     def container(self) -> str:
@@ -94,13 +92,15 @@ class TrialWriter:
                 if trial_record.started and trial_record.ledger is None:
                     await self._load()
                 trial_record.publish_container_checkpoint()
-                more = self._read_log()
-                flushed = flushed and self._flushed()  # again: the log may have become unreadable
+                more = await self._reader.read()
+                flushed = flushed and self._flushed()  # again: the source may have become unreadable
                 if not self._pause:
                     await self._conditions.show_state()
                 # the end of an allocation means that the curve is complete
                 if await self._conditions.show_disruption() and flushed and not (ended and more):
                     await self._write(ended)
+                if self._written == trial_record.version:
+                    self._reader.stored()
                 nothing_begun = trial_record.ledger is None and not trial_record.started
                 written = flushed and not more and self._written == trial_record.version
                 if closed and (nothing_begun or written):
@@ -110,11 +110,10 @@ class TrialWriter:
             # a trial may print anything: it must stop neither the agent, which serves all trials of the node, nor the
             # next agent, which reads the same line
             self._metrics.failures.labels("trial-status", "Crashed").inc()
-            log.exception("%s: its log is not followed any more, and its status not written", trial_record.pod.name)
+            log.exception("%s: its metrics are not read any more, its status is not written", trial_record.pod.name)
         finally:
             self._checkpoints.close()
-            if self._tail is not None:
-                self._tail.close()
+            self._reader.close()
 
     async def _next_look(self) -> None:
         """Wait for the next pass. Passes start at fixed times, so that the operator's data stay fresh.
@@ -135,14 +134,14 @@ class TrialWriter:
     def _flushed(self) -> bool:
         """Return whether the log is complete: containerd may still copy the last lines when the process has ended.
 
-        A log that cannot be read is tried again for some time, so that the last values are not missing.
+        A source that cannot be read is tried again for some time, so that the last values are not missing.
         """
         if not self._record.ended:
             self._flush_at = None
             return True
         if self._flush_at is None:
             self._flush_at = self._looked + self._settings.log_seconds
-        return self._looked >= self._flush_at + (UNREADABLE_SECONDS if self._unreadable else 0.0)
+        return self._looked >= self._flush_at + (UNREADABLE_SECONDS if self._reader.unreadable else 0.0)
 
     async def _load(self) -> None:
         """Load the status; nothing is read before, because the curve must continue and not start again."""
@@ -201,14 +200,15 @@ class TrialWriter:
             begins_at = save or 0.0
             trial_record.touch()
             log.info("%s: its record begins", pod.name)
-        position = position_from(status, pod.uid, self.container)
-        trial_record.load(ledger, curve_from(status, position, begins_at), position)
+        rereads = pod.reading is not None and pod.reading.source in PATH_SOURCES
+        position = position_from(status, None if rereads else pod.uid, self.container)
+        trial_record.load(ledger, curve_from(status, begins_at, continues=position != Position()), position)
         trial_record.unread_log = status.unread_log if mine else None
         if mine:
             trial_record.own()
             if status.container_checkpoint is not None and status.container_checkpoint.pod_uid == pod.uid:
                 trial_record.container_checkpoint = trial_record.published_checkpoint = status.container_checkpoint
-        self._prepare()
+        self._reader.prepare(self._logs(self.container))
 
     async def _get(self) -> HyperParamTrial | None:
         """The trial; None if it is gone. Raises ApiError."""
@@ -231,88 +231,9 @@ class TrialWriter:
         self._resource_version = trial.metadata.resource_version
         return trial
 
-    def _prepare(self) -> None:
-        pod = self._record.pod
-        if self._tail is not None:
-            self._tail.close()
-            self._tail = None
-        if pod.reading is None:
-            if pod.reading_trouble:
-                log.error("%s: its log is not read: %s", pod.name, pod.reading_trouble)
-            return
-        try:
-            self._read = line_reader(pod.reading)
-        except ValueError as error:
-            log.error("%s: its log is not read: %s", pod.name, error)
-            return
-        self._grid = Grid(maximize=pod.reading.direction == "maximize")
-        self._unread = UnreadLogNotes(pod.reading)
-        self._tail = Tail(self._logs(self.container), self._record.position)
-
     def _logs(self, container: str) -> Path:
         pod = self._record.pod
         return self._settings.pod_logs / f"{pod.key.namespace}_{pod.name}_{pod.uid}" / container
-
-    def _read_log(self) -> bool:
-        """Read the log; return True if more is left.
-
-        A long log, or one that is expensive to parse, is read in several passes, so that other trials are not delayed.
-        """
-        if self._tail is None or self._read is None:
-            return False
-        trial_record, metrics = self._record, self._metrics
-        begun = time.monotonic()
-        while time.monotonic() - begun < READ_SECONDS:
-            lost = self._tail.lost
-            batch = self._with_times(self._tail.read())
-            self._note_trouble(self._tail)
-            before = trial_record.curve
-            trial_record.add_lines(batch, self._read, self._grid)
-            after = trial_record.curve
-            self._note_unread(batch.lines)
-            metrics.points.inc(after.accepted - before.accepted)
-            metrics.repeated.inc(after.repeated - before.repeated)
-            metrics.diverged.inc(after.diverged - before.diverged)
-            metrics.lost_logs.inc(self._tail.lost - lost)
-            if not batch.more:
-                return False
-        trial_record.urgent.set()
-        return True
-
-    def _note_trouble(self, tail: Tail) -> None:
-        """Report a log that cannot be read, once for each reason; every failed read counts."""
-        error, before = tail.trouble, self._unreadable
-        self._unreadable = "" if error is None else str(error)
-        if error is not None:
-            self._metrics.failures.labels("log", error_code(error)).inc()
-        if error is not None and self._unreadable != before:
-            log.error("%s: its log cannot be read now, trying again: %s", self._record.pod.name, error)
-        elif before and error is None:
-            log.info("%s: its log can be read again", self._record.pod.name)
-
-    def _with_times(self, batch: Batch) -> Batch:
-        """Return the batch with times that other nodes and the curve so far agree with."""
-        now = clock.now()
-        points = self._record.curve.points
-        self._line_time = max(self._line_time, points[-1].time if points else 0.0)
-        lines = line_times.bounded(batch.lines, self._line_time, now, time.time() - now)
-        if lines:
-            self._line_time = lines[-1].time
-        return replace(batch, lines=lines)
-
-    def _note_unread(self, lines: Sequence[LogLine]) -> None:
-        """Report a log that yields no value, until it yields one."""
-        if self._unread is None:
-            return
-        if self._record.curve.points:
-            self._unread = None
-            self._record.set_unread_log(None)
-            return
-        now = time.monotonic()
-        self._unread.add(lines, now)
-        report = self._unread.report(now)
-        if report is not None:
-            self._record.set_unread_log(report)
 
     async def _write(self, ended: bool) -> None:
         """Write the status if it is due; `ended`: whether the trial had ended before its log was read.
@@ -328,7 +249,7 @@ class TrialWriter:
             return
         due = max(self._settings.trial_report_seconds, self._pause)
         # a last allocation is written before its pod is gone: a closed one means that no more will come
-        hurry = trial_record.ended or (trial_record.ending and held and not self._open)
+        hurry = trial_record.ended or self._reader.hurry or (trial_record.ending and held and not self._open)
         if since < due and not (hurry and self._pause == 0.0):
             return
         self._last = self._looked

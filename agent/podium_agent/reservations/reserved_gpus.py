@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from podium_agent.deviceplugin.slots import Device, slot_devices, uuid_of
 from podium_agent.observe.gpu_health import Gpu
 from podium_agent.observe.pod_resources import PodName
-from podium_agent.observe.trials import LocalTrial
 from podium_agent.schedule.exclusive_gpus import blocked
+from podium_core.attempts.local_trial import LocalTrial
 from podium_core.domain.gpu_reservation import ReservationFacts, ReservationState, derive_state
 
 

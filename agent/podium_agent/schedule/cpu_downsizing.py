@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from podium_agent.metrics import Metrics
 from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.trials import LocalTrial
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
+from podium_core.attempts.local_trial import LocalTrial
+from podium_core.domain.back_off import back_off_pause
 from podium_core.schema.cpu_downsizing import DOWNSIZED_MILLICPUS
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def resizes(pods: Iterable[TrialPod], trials: Iterable[LocalTrial]) -> tuple[Res
 class _Asked:
     cpu: Mapping[str, int]
     until: float  # no new request before
-    pause: float
+    failures: int
 
 
 class CpuDownsizer:
@@ -99,13 +100,13 @@ class CpuDownsizer:
             before = self._asked.get(one.pod.uid)
             if before is not None and before.cpu == one.cpu and now < before.until:
                 continue
-            await self._ask(one, before.pause if before is not None else 0.0, now)
+            await self._ask(one, before.failures if before is not None else 0, now)
 
-    async def _ask(self, one: Resize, pause: float, now: float) -> None:
+    async def _ask(self, one: Resize, failures: int, now: float) -> None:
         pod = one.pod
         containers = [{"name": name, "resources": {"requests": {"cpu": f"{cpu}m"}}} for name, cpu in one.cpu.items()]
         patch = {"metadata": {"uid": pod.uid}, "spec": {"containers": containers}}
-        self._asked[pod.uid] = _Asked(one.cpu, now + ECHO_SECONDS, 0.0)
+        self._asked[pod.uid] = _Asked(one.cpu, now + ECHO_SECONDS, 0)
         try:
             await self._api.strategic_patch(
                 PODS, pod.name, pod.key.namespace, patch, manager=MANAGER, subresource="resize"
@@ -113,9 +114,9 @@ class CpuDownsizer:
         except ApiError as error:
             if error.not_found and pod.name in error.message:
                 return  # the pod is gone, and the watch will report it
-            longer = min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
-            self._asked[pod.uid] = _Asked(one.cpu, now + longer, longer)
+            pause = back_off_pause(failures + 1, FIRST_PAUSE, LONGEST_PAUSE)
+            self._asked[pod.uid] = _Asked(one.cpu, now + pause, failures + 1)
             reason = RESIZE_UNSUPPORTED if error.not_found else error.reason
             cure = f" ({RESIZE_CURE})" if error.not_found else ""
             self._metrics.failures.labels("resize", reason).inc()
-            log.warning("%s: CPU requests not changed, trying again in %.0f s: %s%s", pod.name, longer, error, cure)
+            log.warning("%s: CPU requests not changed, trying again in %.0f s: %s%s", pod.name, pause, error, cure)

@@ -16,16 +16,16 @@ from podium_agent.metrics import Metrics
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.pod_records import PodRecord
-from podium_agent.observe.trials import Acting
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.usage_ledger import SuspensionCost
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import Action, Admit, Resume, Suspend, Wait
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.suspension.base import Outcome
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster import clock
+from podium_core.attempts.local_scheduler import Action, Admit, Resume, Suspend, Wait
+from podium_core.attempts.local_trial import Acting
+from podium_core.attempts.usage_ledger import SuspensionCost
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 
 log = logging.getLogger(__name__)

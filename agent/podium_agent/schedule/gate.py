@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from podium_agent.report.checkpoints import report_in_hello
-from podium_agent.report.lost_work import GateReport
 from podium_agent.schedule.gate_limits import GateLimits
 from podium_agent.schedule.gate_peer import identify
+from podium_core.attempts.lost_work import GateReport
 
 log = logging.getLogger(__name__)
 SOCKET = "agent.sock"

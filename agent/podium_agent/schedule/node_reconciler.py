@@ -20,14 +20,14 @@ from podium_agent.metrics import Metrics, error_code
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.trials import LocalTrial
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.executor import Executor
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import Action, QueueEntry, RunQueues, Wait, decide, newer
 from podium_agent.settings import AgentSettings
 from podium_cluster import clock
 from podium_cluster.watch import WatchCache
+from podium_core.attempts.local_scheduler import Action, QueueEntry, RunQueues, Wait, decide, newer
+from podium_core.attempts.local_trial import LocalTrial
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import GPUNode
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from podium_agent.observe.trials import Acting, Gate, Work
+from podium_core.attempts.local_trial import Acting, Gate, Work
 from podium_core.schema.gpunode import SlotState
 
 G, S, R = SlotState.GATED, SlotState.STARTING, SlotState.RUNNING

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from podium_agent.observe.cgroups import Freezer, FreezerState
 from podium_agent.suspension.base import Outcome, SuspensionState
+from podium_core.domain.back_off import back_off_pause
 
 FIRST_POLL = 0.0005
 LONGEST_POLL = 0.02
@@ -77,13 +78,13 @@ class Freeze:
 
     async def _until(self, targets: tuple[Freezer, ...], wanted: FreezerState, begin: float) -> list[Freezer]:
         """Poll until all containers are in the wanted state or gone; return those that are not at the timeout."""
-        pause = FIRST_POLL
+        polls = 0
         while True:
             left = [target for target in targets if target.frost() not in (wanted, FreezerState.GONE)]
             if not left or time.monotonic() - begin >= self._timeout:
                 return left
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_POLL)
+            polls += 1
+            await asyncio.sleep(back_off_pause(polls, FIRST_POLL, LONGEST_POLL))
 
     def request_thaw(self, targets: tuple[Freezer, ...]) -> None:
         """Request that all containers be thawed, without waiting."""

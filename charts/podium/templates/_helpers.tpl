@@ -19,8 +19,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{/* A container runtime that reads tag and digest pulls by the digest; the tag is for people. */}}
 {{- define "podium.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* kube-scheduler of the cluster's version, without a vendor's suffix (v1.36.3-gke.1), which has no upstream image. */}}

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.objects import parse_job, read_file
+from podium_cli.objects import parse_job, read_jobs
 from podium_cli.options import curves as curve_options
 from podium_cli.options import faults as fault_options
 from podium_cli.options import system as system_options
@@ -118,7 +118,7 @@ def plan(
 
 
 def _job(path: Path) -> HyperParamJob:
-    jobs = [payload for payload in read_file(path) if payload.get("kind") == "HyperParamJob"]
+    jobs = read_jobs(path)
     if len(jobs) != 1:
         raise CliError(
             Exit.FAILED, "SingleJobRequired", f"{path} holds {len(jobs)} HyperParamJobs; give a file with one"

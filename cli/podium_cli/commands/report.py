@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,8 +17,10 @@ from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, exampl
 from podium_cli.options.names import job_names
 from podium_cli.output import write
 from podium_cli.report import model, page
-from podium_cli.session import Session, run_with_cluster
 from podium_cli.views import summary as summary_view
+
+if TYPE_CHECKING:
+    from podium_cli.session import Session
 
 SAMPLE_SECONDS = 600.0  # longer than the synthetic search takes
 
@@ -107,6 +109,8 @@ def snapshot(source: Source) -> JobSnapshot:
         return snapshot_of(payloads, source.job, source.namespace, saved_at(payloads))
     if not source.job:
         raise CliError(Exit.USAGE, "JobNameRequired", "name a job, or give --from-files or --sample")
+    from podium_cli.session import Session, run_with_cluster  # files are read without a client of the API server
+
     session = Session.of(source.namespace, source.kubeconfig, source.context)
     return run_with_cluster(_from_cluster(session, source.job))
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.objects import Payload, parse_job, read_file
+from podium_cli.objects import Payload, parse_job, read_jobs
 from podium_cli.options.common import examples
 from podium_cli.views import log_report
 from podium_core.acceptance.findings import errors_of, findings
@@ -20,6 +20,7 @@ from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.explain import ExplainedReader
 from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.metric_rules import LINE_SOURCES
 from podium_core.schema.metrics_config import metrics_config_of
 from podium_core.tables.text_file import refuse_devices
 
@@ -53,9 +54,7 @@ def validate(
     jobs: list[Payload] = []
     wrong = 0
     for path in files:
-        for payload in read_file(path):
-            if payload.get("kind") != "HyperParamJob":
-                continue
+        for payload in read_jobs(path):
             name = str((payload.get("metadata") or {}).get("name", "without a name"))
             lines, accepted = _verdict(payload)
             wrong += not accepted
@@ -77,6 +76,9 @@ def validate(
 def _read_log(job: HyperParamJob, path: Path) -> None:
     """Print what the job reads from a log; end with FAILED if it reads no value."""
     metrics = metrics_config_of(job)
+    if metrics.source not in LINE_SOURCES:
+        text = f"--log: metrics.source is {metrics.source}, which has no lines; leave out --log"
+        raise CliError(Exit.USAGE, "NoLinesToRead", text)
     grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
     reader = ExplainedReader(metrics)
     curve = extend(Curve(), (Line(0.0, line) for line in _lines(path)), reader, grid)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_snapshot import JOB_LABEL, JobSnapshot, of_job
+from podium_cli.job_snapshot import JobSnapshot, of_job
 from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, seconds
 from podium_cli.options.names import job_names
 from podium_cli.session import Session, fetch, run_with_cluster
@@ -26,7 +26,7 @@ from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Selection
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.trial import HyperParamTrial
+from podium_core.schema.trial import JOB_LABEL, HyperParamTrial
 
 FRAME = 0.25  # least number of seconds between two snapshots
 TICK = 1.0  # largest number of seconds between two snapshots, so that clocks and ETA advance

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 import typer
 
-from podium_cli.session import Session
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource
+
+if TYPE_CHECKING:
+    from podium_cli.session import Session
 
 SECONDS = 2.0  # for which a person waits after the tab key
 
@@ -30,6 +33,8 @@ def node_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _names(ctx: typer.Context, resource: Resource, incomplete: str) -> list[str]:
     """Return the names of the objects; none if the cluster does not answer in time."""
+    from podium_cli.session import Session  # commands that read files need no client of the API server
+
     logging.disable()  # a line of the client's log would disturb the command line
     try:
         session = Session.of(*(ctx.params.get(name) for name in ("namespace", "kubeconfig", "context")))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from podium_core.acceptance.finding import Finding, error_of
+from podium_core.acceptance.finding import Finding, error_of, warning
 from podium_core.acceptance.template_warnings import template_warnings
 from podium_core.acceptance.warnings import job_warnings
 from podium_core.policies.registry import PolicyError, create
@@ -14,19 +14,28 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import parse_job, problems
 
 CUDA_CHECKPOINT = "cuda-checkpoint"
+EXTRA, GP_EXTRA = "kube-podium[searchers]", "kube-podium[searchers-gp]"
 
 
-def findings(manifest: Mapping[str, Any], *, reserved_gpus: bool = False) -> tuple[Finding, ...]:
+def findings(
+    manifest: Mapping[str, Any], *, reserved_gpus: bool = False, missing_packages: Sequence[str] | None = None
+) -> tuple[Finding, ...]:
     """Return everything that is wrong with a job, errors first; with errors, there are no warnings.
 
-    `reserved_gpus`: Podium reserves its GPUs from another device plugin.
+    `reserved_gpus`: Podium reserves its GPUs from another device plugin. `missing_packages`: what the operator lacks
+    for the search algorithm; None: unknown.
     """
     errors = tuple(map(error_of, problems(manifest)))
     job = parse_job(manifest)
     if not isinstance(job, HyperParamJob):
         return errors
-    errors += (*_policy(job), *(_memory_not_movable(job) if reserved_gpus else ()))
-    return errors or (*job_warnings(job.spec), *template_warnings(job.spec))
+    errors += (
+        *_policy(job),
+        *_packages(job, missing_packages or ()),
+        *(_memory_not_movable(job) if reserved_gpus else ()),
+    )
+    optional = _optional(job) if missing_packages is None else ()
+    return errors or (*job_warnings(job.spec), *optional, *template_warnings(job.spec))
 
 
 def errors_of(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -38,6 +47,21 @@ def _policy(job: HyperParamJob) -> Iterator[Finding]:
         create(job.spec.policy.name, job.spec.policy.settings)
     except PolicyError as error:
         yield Finding(error.code, "error", "spec.policy.settings", str(error))
+
+
+def _packages(job: HyperParamJob, missing: Sequence[str]) -> Iterator[Finding]:
+    if missing:
+        message = (
+            f"algorithm {job.spec.search.algorithm} needs {', '.join(missing)}, which is not installed in the "
+            f"operator's image: install {GP_EXTRA if 'torch' in missing else EXTRA} there, or use algorithm tpe"
+        )
+        yield Finding("SearcherNotInstalled", "error", "spec.search.algorithm", message)
+
+
+def _optional(job: HyperParamJob) -> Iterator[Finding]:
+    if job.spec.search.algorithm == "gp":
+        message = f"gp needs PyTorch, which Podium's image does not have: install {GP_EXTRA} in the operator's image"
+        yield warning("SearcherOptional", "spec.search.algorithm", message)
 
 
 def _memory_not_movable(job: HyperParamJob) -> Iterator[Finding]:

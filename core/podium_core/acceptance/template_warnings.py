@@ -9,7 +9,7 @@ from typing import Any
 from podium_core.acceptance.finding import Finding, warning
 from podium_core.schema.gpu_resources import accelerators, env_sources
 from podium_core.schema.job import JobSpec
-from podium_core.schema.leftovers import CURE, is_referenced, leftovers, strings
+from podium_core.schema.leftovers import CURE, MAX_TEXT, is_referenced, leftovers, strings
 from podium_core.schema.template import Container, PodTemplate
 
 _SET_IN_COMMAND = re.compile(r"\b(CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES)\b\s*[=\"']")
@@ -34,19 +34,35 @@ def template_warnings(spec: JobSpec) -> Iterator[Finding]:
 
 
 def _parameters(spec: JobSpec) -> Iterator[Finding]:
-    """Warn of parameters that the template does not name; the script may read them from its environment."""
+    """Warn of parameters whose values probably do not reach the script.
+
+    A template that names no parameter may be right: a script that calls `podium.trial.params` reads PODIUM_PARAMS. It
+    is wrong if it gives a parameter a fixed value. If it names some parameters, it should name all of them.
+    """
     whole = "\n".join(text for _, text in strings(spec.template, ""))
     unused = [parameter.name for parameter in spec.parameters if not is_referenced(parameter.name, whole)]
-    if not unused:
-        return
-    names = ", ".join(unused[:8]) + (", ..." if len(unused) > 8 else "")
-    what = "no parameter" if len(unused) == len(spec.parameters) else f"not the parameters {names}"
-    equal = ", so every trial is the same unless" if len(unused) == len(spec.parameters) else "; this works only if"
-    message = (
-        f"the template names {what}{equal} the script itself reads PODIUM_PARAMS or PODIUM_PARAM_NAME: add "
-        "$(podium.args) or $(podium.params.NAME) to command, args or env"
-    )
-    yield warning("ParameterNotUsed", "spec.template.spec.containers", message)
+    if len(unused) == len(spec.parameters):
+        unused = [name for name in unused if _has_fixed_value(name, spec.template)]
+        what = "the command gives a fixed value to {names}, so trials may be equal"
+        cure = "replace it by $(podium.args) or $(podium.params.NAME)"
+    else:
+        what = (
+            "the template names other parameters, but not {names}; this works only if the script itself reads "
+            "PODIUM_PARAMS or PODIUM_PARAM_NAME"
+        )
+        cure = "add $(podium.args) or $(podium.params.NAME) to command, args or env"
+    if unused:
+        names = ", ".join(unused[:8]) + (", ..." if len(unused) > 8 else "")
+        yield warning("ParameterNotUsed", "spec.template.spec.containers", f"{what.format(names=names)}: {cure}")
+
+
+def _has_fixed_value(parameter: str, template: Mapping[str, Any]) -> bool:
+    """Return whether a container's command has a flag of this name, such as `--lr` or `lr=`."""
+    names = "|".join(re.escape(name) for name in sorted({parameter, parameter.replace("_", "-")}))
+    flag = re.compile(rf"(?:^|[\s'\"])(?:--?(?:{names})(?:[=\s]|\Z)|(?:{names})=)")
+    containers = PodTemplate.model_validate(template).spec.containers
+    texts = [text for one in containers for part in (one.command, one.args) for text in part or []]
+    return any(flag.search(text[:MAX_TEXT]) for text in texts)
 
 
 def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Finding]:
@@ -63,7 +79,7 @@ def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Find
         )
         yield warning("VariablesUnknown", f"{where}.envFrom", message)
     for field, texts in (("command", container.command), ("args", container.args)):
-        found = next((match[1] for text in texts or [] if (match := _SET_IN_COMMAND.search(text[:65536]))), None)
+        found = next((match[1] for text in texts or [] if (match := _SET_IN_COMMAND.search(text[:MAX_TEXT]))), None)
         if found is not None and spec.gpus.per_trial > 0:
             message = (
                 f"{found} is set in the command: a trial sees only its own GPUs, numbered from 0, and another value "

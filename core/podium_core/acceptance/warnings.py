@@ -111,16 +111,16 @@ def _suspension(spec: JobSpec) -> Iterator[Finding]:
             "the GPUNodes of both nodes list it."
         )
         yield warning("Experimental", where, message)
-    if "cuda-checkpoint" in methods and "freeze" not in methods:
+    if "cuda-checkpoint" in methods and not {"freeze", APP_CHECKPOINT} & set(methods):
         message = "a node whose GPUNode does not list cuda-checkpoint cannot suspend trials: add freeze."
         yield warning("NodesWithoutMethod", where, message)
     if spec.checkpoint is not None and spec.checkpoint.volume.empty_dir is not None:
         message = "an emptyDir is deleted with its pod: a new attempt starts from step 0."
         yield warning("CheckpointNotPersistent", "spec.checkpoint.volume", message)
-    elif spec.checkpoint is not None and spec.gpus.per_trial > 0 and APP_CHECKPOINT not in methods:
+    elif spec.checkpoint is not None and spec.gpus.per_trial > 0 and "suspension" not in spec.model_fields_set:
         message = (
-            "checkpoints are used only when a pod ends: Podium requeues no trial to free its slot, because "
-            "suspension.methods does not name app-checkpoint; add it if the script checkpoints on SIGTERM"
+            "checkpoints are used only when a pod ends: with the default suspension.methods, [freeze], Podium requeues "
+            "no trial to free its slot; add app-checkpoint if the script checkpoints on SIGTERM, or write [freeze]"
         )
         yield warning("CheckpointWithoutMethod", "spec.checkpoint", message)
     if spec.gpus.per_trial == 0:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.snapshot import Point
+
+T = TypeVar("T")
 
 
 def better(a: float, b: float, maximize: bool) -> bool:
@@ -23,4 +26,13 @@ def best_point(curve: Sequence[Point], maximize: bool) -> Point | None:
     for point in curve:
         if not diverged(point.value) and (best is None or better(point.value, best.value, maximize)):
             best = point
+    return best
+
+
+def best_of(candidates: Iterable[tuple[Point | None, T]], maximize: bool) -> tuple[Point, T] | None:
+    """Return the candidate with the best point, of several that are equal the first; None where none has a point."""
+    best: tuple[Point, T] | None = None
+    for point, one in candidates:
+        if point is not None and (best is None or better(point.value, best[0].value, maximize)):
+            best = (point, one)
     return best

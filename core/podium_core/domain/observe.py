@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from podium_core.domain.back_off import back_off_pause
 from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED, out_of_memory
 from podium_core.domain.phase import FINAL, LIVE, REQUEUES, TrialPhase, check
 
@@ -119,7 +120,7 @@ class PodEnd:
 
 def retry_delay(failures: int) -> float:
     """Return the seconds before attempt number `failures` + 1: doubling from 2 s to 5 min."""
-    return min(_LONGEST_RETRY, _FIRST_RETRY * 2.0 ** max(0, min(failures, 20) - 1))
+    return back_off_pause(failures, _FIRST_RETRY, _LONGEST_RETRY)
 
 
 def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:

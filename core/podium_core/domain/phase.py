@@ -40,6 +40,8 @@ class IllegalTransitionError(ValueError):
 _P = TrialPhase
 FINAL: frozenset[TrialPhase] = frozenset({_P.SUCCEEDED, _P.EARLY_STOPPED, _P.KILLED, _P.FAILED})
 LIVE: frozenset[TrialPhase] = frozenset({_P.GATED, _P.RUNNING, _P.SUSPENDING, _P.SUSPENDED, _P.RESUMING})
+WAITING: frozenset[TrialPhase] = frozenset({_P.PENDING, _P.GATED, _P.REQUEUED})
+ON_GPU: frozenset[TrialPhase] = frozenset({_P.RUNNING, _P.SUSPENDING, _P.RESUMING})
 
 _LATE = ("ObservedLate",)
 _OWN = (

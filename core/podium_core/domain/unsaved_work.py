@@ -2,7 +2,7 @@
 
 The figure decides which pod is deleted, and it is announced before the deletion. The extender computes it for the
 victims of a preemption, the operator for requeues, from the same fields of a trial's status. The agent counts the work
-that was really lost in the same way (`podium_agent.report.lost_work`).
+that was really lost in the same way (`podium_core.attempts.lost_work`).
 """
 
 from __future__ import annotations

@@ -65,6 +65,8 @@ def reason_of(line: str, metrics: MetricsFormat) -> str | None:
     if place is None:
         return None
     after = text[place.end() :].lstrip("\"' ")
+    if metrics.format == "csv":
+        return f"the column {metric} has held no number yet"  # only the first line, with the names, holds the name
     if metrics.format == "text":
         return _reason_in_text(after, metrics)
     what = "JSON object" if metrics.format == "json" else "dictionary"
@@ -106,7 +108,7 @@ class ExplainedReader:
             self._read_count += 1
             if len(self._read) < MAX_KEPT:
                 self._read.append(ReadLine(self._lines, tuple(parsed)))
-        elif (reason := reason_of(line, self._metrics)) is not None:
+        elif self._metrics.format != "csv" and (reason := reason_of(line, self._metrics)) is not None:
             self._unread_count += 1
             if len(self._unread) < MAX_KEPT:
                 self._unread.append(UnreadLine(self._lines, shown(line), reason))

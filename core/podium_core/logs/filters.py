@@ -33,6 +33,23 @@ def compiled(pattern: str, ignore_case: bool = False) -> Any:
         raise ValueError(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from None
 
 
+def parentheses(pattern: str, start: int = 0) -> Iterator[int]:
+    """Yield where an expression has a parenthesis that groups: not escaped, and not in a class of characters."""
+    at, in_class = start, False
+    while at < len(pattern):
+        letter = pattern[at]
+        if letter == "\\":
+            at += 1
+        elif in_class:
+            in_class = letter != "]"
+        elif letter == "[":
+            in_class = True
+            at += 2 if pattern[at + 1 : at + 3] == "^]" else 1 if pattern[at + 1 : at + 2] == "]" else 0
+        elif letter in "()":
+            yield at
+        at += 1
+
+
 def filter_error(pattern: str) -> str | None:
     """Return what is wrong with a filter for text logs, and the cure; None if it is valid."""
     try:

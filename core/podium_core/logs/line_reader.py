@@ -1,8 +1,8 @@
-"""Reader of a trial's log: one printed line in, steps and values out.
+"""Reader of a trial's log or metrics file: one line in, steps and values out.
 
-The agent uses it for the logs on its node, and `podium validate --log` for a file. The operator uses it for trials
-without a GPU, because they may run on a node without an agent. A line without the job's metrics yields nothing and is
-never an error: logs hold anything. Additional metrics never change what is read of the objective.
+The agent uses it for the logs and files on its node, and `podium validate --log` for a file. The operator uses it for
+trials without a GPU, because they may run on a node without an agent. A line without the job's metrics yields nothing
+and is never an error: logs hold anything. Additional metrics never change what is read of the objective.
 
 Any line costs bounded time and memory (`budget`): text beyond a limit is dropped.
 """
@@ -10,60 +10,27 @@ Any line costs bounded time and memory (`budget`): text beyond a limit is droppe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from podium_core.logs.budget import Budget
+from podium_core.logs.csv_rows import CsvReader
+from podium_core.logs.readings import AdditionalValue, MetricsFormat, ParsedLine, Reader
 from podium_core.logs.records import Path, paths_of, records
 from podium_core.logs.screen import pieces
 from podium_core.logs.text_lines import default_reader, filter_reader
 
+__all__ = ["AdditionalValue", "MetricsFormat", "ParsedLine", "Reader", "line_reader"]
 
-class MetricsFormat(Protocol):
-    """Format of one trial's log: `schema.metrics_config.MetricsConfig`, or any object like it."""
-
-    @property
-    def metric(self) -> str: ...
-    @property
-    def step_key(self) -> str: ...
-    @property
-    def format(self) -> str: ...
-    @property
-    def filter(self) -> str | None: ...
-    @property
-    def additional(self) -> Sequence[str]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class AdditionalValue:
-    """Value of an additional metric; `step` is None where no step was printed with it."""
-
-    metric: str
-    step: float | None
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedLine:
-    """Content of one line: a step alone (the value follows on a later line), a value alone, or both.
-
-    Step and value are both None on a line that reports only additional metrics.
-    """
-
-    step: float | None
-    value: float | None
-    additional: tuple[AdditionalValue, ...] = ()
-
-
-Reader = Callable[[str], list[ParsedLine]]
 _PieceReader = Callable[[str, Budget], list[ParsedLine]]
 
 
 def line_reader(metrics: MetricsFormat) -> Reader:
     """Return the function that parses this trial's lines.
 
-    Raises ValueError for a wrong filter here, once, instead of at every line.
+    Raises ValueError for a wrong filter here, once, instead of at every line. The reader of a CSV file takes its lines
+    from the first one on.
     """
+    if metrics.format == "csv":
+        return CsvReader(metrics)
     read = _text_pieces(metrics) if metrics.format == "text" else _record_pieces(metrics)
     names = (metrics.metric, metrics.step_key, *metrics.additional)
     hints = tuple({name.rpartition(".")[2].lower() for name in names})

@@ -155,7 +155,6 @@ def _trials(
     for now.
     """
     most_trials = job.limits.max_trials
-    most_trials = job.limits.max_trials
     bound = quota.pods if job.limits.parallel is None else job.limits.parallel
     if job.limits.parallel is None and job.reclaims_slots:
         bound += quota.pods + sum(t.pod is None and _was_started(t) for t in live)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from statistics import median
 
 from podium_core.domain.fitting import fits
@@ -14,6 +15,8 @@ from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.pod_quota import CPU_ONLY_PARALLEL
+
+END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python and RFC 3339 have four-digit years
 
 
 @dataclass(frozen=True, slots=True)

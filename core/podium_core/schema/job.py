@@ -5,14 +5,15 @@ The models define what each field may hold. The rules about several fields are i
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 from pydantic.config import JsonDict
 
-from podium_core.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
+from podium_core.schema.base import ObjectMeta, SpecModel, StatusModel
+from podium_core.schema.job_status import JobStatus
+from podium_core.schema.metrics_spec import Metrics
 
 Quantity = Annotated[
     str,
@@ -71,6 +72,22 @@ class Objective(SpecModel):
     )
 
 
+class When(SpecModel):
+    """Condition of a parameter: it is active only with certain values of another parameter."""
+
+    parameter: str = Field(
+        min_length=1,
+        max_length=63,
+        description="Name of the parameter on which this one depends: categorical, boolean or of type int.",
+    )
+    values: list[Scalar] = Field(
+        alias="in",
+        min_length=1,
+        max_length=64,
+        description="Values of that parameter with which this one is active.",
+    )
+
+
 class Parameter(SpecModel):
     """One dimension of the search space: a range (min, max) or a list of values."""
 
@@ -87,12 +104,21 @@ class Parameter(SpecModel):
     )
     min: float | None = Field(None, description="Lower end of the range, included.")
     max: float | None = Field(None, description="Upper end of the range, included.")
-    step: float | None = Field(None, gt=0, description="Distance between the points of the range (linear scale only).")
+    step: float | None = Field(
+        None,
+        gt=0,
+        description="Distance between the points of the range, counted from min. On a log scale it is at most min.",
+    )
     scale: Literal["linear", "log"] = Field(
         "linear", description="Scale of the range. log: each power of ten is equally likely."
     )
     values: list[Scalar] | None = Field(
         None, min_length=1, max_length=256, description="Choices instead of a range: strings, numbers or booleans."
+    )
+    when: When | None = Field(
+        None,
+        description="Condition under which the parameter is active. A trial has no value of an inactive parameter. "
+        "Default: it is always active.",
     )
 
     @property
@@ -103,25 +129,46 @@ class Parameter(SpecModel):
         return self.type if self.type is not None else ParameterType.FLOAT
 
 
+class WarmStart(SpecModel):
+    """Earlier searches whose results the search learns from."""
+
+    jobs: list[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
+        min_length=1,
+        max_length=8,
+        description="Names of jobs in the same namespace. The search starts once they have ended. Their trials count "
+        "whose parameters lie in this search space.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+
+
 class Search(SpecModel):
     """How the parameters of the trials are proposed."""
 
-    algorithm: Literal["random", "grid", "tpe"] = Field(
+    algorithm: Literal["auto", "cmaes", "gp", "grid", "qmc", "random", "tpe"] = Field(
         "random",
-        description="Algorithm that proposes the parameters of the next trial. tpe learns from the results of "
-        "earlier trials, so it creates each trial as late as possible.",
+        description="Algorithm that proposes the parameters of the next trial. auto, cmaes, gp and tpe learn from the "
+        "results of earlier trials, so they create each trial as late as possible.",
     )
     seed: int = Field(
         0,
         ge=0,
         le=2**32 - 1,
-        description="Seed of the random numbers. The same seed proposes the same parameters; with tpe, if the trials "
-        "also report the same values at the same times.",
+        description="Seed of the random numbers. The same seed proposes the same parameters; with an algorithm that "
+        "learns, if the trials also report the same values at the same times.",
     )
     settings: dict[str, Scalar] = Field(
         default_factory=dict,
-        description="Settings of the algorithm. tpe: startupTrials, the number of trials that are proposed at random "
-        "before tpe chooses by their values (default 10). random and grid have no settings.",
+        description="Settings of the algorithm. auto, cmaes, gp and tpe: startupTrials, the number of trials that must "
+        "have reported a value before the algorithm chooses by values (default 10). The others have no settings.",
+    )
+    initial_trials: list[Annotated[dict[str, Scalar], Field(min_length=1, max_length=64)]] = Field(
+        default_factory=list,
+        max_length=100,
+        description="Points that are tried first, in this order: values by parameter name. The values of parameters "
+        "that an entry leaves out are drawn at random.",
+    )
+    warm_start: WarmStart | None = Field(
+        None, description="Earlier searches whose results an algorithm that learns uses from the beginning."
     )
 
 
@@ -184,28 +231,6 @@ class Gpus(SpecModel):
     memory: Quantity | None = Field(None, description="GPU memory that one trial uses on each of its GPUs.")
     products: list[Annotated[str, Field(min_length=1, max_length=128)]] = Field(
         default_factory=list, max_length=32, description="Names of acceptable GPU products; empty: any."
-    )
-
-
-class Metrics(SpecModel):
-    """Where the learning curve comes from."""
-
-    source: Literal["stdout", "file", "tensorboard", "prometheus", "push"] = Field(
-        "stdout", description="Where the values are read. This version supports stdout."
-    )
-    format: Literal["json", "text", "huggingface"] = Field(
-        "json",
-        description="Format of the output. json: one object per line; text: name=value; huggingface: the dictionary "
-        "that Trainer prints.",
-    )
-    filter: str | None = Field(
-        None,
-        min_length=1,
-        max_length=512,
-        description="Regular expression with the groups name and value (format text only).",
-    )
-    step_key: str = Field(
-        "step", min_length=1, max_length=128, description="Name of the step in the output of the trial."
     )
 
 
@@ -320,69 +345,6 @@ class JobSpec(SpecModel):
     )
     suspend: bool = Field(
         False, description="If true, all trials of the job give up their GPUs until this is false again."
-    )
-
-
-class BestTrial(StatusModel):
-    """The trial with the best value so far."""
-
-    trial: str = Field(description="Name of the trial.")
-    value: float = Field(description="Best value of the objective.")
-    step: float = Field(description="Step of the best value.")
-    parameters: dict[str, Scalar] = Field(default_factory=dict, description="Parameters of the trial.")
-
-
-class TrialCounts(StatusModel):
-    """Number of trials by state."""
-
-    created: int = Field(0, description="Number of trials that exist.")
-    pending: int = Field(0, description="Number of trials that wait for a pod, a node or a GPU.")
-    running: int = Field(0, description="Number of trials that run.")
-    suspended: int = Field(0, description="Number of suspended trials.")
-    succeeded: int = Field(0, description="Number of completed trials.")
-    failed: int = Field(0, description="Number of trials that failed after all retries.")
-
-
-class GpuUse(StatusModel):
-    """GPU-seconds of all trials of the job by use."""
-
-    training: float = Field(0.0, description="GPU-seconds for which trials held GPUs.")
-    switching: float = Field(0.0, description="GPU-seconds that suspensions and resumptions took.")
-
-
-class JobLostWork(StatusModel):
-    """Work of all trials of the job that had to be repeated because pods ended before a checkpoint."""
-
-    steps: float = Field(0.0, description="Number of steps that had to be repeated, in the unit of metrics.stepKey.")
-    gpu_seconds: float = Field(0.0, description="Number of GPU-seconds that had to be repeated.")
-
-
-class JobStatus(StatusModel):
-    """Progress of the job; written by the operator."""
-
-    phase: Literal["Pending", "Running", "Suspended", "Succeeded", "Failed", "Refused"] = Field(
-        "Pending", description="Phase of the job. Refused: see the condition Accepted."
-    )
-    reason: str = Field("", description="Reason of the phase, in CamelCase.")
-    message: str = Field("", description="Reason of the phase, as a sentence.")
-    observed_generation: int = Field(0, description="Generation of the spec to which this status refers.")
-    trials: TrialCounts = Field(default_factory=TrialCounts, description="Number of trials by state.")
-    done: str = Field("", description="Finished trials and trials.max, for `kubectl get`.")
-    best: BestTrial | None = Field(None, description="Trial with the best value so far.")
-    gpu_seconds: GpuUse = Field(default_factory=GpuUse, description="GPU-seconds by use.")
-    gpu_hours: float = Field(0.0, description="Sum of all GPU-seconds, in hours.")
-    suspensions: int = Field(0, description="Number of suspensions of all trials.")
-    lost_work: JobLostWork = Field(
-        default_factory=JobLostWork, description="Work that had to be repeated because pods ended before a checkpoint."
-    )
-    eta: datetime | None = Field(None, description="Estimated time at which the search ends.")
-    started_at: datetime | None = Field(None, description="Time at which the job was accepted.")
-    finished_at: datetime | None = Field(None, description="Time at which the last trial ended.")
-    conditions: list[Condition] = Field(
-        default_factory=list,
-        max_length=32,
-        description="Conditions of the job, such as Accepted.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
 
 

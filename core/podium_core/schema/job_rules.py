@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from podium_core.schema.job import Gpus, JobSpec, Parameter, ParameterType
+from podium_core.schema.metric_rules import METRIC_RULES
 from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Rule
+from podium_core.schema.search_settings import LEARNING
 from podium_core.schema.template_rules import TEMPLATE_RULES
 
 POLICIES_WITHOUT_MAX_STEPS = ("fifo", "round_robin", "slaq")  # their ranking does not depend on the length of a trial
@@ -15,7 +17,7 @@ _POD = "spec.template.spec"
 
 def _has_points(p: Parameter) -> bool:
     """Return whether a grid search can enumerate the parameter."""
-    return p.min is None or (p.scale == "linear" and (p.step is not None or p.type is ParameterType.INT))
+    return p.min is None or p.step is not None or (p.scale == "linear" and p.type is ParameterType.INT)
 
 
 def _max_steps(spec: JobSpec) -> bool:
@@ -27,42 +29,6 @@ def _max_steps(spec: JobSpec) -> bool:
 def _no_gpu_requirements(gpus: Gpus) -> bool:
     return gpus.per_trial > 0 or (gpus.memory is None and not gpus.products)
 
-
-METRIC_RULES: tuple[Rule, ...] = (
-    Rule(
-        "StepKeyIsMetric",
-        "spec",
-        "self.objective.metric != self.metrics.stepKey",
-        "metrics.stepKey and objective.metric are both {metrics.stepKey}: name the value that counts the steps, "
-        "such as epoch",
-        lambda spec: spec.objective.metric != spec.metrics.step_key,
-        at="metrics.stepKey",
-    ),
-    Rule(
-        "FilterRequiresText",
-        "spec.metrics",
-        "!has(self.filter) || self.format == 'text'",
-        "filter is read with format text only, not with {format}: write format: text, or remove filter",
-        lambda metrics: metrics.filter is None or metrics.format == "text",
-        at="filter",
-    ),
-    Rule(
-        "MetricIsObjective",
-        "spec.objective",
-        "!(self.metric in self.additionalMetrics)",
-        "{metric} is the metric of the objective, which is always read: remove it from additionalMetrics",
-        lambda objective: objective.metric not in objective.additional_metrics,
-        at="additionalMetrics",
-    ),
-    Rule(
-        "MetricIsStepKey",
-        "spec",
-        "!(self.metrics.stepKey in self.objective.additionalMetrics)",
-        "{metrics.stepKey} counts the steps (metrics.stepKey): remove it from additionalMetrics",
-        lambda spec: spec.metrics.step_key not in spec.objective.additional_metrics,
-        at="objective.additionalMetrics",
-    ),
-)
 
 SPEC_RULES: tuple[Rule, ...] = (
     Rule(
@@ -156,11 +122,20 @@ SPEC_RULES: tuple[Rule, ...] = (
         "GridWithoutPoints",
         "spec",
         "self.search.algorithm != 'grid' || self.parameters.all(p, !has(p.min) || "
-        "(p.scale == 'linear' && (has(p.step) || (has(p.type) && p.type == 'int'))))",
-        "grid search tries every point, so each range needs a linear scale and a step: add step, list values, "
-        "or use algorithm random",
+        "has(p.step) || (p.scale == 'linear' && has(p.type) && p.type == 'int'))",
+        "grid search tries every point, so each range needs a step, or a linear scale and type int: add step, "
+        "list values, or use algorithm random",
         lambda spec: spec.search.algorithm != "grid" or all(map(_has_points, spec.parameters)),
         at="search.algorithm",
+    ),
+    Rule(
+        "WarmStartWithoutLearning",
+        "spec.search",
+        f"!has(self.warmStart) || self.algorithm in {list(LEARNING)}",
+        "algorithm {algorithm} does not learn from results, so warmStart has no effect: "
+        f"use {', '.join(LEARNING[:-1])} or {LEARNING[-1]}, or remove warmStart",
+        lambda search: search.warm_start is None or search.algorithm in LEARNING,
+        at="warmStart",
     ),
 )
 

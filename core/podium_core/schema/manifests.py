@@ -14,6 +14,7 @@ it does not know surrogate pairs.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -24,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import ReusedAnchorWarning, YAMLError
-from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.nodes import MappingNode, ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
 
 Manifest = dict[str, Any]
@@ -65,6 +66,29 @@ def parse_manifests(text: str, name: str = "manifest") -> list[Manifest]:
             shown = json.dumps(document, default=str)[:60]
             raise ManifestError(f"{name}: document {number} is {shown}, not an object with apiVersion and kind")
     return documents
+
+
+def dump_manifests(manifests: Iterable[Manifest]) -> str:
+    """Return objects as YAML that kubectl and `parse_manifests` read back unchanged."""
+    writer = YAML(typ="safe", pure=True)
+    writer.Resolver = _Resolver  # quotes the texts that it would read as something else: yes, 1e-4
+    writer.default_flow_style = False
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.width = 4096  # one line for each word of a command
+    stream = io.StringIO()
+    writer.dump_all(list(manifests), stream)
+    return stream.getvalue()
+
+
+def flattened(documents: Iterable[Mapping[str, Any]]) -> Iterator[Manifest]:
+    """Yield the documents, and the items of lists. Items of a typed list have no kind of their own."""
+    for document in documents:
+        kind, items = document.get("kind"), document.get("items")
+        if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+            yield dict(document)
+            continue
+        own = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
+        yield from ({**own, **item} for item in items if isinstance(item, dict))
 
 
 def _read_json(text: str) -> Any:
@@ -149,7 +173,13 @@ _FIRST = ("", *"-+.0123456789tTfFyYnNoO~<")
 
 
 class _Constructor(SafeConstructor):
-    """Constructor of the values of these words."""
+    """Constructor of the values of these words; a key that is a list or an object is refused, as by kubectl."""
+
+    def construct_mapping(self, node: MappingNode, deep: bool = False) -> Any:
+        for key, _ in node.value:
+            if not isinstance(key, ScalarNode):
+                raise ConstructorError(None, None, "a key must be text or a number", key.start_mark)
+        return super().construct_mapping(node, deep=deep)
 
 
 for _kind, _make in (("bool", _bool), ("int", _int), ("float", _float), ("null", _null)):

@@ -1,4 +1,4 @@
-"""Checks of what a job reads from logs: whether its reader can find the metric at all. `validation` calls it.
+"""Checks of what a job reads, and from where: whether its reader can find the metric at all. `validation` calls it.
 
 The job's own reader is run on lines that print the metric. A filter is also taken apart: the group `name` can never
 be a metric that its own expression does not match.
@@ -6,15 +6,20 @@ be a metric that its own expression does not match.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from podium_core.logs.filters import compiled, filter_error
+from podium_core.logs.filters import compiled, filter_error, parentheses
 from podium_core.logs.line_reader import line_reader
+from podium_core.logs.selectors import parse_selector
 from podium_core.schema.job import Direction, JobSpec
+from podium_core.schema.metric_rules import PATH_SOURCES
 from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.rules import Refusal
 
+KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 NUMBERS = ("0.5", "1", "-1.5", "1e-3", "50", "50%", "0,5", "nan")
 
 
@@ -25,6 +30,7 @@ def metric_refusals(spec: JobSpec) -> Iterator[Refusal]:
         if metric in named[:number]:
             where = f"spec.objective.additionalMetrics[{number}]"
             yield Refusal("DuplicateMetric", where, f"{metric} is named twice: remove one")
+    yield from source_refusals(spec)
     pattern = spec.metrics.filter
     if pattern is not None and spec.metrics.format == "text":
         wrong = filter_error(pattern)
@@ -35,11 +41,43 @@ def metric_refusals(spec: JobSpec) -> Iterator[Refusal]:
         return
     fields = [("spec.objective.metric", spec.objective.metric)]
     fields += [(f"spec.objective.additionalMetrics[{number}]", one) for number, one in enumerate(named)]
+    if spec.metrics.source == "prometheus":
+        yield from _selectors([*fields, ("spec.metrics.stepKey", spec.metrics.step_key)])
+        return
     for where, metric in fields:
-        if metric != spec.metrics.step_key and not _readable(spec, metric):
+        if spec.metrics.source != "tensorboard" and metric != spec.metrics.step_key and not _readable(spec, metric):
             message = (
                 f"{metric!r} cannot be read with format {spec.metrics.format}: print the metric under a name of "
                 "letters, digits and _, such as val_acc"
+            )
+            yield Refusal("MetricNotReadable", where, message)
+
+
+def source_refusals(spec: JobSpec) -> Iterator[Refusal]:
+    """Yield a refusal for a place that no agent reads."""
+    metrics, path = spec.metrics, spec.metrics.path or ""
+    if metrics.source in PATH_SOURCES:
+        folder = next((one for one in KERNEL_FOLDERS if path == one or path.startswith(f"{one}/")), None)
+        if folder is not None:
+            message = f"{path} is in {folder}, which holds no files of a trial: write metrics to another folder"
+            yield Refusal("PathReserved", "spec.metrics.path", message)
+        if "\0" in path:
+            yield Refusal("InvalidValue", "spec.metrics.path", f"{path!r} contains a NUL: remove it")
+    pod = spec.template.get("spec")
+    if metrics.source == "prometheus" and isinstance(pod, Mapping) and pod.get("hostNetwork"):
+        message = (
+            "source prometheus reads only an address of the trial's own, and hostNetwork gives it that of the node: "
+            "remove hostNetwork, or write another source"
+        )
+        yield Refusal("HostNetwork", "spec.metrics.source", message)
+
+
+def _selectors(fields: list[tuple[str, str]]) -> Iterator[Refusal]:
+    for where, metric in fields:
+        if parse_selector(metric) is None:
+            message = (
+                f"{metric!r} is not the name of a Prometheus metric: write a name, and labels where needed, such as "
+                'val_acc or accuracy{split="val"}'
             )
             yield Refusal("MetricNotReadable", where, message)
 
@@ -64,22 +102,13 @@ def group_of(pattern: str, name: str) -> str | None:
     if not starts:
         return None
     start = pattern.index(">", starts[0]) + 1
-    depth, at, in_class = 1, start, False
-    while at < len(pattern):
-        letter = pattern[at]
-        if letter == "\\":
-            at += 1
-        elif in_class:
-            in_class = letter != "]"
-        elif letter == "[":
-            in_class = True
-            at += 2 if pattern[at + 1 : at + 3] == "^]" else 1 if pattern[at + 1 : at + 2] == "]" else 0
-        elif letter in "()":
-            depth += 1 if letter == "(" else -1
-            if depth == 0:
-                break
-        at += 1
-    inner = pattern[start:at]
+    depth, end = 1, len(pattern)
+    for at in parentheses(pattern, start):
+        depth += 1 if pattern[at] == "(" else -1
+        if depth == 0:
+            end = at
+            break
+    inner = pattern[start:end]
     placed = any(mark in inner for mark in ("^", "$", "\\A", "\\z", "\\b", "\\B", "\\Q"))
     return None if placed or depth else f"(?i:{inner})"
 
@@ -106,7 +135,11 @@ def _readable(spec: JobSpec, metric: str) -> bool:
         read = line_reader(config)
     except ValueError:  # a name that is not text, such as half of a surrogate pair
         return False
-    if spec.metrics.format == "text":
+    if spec.metrics.format == "csv":
+        file = io.StringIO()
+        csv.writer(file).writerows([[step, metric], [1, 0.5]])
+        lines = [file.getvalue().replace("\r", "")]
+    elif spec.metrics.format == "text":
         lines = [f"{step}=1 {metric}=0.5", f"{step} 1: {metric}: 0.5", f"{metric}=0.5"]
     else:
         record = {step: 1, metric: 0.5}

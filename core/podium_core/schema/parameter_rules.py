@@ -99,12 +99,22 @@ PARAMETER_RULES: tuple[Rule, ...] = (
         at="scale",
     ),
     Rule(
-        "LogWithStep",
+        "LogStepTooLarge",
         _PARAMETER,
-        "self.scale != 'log' || !has(self.step)",
-        "parameter {name}: step has no meaning on a log scale; remove it, or list values",
-        lambda p: p.scale != "log" or p.step is None,
+        "self.scale != 'log' || !has(self.step) || !has(self.min) || self.min <= 0.0 || self.step <= self.min",
+        "parameter {name}: on a log scale step must not be larger than min, or most trials would get min; "
+        "reduce step, raise min, or list values",
+        lambda p: p.scale != "log" or p.step is None or p.min is None or p.min <= 0.0 or p.step <= p.min,
         at="step",
+        shows=("step", "min"),
+    ),
+    Rule(
+        "ConditionOnItself",
+        _PARAMETER,
+        "!has(self.when) || self.when.parameter != self.name",
+        "parameter {name} depends on itself: name another parameter in when, or remove when",
+        lambda p: p.when is None or p.when.parameter != p.name,
+        at="when",
     ),
     Rule(
         "StepBeyondRange",

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podium_core.schema.job import JobSpec
+from podium_core.schema.job import JobSpec, Parameter
+from podium_core.schema.membership import is_range
 from podium_core.schema.rules import Refusal
 
 STARTUP, MAX_STARTUP, DEFAULT_STARTUP = "startupTrials", 10_000, 10
-KNOWN = {"random": (), "grid": (), "tpe": (STARTUP,)}
-LEARNING = frozenset({"tpe"})
+KNOWN = {
+    "auto": (STARTUP,),
+    "cmaes": (STARTUP,),
+    "gp": (STARTUP,),
+    "grid": (),
+    "qmc": (),
+    "random": (),
+    "tpe": (STARTUP,),
+}
+LEARNING = ("auto", "cmaes", "gp", "tpe")
 
 
 def learns(spec: JobSpec) -> bool:
@@ -21,7 +30,7 @@ def learns(spec: JobSpec) -> bool:
 
 
 def startup_trials(spec: JobSpec) -> int:
-    """Return how many trials must have reported a value before tpe chooses by values."""
+    """Return how many trials must have reported a value before the algorithm chooses by values."""
     return int(spec.search.settings.get(STARTUP, DEFAULT_STARTUP))
 
 
@@ -38,3 +47,12 @@ def setting_refusals(spec: JobSpec) -> Iterator[Refusal]:
     if STARTUP in known and not (whole and 1 <= int(value) <= MAX_STARTUP):
         message = f"startupTrials must be an integer from 1 to {MAX_STARTUP} (got {value!r})"
         yield Refusal("InvalidSetting", f"spec.search.settings.{STARTUP}", message)
+    if algorithm == "cmaes" and not cmaes_parameters(spec):
+        message = "cmaes chooses ranges (min, max) on which no other parameter depends, and there is none: use tpe"
+        yield Refusal("NoRange", "spec.search.algorithm", message)
+
+
+def cmaes_parameters(spec: JobSpec) -> list[Parameter]:
+    """Return the parameters that cmaes itself chooses: ranges on which no other parameter depends."""
+    parents = {parameter.when.parameter for parameter in spec.parameters if parameter.when is not None}
+    return [parameter for parameter in spec.parameters if is_range(parameter) and parameter.name not in parents]

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 
+from podium_core.schema.conditions import is_active
+from podium_core.schema.grid import MAX_COUNTED_POINTS, Grid
 from podium_core.schema.job import JobSpec, Parameter, ParameterType, Scalar
 from podium_core.schema.rules import Refusal
 
+__all__ = ["MAX_COUNTED_POINTS", "env_name", "grid_points", "grid_refusals", "space_refusals"]
+
 ENV_PREFIX = "PODIUM_PARAM_"
 MAX_GRID_POINTS = 10_000  # the largest trials.max
-MAX_COUNTED_POINTS = 10**12  # A larger count says nothing more, and a quotient of floats may be infinite.
 
 
 def env_name(parameter: str) -> str:
@@ -27,7 +29,13 @@ def space_refusals(spec: JobSpec) -> Iterator[Refusal]:
     yield from _names(spec.parameters)
     for number, parameter in enumerate(spec.parameters):
         yield from _values(parameter, f"spec.parameters[{number}].values")
-    points = grid_points(spec) if spec.search.algorithm == "grid" else None
+
+
+def grid_refusals(spec: JobSpec) -> Iterator[Refusal]:
+    """Yield a refusal if algorithm grid cannot try every point, or cannot find a point of `initialTrials`."""
+    if spec.search.algorithm != "grid":
+        return
+    points = grid_points(spec)
     if points is not None and points > MAX_GRID_POINTS:
         more = " or more" if points == MAX_COUNTED_POINTS else ""
         message = (
@@ -35,6 +43,11 @@ def space_refusals(spec: JobSpec) -> Iterator[Refusal]:
             "or algorithm random"
         )
         yield Refusal("GridTooLarge", "spec.search.algorithm", message)
+    for number, given in enumerate(spec.search.initial_trials):
+        missing = [one.name for one in spec.parameters if is_active(one, given) and one.name not in given]
+        if missing:
+            message = f"with algorithm grid an entry is a point of the grid: give {', '.join(missing)}, too"
+            yield Refusal("ParameterMissing", f"spec.search.initialTrials[{number}]", message)
 
 
 def grid_points(spec: JobSpec) -> int | None:
@@ -42,21 +55,7 @@ def grid_points(spec: JobSpec) -> int | None:
 
     None if a range has no points.
     """
-    sizes = [_points(parameter) for parameter in spec.parameters]
-    return None if None in sizes else min(math.prod(size for size in sizes if size is not None), MAX_COUNTED_POINTS)
-
-
-def _points(parameter: Parameter) -> int | None:
-    if parameter.values is not None:
-        return len(parameter.values)
-    if parameter.type is ParameterType.BOOLEAN:
-        return 2
-    step = parameter.step or (1.0 if parameter.type is ParameterType.INT else None)
-    if parameter.min is None or parameter.max is None or step is None or parameter.scale == "log":
-        return None
-    # 0.1 * 3 > 0.3 in binary: the end of the range counts although rounding misses it.
-    steps = (parameter.max - parameter.min) / step * (1 + 1e-12) + 1e-9
-    return math.floor(min(max(steps, 0.0), MAX_COUNTED_POINTS)) + 1
+    return Grid(spec).size
 
 
 def _names(parameters: list[Parameter]) -> Iterator[Refusal]:

@@ -15,7 +15,7 @@ from podium_core.schema.gpu_resources import prefix_refusals, resource_refusals
 from podium_core.schema.job import JobSpec
 from podium_core.schema.leftovers import strings
 from podium_core.schema.rules import Refusal
-from podium_core.schema.search_space import ENV_PREFIX
+from podium_core.schema.search_space import ENV_PREFIX, env_name
 from podium_core.schema.template import Container, PodTemplate
 
 RESERVED_ENV = frozenset(
@@ -114,9 +114,15 @@ def _same(one: str, other: str) -> bool:
     return PurePosixPath(one) == PurePosixPath(other)
 
 
+def _can_be_left_out(where: str, text: str) -> bool:
+    """Return whether a text is a variable or an argument without white space, which the operator leaves out whole."""
+    return ".env[" in where or not any(map(str.isspace, text))
+
+
 def placeholder_refusals(spec: JobSpec) -> Iterator[Refusal]:
     """Yield a refusal for each `$(podium...)` that Podium cannot fill in."""
     names = [parameter.name for parameter in spec.parameters]
+    conditional = {parameter.name for parameter in spec.parameters if parameter.when is not None}
     arguments = spec.checkpoint.resume_args if spec.checkpoint is not None else []
     texts = [*strings(spec.template, "spec.template"), *strings(arguments, "spec.checkpoint.resumeArgs")]
     for where, text in texts:
@@ -126,6 +132,13 @@ def placeholder_refusals(spec: JobSpec) -> Iterator[Refusal]:
                 yield Refusal("PlaceholderNotFilled", where, message)
                 continue
             asked, _, parameter = match.group(1).partition(".")
+            if parameter in conditional and asked == "params" and not _can_be_left_out(where, text):
+                message = (
+                    f"{match.group()} names a conditional parameter within a longer text, from which nothing can be "
+                    f"left out while it is inactive: use $(podium.args), an argument of its own, or the variable "
+                    f"{env_name(parameter)}, which is not set then"
+                )
+                yield Refusal("ParameterInText", where, message)
             if asked == "params" and parameter in names:
                 continue
             if asked == "params":

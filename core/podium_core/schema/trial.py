@@ -17,6 +17,8 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
 from podium_core.schema.job import MAX_ADDITIONAL_METRICS, Scalar
 
+JOB_LABEL = "podium.dev/job"  # on every trial and its pods; selects those of one job on the server
+MAX_CURSOR_FILES = 32
 NonFinite = Literal["nan", "inf", "-inf"]
 
 
@@ -63,8 +65,15 @@ class AdditionalMetric(StatusModel):
     max_step: float | None = Field(None, description="Step at which the highest value was printed first.")
 
 
+class FileCursor(StatusModel):
+    """How far one of several files has been read."""
+
+    name: str = Field(max_length=256, description="Path of the file in metrics.path.")
+    offset: int = Field(ge=0, description="Number of bytes of the file that have been read.")
+
+
 class LogCursor(StatusModel):
-    """How far the log has been read.
+    """How far the log, or another source of the metrics, has been read.
 
     The agent writes it in the same patch as the curve, so that no value is lost or counted twice.
     """
@@ -76,6 +85,9 @@ class LogCursor(StatusModel):
         "", description="Hash of the first bytes of the file. It distinguishes a rotated file from a new one."
     )
     offset: int = Field(0, description="Number of bytes of the file that have been read.")
+    files: list[FileCursor] | None = Field(
+        None, max_length=MAX_CURSOR_FILES, description="How far each event file has been read (tensorboard only)."
+    )
     lines: int = Field(0, description="Number of lines that have been read, over all files.")
     step_pending: bool = Field(False, description="Whether a step was read whose value follows on a later line.")
     step: float | None = Field(
@@ -238,11 +250,13 @@ class ContainerCheckpoint(StatusModel):
 
 
 class UnreadLog(StatusModel):
-    """Log of a running trial that has yielded no value of the objective yet."""
+    """Source of a running trial's metrics that has yielded no value of the objective yet."""
 
-    lines: int = Field(description="Number of lines that were read.")
-    reason: str = Field(max_length=512, description="Why the newest line that names the metric yields no value.")
-    last: list[str] = Field(default_factory=list, max_length=8, description="Last lines of the log.")
+    lines: int = Field(description="Number of lines or records that were read.")
+    reason: str = Field(
+        max_length=512, description="Why the newest line that names the metric yields no value, or what was looked at."
+    )
+    last: list[str] = Field(default_factory=list, max_length=8, description="Last lines that were read.")
 
 
 class TrialStatus(StatusModel):
@@ -303,7 +317,8 @@ class TrialStatus(StatusModel):
     )
     unread_log: UnreadLog | None = Field(
         None,
-        description="Set while the log has yielded no value of the objective for half a minute (written by the agent).",
+        description="Set while the source of the metrics has yielded no value of the objective for half a minute "
+        "(written by the agent).",
     )
     suspensions: Suspensions = Field(
         default_factory=Suspensions, description="Number and cost of the suspensions (written by the agent)."

@@ -16,21 +16,23 @@ from pydantic import ValidationError
 
 from podium_core.schema import error_messages
 from podium_core.schema.base import API_VERSION, ObjectMeta
-from podium_core.schema.job import HyperParamJob, JobSpec, JobStatus
+from podium_core.schema.conditions import condition_refusals
+from podium_core.schema.initial_trials import initial_refusals
+from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.job_rules import JOB_RULES, SPEC_RULES
+from podium_core.schema.job_status import JobStatus
 from podium_core.schema.leftovers import leftover_refusals
 from podium_core.schema.metric_checks import metric_refusals
 from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Refusal, judge
 from podium_core.schema.search_settings import setting_refusals
-from podium_core.schema.search_space import space_refusals
+from podium_core.schema.search_space import grid_refusals, space_refusals
 from podium_core.schema.template import PodTemplate
 from podium_core.schema.template_checks import placeholder_refusals, template_refusals
 from podium_core.schema.template_rules import TEMPLATE_RULES
 
 __all__ = ["Refusal", "check", "parse_job", "problems"]
 
-AVAILABLE_SOURCES = frozenset({"stdout"})
 _KIND = "HyperParamJob"
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -55,9 +57,13 @@ def problems(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
 
 def check(spec: JobSpec) -> tuple[Refusal, ...]:
     """Return the reasons for which this job cannot run; empty if it can."""
-    refusals = [
-        *judge([*PARAMETER_RULES, *SPEC_RULES], {"spec": spec}),
-        *space_refusals(spec),
+    refusals = [*judge([*PARAMETER_RULES, *SPEC_RULES], {"spec": spec})]
+    refusals += space_refusals(spec)
+    if not refusals:  # conditions and points are compared with ranges that have bounds
+        refusals += condition_refusals(spec)
+    if not refusals:
+        refusals += [*grid_refusals(spec), *initial_refusals(spec)]
+    refusals += [
         *metric_refusals(spec),
         *_not_supported(spec),
         *placeholder_refusals(spec),
@@ -107,9 +113,6 @@ def _name(name: str) -> Iterator[Refusal]:
 
 
 def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
-    if spec.metrics.source not in AVAILABLE_SOURCES:
-        message = f"{spec.metrics.source} is not supported yet: let the trial print its values and write source: stdout"
-        yield Refusal("NotYetSupported", "spec.metrics.source", message)
     if spec.queue is not None:
         message = f"queues are not supported yet: remove queue (got {spec.queue!r})"
         yield Refusal("NotYetSupported", "spec.queue", message)

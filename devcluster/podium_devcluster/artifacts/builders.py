@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from podium_devcluster import locks
+from podium_devcluster import locks, paths
 from podium_devcluster.artifacts import bases, layout
 from podium_devcluster.artifacts.debian import install_packages
 from podium_devcluster.artifacts.preparation import Piece
@@ -28,11 +29,8 @@ from podium_devcluster.shell import CommandError, run, run_logged, succeeds
 BUILD_SECONDS = 1800.0
 CACHED_LAYERS = 300
 CERTIFICATES = Path("/etc/ssl/certs")
-# as in the Dockerfile
-DOCKER_BASES = {
-    "PODIUM_BASE_IMAGE": "docker.io/library/python:3.13-slim-trixie",
-    "PODIUM_BUILD_BASE_IMAGE": "docker.io/library/gcc:14-trixie",
-}
+# variables that name Docker's base images, and the Dockerfile's arguments with the defaults
+DOCKER_BASES = {"PODIUM_BASE_IMAGE": "BASE", "PODIUM_BUILD_BASE_IMAGE": "BUILD_BASE"}
 _NOT_FOR_THE_BUILD = frozenset({"cert", "client-cert", "target", "prefix", "user", "require-virtualenv"})
 
 
@@ -67,14 +65,20 @@ def choose(cache: Cache, progress: Progress) -> Builder:
     """
     if os.environ.get("PODIUM_BUILDER", "") == "buildah" or not succeeds(["docker", "info"], timeout=10):
         return Buildah(cache, progress)
-    for variable, default in DOCKER_BASES.items():
-        image = os.environ.get(variable, "") or default
+    for variable in DOCKER_BASES:
+        image = docker_base(variable)
         if not succeeds(["docker", "image", "inspect", image], timeout=10):
             with progress.step(f"docker pull {image}") as step:
                 if not succeeds(["docker", "pull", "--quiet", image], timeout=300):
                     step.skip("the registry cannot be reached; buildah builds from Debian packages instead")
                     return Buildah(cache, progress)
     return Docker(cache, progress)
+
+
+def docker_base(variable: str) -> str:
+    """Return the base image that an environment variable names, or the Dockerfile's default."""
+    default = re.compile(rf"^ARG {DOCKER_BASES[variable]}=(\S+)$", re.MULTILINE)
+    return os.environ.get(variable, "") or default.findall((paths.project_dir() / "Dockerfile").read_text())[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +90,19 @@ class Docker:
 
     def base_key(self) -> str:
         """Return the names of the base images."""
-        return f"docker:{self._base('PODIUM_BASE_IMAGE')}:{self._base('PODIUM_BUILD_BASE_IMAGE')}"
+        return f"docker:{docker_base('PODIUM_BASE_IMAGE')}:{docker_base('PODIUM_BUILD_BASE_IMAGE')}"
 
     def base_pieces(self, needs_compiler: bool) -> list[Piece]:
         """Return nothing: the engine has pulled its base images."""
         return []
 
-    def _base(self, variable: str) -> str:
-        return os.environ.get(variable, "") or DOCKER_BASES[variable]
-
     def build(self, order: Order, out: Path) -> Path:
         """Build with BuildKit and save the image as an archive."""
         argv = ["docker", "build", "--tag", order.image, "--file", str(order.dockerfile)]
         argv += ["--target", order.target] if order.target else []
-        argv += ["--build-arg", f"BASE={self._base('PODIUM_BASE_IMAGE')}"]
+        argv += ["--build-arg", f"BASE={docker_base('PODIUM_BASE_IMAGE')}"]
         if order.needs_compiler:
-            argv += ["--build-arg", f"BUILD_BASE={self._base('PODIUM_BUILD_BASE_IMAGE')}"]
+            argv += ["--build-arg", f"BUILD_BASE={docker_base('PODIUM_BUILD_BASE_IMAGE')}"]
         environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
         log = self.cache.root / "log" / f"image-{out.name}.log"
         archive = out.with_suffix(".tar")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podium_devcluster.paths import ClusterPaths
+from podium_devcluster.runtime import audit
 from podium_devcluster.runtime.network import CONTROL_PLANE_IP, SERVICE_CIDR
 
 PORT = 6443
@@ -59,6 +60,7 @@ def apiserver(binaries: Path, paths: ClusterPaths) -> list[str]:
         "requestheader-extra-headers-prefix": "X-Remote-Extra-",
         "proxy-client-cert-file": str(pki / "front-proxy-client.crt"),
         "proxy-client-key-file": str(pki / "front-proxy-client.key"),
+        **audit.flags(paths),
     }
     return [str(binaries / "kube-apiserver"), *(f"--{key}={value}" for key, value in flags.items())]
 

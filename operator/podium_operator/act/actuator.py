@@ -15,36 +15,32 @@ from types import UnionType
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Requeue, WriteRunQueues
-from podium_core.domain.gpu_fit import misfit
-from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
-from podium_core.domain.observe import FINAL_REPORT_SECONDS, classify_end
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import GpuNeeds, JobKey, TrialKey
-from podium_core.schema.gpunode import GPUNode, GpuNodeSpec, GpuRunQueue, RunQueueEntry
-from podium_core.schema.job import Direction, Gpus, HyperParamJob
-from podium_core.schema.quantity import to_bytes
+from podium_core.domain.snapshot import JobKey, TrialKey
+from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue, RunQueueEntry
+from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.search_settings import learns
-from podium_core.schema.trial import HyperParamTrial
-from podium_operator.act.back_off import BackOff, BackOffError, next_back_off
+from podium_operator.act.back_off import BackOffError, RefusedAction, refused_again
+from podium_operator.act.final_report_wait import FinalReportWait
 from podium_operator.act.migration import accepts_trials, annotation_changes, migration_of_attempt
 from podium_operator.act.pod_manifest import (
     MIGRATE_ANNOTATION,
     PodOrigin,
     PodRules,
-    WholeGpu,
     make_pod,
     make_trial,
     pod_name,
 )
 from podium_operator.act.requeue import INVALID, Requeues
+from podium_operator.act.whole_gpu import ran_out_of_gpu_memory, smallest_whole_gpu
 from podium_operator.jobs.events import emit
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, job_key
 from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.searchers.base import TrialResult
-from podium_operator.searchers.registry import SEARCHERS
+from podium_searchers.base import TrialResult
+from podium_searchers.search import propose, warm_start_results
 
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
@@ -60,71 +56,6 @@ def _superseded(cluster: ClusterState) -> Iterator[PodState]:
         for pod in pods[1:]:
             if pod.facts.phase not in ("Succeeded", "Failed") and not pod.facts.deleting:
                 yield pod
-
-
-class FinalReportWait:
-    """Delay of a new attempt until the agent has written its final report of the attempt before.
-
-    That report says how far the attempt came (the next one counts the lost work) and which checkpoint to continue from.
-    A deleted pod is often gone from the API before its last checkpoint is in the trial's status. A script that keeps
-    one checkpoint only has removed the older one by then. The agent closes the trial's GPU allocation in the same
-    patch, so an open allocation means that the report is outstanding. The wait takes at most FINAL_REPORT_SECONDS.
-    Only its start is remembered: a new operator starts to wait again.
-    """
-
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
-
-    def may_continue(self, cluster: ClusterState, trial: TrialState, now: float) -> bool:
-        """Return True if the next attempt may start. `now`: seconds of a monotonic clock."""
-        uid = trial.metadata.uid
-        if not self._is_outstanding(cluster, trial):
-            self._since.pop(uid, None)
-            return True
-        return now - self._since.setdefault(uid, now) >= FINAL_REPORT_SECONDS
-
-    def forget(self, cluster: ClusterState) -> None:
-        """Forget trials that do not exist any more."""
-        there = {trial.metadata.uid for trial in cluster.trials}
-        self._since = {uid: since for uid, since in self._since.items() if uid in there}
-
-    def _is_outstanding(self, cluster: ClusterState, trial: TrialState) -> bool:
-        """Return True if an agent that responds has not closed the trial's last GPU allocation."""
-        if not trial.status.allocations or trial.status.allocations[-1].end is not None:
-            return False
-        node = trial.status.allocations[-1].node
-        return node not in cluster.unresponsive and any(there.metadata.name == node for there in cluster.nodes)
-
-
-SIZE_TOLERANCE = 1.05  # GPUs of one product differ by a few pages that are retired or reserved by the driver
-
-
-def ran_out_of_gpu_memory(trial: HyperParamTrial, latest: PodState | None) -> bool:
-    """Return True if the trial ever ran out of GPU memory.
-
-    Its status reports that, or its ended pod does. The pod counts because the status may be old: an operator that was
-    away may observe the failure and create the retry in one reconcile.
-    """
-    if any(condition.type == GPU_MEMORY_EXCEEDED for condition in trial.status.conditions):
-        return True
-    return latest is not None and classify_end(latest.facts).reason == GPU_MEMORY_EXCEEDED
-
-
-def smallest_whole_gpu(gpus: Gpus, nodes: Iterable[GPUNode]) -> WholeGpu | None:
-    """Return the smallest GPU that fits on a node that accepts pods; None if no such GPU is known.
-
-    A trial that ran out of GPU memory is retried once. The retry declares the memory of a whole GPU and names the
-    products that have no more memory. So the extender places it only where no memory is declared, and no pod that
-    declares memory beside it afterwards. If that is not enough, the trial has failed (`observe`).
-    """
-    need = GpuNeeds(1, tuple(gpus.products), None if gpus.memory is None else to_bytes(gpus.memory))
-    there = [gpu for node in nodes if not node.spec.draining for gpu in node.status.gpus if gpu.memory_total > 0]
-    fitting = [gpu for gpu in there if misfit(need, gpu) is None]
-    if not fitting:
-        return None
-    memory = min(gpu.memory_total for gpu in fitting)
-    products = {gpu.product for gpu in fitting if gpu.memory_total <= memory * SIZE_TOLERANCE}
-    return WholeGpu(memory, () if "" in products else tuple(sorted(products)))
 
 
 def trial_results(job: HyperParamJob, trials: Iterable[TrialState]) -> Sequence[TrialResult]:
@@ -148,7 +79,7 @@ class Actuator:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
         self._run_queue_slots = asyncio.Semaphore(PARALLEL_CALLS)  # no GPU waits for pods that are being created
-        self._refused: dict[TrialKey, BackOff] = {}
+        self._refused: dict[TrialKey, RefusedAction] = {}
         self._requeues = Requeues(api, MANAGER)
         self._refused_migrations: dict[TrialKey, str] = {}
         self._tried: dict[JobKey, list[TrialResult]] = {}  # in this reconcile, for searches that learn
@@ -217,7 +148,7 @@ class Actuator:
 
     def _back_off(self, action: CreatePod, error: ApiError) -> None:
         text = f"The API server refuses the pod for now: {error.message}"
-        self._refused[action.trial] = next_back_off(self._refused.get(action.trial), text)
+        self._refused[action.trial] = refused_again(self._refused.get(action.trial), text)
 
     async def _carry_out_guarded(self, cluster: ClusterState, action: Action) -> EndTrial | None:
         kind = type(action).__name__
@@ -307,9 +238,9 @@ class Actuator:
     async def _create_trial(self, cluster: ClusterState, action: CreateTrial) -> None:
         job = cluster.job_by_key[action.job]
         if learns(job.spec) and action.job not in self._tried:
-            self._tried[action.job] = list(trial_results(job, cluster.trials))
+            self._tried[action.job] = [*warm_start_results(job), *trial_results(job, cluster.trials)]
         tried = self._tried.get(action.job, [])  # other searches ignore the results
-        parameters = SEARCHERS[job.spec.search.algorithm].propose(job.spec, action.number, tried)
+        parameters = propose(job.spec, action.number, tried)
         if parameters is None:
             log.info("job %s: the search space is exhausted before trial %d", job.metadata.name, action.number)
             return
@@ -320,7 +251,7 @@ class Actuator:
         trial = cluster.trial_by_key[action.trial]
         job = cluster.job_by_key[job_key(trial)]
         before = self._refused.get(action.trial)
-        if before is not None and before.active:
+        if before is not None and before.backs_off:
             raise BackOffError
         if action.attempt and not self._final_reports.may_continue(cluster, trial, time.monotonic()):
             raise BackOffError

@@ -1,22 +1,14 @@
-"""Exponential back-off: how long the operator waits before it tries again what the API server refuses."""
+"""How long the operator waits before it tries again what the API server refuses."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+
+from podium_core.domain.back_off import back_off_pause
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
-
-
-def pauses(first: float, longest: float = math.inf) -> Iterator[float]:
-    """Yield the pauses before retries: `first` seconds, then twice the last one, at most `longest`."""
-    pause = first
-    while True:
-        yield pause
-        pause = _doubled(pause, longest)
 
 
 class BackOffError(Exception):
@@ -24,24 +16,23 @@ class BackOffError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class BackOff:
-    """Refusal by the API server (a quota, Pod Security, a webhook) and the pause before a retry."""
+class RefusedAction:
+    """Action that the API server refused (a quota, Pod Security, a webhook) `failures` times in sequence.
+
+    One operator acts at a time, in reconciles: its pauses need no jitter.
+    """
 
     message: str
-    pause: float
+    failures: int
     retry_at: float
 
     @property
-    def active(self) -> bool:
+    def backs_off(self) -> bool:
         """Whether the pause has not ended."""
         return time.monotonic() < self.retry_at
 
 
-def next_back_off(before: BackOff | None, message: str) -> BackOff:
-    """Return the back-off after `before`, with twice its pause."""
-    pause = FIRST_PAUSE if before is None else _doubled(before.pause, LONGEST_PAUSE)
-    return BackOff(message, pause, time.monotonic() + pause)
-
-
-def _doubled(pause: float, longest: float) -> float:
-    return min(pause * 2, longest)
+def refused_again(before: RefusedAction | None, message: str) -> RefusedAction:
+    """Return the refusal after `before`, which backs off twice as long."""
+    failures = 1 if before is None else before.failures + 1
+    return RefusedAction(message, failures, time.monotonic() + back_off_pause(failures, FIRST_PAUSE, LONGEST_PAUSE))

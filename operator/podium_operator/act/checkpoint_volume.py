@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from podium_core.attempts.substitution import Substitution
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.job import Checkpoint, CheckpointVolume, HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
-from podium_operator.act.substitution import Substitution
 
 Manifest = dict[str, Any]
 

@@ -16,20 +16,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from podium_core.attempts.environment import environment, hide_gpus
+from podium_core.attempts.substitution import Substitution
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, DOWNSIZED_MILLICPUS, to_annotation
 from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, metrics_config_of
 from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template import GATE_CONTAINER
-from podium_core.schema.trial import HyperParamTrial, Migration
+from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, Migration
 from podium_operator.act import checkpoint_volume
-from podium_operator.act.environment import environment
-from podium_operator.act.substitution import Substitution
 
 Manifest = dict[str, Any]
 
-JOB_LABEL = "podium.dev/job"
 TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"
 JOB_UID_LABEL = "podium.dev/job-uid"
@@ -103,12 +102,13 @@ def make_pod(
     memory = _declared(job, whole_gpu)
     path = resume.path if resume else None
     variables = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
-    words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None)
+    conditional = {parameter.name for parameter in spec.parameters if parameter.when is not None}
+    words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None, conditional)
     for container in pod["containers"]:
         _fill(container, words, variables)
     if spec.checkpoint:
         if resume is not None and spec.checkpoint.resume_args:
-            resumed = Substitution(trial.spec.parameters, resume.path)
+            resumed = Substitution(trial.spec.parameters, resume.path, conditional)
             checkpoint_volume.add_arguments(main, resumed, spec.checkpoint.resume_args)
         checkpoint_volume.mount(pod, main, spec.checkpoint, checkpoint_volume.folder_of_trial(job, trial))
     if resume is not None and resume.node is not None:
@@ -132,6 +132,7 @@ def make_pod(
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
         if checkpoint_outlives_pod(spec):
             checkpoint_volume.add_hook(main)
+    hide_gpus([*pod.get("initContainers", []), *pod["containers"]])
     metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, whole_gpu)
     if migration is not None:
         _continue_from_image(pod, main, metadata, migration)

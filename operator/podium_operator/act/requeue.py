@@ -10,7 +10,7 @@ from podium_cluster.resources import PODS, TRIALS
 from podium_core.domain.actions import Requeue
 from podium_core.domain.snapshot import TrialKey
 from podium_core.domain.unsaved_work import WILL_LOSE_WORK
-from podium_operator.act.back_off import BackOff, BackOffError, next_back_off
+from podium_operator.act.back_off import BackOffError, RefusedAction, refused_again
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION
 from podium_operator.jobs.events import emit
 from podium_operator.observe.cluster_state import ClusterState
@@ -25,16 +25,16 @@ class Requeues:
     def __init__(self, api: Api, manager: str) -> None:
         self._api = api
         self._manager = manager
-        self._back_offs: dict[str, BackOff] = {}  # by uid: pods whose deletion was refused
+        self._refused: dict[str, RefusedAction] = {}  # by uid: pods whose deletion was refused
         self._backing_off: frozenset[str] = frozenset()  # as `backing_off` returned last
         self._undeleted: dict[TrialKey, str] = {}
 
     def start(self, cluster: ClusterState) -> None:
         """Start a reconcile: forget the refusals that the last one reported."""
         self._undeleted = {}
-        if self._back_offs:
+        if self._refused:
             there = {pod.uid for pod in cluster.pods}
-            self._back_offs = {uid: back_off for uid, back_off in self._back_offs.items() if uid in there}
+            self._refused = {uid: refused for uid, refused in self._refused.items() if uid in there}
 
     def undeleted(self) -> Mapping[TrialKey, str]:
         """Return the trials whose requeue was refused in this reconcile, with the server's message."""
@@ -45,7 +45,7 @@ class Requeues:
 
         They are not deleted in this reconcile, even if their pause ends before it does.
         """
-        self._backing_off = frozenset(uid for uid, back_off in self._back_offs.items() if back_off.active)
+        self._backing_off = frozenset(uid for uid, refused in self._refused.items() if refused.backs_off)
         return self._backing_off
 
     async def carry_out(self, cluster: ClusterState, action: Requeue) -> None:
@@ -57,8 +57,8 @@ class Requeues:
         pod = cluster.latest_pod.get(action.trial)
         if pod is None or pod.facts.deleting:
             return
-        before = self._back_offs.get(pod.uid)
-        if before is not None and (before.active or pod.uid in self._backing_off):
+        before = self._refused.get(pod.uid)
+        if before is not None and (before.backs_off or pod.uid in self._backing_off):
             self._undeleted[action.trial] = before.message
             raise BackOffError  # writing and reverting the reason below would wake the next reconcile at once, forever
         try:
@@ -68,7 +68,7 @@ class Requeues:
                 return  # the pod is gone, or the name belongs to another pod: the next reconcile handles it
             self._undeleted[action.trial] = error.message
             if not error.transient:
-                self._back_offs[pod.uid] = next_back_off(before, error.message)
+                self._refused[pod.uid] = refused_again(before, error.message)
             raise
         trial = cluster.trial_by_key[action.trial]
         await emit(self._api, TRIALS, trial.metadata, WILL_LOSE_WORK, f"{action.message} {trial.unsaved.sentence}")
@@ -76,7 +76,7 @@ class Requeues:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         except ApiError as error:
             if await self._remains(pod, error):
-                self._back_offs[pod.uid] = next_back_off(before, error.message)
+                self._refused[pod.uid] = refused_again(before, error.message)
                 self._undeleted[action.trial] = error.message
                 with suppress(ApiError):  # if it ends for another reason later, it must not report this one
                     await self._write_reason(pod, None)

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 
 from pydantic import Field
 
+from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, TRIALS
 from podium_core.domain.snapshot import JobKey
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.checkpointing import checkpoint_scope
 from podium_core.schema.job import HyperParamJob
-from podium_operator.act.back_off import pauses
 from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.act.pod_manifest import JOB_UID_LABEL
 from podium_operator.cleanup.finished_jobs import delete_expired
@@ -159,7 +159,7 @@ class Cleanup:
 
     async def _release(self, job: HyperParamJob) -> None:
         """Remove the finalizer, again until the job is gone: the API server may be unreachable."""
-        meta, pause = job.metadata, pauses(POLL_SECONDS, LONGEST_PAUSE)
+        meta, backoff = job.metadata, Backoff(first=POLL_SECONDS, longest=LONGEST_PAUSE)
         while any(
             there.metadata.uid == meta.uid and awaits_cleanup(there.metadata) for there in self._read_state().jobs
         ):
@@ -167,7 +167,7 @@ class Cleanup:
                 await remove_finalizer(self._api, meta.namespace, meta.name)
             except ApiError as error:
                 log.warning("finalizer of job %s/%s: %s", meta.namespace, meta.name, error)
-            await asyncio.sleep(next(pause))
+            await asyncio.sleep(backoff.pause())
 
 
 def _trials(cluster: ClusterState, job: HyperParamJob) -> list[TrialState]:

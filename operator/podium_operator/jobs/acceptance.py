@@ -12,6 +12,8 @@ from podium_core.acceptance.finding import Finding
 from podium_core.acceptance.findings import errors_of, findings
 from podium_core.schema.base import StatusModel
 from podium_core.schema.validation import Refusal, parse_job
+from podium_operator.jobs.warm_start import NO_WARM_START, WarmStart
+from podium_searchers.registry import missing_packages
 
 ACCEPTED_MESSAGE = "The search can be run."
 CLAIM_FIELD = "spec.checkpoint.volume.claimName"
@@ -51,13 +53,19 @@ def claim_name(manifest: Mapping[str, Any]) -> str | None:
 
 
 def condition(
-    manifest: Mapping[str, Any], now: str, claim: Claim | None = None, *, reserved_gpus: bool = False
+    manifest: Mapping[str, Any],
+    now: str,
+    claim: Claim | None = None,
+    warm_start: WarmStart = NO_WARM_START,
+    *,
+    reserved_gpus: bool = False,
 ) -> Mapping[str, Any]:
     """Return the condition Accepted of a job; an unchanged status keeps the time of its last transition.
 
-    The status is Unknown while the claim does not exist: then nothing can be decided.
+    The status is Unknown while the claim does not exist or an earlier search of `warmStart` has not ended: then nothing
+    can be decided.
     """
-    found = findings(manifest, reserved_gpus=reserved_gpus)
+    found = findings(manifest, reserved_gpus=reserved_gpus, missing_packages=_missing_packages(manifest))
     wrong = errors_of(found)
     status: Literal["True", "False", "Unknown"] = "True"
     if not wrong and claim is not None:
@@ -65,13 +73,15 @@ def condition(
             wrong, status = (_missing(claim.name),), "Unknown"
         elif SHARED not in claim.modes:
             wrong = (_not_shared(claim.name, claim.modes),)
+    if not wrong and warm_start.obstacle is not None:
+        wrong, status = (warm_start.obstacle,), "Unknown" if warm_start.waits else "False"
     if wrong:
         status = "Unknown" if status == "Unknown" else "False"
         reason, message = wrong[0].code, "; ".join(map(str, wrong))
     else:
         reason, message = (
             "Valid",
-            " ".join((ACCEPTED_MESSAGE, *(f"Warning: {one.rstrip()}" for one in map(str, found)))),
+            " ".join((ACCEPTED_MESSAGE, *_note(warm_start), *(f"Warning: {one.rstrip()}" for one in map(str, found)))),
         )
     before = _present_condition(manifest)
     unchanged = before is not None and before.get("status") == status
@@ -83,6 +93,16 @@ def condition(
         "observedGeneration": manifest["metadata"].get("generation", 0),
         "lastTransitionTime": before["lastTransitionTime"] if unchanged and before else now,
     }
+
+
+def _note(warm_start: WarmStart) -> tuple[str, ...]:
+    message = warm_start.status.get("message")
+    return (str(message),) if message else ()
+
+
+def _missing_packages(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    parsed = parse_job(manifest)
+    return () if isinstance(parsed, Refusal) else missing_packages(parsed.spec.search.algorithm)
 
 
 def _missing(name: str) -> Finding:

@@ -16,22 +16,23 @@ from typing import Any
 import kopf
 
 from podium_cluster import clock, events
+from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, JOBS
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, parse_job
-from podium_operator.act.back_off import pauses
 from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.jobs import finalizers
 from podium_operator.jobs.acceptance import Claim, ClaimModes, claim_name, condition
 from podium_operator.jobs.connection import login
 from podium_operator.jobs.events import emit
 from podium_operator.jobs.finalizers import ORPHAN, awaits_cleanup, remove_finalizer
+from podium_operator.jobs.warm_start import WarmStart, read_warm_start
 
 MANAGER = "podium-operator-acceptance"
 PREFIX = "podium.dev"
-CLAIM_RETRY_SECONDS = 5.0  # seconds until a claim that did not exist is checked again
+RETRY_SECONDS = 5.0  # seconds until a claim that did not exist, or a job that had not ended, is checked again
 log = logging.getLogger(__name__)
 
 
@@ -77,8 +78,15 @@ async def _accept(api: Api, manifest: dict[str, Any], *, removes_folders: bool, 
     meta = manifest["metadata"]
     now = datetime.fromtimestamp(clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     claim = await _claim(api, meta["namespace"], claim_name(manifest))
-    wanted = condition(manifest, now, claim, reserved_gpus=reserved_gpus)
-    status = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}, "status": {"conditions": [wanted]}}
+    warm_start = await _warm_start(api, manifest)
+    wanted = condition(manifest, now, claim, warm_start, reserved_gpus=reserved_gpus)
+    status: dict[str, Any] = {
+        "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+        "status": {"conditions": [wanted]},
+    }
+    if warm_start.status and (wanted["status"] == "True" or not warm_start.new):
+        # in one patch with the condition, and again in every later one: no trial is proposed without it
+        status["status"]["warmStart"] = warm_start.status
     job = parse_job(manifest)
     try:
         adds = removes_folders and isinstance(job, HyperParamJob) and finalizers.needs_finalizer(job.spec)
@@ -91,11 +99,14 @@ async def _accept(api: Api, manifest: dict[str, Any], *, removes_folders: bool, 
             return  # deleted meanwhile
         raise kopf.TemporaryError(f"the condition Accepted was not written: {error}", delay=2) from error
     log.info("job %s/%s: Accepted=%s %s", meta["namespace"], meta["name"], wanted["status"], wanted["reason"])
+    if warm_start.new and wanted["status"] == "True":
+        text = events.EventText("WarmStarted", str(warm_start.status["message"]), "Normal")
+        await events.emit(api, JOBS, meta, text, component="podium-operator")
     if wanted["status"] == "False":
         text = events.EventText(wanted["reason"], wanted["message"], "Warning")
         await events.emit(api, JOBS, meta, text, component="podium-operator")
     if wanted["status"] == "Unknown":
-        raise kopf.TemporaryError(wanted["message"], delay=CLAIM_RETRY_SECONDS)
+        raise kopf.TemporaryError(wanted["message"], delay=RETRY_SECONDS)
 
 
 LONGEST_PAUSE = 30.0
@@ -113,7 +124,7 @@ async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float
     wrong = parse_job(manifest)
     if not isinstance(wrong, Refusal):
         return  # `cleanup` handles it
-    retries = pauses(pause, LONGEST_PAUSE)
+    backoff = Backoff(first=pause, longest=LONGEST_PAUSE)
     while True:
         try:
             await remove_finalizer(api, meta.namespace, meta.name)
@@ -121,7 +132,7 @@ async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float
             log.warning("finalizer of job %s/%s: %s", meta.namespace, meta.name, error)
             if not error.transient:
                 return  # the job is gone
-            await asyncio.sleep(next(retries))
+            await asyncio.sleep(backoff.pause(error.retry_after))
         else:
             break
     if ORPHAN not in meta.finalizers:
@@ -130,6 +141,13 @@ async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float
             f"({wrong}). Remove the folder by hand."
         )
         await emit(api, JOBS, meta, "CheckpointsNotRemoved", text, "Warning")
+
+
+async def _warm_start(api: Api, manifest: Mapping[str, Any]) -> WarmStart:
+    try:
+        return await read_warm_start(api, manifest)
+    except ApiError as error:
+        raise kopf.TemporaryError(f"the jobs of warmStart could not be read: {error}", delay=2) from error
 
 
 async def _claim(api: Api, namespace: str, name: str | None) -> Claim | None:

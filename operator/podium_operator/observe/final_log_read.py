@@ -12,6 +12,7 @@ import io
 import logging
 from itertools import islice
 
+from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
 from podium_core.curves import additional_metrics
@@ -21,7 +22,6 @@ from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.metrics_config import metrics_config_of
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
-from podium_operator.act.back_off import pauses
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.observation import needs_log_read
 from podium_operator.observe.pod_state import PodState
@@ -61,7 +61,9 @@ class FinalLogReader:
 
     async def _read_log(self, job: HyperParamJob, trial: HyperParamTrial, pod: PodState) -> None:
         config = metrics_config_of(job)
-        for pause in islice(pauses(FIRST_PAUSE), TRIES):
+        backoff = Backoff(first=FIRST_PAUSE)
+        for _ in range(TRIES):
+            pause = backoff.pause()
             try:
                 text = await self._api.logs(pod.name, pod.namespace, config.container, limit_bytes=MAX_BYTES)
                 grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)

@@ -27,17 +27,17 @@ from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.job_view import job_view
 from podium_core.schema.gpunode import GPUNode, GpuRunQueue, GpuStatus
 from podium_core.schema.job import HyperParamJob
+from podium_core.schema.job_status import FINISHED
 from podium_operator.act.migration import migration_of_pod
 from podium_operator.act.rebalancing import chosen_node
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.node_fit import lacks_capacity
 from podium_operator.observe.observation import Observation
 from podium_operator.observe.trial_state import TrialState
-from podium_operator.searchers.registry import SEARCHERS
+from podium_searchers.search import size
 
 ACCEPTED = "Accepted"
 FREEZE = "freeze"  # every agent whose GPUs are dedicated to Podium supports it
-FINISHED = ("Succeeded", "Failed")
 log = logging.getLogger(__name__)
 
 
@@ -122,7 +122,7 @@ def _jobs(cluster: ClusterState, nodes_by_job: Mapping[JobKey, Collection[str]])
 def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
     return job_view(
         job,
-        points=SEARCHERS[job.spec.search.algorithm].size(job.spec),
+        points=size(job.spec),
         accepted=is_accepted(job),
         finished=is_finished(job),
         suspendable=not in_place.isdisjoint(job.spec.suspension.methods),

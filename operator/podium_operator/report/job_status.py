@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-from podium_core.curves.best_value import better
+from podium_core.curves.best_value import best_of
 from podium_core.domain.actions import EndJob
-from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import Point, TrialKey
-from podium_core.planning.eta import Eta
+from podium_core.domain.phase import FINAL, ON_GPU, TrialPhase
+from podium_core.domain.snapshot import TrialKey
+from podium_core.planning.eta import END_OF_CALENDAR, Eta
 from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.job_status import FINISHED, TrialCounts
 from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.observation import Observation
-from podium_operator.observe.snapshot import ACCEPTED, FINISHED, is_accepted, is_finished
+from podium_operator.observe.snapshot import ACCEPTED, is_accepted, is_finished
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.report.trial_status import timestamp
 from podium_operator.reservations.condition import ReservationCondition
 
 Manifest = dict[str, Any]
-END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python and RFC 3339 have four-digit years
-_WAITING = (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED)
-_ON_GPU = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +60,7 @@ def job_status(
         "reason": reason,
         "message": message,
         "observedGeneration": job.metadata.generation,
-        "trials": {
-            "created": len(trials),
-            "pending": sum(phases[p] for p in _WAITING),
-            "running": sum(phases[p] for p in _ON_GPU),
-            "suspended": phases[TrialPhase.SUSPENDED],
-            "succeeded": phases[TrialPhase.SUCCEEDED],
-            "failed": phases[TrialPhase.FAILED],
-        },
+        "trials": TrialCounts.of(phases).model_dump(by_alias=True),
         "done": f"{done}/{size}",
         "gpuSeconds": {"training": round(training, 3), "switching": round(switching, 3)},
         "gpuHours": round(training / 3600, 3),
@@ -135,7 +125,7 @@ def _phase(
     if job.spec.suspend:
         return "Suspended", "SuspendedByUser", "spec.suspend is set: the trials hold no GPU and keep their progress."
     live = sum(phases.values()) - done
-    if done or sum(phases[p] for p in (*_ON_GPU, TrialPhase.SUSPENDED)):
+    if done or sum(phases[p] for p in (*ON_GPU, TrialPhase.SUSPENDED)):
         return "Running", "TrialsRunning", f"{done} of {size} trials have ended, {live} are under way."
     waiting = "No trial has had a time slice on a GPU yet." if live else "No trial exists yet: no slot is free."
     return "Pending", "WaitingForGPU", waiting
@@ -159,11 +149,8 @@ def _condition(job: HyperParamJob, kind: str, holds: bool, reason: str, message:
 def _best(job: HyperParamJob, trials: Sequence[TrialState]) -> Manifest | None:
     """Return the best trial; of several that are equal the one with the lowest number."""
     maximize = job.spec.objective.direction is Direction.MAXIMIZE
-    best: tuple[Point, TrialState] | None = None
-    for trial in sorted(trials, key=lambda t: t.spec.number):
-        point = trial.best(maximize)
-        if point is not None and (best is None or better(point.value, best[0].value, maximize)):
-            best = (point, trial)
+    by_number = sorted(trials, key=lambda trial: trial.spec.number)
+    best = best_of(((trial.best(maximize), trial) for trial in by_number), maximize)
     if best is None:
         return None
     point, trial = best

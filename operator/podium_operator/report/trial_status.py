@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from podium_core.attempts.unread_log import unread_message
 from podium_core.curves.final_value import Forecast
 from podium_core.domain.actions import EndTrial, TrialRank
 from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import Point
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import Migration, Rebalanced
@@ -137,10 +137,17 @@ def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> li
         reason, field, names = "MetricsMissing", "additionalMetrics", never
     else:
         return []
-    message = (
-        f"The trial ended and never printed {', '.join(map(repr, names))} (format {how.format}): compare "
-        f"objective.{field} and metrics with what `kubectl logs` shows."
-    )
+    listed = ", ".join(map(repr, names))
+    if how.source == "stdout":
+        message = (
+            f"The trial ended and never printed {listed} (format {how.format}): compare "
+            f"objective.{field} and metrics with what `kubectl logs` shows."
+        )
+    else:
+        message = (
+            f"The trial ended and never reported {listed} (source {how.source}): compare objective.{field} and "
+            "metrics with what the script writes."
+        )
     return [_condition(METRICS_UNAVAILABLE, reason, message, since)]
 
 
@@ -149,12 +156,8 @@ def _unread_conditions(trial: TrialState, job: HyperParamJob, now: float) -> lis
     unread = trial.status.unread_log
     if unread is None or trial.points:
         return []
-    lines = "".join(f"\n  {line}" for line in unread.last)
-    message = (
-        f"No value of {job.spec.objective.metric!r} was read from {count(unread.lines, 'line')} (format "
-        f"{job.spec.metrics.format}): {unread.reason}. Correct objective.metric or metrics, and check them with "
-        f"`podium validate JOB.yaml --log FILE`. The last lines are:{lines}"
-    )
+    how = job.spec.metrics
+    message = unread_message(job.spec.objective.metric, how.source, how.format, unread)
     stored = next((one for one in trial.status.conditions if one.type == METRICS_UNAVAILABLE), None)
     since = stored.last_transition_time if stored is not None else None
     return [_condition(METRICS_UNAVAILABLE, "NoValueRead", message, _iso(since) or timestamp(now))]

@@ -1,6 +1,6 @@
 """Next steps of the agent of a simulated node. Pure.
 
-The rules are those of `podium_agent.schedule.local_scheduler`.
+The rules are those of `podium_core.attempts.local_scheduler`.
 
 It is separate from the real agent, which the simulator may not import. The shared rules:
 

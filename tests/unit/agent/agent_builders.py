@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,7 @@ class Machine:
         process.mkdir()
         (process / "cgroup").write_text(f"6:freezer:/pod{pod.uid}/{container}\n")
         (process / "comm").write_text(f"{command}\n")
+        (process / "status").write_text(f"Uid:\t{os.getuid()}\t{os.getuid()}\nGid:\t{os.getgid()}\t{os.getgid()}\n")
         root = self.folder / "roots" / container
         root.mkdir(exist_ok=True)
         (process / "root").symlink_to(root)

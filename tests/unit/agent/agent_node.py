@@ -10,7 +10,6 @@ from agent_builders import Machine, key
 from podium_agent.metrics import Metrics
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.trials import LocalTrial
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.executor import (
@@ -19,11 +18,12 @@ from podium_agent.schedule.executor import (
     TrialStart,
 )
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.methods import SuspensionMethods
+from podium_core.attempts.local_scheduler import QueueEntry, RunQueues, decide
+from podium_core.attempts.local_trial import LocalTrial
 from podium_core.schema.gpunode import SlotState
 
 

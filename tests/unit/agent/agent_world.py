@@ -35,7 +35,6 @@ from podium_agent.schedule.executor import (
     TrialStart,
 )
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import FINAL_CHECKPOINT_PART, FINAL_CHECKPOINT_SECONDS
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.suspension.freeze import Freeze
@@ -43,6 +42,7 @@ from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS, Selection
 from podium_cluster.watch import WatchCache
+from podium_core.attempts.local_scheduler import FINAL_CHECKPOINT_PART, FINAL_CHECKPOINT_SECONDS
 from podium_core.schema.gpunode import GPUNode, SlotState
 
 TURN_SECONDS = 0.1

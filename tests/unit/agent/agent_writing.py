@@ -12,10 +12,11 @@ from agent_builders import Machine, TrialServer
 
 from podium_agent.metrics import Metrics
 from podium_agent.observe.pods import TrialPod
-from podium_agent.report.lost_work import GateReport
+from podium_agent.observe.sources.push import PushQueues
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.trial_writer import TrialWriter
 from podium_cluster.client import Api
+from podium_core.attempts.lost_work import GateReport
 
 
 def started(one: TrialPod, gate_report: GateReport | None = None, node: str = "n") -> TrialRecord:
@@ -37,9 +38,9 @@ class Writing:
         self.machine = Machine(folder)
         self.server = server
 
-    def start(self, trial_record: TrialRecord, **settings: Any) -> asyncio.Task[None]:
-        api = cast(Api, self.server)
-        return asyncio.ensure_future(TrialWriter(self.machine.settings(**settings), api, Metrics(), trial_record).run())
+    def start(self, trial_record: TrialRecord, queues: PushQueues | None = None, **settings: Any) -> asyncio.Task[None]:
+        api, made = cast(Api, self.server), self.machine.settings(**settings)
+        return asyncio.ensure_future(TrialWriter(made, api, Metrics(), trial_record, queues).run())
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
         end_at = time.monotonic() + 300

@@ -159,7 +159,7 @@ def test_the_log_of_an_agent_has_the_start_of_a_record_and_the_discovery_of_proc
     )
     found = pod_times.first_pods([pod("digits-7", f"{ZONE}:10Z")], "", f"{log}\nmore")["digits-7"]
     zero = datetime(2026, 1, 15, 9, 30, tzinfo=UTC).timestamp()
-    assert (found.recorded, found.found, found.asked) == (zero + 19.25, zero + 20.25, None)
+    assert (found.recorded, found.processes, found.asked) == (zero + 19.25, zero + 20.25, None)
 
 
 @pytest.fixture(scope="module")

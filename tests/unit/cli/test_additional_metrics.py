@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from podium_cli.commands.explain import lines as explanation
-from podium_cli.commands.export import recording_of
 from podium_cli.commands.get import trials_table
 from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.recording import recording_of
 from podium_cli.report import page
 from podium_cli.report.model import build
 from podium_cli.views import summary

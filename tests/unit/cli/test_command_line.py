@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import logging
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import certifi
 import pytest
 import typer
-from kubernetes.aio.config import incluster_config
 
 from podium import __version__
-from podium_cli import samples
 from podium_cli.command_group import load
 from podium_cli.command_table import COMMANDS, CommandEntry
-from podium_cli.commands.explain import lines as explanation
-from podium_cli.commands.get import ORDERS
-from podium_cli.commands.thaw import suspended_trials
 from podium_cli.exit_codes import Exit
 from podium_cli.main import run
-from podium_cli.objects import snapshot_of
 from podium_cli.options import names
-from podium_cluster import kubeconfig
-from podium_core.domain.migration import MigrationPhase
-from podium_core.schema.trial import Migration
-
-JOB = """
-apiVersion: podium.dev/v1alpha1
-kind: HyperParamJob
-metadata: {name: sweep, namespace: default}
-spec:
-  objective: {metric: val_acc, direction: maximize}
-  parameters: [{name: lr, min: 1e-4, max: 1e-1, scale: log}]
-  trials: {max: 8, parallel: 4, maxSteps: 10}
-  template: {spec: {containers: [{name: train, image: "example.invalid/train:1", args: [$(podium.args)]}]}}
-"""
 
 
 @pytest.mark.parametrize(
@@ -225,237 +202,3 @@ def test_job_names_are_completed_from_the_cluster_or_not_at_all(monkeypatch: pyt
     monkeypatch.setattr(names, "SECONDS", 0.01)
     monkeypatch.setattr(names, "_list", silent)
     assert names.trial_names(cast(typer.Context, context), "") == []
-
-
-def test_sample_report_and_summary_need_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "sample.html"
-    assert run(["report", "--sample", "-o", str(output)]) is Exit.OK
-    assert output.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert run(["summary", "--sample"]) is Exit.OK
-    assert "digits-9" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("form", ["list.json", "many.yaml", "typed-list.json"])
-def test_report_from_saved_files(form: str, tmp_path: Path) -> None:
-    objects = samples.search_at(600)
-    if form == "list.json":
-        (tmp_path / form).write_text(json.dumps({"kind": "List", "items": objects}))
-    elif form == "many.yaml":
-        (tmp_path / form).write_text("\n---\n".join(json.dumps(one) for one in objects))
-    else:
-        for kind in ("HyperParamJob", "HyperParamTrial", "GPUNode"):
-            items = [
-                {key: one[key] for key in ("metadata", "spec", "status")} for one in objects if one["kind"] == kind
-            ]
-            (tmp_path / f"{kind}.json").write_text(json.dumps({"kind": f"{kind}List", "items": items}))
-    output = tmp_path / "out.html"
-    assert run(["report", "digits", "--from-files", str(tmp_path), "-o", str(output)]) is Exit.OK
-    assert "digits-9" in output.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("change", "code", "expected"),
-    [
-        (("", ""), Exit.OK, "valid"),
-        (("name: sweep", "name: Größe"), Exit.FAILED, 'metadata.name: "Größe" is not a valid name'),
-        (("name: sweep, ", ""), Exit.FAILED, "metadata.name: is required"),
-        (("direction: maximize", "direction: up"), Exit.FAILED, "objective.direction"),
-        (("max: 8,", "max: 0,"), Exit.FAILED, "trials.max"),
-        (("trials:", "policy: {name: hermes, settings: {nope: 1}}\n  trials:"), Exit.FAILED, "UnknownPolicySetting"),
-        (("min: 1e-4", "min: 1"), Exit.FAILED, "lr"),
-        (("parameters:", "parameter:"), Exit.FAILED, "parameters"),
-        (("template:", "colour: red\n  template:"), Exit.FAILED, "colour"),
-    ],
-)
-def test_validate(
-    change: tuple[str, str], code: Exit, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(JOB.replace(*change) if change[0] else JOB)
-    assert run(["validate", str(path)]) is code
-    assert expected in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"a: [", "FileMalformed"),
-        (b"hello", 'FileMalformed: {path}: document 1 is "hello", not an object with apiVersion and kind'),
-        (b"\xff\xfe", "FileMalformed: {path}: not UTF-8 text (byte 0)"),
-        (b"", "NothingToValidate: no HyperParamJob in {path}; one starts with apiVersion: podium.dev/v1alpha1"),
-        (b"kind: Pod\nmetadata: {name: x}\n", "NothingToValidate"),
-    ],
-)
-def test_validate_a_file_without_a_job(
-    content: bytes, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_bytes(content)
-    assert run(["validate", str(path)]) is Exit.FAILED
-    assert expected.format(path=path) in capsys.readouterr().err
-
-
-def test_validate_reads_the_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(JOB))
-    assert run(["validate", "-"]) is Exit.OK
-    assert capsys.readouterr().out == "-: sweep: valid\n"
-
-
-@pytest.mark.parametrize("word", ["017", "yes", "1_0"])
-def test_validate_reads_numbers_and_words_as_kubectl_does(
-    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(JOB.replace("max: 8,", f"max: {word},"))
-    taken = run(["validate", str(path)])
-    assert (taken is Exit.OK) is (word != "yes"), capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (None, "ClusterUnreachable: there is no kubeconfig at {path}; name a cluster with --kubeconfig or $KUBECONFIG"),
-        ("", "ClusterUnreachable: {path} is not a kubeconfig; "),
-        ("[1, 2]", "ClusterUnreachable: {path} is not a kubeconfig; "),
-        ("a: [b", "ClusterUnreachable: {path}: while parsing"),
-        ("clusters: []", "ClusterUnreachable: {path}: Invalid kube-config file. Expected key current-context"),
-    ],
-)
-def test_an_invalid_kubeconfig_is_named(
-    content: str | None,
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    path = tmp_path / "config"
-    if content is not None:
-        path.write_text(content)
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    assert run(["watch", "x"]) is Exit.CLUSTER
-    printed = capsys.readouterr().err
-    assert expected.format(path=path) in printed
-    assert printed.count("\n") == 1
-
-
-def test_an_empty_kubeconfig_variable_is_reported_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", ":")
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    assert run(["watch", "x"]) is Exit.CLUSTER
-    expected = 'ClusterUnreachable: $KUBECONFIG, ":", names no file; name a cluster with --kubeconfig or $KUBECONFIG'
-    assert capsys.readouterr().err == f"podium: {expected}\n"
-
-
-def write_kubeconfig(path: Path, name: str, port: int) -> None:
-    """Write a kubeconfig with one context, the current one, and a namespace."""
-    content = {
-        "current-context": name,
-        "clusters": [{"name": name, "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": f"of-{name}"}}],
-        "users": [{"name": name, "user": {"token": "t"}}],
-    }
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **content}))
-
-
-def test_the_first_of_several_kubeconfigs_names_the_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for port, name in enumerate(("first", "second"), 1):
-        write_kubeconfig(tmp_path / name, name, port)
-    (tmp_path / "empty").touch()
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("KUBECONFIG", ":".join(f"~/{name}" for name in ("missing", "empty", "first", "second")))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    given = ["--kubeconfig=~/second"]
-    for options, space, port in (
-        ([], "of-first", 1),
-        (["--context", "second"], "of-second", 2),
-        (given, "of-second", 2),
-    ):
-        assert run(["get", "trials", "x", *options]) is Exit.CLUSTER
-        printed = capsys.readouterr().err
-        assert f"/namespaces/{space}/" in printed
-        assert f"127.0.0.1:{port} " in printed
-
-
-def test_a_command_reads_its_kubeconfig_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client library reads it once more, because it resolves relative paths."""
-    write_kubeconfig(tmp_path / "config", "x", 1)
-    seen: list[Path] = []
-    read = kubeconfig._read
-    monkeypatch.setattr(kubeconfig, "_read", lambda path: (seen.append(path), read(path))[1])
-    assert run(["get", "trials", "x", "--kubeconfig", str(tmp_path / "config")]) is Exit.CLUSTER
-    assert seen == [tmp_path / "config"]
-
-
-def test_in_a_pod_a_kubeconfig_takes_precedence_over_the_service_account(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """kubectl does the same. Nothing listens on the ports 1 and 2 of 127.0.0.1."""
-    (tmp_path / "namespace").write_text("of-pod")
-    (tmp_path / "token").write_text("t")
-    (tmp_path / "ca.crt").write_text(Path(certifi.where()).read_text())
-    monkeypatch.setattr(kubeconfig, "ACCOUNT", tmp_path)
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-    write_kubeconfig(tmp_path / "config", "x", 1)
-    monkeypatch.delenv("POD_NAMESPACE", raising=False)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "2")
-    for file, port, space in (("config", 1, "of-x"), ("missing", 2, "of-pod")):
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / file))
-        assert run(["get", "trials", "x"]) is Exit.CLUSTER
-        printed = capsys.readouterr().err
-        assert f"127.0.0.1:{port} " in printed
-        assert f"/namespaces/{space}/" in printed
-    assert run(["get", "trials", "x", "--context", "other"]) is Exit.CLUSTER
-    assert "there is no kubeconfig at" in capsys.readouterr().err
-
-
-def test_every_sort_order_contains_each_trial_once() -> None:
-    snapshot = snapshot_of(samples.search_at(100), None, None, samples.BEGIN)
-    names = {trial.metadata.name for trial in snapshot.trials}
-    for order in ORDERS.values():
-        shown = [trial.metadata.name for trial in order(snapshot)]
-        assert len(shown) == len(names)
-        assert set(shown) == names
-    best = [trial.status.best.value for trial in ORDERS["value"](snapshot) if trial.status.best]
-    assert best == sorted(best, reverse=True)
-
-
-def test_explain_names_the_holder_and_the_position_in_the_run_queue() -> None:
-    snapshot = snapshot_of(samples.search_at(100), None, None, samples.BEGIN)
-    waiting = next(trial for trial in snapshot.trials if trial.status.phase.value == "Suspended")
-    text = "\n".join(explanation(snapshot, waiting))
-    assert "Suspended  TimeSliceEnded" in text
-    assert "holder       default/digits-" in text
-    assert "run queue    position " in text
-    assert "resumes      on the same GPUs: " in text
-    assert "suspend 0." in text
-    assert " s, resume 0." in text
-    running = next(trial for trial in snapshot.trials if trial.status.phase.value == "Running")
-    assert "resumes  " not in "\n".join(explanation(snapshot, running))
-    assert "this trial, for" in "\n".join(explanation(snapshot, running))
-
-
-def test_explain_shows_the_progress_of_a_live_migration_and_why_it_failed() -> None:
-    snapshot = snapshot_of(samples.search_at(100), None, None, samples.BEGIN)
-    trial = snapshot.trials[0]
-    assert "migration  " not in "\n".join(explanation(snapshot, trial))
-    began = snapshot.now - timedelta(seconds=3)
-    names = {"sourceNode": "node-1", "targetNode": "node-2", "reason": "Rebalancing", "pod_uid": "u", "attempt": 1}
-    migration = Migration(
-        phase=MigrationPhase.FAILED, since=began, code="TargetFull", message="none\x1b is free", **names
-    )
-    changed = trial.model_copy(update={"status": trial.status.model_copy(update={"migration": migration})})
-    line = "migration    Failed for 3 s, from node-1 to node-2 (Rebalancing)  TargetFull: none  is free"
-    assert line in explanation(snapshot, changed)
-
-
-def test_each_suspended_trial_is_listed_once() -> None:
-    snapshot = snapshot_of(samples.search_at(100), None, None, samples.BEGIN)
-    suspended = [trial for trial in snapshot.trials if trial.status.phase.value == "Suspended"]
-    assert len(suspended_trials(list(snapshot.nodes))) == len(suspended)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
-from podium_cli.commands.export import recording_of
 from podium_cli.exit_codes import Exit
 from podium_cli.objects import snapshot_of
+from podium_cli.recording import recording_of
 from podium_cli.samples import BEGIN, search_at
 from podium_simulator.traces.sources import ReadOptions, read_all
 from podium_simulator.traces.trace import load

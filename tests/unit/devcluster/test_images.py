@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import json
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,13 @@ def test_equal_blobs_are_stored_once(tmp_path: Path) -> None:
     assert (tmp_path / "a/blobs/sha256/1234").samefile(tmp_path / "b/blobs/sha256/1234")
     assert (tmp_path / "b/blobs/sha256/5678").read_bytes() == b"other"
     assert len(list(tmp_path.glob("*/blobs/sha256/*"))) == 3
+
+
+def test_the_image_has_every_package_that_its_programs_import() -> None:
+    """A folder that the recipe forgets is missing in the image, and its programs end at their first import."""
+    root = Path(__file__).parents[3]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    members = set(images.PODIUM.members)
+    missing = {package.partition("/")[0] for package in packages} - members
+    assert missing == {"simulator", "optimisers", "realtime"} - members  # no program of a cluster imports them

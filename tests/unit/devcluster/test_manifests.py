@@ -62,7 +62,7 @@ def test_the_other_plugin_has_the_paths_of_gpus_kubelet_and_script() -> None:
 
 def test_the_search_on_reservations_differs_from_the_example_only_in_memory() -> None:
     (job,), (reserved,) = read("examples/digits/job.yaml"), read("examples/digits/reservations.yaml")
-    job["spec"]["suspension"] = {"methods": ["cuda-checkpoint"]}  # `freeze` alone is refused there
+    job["spec"]["suspension"] = {"methods": ["cuda-checkpoint", "app-checkpoint"]}  # `freeze` alone is refused there
     job["spec"]["gpus"]["memory"] = "512Mi"
     assert reserved == job
     (other,) = read("examples/digits/other-pod.yaml")

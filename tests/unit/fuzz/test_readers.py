@@ -20,10 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podium_core.acceptance.findings import findings
+from podium_core.conversion.convert import convert
+from podium_core.conversion.fields import MAX_PROBLEMS
+from podium_core.conversion.given import Given
 from podium_core.logs.filters import filter_error
 from podium_core.logs.line_reader import line_reader
 from podium_core.schema.job import Direction
-from podium_core.schema.manifests import ManifestError, parse_manifests
+from podium_core.schema.manifests import ManifestError, dump_manifests, parse_manifests, read_manifests
 from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.quantity import to_thousandths
 from podium_core.tables.text_file import TextFileError, text_lines
@@ -380,3 +383,42 @@ def test_jobs(changes: list[tuple[tuple[Any, ...], Any]], reserved: bool) -> Non
 def test_manifests(text: str) -> None:
     with contextlib.suppress(ManifestError):
         assert all(isinstance(one, dict) for one in parse_manifests(text))
+
+
+CONVERSION = Path(__file__).parents[1] / "conversion"
+REFERENCES = read_manifests([CONVERSION / "trial-templates.yaml", CONVERSION / "kubeflow" / "runtime.yaml"])
+SEARCHES = [
+    manifest
+    for path in sorted(CONVERSION.glob("*/*.yaml"))
+    for manifest in read_manifests([path])
+    if manifest.get("kind") != "ClusterTrainingRuntime"
+]
+FOREIGN = ODD | st.sampled_from(
+    [None, "0", "-1", "1e308", "0x1", "hyperband", "pbt", "PyTorchJob", "MPIJob", "TrainJob", "q_log_normal", "${args}"]
+)
+
+
+@fuzz
+@given(st.data())
+def test_searches_of_other_tools(data: st.DataObject) -> None:
+    search = copy.deepcopy(data.draw(st.sampled_from(SEARCHES)))
+    for _ in range(data.draw(st.integers(0, 3))):
+        *parents, last = data.draw(st.sampled_from(places(search)[1:] or [("kind",)]))
+        node: Any = search
+        for part in parents:
+            node = node[part]
+        if data.draw(st.booleans()):
+            node[last] = data.draw(FOREIGN)
+        elif isinstance(node, dict):
+            node[data.draw(st.sampled_from(["extra", "value", "runPolicy", "configMap"]))] = data.draw(FOREIGN)
+    before = copy.deepcopy(search)
+    steps = data.draw(st.none() | st.sampled_from([1, 0.5, 1e300]))
+    for result in convert([search, *REFERENCES], Given(image="i:1", max_steps=steps)):
+        assert (result.job is None) == bool(result.refusals)
+        assert len(result.refusals) <= MAX_PROBLEMS
+        assert len(result.notes) <= MAX_PROBLEMS
+        assert all(one.code and one.message.isprintable() for one in result.refusals)
+        if result.job is not None:
+            (read,) = parse_manifests(dump_manifests([result.job]))
+            assert read["metadata"] == result.job["metadata"]
+    assert search == before  # the input is not changed

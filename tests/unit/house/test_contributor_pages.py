@@ -12,7 +12,7 @@ import pytest
 
 from podium_core.schema.job import JobSpec
 from podium_core.testing.policy_contract import CASES, CHECKS, Check
-from podium_operator.searchers.random import RandomSearcher
+from podium_searchers.random import RandomSearcher
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
 SPACE = [
@@ -78,5 +78,5 @@ def test_the_places_that_the_pages_name_exist() -> None:
     settings = (root / "core/podium_core/schema/search_settings.py").read_text()
     assert "KNOWN" in settings
     assert "LEARNING" in settings
-    assert "SEARCHERS" in (root / "operator/podium_operator/searchers/registry.py").read_text()
+    assert "SEARCHERS" in (root / "searchers/podium_searchers/registry.py").read_text()
     assert "CASES" in (root / "tests/contract/test_searchers.py").read_text()

@@ -13,10 +13,13 @@ FOLDERS = (
     *(
         "core",
         "simulator",
+        "searchers",
+        "local",
         "operator",
         "extender",
         "agent",
         "cli",
+        "api",
         "cluster",
         "optimisers",
         "realtime",

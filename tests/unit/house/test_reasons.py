@@ -8,7 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("sdk", "core", "simulator", "cluster", "operator", "extender", "agent", "cli", "optimisers", "realtime")
+PACKAGES = (
+    "sdk",
+    "core",
+    "simulator",
+    "cluster",
+    "searchers",
+    "local",
+    "operator",
+    "extender",
+    "agent",
+    "cli",
+    "api",
+    "optimisers",
+    "realtime",
+)
 NAME = re.compile(r"[A-Z][a-z0-9]*(?:[A-Z][A-Za-z0-9]*)?")
 CONSTRUCTORS = {
     *("Refusal", "NodeRefusal", "Rule", "Verdict", "TrialRank", "DerivedPhase", "MigrationStep"),

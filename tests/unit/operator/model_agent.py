@@ -12,21 +12,23 @@ from typing import Any
 from model_api import Object, Server, View, moment
 from model_node import Node, Process
 
+from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import TrialPod, parse
-from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
-from podium_agent.report.lost_work import (
-    AttemptStart,
-    CompletionMarker,
-    GateReport,
-)
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
-from podium_agent.report.usage_ledger import begin_attempt
-from podium_agent.schedule.local_scheduler import Admit, Resume, RunQueues, Suspend, Wait, decide, newer
+from podium_agent.report.trial_status import position_from, to_status
 from podium_agent.schedule.node_reconciler import run_queues_of
 from podium_agent.schedule.state_table import derive
 from podium_cluster.client import ApiError
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
+from podium_core.attempts.local_scheduler import Admit, Resume, RunQueues, Suspend, Wait, decide, newer
+from podium_core.attempts.local_trial import Acting, Gate, LocalTrial, Work
+from podium_core.attempts.lost_work import (
+    AttemptStart,
+    CompletionMarker,
+    GateReport,
+)
+from podium_core.attempts.trial_status import curve_from, ledger_from, reached
+from podium_core.attempts.usage_ledger import begin_attempt
 from podium_core.curves.growing_curve import Line, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import ParsedLine
@@ -239,7 +241,7 @@ class Agent:
             account = begin_attempt(account, start, reached(status), spent, now)
             begins_at = account.checkpoint.step if account.checkpoint is not None else 0.0
         position = position_from(status, trial_record.pod.uid, "main")
-        trial_record.load(account, curve_from(status, position, begins_at), position)
+        trial_record.load(account, curve_from(status, begins_at, continues=position != Position()), position)
 
     def _read(self, record: Record, trial_record: TrialRecord, now: float) -> None:
         """Read the log and the completion marker."""

@@ -88,7 +88,7 @@ def test_a_status_has_no_defaults(kind: Kind) -> None:
 
 def test_schema_defaults_are_those_of_the_models() -> None:
     spec = schema_of(KINDS[0].model, defaults=True)["properties"]["spec"]["properties"]
-    assert spec["search"]["default"] == {"algorithm": "random", "seed": 0, "settings": {}}
+    assert spec["search"]["default"] == {"algorithm": "random", "seed": 0, "settings": {}, "initialTrials": []}
     assert spec["trials"]["properties"]["parallel"]["default"] == "auto"
     assert spec["policy"]["properties"]["name"]["default"] == "envelope"
     assert "default" not in spec["suspension"], "CEL could not distinguish a given value from the default"

@@ -99,3 +99,9 @@ def test_the_number_of_values_behind_aliases_is_limited(monkeypatch: pytest.Monk
 def test_an_anchor_may_be_given_again() -> None:
     """YAML allows it; the library's warning must not end a program that makes warnings errors."""
     assert parse_manifests("a: &x 1\nb: &x 2\nc: *x\n") == [{"a": 1, "b": 2, "c": 2}]
+
+
+@pytest.mark.parametrize("key", ["[a]", "{a: 1}", "\n  - a: "])
+def test_a_key_that_is_not_a_word_is_refused_with_its_place(key: str) -> None:
+    with pytest.raises(ManifestError, match=r"a key must be text or a number.*line [12]"):
+        parse_manifests(f"? {key}\n: 1")

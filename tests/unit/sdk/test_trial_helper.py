@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -260,3 +261,25 @@ def test_threads_do_not_interfere(folder: Path, capsys: pytest.CaptureFixture[st
     assert len([json.loads(line) for line in capsys.readouterr().out.splitlines()]) == 120
     whole(trial.load())
     assert len(names(folder)) == 2
+
+
+def test_a_copy_of_the_helper_sends_reports_with_the_agents_module(tmp_path: Path) -> None:
+    """A script may bring a copy of the helper alone; the module that sends reports is in the agent's folder."""
+    copy, agent = tmp_path / "podium", tmp_path / "agent" / "podium"
+    for folder in (copy, agent):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text("")
+    (copy / "trial.py").write_bytes(SOURCE.read_bytes())
+    (agent / "push.py").write_text("def push(path, text): print(path, text)\n")
+    environment = {"PODIUM_PYTHON": str(tmp_path / "agent"), "PODIUM_METRICS_SOCKET": "/a.sock"}
+    script = "from podium import trial; trial.report(step=1, acc=0.5); trial.report(step=2, acc=0.75)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ['/a.sock {"step": 1, "acc": 0.5}', '/a.sock {"step": 2, "acc": 0.75}']

@@ -26,12 +26,14 @@ LONGEST_FIRST_LINE = 1 << 15
 class Position:
     """Position from which a restarted reader continues.
 
-    `file` is for people, `fingerprint` identifies the file, `offset` is a byte offset.
+    `file` is for people, `fingerprint` identifies the file, `offset` is a byte offset. `files`: offsets in several
+    files by their names, for a source that has several.
     """
 
     file: str = ""
     fingerprint: str = ""
     offset: int = 0
+    files: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ def test_each_file_of_the_trial_folder_is_replaced_atomically(tmp_path: Path) ->
         "python": 0o755,
         "python/podium": 0o755,
         "python/podium/__init__.py": 0o644,
+        "python/podium/push.py": 0o644,
         "python/podium/trial.py": 0o644,
     }
     with pytest.raises(FileNotFoundError, match="PODIUM_HELPER"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_node import Node, order
 from agent_writing import Writing, end, started
+from descriptors import no_descriptors
 from nvml_stub import NvmlStub
 
 from podium_agent.deviceplugin.trial_folder import install
@@ -30,19 +30,6 @@ from podium_core.schema.gpunode import SlotState
 
 TRAIN = "ab" * 32
 UNREADABLE = Path("/proc/self/mem")
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Leave this process no free file descriptor."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = os.dup(0)
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))  # those that are open remain
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @contextmanager

@@ -18,10 +18,8 @@ from podium_agent.metrics import Metrics
 from podium_agent.observe.cgroups import Container, Freezer
 from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import TrialPod, parse
-from podium_agent.observe.trials import Acting
 from podium_agent.report.pod_conditions import patch
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.schedule.local_scheduler import Suspend, Wait, decide
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -29,6 +27,8 @@ from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS, Selection
 from podium_cluster.watch import WatchCache
+from podium_core.attempts.local_scheduler import Suspend, Wait, decide
+from podium_core.attempts.local_trial import Acting
 from podium_core.schema.gpunode import GPUNode, SlotState
 
 TRAIN, SIDECAR = "ab" * 32, "cd" * 32

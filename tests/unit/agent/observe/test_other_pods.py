@@ -25,9 +25,9 @@ from podium_agent.report.node_status import (
     decisive,
 )
 from podium_agent.schedule.exclusive_allocations import parse_pod
-from podium_agent.schedule.local_scheduler import RunQueues
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.watch import Key, WatchCache
+from podium_core.attempts.local_scheduler import RunQueues
 from podium_core.placement.gpu_choice import chosen_gpus, fullest
 from podium_core.placement.node_parser import gpu_reading
 from podium_core.placement.views import GpuReading, PodNeed

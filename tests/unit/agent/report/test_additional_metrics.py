@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from podium_agent.observe.logs.cri import LogLine
 from podium_agent.observe.logs.tail import Batch, Position
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.trial_status import curve_from, position_from, to_status
-from podium_agent.report.usage_ledger import UsageLedger
+from podium_agent.report.trial_status import position_from, to_status
+from podium_core.attempts.trial_status import curve_from
+from podium_core.attempts.usage_ledger import UsageLedger
 from podium_core.curves.additional_metrics import Extreme, MetricSummary, from_status
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.thinning import Grid
@@ -99,7 +100,7 @@ def test_an_agent_that_dies_anywhere_changes_nothing(log: tuple[str, list[str]],
     for until in [*sorted(deaths), len(lines)]:
         trial_record = TrialRecord(one, "n")
         position = position_from(status, one.uid, "train")
-        trial_record.load(UsageLedger(), curve_from(status, position, None), position)
+        trial_record.load(UsageLedger(), curve_from(status, None, continues=position != Position()), position)
         trial_record.add_lines(
             Batch(tuple(lines[position.offset : until]), Position("0.log", "f", until), False), reads(form), GRID
         )

@@ -11,8 +11,8 @@ import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, kill, log_cursor, started
 
-from podium_agent.report.lost_work import CompletionMarker, GateReport
-from podium_agent.report.usage_ledger import SuspensionCost
+from podium_core.attempts.lost_work import CompletionMarker, GateReport
+from podium_core.attempts.usage_ledger import SuspensionCost
 from podium_core.schema.gpunode import SlotState
 
 RUNNING = SlotState.RUNNING

@@ -10,8 +10,8 @@ from agent_builders import FIRST_PID, TrialServer, pod
 from agent_writing import Writing, end, kill, started
 
 from podium_agent.observe.cgroups import Container
-from podium_agent.report.lost_work import GateReport
-from podium_agent.report.usage_ledger import SuspensionCost
+from podium_core.attempts.lost_work import GateReport
+from podium_core.attempts.usage_ledger import SuspensionCost
 from podium_core.schema.gpunode import SlotState
 
 TRAIN = "ab" * 32

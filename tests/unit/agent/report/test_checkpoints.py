@@ -19,11 +19,11 @@ from podium_agent.report.checkpoint_watch import CheckpointReader
 from podium_agent.report.checkpoints import (
     Folder,
     UnsafePathError,
-    parse_completion_marker,
     report_in_hello,
     report_in_log,
 )
-from podium_agent.report.lost_work import CompletionMarker, GateReport
+from podium_core.attempts.completion_marker import parse_completion_marker
+from podium_core.attempts.lost_work import CompletionMarker, GateReport
 
 TRAIN = "ab" * 32
 PATH = "/data/ckpt"

@@ -14,12 +14,12 @@ from agent_writing import Writing, started
 
 from podium_agent.metrics import Metrics
 from podium_agent.observe.pod_records import PodRecord
-from podium_agent.observe.trials import LocalTrial
 from podium_agent.report.trial_record import DRIVER_ERROR_SECONDS, TrialRecord
 from podium_agent.schedule.executor import Executor, ExecutorHooks
-from podium_agent.schedule.local_scheduler import Suspend
 from podium_agent.suspension.base import Outcome
 from podium_cluster.client import ApiError
+from podium_core.attempts.local_scheduler import Suspend
+from podium_core.attempts.local_trial import LocalTrial
 from podium_core.schema.gpunode import SlotState
 
 SHOWN = {"DisruptionTarget": ("True", "GPUDriverError")}

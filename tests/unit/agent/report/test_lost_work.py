@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium_agent.report.lost_work import (
+from podium_core.attempts.lost_work import (
     MAX_RECENT,
     AttemptStart,
     Checkpoint,
@@ -15,7 +15,7 @@ from podium_agent.report.lost_work import (
     count,
     resumed_checkpoint,
 )
-from podium_agent.report.usage_ledger import GpuAllocation, UsageLedger, begin_attempt, saw_marker
+from podium_core.attempts.usage_ledger import GpuAllocation, UsageLedger, begin_attempt, saw_marker
 
 SAVED = Checkpoint(10.0, at=50.0, path="step-10", node="far", gpu_seconds=40.0, attempt=0)
 SAME, NEWER = CompletionMarker(10.0, "step-10"), CompletionMarker(14.0, "step-14")

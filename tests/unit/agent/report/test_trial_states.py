@@ -13,14 +13,6 @@ import pytest
 from podium_agent.observe.gpu_health import Reading, Sample, merge
 from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import parse
-from podium_agent.observe.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
-from podium_agent.report.lost_work import (
-    AttemptLostWork,
-    AttemptStart,
-    CompletionMarker,
-    GateReport,
-    LostWorkTotals,
-)
 from podium_agent.report.node_status import (
     NodeFacts,
     build,
@@ -29,8 +21,22 @@ from podium_agent.report.node_status import (
 )
 from podium_agent.report.pod_conditions import HOLDS, SUSPENDED, patch
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
-from podium_agent.report.usage_ledger import (
+from podium_agent.report.trial_status import position_from, to_status
+from podium_agent.schedule.node_reconciler import View
+from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.methods import SuspensionMethods
+from podium_core.attempts.local_scheduler import RunQueues
+from podium_core.attempts.local_trial import OCCUPYING, Acting, Gate, LocalTrial, Work
+from podium_core.attempts.lost_work import (
+    AttemptLostWork,
+    AttemptStart,
+    CompletionMarker,
+    GateReport,
+    LostWorkTotals,
+)
+from podium_core.attempts.trial_status import curve_from, ledger_from, reached
+from podium_core.attempts.usage_ledger import (
     SuspensionCost,
     UsageLedger,
     begin_attempt,
@@ -39,11 +45,6 @@ from podium_agent.report.usage_ledger import (
     saw_marker,
     suspended,
 )
-from podium_agent.schedule.local_scheduler import RunQueues
-from podium_agent.schedule.node_reconciler import View
-from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
 from podium_core.domain.snapshot import TrialKey
@@ -205,7 +206,9 @@ def test_the_status_of_a_trial_survives_an_agent() -> None:
     assert ledger_from(status) == ledger
     position = position_from(status, "p1", "train")
     assert position == Position("0.log", "f", 42)
-    assert curve_from(status, position, None) == Curve(last_step=3.0, last_value=0.5, lines=7, current_step=2.0)
+    assert curve_from(status, None, continues=position != Position()) == Curve(
+        last_step=3.0, last_value=0.5, lines=7, current_step=2.0
+    )
     assert position_from(status, "p2", "train") == Position(), "another pod: from the beginning"
     assert status.gpu_seconds == 15.0
 
@@ -231,7 +234,7 @@ def attempts(status: TrialStatus, attempt: int, begins: int, ends: int) -> Trial
     ledger = begin_attempt(ledger, AttemptStart(said, "n", attempt), reached(status), status.gpu_seconds, 100.0)
     lines = [Line(100.0, f"{step}") for step in range(begins + 1, ends + 1)]
     curve = extend(
-        curve_from(status, Position(), float(begins)),
+        curve_from(status, float(begins), continues=False),
         lines,
         lambda text: [ParsedLine(float(text), 0.5)],
         Grid(maximize=True),

@@ -11,13 +11,13 @@ import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, end, kill, log_cursor, started
 
-import podium_agent.report.trial_writer
-import podium_agent.report.unread_log
+import podium_agent.observe.sources.stdout
+import podium_core.attempts.unread_log
 from podium_agent.observe.logs.tail import CHUNK
 from podium_agent.report.checkpoint_watch import CheckpointWatch
-from podium_agent.report.lost_work import CompletionMarker, GateReport
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.usage_ledger import SuspensionCost
+from podium_core.attempts.lost_work import CompletionMarker, GateReport
+from podium_core.attempts.usage_ledger import SuspensionCost
 from podium_core.logs.line_reader import ParsedLine
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.metrics_config import MetricsConfig
@@ -48,7 +48,7 @@ def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServ
 def test_a_log_without_a_value_is_reported_until_a_value_comes(
     write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(podium_agent.report.unread_log, "AFTER", 0.0)
+    monkeypatch.setattr(podium_core.attempts.unread_log, "AFTER", 0.0)
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(pod()).write_text(cri('{"accuracy": 0.9}'))
@@ -63,7 +63,7 @@ def test_a_log_without_a_value_is_reported_until_a_value_comes(
 
 
 def test_a_value_ends_the_report(write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(podium_agent.report.unread_log, "AFTER", 0.0)
+    monkeypatch.setattr(podium_core.attempts.unread_log, "AFTER", 0.0)
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(pod()).write_text(cri("hello") + cri('{"acc": 0.9}'))
@@ -82,14 +82,14 @@ def test_an_unexpected_line_stops_only_this_writer(
     def read(_: str) -> list[ParsedLine]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(podium_agent.report.trial_writer, "line_reader", lambda _: read)
+    monkeypatch.setattr(podium_agent.observe.sources.stdout, "line_reader", lambda _: read)
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(pod()).write_text(cri("x"))
         await writing.whole_life(started(pod()))
 
     write(scene)
-    assert "its log is not followed any more" in caplog.text
+    assert "its metrics are not read any more" in caplog.text
 
 
 @pytest.mark.parametrize(("attempt_in_force", "reads"), [(0, True), (1, True), (2, False)])

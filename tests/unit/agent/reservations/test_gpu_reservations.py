@@ -19,7 +19,6 @@ from podium_agent.deviceplugin.slots import AllocationRefusedError
 from podium_agent.observe.gpu_health import Gpu, Reading, Sample
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName
 from podium_agent.observe.telemetry import Telemetry
-from podium_agent.observe.trials import Gate, LocalTrial
 from podium_agent.report.node_status import (
     NodeFacts,
     build,
@@ -28,11 +27,6 @@ from podium_agent.reservations.controller import GpuReservations, parse_reservat
 from podium_agent.reservations.reserved_gpus import ReservationPod, advertised, gpus_of_reservations, is_evacuated
 from podium_agent.schedule.exclusive_allocations import parse_pod
 from podium_agent.schedule.exclusive_gpus import NodePod
-from podium_agent.schedule.local_scheduler import (
-    QueueEntry,
-    RunQueues,
-    decide,
-)
 from podium_agent.schedule.node_reconciler import (
     View,
 )
@@ -41,6 +35,12 @@ from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS, Selection
 from podium_cluster.watch import WatchCache
+from podium_core.attempts.local_scheduler import (
+    QueueEntry,
+    RunQueues,
+    decide,
+)
+from podium_core.attempts.local_trial import Gate, LocalTrial
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.schema.gpunode import SlotState
 

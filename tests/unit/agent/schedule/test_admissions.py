@@ -16,11 +16,11 @@ from podium_agent.observe.pod_records import Hint
 from podium_agent.observe.pods import parse
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.admissions import Admissions
-from podium_agent.schedule.local_scheduler import decide
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS, Selection
 from podium_cluster.watch import WatchCache
+from podium_core.attempts.local_scheduler import decide
 from podium_core.schema.gpunode import GPUNode
 
 TRAIN = "ab" * 32

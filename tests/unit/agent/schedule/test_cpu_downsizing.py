@@ -10,10 +10,10 @@ from agent_builders import pod
 
 from podium_agent.metrics import Metrics
 from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.trials import LocalTrial
 from podium_agent.schedule.cpu_downsizing import CpuDownsizer, resizes
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
+from podium_core.attempts.local_trial import LocalTrial
 from podium_core.schema.gpunode import SlotState
 
 

@@ -12,13 +12,13 @@ from agent_builders import Machine, key, pod
 
 import podium_agent.schedule.exclusive_allocations
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName
-from podium_agent.observe.trials import LocalTrial
 from podium_agent.schedule.exclusive_allocations import ExclusiveAllocations, GpuStillInUseError, parse_pod
-from podium_agent.schedule.local_scheduler import RunQueues
 from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS, Selection
 from podium_cluster.watch import WatchCache
+from podium_core.attempts.local_scheduler import RunQueues
+from podium_core.attempts.local_trial import LocalTrial
 from podium_core.schema.gpunode import SlotState
 
 POD = ("prod", "urgent")

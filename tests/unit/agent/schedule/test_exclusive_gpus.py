@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from podium_agent.observe.gpu_health import Gpu, Health, Sample
-from podium_agent.observe.trials import Gate, LocalTrial
 from podium_agent.schedule.exclusive_gpus import (
     ADMISSION_SECONDS,
     ExclusiveAllocation,
@@ -19,7 +18,8 @@ from podium_agent.schedule.exclusive_gpus import (
     prefer,
     whole_gpu_devices,
 )
-from podium_agent.schedule.local_scheduler import Action, QueueEntry, RunQueues, decide
+from podium_core.attempts.local_scheduler import Action, QueueEntry, RunQueues, decide
+from podium_core.attempts.local_trial import Gate, LocalTrial
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 

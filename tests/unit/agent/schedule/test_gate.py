@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.report.lost_work import CompletionMarker, GateReport
 from podium_agent.schedule.gate import Gates
+from podium_core.attempts.lost_work import CompletionMarker, GateReport
 
 POD = "5f0a4d0e-0000-4000-8000-000000000001"
 

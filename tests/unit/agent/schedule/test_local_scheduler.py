@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_agent.observe.trials import Gate, LocalTrial
-from podium_agent.schedule.local_scheduler import (
+from podium_core.attempts.local_scheduler import (
     Action,
     Admit,
     QueueEntry,
@@ -22,6 +21,7 @@ from podium_agent.schedule.local_scheduler import (
     decide,
     newer,
 )
+from podium_core.attempts.local_trial import Gate, LocalTrial
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 

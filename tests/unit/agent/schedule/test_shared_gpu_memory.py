@@ -26,7 +26,6 @@ from podium_agent.observe.gpu_health import Reading, Sample, merge
 from podium_agent.observe.observer import Observer
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.trials import OCCUPYING, LocalTrial
 from podium_agent.report.node_status import (
     NodeFacts,
     build,
@@ -38,11 +37,6 @@ from podium_agent.schedule.executor import (
     TrialStart,
 )
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import (
-    QueueEntry,
-    RunQueues,
-    decide,
-)
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
@@ -53,6 +47,12 @@ from podium_agent.suspension.gpu_memory import read_memory
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_agent.suspension.processes import CudaProcesses
+from podium_core.attempts.local_scheduler import (
+    QueueEntry,
+    RunQueues,
+    decide,
+)
+from podium_core.attempts.local_trial import OCCUPYING, LocalTrial
 from podium_core.schema.gpunode import SlotState
 
 SCRIPT = Path(__file__).resolve().parents[4] / "examples/digits/train.py"

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from agent_builders import key
 
-from podium_agent.observe.trials import Gate, LocalTrial, Work
-from podium_agent.schedule.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, decide
 from podium_agent.schedule.memory_ledger import Footprint, shortfall, shortfall_alone
+from podium_core.attempts.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, decide
+from podium_core.attempts.local_trial import Gate, LocalTrial, Work
 from podium_core.schema.gpunode import SlotState
 
 TOTAL, DECLARED = 100 << 30, 60 << 30

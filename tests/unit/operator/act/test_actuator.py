@@ -14,7 +14,8 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Requeue, WriteRunQueues
 from podium_core.domain.snapshot import JobKey
-from podium_operator.act.actuator import Actuator, FinalReportWait
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.final_report_wait import FinalReportWait
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, trial_key

@@ -11,7 +11,6 @@ from operator_builders import make_trial as trial_of
 from pod_manifests import RULES, pod, template, variables
 
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
-from podium_operator.act.actuator import smallest_whole_gpu
 from podium_operator.act.pod_manifest import (
     PodOrigin,
     PodRules,
@@ -19,6 +18,7 @@ from podium_operator.act.pod_manifest import (
     make_pod,
     make_trial,
 )
+from podium_operator.act.whole_gpu import smallest_whole_gpu
 
 
 def test_names_labels_and_owner_are_deterministic() -> None:
@@ -150,6 +150,31 @@ def test_a_trial_without_gpu_has_no_gate_and_any_scheduler() -> None:
     assert not made["spec"].get("initContainers")
     assert "readinessGates" not in made["spec"]
     assert "podium.dev/gpu" not in json.dumps(made)
+
+
+def visible(container: dict[str, Any]) -> str | None:
+    """Return the container's NVIDIA_VISIBLE_DEVICES in the manifest."""
+    (value,) = [one["value"] for one in container.get("env", []) if one["name"] == "NVIDIA_VISIBLE_DEVICES"] or [None]
+    return value
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_container_without_a_gpu_sees_none(gpus: int) -> None:
+    """An image with CUDA sets NVIDIA_VISIBLE_DEVICES=all, and NVIDIA's runtime follows it."""
+    given = template(spec={"initContainers": [{"name": "fetch", "image": "cuda"}]})
+    given["spec"]["containers"].append({"name": "logger", "image": "cuda", "resources": {"limits": {"cpu": "1"}}})
+    made = pod(template=given, gpus={"perTrial": gpus})["spec"]
+    seen = {one["name"]: visible(one) for one in [*made["initContainers"], *made["containers"]]}
+    # the device plugin sets it for the slots of the gate and of the trial
+    assert seen == {"fetch": "void", "logger": "void"} | (
+        {"podium-gate": None, "main": None} if gpus else {"main": "void"}
+    )
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb"])
+def test_a_gpu_of_another_plugin_remains_visible(resource: str) -> None:
+    given = template(resources={"limits": {resource: "1"}})
+    assert visible(pod(template=given, gpus={"perTrial": 0})["spec"]["containers"][0]) is None
 
 
 def test_environment() -> None:

@@ -145,6 +145,6 @@ def test_a_pause_that_ends_within_a_reconcile_lasts_to_its_end(monkeypatch: pyte
     for ends, calls in ((False, 1), (True, 2)):
         backing_off = actuator.backing_off()
         assert backing_off == (set() if ends else {cluster.pods[0].uid})
-        monkeypatch.setattr("podium_operator.act.back_off.BackOff.active", False)
+        monkeypatch.setattr("podium_operator.act.back_off.RefusedAction.backs_off", False)
         asyncio.run(actuator.write_run_queues(cluster, [go]))
         assert api.calls.count("delete") == calls

@@ -8,6 +8,7 @@ import pytest
 from operator_builders import accepted, job_manifest, moment
 
 from podium_operator.jobs.acceptance import Claim, ClaimModes, claim_name, condition
+from podium_searchers.registry import missing_packages
 
 CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("policy setting", {"policy": {"name": "hermes", "settings": {"speed": 3}}}, ["spec.policy.settings", "speed"]),
@@ -118,3 +119,14 @@ def test_the_transition_time_changes_only_with_the_status(before: str, moved: bo
     manifest = job_manifest()
     manifest["status"] = {"conditions": [accepted(before)]}
     assert (condition(manifest, moment(9))["lastTransitionTime"] == moment(9)) is moved
+
+
+def test_an_algorithm_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real look-up of packages runs; only the name that it looks for is one that exists nowhere."""
+    manifest = job_manifest(search={"algorithm": "cmaes"})
+    assert condition(manifest, moment())["status"] == ("False" if missing_packages("cmaes") else "True")
+    monkeypatch.setattr("podium_searchers.registry._PACKAGES", {"cmaes": ("podium_no_such_package",)})
+    said = condition(manifest, moment())
+    assert (said["status"], said["reason"]) == ("False", "SearcherNotInstalled")
+    assert "podium_no_such_package" in said["message"]
+    assert "kube-podium[searchers]" in said["message"]

@@ -1,0 +1,1 @@
+"""Sources of a trial's metrics: its log, a file, event files, a page that it serves, or values that it sends."""

@@ -1,0 +1,79 @@
+"""What every source of metrics offers: batches of lines, each with the position from which a later agent continues.
+
+A read is bounded in time, bytes and lines. The reader of metrics (`report.metrics_reader`) knows only this interface.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from podium_agent.observe.logs.cri import LogLine
+from podium_agent.observe.logs.tail import Batch, Position
+from podium_cluster import clock
+from podium_core.logs.readings import Reader
+
+STREAM = "metrics"  # of lines that no container runtime wrote
+_FAULTS = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
+
+
+class MetricsSource(Protocol):
+    """One source of one pod's metrics."""
+
+    @property
+    def parse(self) -> Reader:
+        """Return the reader of the lines of this source."""
+        ...
+
+    @property
+    def lost(self) -> int:
+        """Return the number of files, or of values, that were gone before they were read."""
+        ...
+
+    @property
+    def fault(self) -> Exception | None:
+        """Return why the last read failed, where a later one may succeed; None if nothing failed."""
+        ...
+
+    async def read(self, last: bool) -> Batch:
+        """Return the next lines; `last`: the trial has ended, so what is there now is all there will be."""
+        ...
+
+    def explain(self) -> str:
+        """Return what was looked at and why it yields no value; empty if the lines themselves tell."""
+        ...
+
+    def stored(self, position: Position) -> None:
+        """Note that the trial's status holds everything up to this position."""
+        ...
+
+    def close(self) -> None:
+        """Release files, connections and tasks."""
+        ...
+
+
+def is_fault(error: OSError) -> bool:
+    """Return whether the disk or the kernel did not answer, rather than that the trial has no such file."""
+    return error.errno in _FAULTS
+
+
+def line_at(seconds: float, text: str, start: int = 0, end: int = 0) -> LogLine:
+    """Return a line with a time of the API server's clock, as lines of logs have that of the node."""
+    return LogLine(seconds + time.time() - clock.now(), STREAM, text, start, end)
+
+
+def no_sooner(seconds: float) -> Callable[[], bool]:
+    """Return a function that answers True at most once in this many seconds."""
+    next_at = 0.0
+
+    def due() -> bool:
+        nonlocal next_at
+        now = time.monotonic()
+        if now < next_at:
+            return False
+        next_at = now + seconds
+        return True
+
+    return due

@@ -1,0 +1,206 @@
+"""A file of the trial with metrics, line by line, while the script writes it.
+
+The file is opened inside the container (`container_files`). It and its folder stay open, so that the last lines can be
+read when the container has ended. A file that was replaced is read to its end before the new one. A file that was
+written again in place is read from its beginning. A later attempt that appends to the same file continues at the
+stored offset.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from podium_agent.observe.cgroups import Container
+from podium_agent.observe.logs.cri import LogLine
+from podium_agent.observe.logs.tail import CHUNK, Batch, Position
+from podium_agent.observe.sources.base import is_fault, line_at
+from podium_agent.observe.sources.container_files import Root
+from podium_agent.observe.sources.hanging import BusyError, HangingCalls
+from podium_agent.observe.sources.lines import SEEN, LineAssembler, RawLine
+from podium_cluster import clock
+from podium_core.logs.line_reader import line_reader
+from podium_core.schema.metrics_config import MetricsConfig
+
+FIRST_BYTES = 256  # by whose hash a file is recognised
+HEADER_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPlace:
+    """Where a container's files are, and the seconds within which its volumes must answer.
+
+    `find` returns the container once its processes were seen.
+    """
+
+    proc: Path
+    find: Callable[[], Container | None]
+    seconds: float
+
+
+class FileSource:
+    """Source of the lines of one file in the trial's container."""
+
+    def __init__(self, place: ContainerPlace, metrics: MetricsConfig, position: Position) -> None:
+        """Raise ValueError where metrics.filter is invalid."""
+        self.parse = line_reader(metrics)
+        self.lost = 0
+        self.fault: OSError | None = None
+        self._place = place
+        self._path = metrics.path
+        self._csv = metrics.format == "csv"
+        self._position = position
+        self._calls: HangingCalls[bool] = HangingCalls("metrics", self._let_go)
+        # the rest belongs to the thread of the call
+        self._root: Root | None = None
+        self._folder = self._file = -1
+        self._lines = LineAssembler()
+        self._ready: list[RawLine] = []
+        self._reached = position
+        self._trouble = "its container has not started yet"
+        self._bytes = 0
+
+    async def read(self, last: bool) -> Batch:
+        """Return the next lines, at most one chunk; none while the volume does not answer."""
+        try:
+            more = await self._calls.call(lambda: self._pass(last), self._place.seconds)
+        except BusyError:
+            return Batch((), self._position, False)
+        except TimeoutError:
+            self._trouble = f"VolumeUnresponsive: {self._path} was not read within {self._place.seconds:g} s"
+            return Batch((), self._position, False)
+        ready, self._ready = self._ready, []
+        self._position = self._reached
+        now = clock.now()
+        return Batch(tuple(_line(now, raw) for raw in ready), self._position, more)
+
+    def explain(self) -> str:
+        """Return why the file yields nothing; empty once it has yielded lines."""
+        return f"metrics.path {self._path}: {self._trouble}" if self._trouble else ""
+
+    def stored(self, position: Position) -> None:
+        """Ignore it: the file remains."""
+
+    def close(self) -> None:
+        """Close the file: an open file keeps its volume from being detached."""
+        self._calls.close()
+
+    def _pass(self, last: bool) -> bool:
+        """Read once; return whether more is there. It runs in a thread, as a volume may hang."""
+        self.fault = None
+        try:
+            return self._read(last)
+        except FileNotFoundError:
+            self._trouble = "the file does not exist in the container yet"
+        except ProcessLookupError:
+            self._trouble = "the container has ended, and the file was not there before"
+        except OSError as error:
+            self._trouble = f"it cannot be read: {error.strerror}"
+            self.fault = error if is_fault(error) else None
+        except ValueError as error:
+            self._trouble = f"{error}"
+        return False
+
+    def _read(self, last: bool) -> bool:
+        if self._file < 0 and not self._enter():
+            return False
+        seen = self._lines.seen
+        at = self._lines.read - len(seen)
+        data = os.pread(self._file, CHUNK, at)
+        if not data.startswith(seen):
+            self._begin(0)  # truncated or written again
+            return True
+        if data := data[len(seen) :]:
+            self._take(self._lines.feed(data))
+            return len(data) == CHUNK - len(seen)
+        if self._was_replaced():
+            self._take(self._lines.end())
+            self._leave()
+            return True
+        if last:
+            self._take(self._lines.end())
+        self._trouble = "" if self._bytes else "the file is empty"
+        return False
+
+    def _take(self, lines: list[RawLine]) -> None:
+        self._ready += lines
+        self._bytes = self._lines.read
+        self._trouble = ""
+        fingerprint = self._reached.fingerprint or _fingerprint(self._file)
+        self._reached = Position(PurePosixPath(self._path).name, fingerprint, self._lines.safe if fingerprint else 0)
+
+    def _enter(self) -> bool:
+        """Open the file, at the position of an earlier agent or attempt if it is the same file."""
+        if self._root is None:
+            container = self._place.find()
+            if container is None:
+                return False
+            self._root = Root.open(self._place.proc, container)
+        root, path = self._root, PurePosixPath(self._path)
+        if self._folder < 0:
+            self._folder = root.folder(str(path.parent))
+        try:
+            self._file = root.file(self._path)
+        except FileNotFoundError as missing:
+            try:  # if the container has ended, its root is empty, but the folder is still open
+                self._file = root.file_in(self._folder, path.name)
+            except OSError:
+                raise missing from None
+        try:
+            stored, size = self._reached, os.fstat(self._file).st_size
+            same = stored.fingerprint and stored.fingerprint == _fingerprint(self._file) and stored.offset <= size
+            self._begin(stored.offset if same else 0)
+        except OSError:  # the next pass must find the position again
+            os.close(self._file)
+            self._file = -1
+            raise
+        return True
+
+    def _begin(self, offset: int) -> None:
+        before = os.pread(self._file, min(SEEN, offset), offset - min(SEEN, offset))
+        self._lines = LineAssembler(offset, at_start=not before or before.endswith(b"\n"))
+        self._lines.seen = before
+        if offset == 0:
+            self._reached = Position()
+        elif self._csv:
+            self.parse(os.pread(self._file, HEADER_BYTES, 0).split(b"\n")[0].decode(errors="replace"))
+
+    def _was_replaced(self) -> bool:
+        """Return whether another file has the path now."""
+        if self._root is None:
+            return False
+        try:
+            other = self._root.file(self._path)
+        except (OSError, ValueError):
+            return False
+        try:
+            return not os.path.sameopenfile(other, self._file)
+        finally:
+            os.close(other)
+
+    def _leave(self) -> None:
+        os.close(self._file)
+        self._file, self._reached = -1, Position()
+
+    def _let_go(self) -> None:
+        for descriptor in (self._file, self._folder):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._folder = -1
+        if self._root is not None:
+            self._root.close()
+            self._root = None
+
+
+def _fingerprint(descriptor: int) -> str:
+    """Return the hash of the file's first line, or of its first bytes; empty if they are not complete yet."""
+    first = os.pread(descriptor, FIRST_BYTES, 0)
+    line, end, _ = first.partition(b"\n")
+    return hashlib.sha256(line).hexdigest()[:32] if end or len(first) == FIRST_BYTES else ""
+
+
+def _line(now: float, raw: RawLine) -> LogLine:
+    return line_at(now, raw.text, raw.start, raw.end)

@@ -1,0 +1,126 @@
+"""Server of the socket at which trials report metrics: authentication, limits, and acknowledgements.
+
+The kernel names the peer, and its cgroup names the pod (`gate_peer`), so no token is needed. A connection begins with
+`push SESSION`; the answer is `stored N`, the last number of this session that the trial's status holds. Then each line
+is `N AGE JSON`: a number that grows, the age of the report in seconds, and the report. `end` asks to be stored at once.
+The agent sends `stored N` again whenever N has grown. A script that sends too fast waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from podium_agent.observe.sources.push import PushQueue, PushQueues, Record
+from podium_agent.schedule.gate_limits import GateLimits
+from podium_agent.schedule.gate_peer import identify
+
+log = logging.getLogger(__name__)
+SOCKET = "metrics.sock"
+LINE_BYTES = 8192
+HELLO_SECONDS = 5.0
+WRITE_SECONDS = 5.0
+BACKLOG = 256
+ACCEPTED_AT_ONCE = 16
+BURST = 2048.0  # records of one connection at once
+PER_SECOND = 200.0  # records of one connection, on average
+_HELLO = re.compile(rb"push ([0-9a-f]{1,32})\n")
+_RECORD = re.compile(rb"([0-9]{1,15}) ([0-9]{1,9}(?:\.[0-9]{1,9})?) (\{.*)\n", re.DOTALL)
+
+
+class PushServer:
+    """Server of one node's trials."""
+
+    def __init__(self, proc: Path, queues: PushQueues, clock: Callable[[], float] = time.monotonic) -> None:
+        self._proc = proc
+        self._queues = queues
+        self._clock = clock
+        self._limits: GateLimits[asyncio.WriteTransport] = GateLimits(clock)
+
+    @asynccontextmanager
+    async def serve(self, share: Path) -> AsyncIterator[None]:
+        """Listen on the socket in the folder that trials see."""
+        path = share / SOCKET
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0)  # trials run as any user id
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(before)
+        server = await asyncio.start_unix_server(self._talk, sock=listener, limit=LINE_BYTES, backlog=ACCEPTED_AT_ONCE)
+        listener.listen(BACKLOG)
+        try:
+            yield
+        finally:
+            server.close()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = identify(self._proc, writer.get_extra_info("socket"))
+        pod_uid = "" if peer is None else peer.pod_uid
+        accepted, oldest = self._limits.admit(pod_uid, writer.transport)
+        if oldest is not None:
+            oldest.abort()
+        if not accepted:
+            writer.transport.abort()
+            return
+        try:
+            hello = _HELLO.fullmatch(await asyncio.wait_for(reader.readline(), HELLO_SECONDS))
+            queue = self._queues.get(pod_uid)
+            if hello is None or queue is None:
+                return  # the script connects again: its record may begin in a moment
+            queue.connected = True
+            session = hello[1].decode()
+            acknowledging = asyncio.ensure_future(self._acknowledge(queue, session, writer))
+            try:
+                await self._receive(queue, session, reader)
+            finally:
+                acknowledging.cancel()
+                with suppress(asyncio.CancelledError, OSError, TimeoutError):
+                    await acknowledging
+        except (TimeoutError, ConnectionError, ValueError):
+            pass  # the script has gone, or sends something else; it connects again
+        except asyncio.CancelledError:
+            pass  # the agent stops; asyncio would report the cancellation as an error
+        finally:
+            self._limits.release(pod_uid, writer.transport)
+            writer.close()
+
+    async def _receive(self, queue: PushQueue, session: str, reader: asyncio.StreamReader) -> None:
+        allowance, before = BURST, self._clock()
+        while line := await reader.readline():
+            if line == b"end\n":
+                queue.ask_to_flush()
+                continue
+            match = _RECORD.fullmatch(line)
+            if match is None:
+                return
+            now = self._clock()
+            allowance, before = min(BURST, allowance + (now - before) * PER_SECOND) - 1.0, now
+            if allowance < 0.0:
+                await asyncio.sleep(-allowance / PER_SECOND)
+            record = Record(session, int(match[1]), now - float(match[2]), match[3].decode(errors="replace"))
+            while not queue.add(record):
+                await queue.changed.wait()
+                if queue.closed:
+                    return
+
+    async def _acknowledge(self, queue: PushQueue, session: str, writer: asyncio.StreamWriter) -> None:
+        """Send each new acknowledgement until the connection ends, or the queue is closed."""
+        sent = -1
+        while not queue.closed:
+            changed, stored = queue.changed, queue.stored.get(session, 0)
+            if stored > sent:
+                sent = stored
+                writer.write(b"stored %d\n" % stored)
+                await asyncio.wait_for(writer.drain(), WRITE_SECONDS)
+                continue
+            await changed.wait()
+        writer.transport.abort()

@@ -1,0 +1,164 @@
+"""Reader of one trial's metrics: from its source into its record, in passes of bounded time. The writer calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from podium_agent.metrics import Metrics, error_code
+from podium_agent.observe.logs import line_times
+from podium_agent.observe.logs.tail import Batch
+from podium_agent.observe.sources.base import MetricsSource
+from podium_agent.observe.sources.file import ContainerPlace, FileSource
+from podium_agent.observe.sources.prometheus import PrometheusSource
+from podium_agent.observe.sources.push import PushQueues, PushSource
+from podium_agent.observe.sources.stdout import StdoutSource
+from podium_agent.observe.sources.tensorboard import TensorboardSource
+from podium_agent.report.trial_record import TrialRecord
+from podium_agent.settings import AgentSettings
+from podium_cluster import clock
+from podium_core.attempts.unread_log import UnreadLogNotes
+from podium_core.curves.thinning import Grid
+from podium_core.schema.gpunode import SlotState
+from podium_core.schema.metrics_config import MetricsConfig
+
+log = logging.getLogger(__name__)
+READ_SECONDS = 0.05  # of one pass over a source
+
+
+class MetricsReader:
+    """Reader of the metrics of one pod."""
+
+    def __init__(
+        self, settings: AgentSettings, metrics: Metrics, trial_record: TrialRecord, queues: PushQueues
+    ) -> None:
+        self.hurry = False  # the trial's script waits until its values are stored
+        self.unreadable = ""  # why the source cannot be read now
+        self._settings = settings
+        self._queues = queues
+        self._metrics = metrics
+        self._record = trial_record
+        self._source: MetricsSource | None = None
+        self._unread: UnreadLogNotes | None = None
+        self._grid = Grid(maximize=True)
+        self._line_time = 0.0  # of the last line that was read
+
+    def prepare(self, logs: Path) -> None:
+        """Open the source at the record's position; `logs`: folder of the container's log."""
+        self.close()
+        pod = self._record.pod
+        if pod.reading is None:
+            if pod.reading_trouble:
+                log.error("%s: its metrics are not read: %s", pod.name, pod.reading_trouble)
+            return
+        try:
+            self._source = self._open(pod.reading, logs)
+        except ValueError as error:
+            log.error("%s: its metrics are not read: %s", pod.name, error)
+            return
+        self._grid = Grid(maximize=pod.reading.direction == "maximize")
+        self._unread = UnreadLogNotes(pod.reading)
+
+    def _open(self, reading: MetricsConfig, logs: Path) -> MetricsSource:
+        """Return the source of a job's metrics; raises ValueError for settings that it cannot use."""
+        trial_record, settings = self._record, self._settings
+        if reading.source == "stdout":
+            return StdoutSource(logs, reading, trial_record.position)
+        place = ContainerPlace(settings.proc, lambda: trial_record.main, settings.volume_timeout)
+        if reading.source == "file":
+            return FileSource(place, reading, trial_record.position)
+        if reading.source == "tensorboard":
+            return TensorboardSource(place, reading, trial_record.position)
+        if reading.source == "push":
+            return PushSource(self._queues, trial_record.pod.uid, reading, trial_record.position, self._flush)
+        if reading.source == "prometheus":
+            return PrometheusSource(self._scrapable_ip, reading)
+        raise ValueError(f"metrics.source {reading.source} is not known to this agent; upgrade it")
+
+    async def read(self) -> bool:
+        """Read the source; return whether more is left.
+
+        A source with much to read, or one that is expensive to parse, is read in several passes, so that other trials
+        are not delayed.
+        """
+        source = self._source
+        if source is None:
+            return False
+        trial_record, metrics = self._record, self._metrics
+        begun = time.monotonic()
+        while time.monotonic() - begun < READ_SECONDS:
+            lost = source.lost
+            batch = self._with_times(await source.read(trial_record.ended))
+            self._note_fault(source)
+            before = trial_record.curve
+            trial_record.add_lines(batch, source.parse, self._grid)
+            after = trial_record.curve
+            self._note_unread(source, batch)
+            metrics.points.inc(after.accepted - before.accepted)
+            metrics.repeated.inc(after.repeated - before.repeated)
+            metrics.diverged.inc(after.diverged - before.diverged)
+            metrics.lost_logs.inc(source.lost - lost)
+            if not batch.more:
+                return False
+            await asyncio.sleep(0)
+        trial_record.urgent.set()
+        return True
+
+    def stored(self) -> None:
+        """Tell the source that the trial's status holds everything that was read."""
+        self.hurry = False
+        if self._source is not None:
+            self._source.stored(self._record.position)
+
+    def close(self) -> None:
+        """Close the source."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def _scrapable_ip(self) -> str | None:
+        """Return the pod's address; empty without one, None while the trial cannot answer."""
+        trial_record = self._record
+        idle = trial_record.main is None or trial_record.ended or trial_record.state is SlotState.SUSPENDED
+        return None if idle else trial_record.pod.ip
+
+    def _flush(self) -> None:
+        self.hurry = True
+
+    def _note_fault(self, source: MetricsSource) -> None:
+        """Report a source that cannot be read, once for each reason; every failed read counts."""
+        error, before = source.fault, self.unreadable
+        self.unreadable = "" if error is None else str(error)
+        if error is not None:
+            self._metrics.failures.labels("metrics", error_code(error)).inc()
+        if error is not None and self.unreadable != before:
+            log.error("%s: its metrics cannot be read now, trying again: %s", self._record.pod.name, error)
+        elif before and error is None:
+            log.info("%s: its metrics can be read again", self._record.pod.name)
+
+    def _with_times(self, batch: Batch) -> Batch:
+        """Return the batch with times that other nodes and the curve so far agree with."""
+        now = clock.now()
+        points = self._record.curve.points
+        self._line_time = max(self._line_time, points[-1].time if points else 0.0)
+        lines = line_times.bounded(batch.lines, self._line_time, now, time.time() - now)
+        if lines:
+            self._line_time = lines[-1].time
+        return replace(batch, lines=lines)
+
+    def _note_unread(self, source: MetricsSource, batch: Batch) -> None:
+        """Report a source that yields no value, until it yields one."""
+        if self._unread is None:
+            return
+        if self._record.curve.points:
+            self._unread = None
+            self._record.set_unread_log(None)
+            return
+        now = time.monotonic()
+        self._unread.add(batch.lines, now, source.explain())
+        report = self._unread.report(now)
+        if report is not None:
+            self._record.set_unread_log(report)

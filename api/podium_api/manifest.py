@@ -1,0 +1,67 @@
+"""Build the HyperParamJob of `podium.tune`: the same object that a YAML file describes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from podium_api.errors import SearchError
+from podium_api.function_source import check_signature, container_of
+from podium_api.space import Dimension, parameters
+from podium_core.acceptance.findings import errors_of, findings
+from podium_core.schema.base import API_VERSION
+from podium_core.schema.job import Scalar
+
+MODES = {"max": "maximize", "min": "minimize"}
+MAX_SHOWN = 8  # errors in one message
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a trial runs: a function with constant arguments, or a command line."""
+
+    train: Callable[..., Any] | Sequence[str]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    image: str = "none"
+    python: str = "python3"
+
+
+def manifest_of(
+    name: str, work: Work, space: Mapping[str, Dimension | Sequence[Scalar]], spec: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the job. Raises SearchError if it is refused.
+
+    `spec`: the fields besides parameters and template.
+    """
+    container = {"name": "train", "image": work.image, **_container(work, space)}
+    template = {"spec": {"containers": [container]}}
+    full = {"parameters": parameters(space), "template": template, **spec}
+    manifest = {"apiVersion": API_VERSION, "kind": "HyperParamJob", "metadata": {"name": name}, "spec": full}
+    wrong = errors_of(findings(manifest))
+    if wrong:
+        shown = [str(one) for one in wrong[:MAX_SHOWN]]
+        raise SearchError(wrong[0].code, "\n  ".join(["the search is refused:", *shown]))
+    return manifest
+
+
+def objective(metric: str, mode: str) -> dict[str, Any]:
+    """Return `spec.objective`."""
+    if mode not in MODES:
+        raise SearchError("InvalidMode", f"mode must be 'max' or 'min' (got {mode!r})")
+    return {"metric": metric, "direction": MODES[mode]}
+
+
+def _container(work: Work, space: Mapping[str, Any]) -> dict[str, Any]:
+    if callable(work.train):
+        check_signature(work.train, space, work.arguments)
+        return container_of(work.train, work.arguments, work.python)
+    if isinstance(work.train, str) or not work.train:
+        raise SearchError(
+            "InvalidCommand",
+            f"train must be a function or a list of words, such as ['python', 'train.py'] (got {work.train!r})",
+        )
+    if work.arguments:
+        raise SearchError("InvalidArguments", "arguments are for a function; add them to the command's words instead")
+    words = [str(word) for word in work.train]
+    return {"command": words if any("$(podium." in word for word in words) else [*words, "$(podium.args)"]}

@@ -1,0 +1,120 @@
+"""Handle of a search: its state, its trials, and what a caller can do with it. The same in both places."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from podium_api import display
+from podium_api.backend import Backend, Objects
+from podium_api.errors import SearchError
+from podium_api.results import Trial, curves_of, dataframe_of
+from podium_core.schema.job import Direction
+
+if TYPE_CHECKING:
+    import pandas
+
+POLL_SECONDS = 1.0
+FAILED = frozenset({"Failed", "Refused"})
+SHOWN_LINES = 20  # of a failed trial's log
+
+
+class Search:
+    """A search that was started, here or elsewhere. Every property reads its present state."""
+
+    def __init__(self, name: str, backend: Backend) -> None:
+        self.name = name
+        self._backend = backend
+
+    @property
+    def phase(self) -> str:
+        """The phase: Pending, Running, Suspended, Succeeded, Failed or Refused."""
+        return self._backend.read().job.status.phase
+
+    @property
+    def trials(self) -> list[Trial]:
+        """The trials by number."""
+        return [Trial.of(trial) for trial in self._backend.read().trials]
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the best value so far; None before the first value."""
+        return _best(self._backend.read())
+
+    def wait(self, timeout: float | None = None, *, progress: bool = True) -> Search:
+        """Wait for the end of the search and return it.
+
+        `timeout`: seconds. `progress`: show a table that follows the search. Raises SearchError if the search fails,
+        with the last lines of a failed trial, and TimeoutError. Ctrl-C stops a search on this machine, so that it can
+        continue later.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        with display.Live(progress) as live:
+            while True:
+                seen = self._backend.read()
+                live.show(display.table(self.name, seen))
+                if not seen.running:
+                    break
+                if end is not None and time.monotonic() >= end:
+                    raise TimeoutError(f"search {self.name} has not ended within {timeout:g} s; it continues")
+                time.sleep(POLL_SECONDS)
+        if seen.job.status.phase in FAILED:
+            raise self._failure(seen)
+        return self
+
+    def log(self, trial: Trial | str, lines: int = 100) -> str:
+        """Return the last lines that a trial printed."""
+        name = trial if isinstance(trial, str) else trial.name
+        for one in self._backend.read().trials:
+            if one.metadata.name == name:
+                return self._backend.log(one, lines)
+        raise SearchError("TrialNotFound", f"search {self.name} has no trial {name}")
+
+    def dataframe(self) -> pandas.DataFrame:
+        """Return one row a trial (needs pandas)."""
+        return dataframe_of(self.trials)
+
+    def curves(self) -> pandas.DataFrame:
+        """Return one row a point of the learning curves (needs pandas)."""
+        return curves_of(self.trials)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Return a figure of the learning curves, and save it to `path` (needs matplotlib)."""
+        return display.figure(self.name, self._backend.read(), path)
+
+    def suspend(self) -> None:
+        """Let the trials give up their GPUs and keep their progress; `resume` continues them."""
+        self._backend.suspend()
+
+    def resume(self) -> None:
+        """Continue a suspended search."""
+        self._backend.resume()
+
+    def stop(self) -> None:
+        """End the search and keep its results."""
+        self._backend.stop()
+
+    def __repr__(self) -> str:
+        """Return one line: name, place, phase, trials and best value."""
+        return display.line(self.name, self._backend.place, self._backend.read())
+
+    def _repr_html_(self) -> str:
+        """Return the table of trials; notebooks show it."""
+        return display.html(self.name, self._backend.read())
+
+    def _failure(self, seen: Objects) -> SearchError:
+        status = seen.job.status
+        text = f"search {self.name} has failed: {status.message}"
+        for trial in seen.trials:
+            if trial.status.phase == "Failed":
+                said = self._backend.log(trial, SHOWN_LINES)
+                reason = f"{trial.metadata.name}: {trial.status.message}"
+                return SearchError(status.reason or status.phase, f"{text}\n{reason}\n{said}".rstrip())
+        return SearchError(status.reason or status.phase, text)
+
+
+def _best(seen: Objects) -> Trial | None:
+    measured = [trial for one in seen.trials if (trial := Trial.of(one)).value is not None]
+    sign = -1 if seen.job.spec.objective.direction is Direction.MAXIMIZE else 1
+    return min(measured, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)

@@ -1,0 +1,99 @@
+"""`podium.tune`: start a search from Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from podium_api.cluster_job import Cluster, ClusterJob
+from podium_api.errors import SearchError
+from podium_api.local_run import LocalRun
+from podium_api.manifest import Work, manifest_of, objective
+from podium_api.search import Search
+from podium_api.space import Dimension
+from podium_core.schema.job import Scalar
+
+RUNS = Path("podium-runs")
+
+
+def tune(
+    train: Callable[..., Any] | Sequence[str],
+    space: Mapping[str, Dimension | Sequence[Scalar]],
+    *,
+    metric: str,
+    mode: Literal["max", "min"] = "max",
+    trials: int = 20,
+    max_steps: float | None = None,
+    gpus: int = 1,
+    policy: str = "envelope",
+    algorithm: str = "random",
+    seed: int = 0,
+    where: Literal["local", "cluster"] = "local",
+    name: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    image: str | None = None,
+    spec: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+    namespace: str | None = None,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+) -> Search:
+    """Start a search and return its handle; `wait()` waits for its end.
+
+    Args:
+        train: a function that takes the parameters by name and calls `podium.report(step=..., METRIC=...)`, or the
+            words of a command line, which gets the parameters as `--name=value` at its end or where
+            `$(podium.params.NAME)` stands. A function is shipped by its source: it must import what it uses.
+        space: the parameters by name, described by `uniform`, `loguniform`, `randint`, `choice`, or a list.
+        metric: name of the number that the search optimizes.
+        mode: "max" or "min".
+        trials: number of trials.
+        max_steps: step at which a trial is complete. The default policy needs it.
+        gpus: GPUs of one trial. On a machine without GPUs a CPU core counts as one.
+        policy: ranking policy; see the documentation of the policies.
+        algorithm: how the parameters are proposed.
+        seed: seed of the proposals.
+        where: "local": processes of this machine; "cluster": the cluster of the kubeconfig.
+        name: name of the search; by default that of the function.
+        arguments: constant arguments of the function, values of JSON.
+        image: container image with Python and what the function imports; required on a cluster.
+        spec: further fields of the job's spec, such as {"checkpoint": ...}; they win over those above.
+        folder: local only: where the search is stored; by default podium-runs/NAME. The same call continues it.
+        namespace, kubeconfig, context: cluster only; kubectl's rules apply.
+
+    Raises:
+        SearchError: the search is refused, or it cannot start. The text names what is wrong and the cure.
+    """
+    called = name or _name_of(train)
+    fields: dict[str, Any] = {
+        "objective": objective(metric, mode),
+        "trials": {"max": trials} | ({} if max_steps is None else {"maxSteps": max_steps}),
+        "gpus": {"perTrial": gpus},
+        "policy": {"name": policy},
+        "search": {"algorithm": algorithm, "seed": seed},
+        "metrics": {"stepKey": "step"},
+        **(spec or {}),
+    }
+    if where == "local":
+        work = Work(train, arguments or {}, image or "none", sys.executable)
+        manifest = manifest_of(called, work, space, fields)
+        run = LocalRun(Path(folder) if folder is not None else RUNS / called)
+        run.start(manifest)
+        return Search(called, run)
+    if where != "cluster":
+        raise SearchError("InvalidPlace", f"where must be 'local' or 'cluster' (got {where!r})")
+    if image is None:
+        raise SearchError("ImageMissing", "on a cluster, image must name a container image that the nodes can pull")
+    job = ClusterJob(Cluster(namespace, kubeconfig, context), called)
+    job.create(manifest_of(called, Work(train, arguments or {}, image), space, fields))
+    return Search(called, job)
+
+
+def _name_of(train: Callable[..., Any] | Sequence[str]) -> str:
+    """Return a name by the rules of Kubernetes."""
+    given = getattr(train, "__name__", "") if callable(train) else Path(os.fspath(train[-1])).stem if train else ""
+    plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in given.lower()).strip("-")
+    return plain[:40] or "search"

@@ -1,0 +1,1 @@
+"""Benchmarks of the searchers: which algorithm proposes good points soonest."""

@@ -1,0 +1,30 @@
+"""Selectors of Prometheus metrics as users write them: a name, and labels where needed, `accuracy{split="val"}`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_LABELS = 16
+_LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
+_SELECTOR = re.compile(rf"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{{(?P<labels>(?:{_LABEL}(?:,{_LABEL})*,?)?)\}})?")
+_ONE_LABEL = re.compile(r'(?P<label>[a-zA-Z0-9_]+)="(?P<value>(?:[^"\\\n]|\\[\\"n])*)"')
+_ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A metric's name, and the labels that a sample must have."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def parse_selector(text: str) -> Selector | None:
+    """Parse a selector; return None for any other text."""
+    match = _SELECTOR.fullmatch(text)
+    if match is None:
+        return None
+    found = list(_ONE_LABEL.finditer(match["labels"] or ""))
+    labels = {one["label"]: re.sub(r'\\[\\"n]', lambda e: _ESCAPES[e[0]], one["value"]) for one in found}
+    return Selector(match["name"], tuple(sorted(labels.items()))) if len(labels) == len(found) <= MAX_LABELS else None

@@ -1,0 +1,106 @@
+"""Prepare a job file for this machine: accept it as a cluster would, adapt its template, find devices, open the folder.
+
+`podium run` and other front ends call `prepare`; the result is what `Runner` runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from podium_core.acceptance.findings import errors_of, findings
+from podium_core.schema.job import HyperParamJob, JobSpec
+from podium_core.schema.validation import parse_job
+from podium_local.devices import Device, DeviceRequest, find_devices
+from podium_local.errors import Kind, LocalError
+from podium_local.run_state import RunState, open_run
+from podium_local.template import Site, adapt, with_command
+from podium_searchers.registry import missing_packages
+
+MAX_SHOWN = 8  # errors of one message
+SOURCES = ("stdout", "push")  # where no agent listens, podium.trial.report prints
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Options of a run.
+
+    `folder`: where it is stored. `beside`: folder of the job file, `here`: the current folder. `command`: replaces the
+    container's. `paths`: path in the image to path on this machine. `devices`: which GPUs or cores to use.
+    """
+
+    folder: Path
+    beside: Path
+    here: Path
+    command: tuple[str, ...] = ()
+    paths: Mapping[str, str] = field(default_factory=dict)
+    devices: DeviceRequest = field(default_factory=DeviceRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that can start, and what differs from a cluster, as sentences."""
+
+    state: RunState
+    notes: tuple[str, ...]
+
+
+def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[str, str]) -> Prepared:
+    """Return a run of this job. Raises LocalError with the cure."""
+    changed = with_command(manifest, options.command)
+    parsed = parse_job(changed)
+    missing = missing_packages(parsed.spec.search.algorithm) if isinstance(parsed, HyperParamJob) else ()
+    wrong = errors_of(findings(changed, missing_packages=missing))
+    if wrong:
+        lines = [f"{one.code}: {one}" for one in wrong[:MAX_SHOWN]]
+        raise LocalError(Kind.FAILED, "InvalidJob", "\n  ".join(["the job is refused, as on a cluster:", *lines]))
+    job = HyperParamJob.model_validate({**changed, "status": {}})
+    _refuse_unavailable(job.spec)
+    checkpoint = job.spec.checkpoint
+    site = Site(
+        options.beside.absolute(),
+        options.here.absolute(),
+        options.command,
+        options.paths,
+        () if checkpoint is None else (checkpoint.path,),
+        environ,
+    )
+    adapted = adapt(job.spec.template, site)
+    notes = [*adapted.notes]
+    changes: dict[str, Any] = {"template": adapted.template}
+    if job.spec.metrics.source == "push":
+        notes.append("metrics.source push: podium.trial.report prints its lines here, and they are read")
+        changes["metrics"] = job.spec.metrics.model_copy(update={"source": "stdout"})
+    job = job.model_copy(update={"spec": job.spec.model_copy(update=changes)})
+    devices = find_devices(job.spec, options.devices, environ)
+    state = open_run(job, options.folder, devices, environ)
+    return Prepared(state, (*notes, *_about(job, devices)))
+
+
+def _refuse_unavailable(spec: JobSpec) -> None:
+    """Refuse what only a cluster has. Raises LocalError with the cure."""
+    if spec.search.warm_start is not None:
+        text = (
+            "spec.search.warmStart names jobs of a cluster, which this machine does not have; remove it, or give known "
+        )
+        raise LocalError(Kind.FAILED, "WarmStartUnavailable", f"{text}good points as search.initialTrials")
+    if spec.metrics.source not in SOURCES:
+        text = (
+            f"spec.metrics.source is {spec.metrics.source}, which only the agent of a cluster reads; let the script "
+            "print its values, and write source: stdout, or call podium.trial.report, and write source: push"
+        )
+        raise LocalError(Kind.FAILED, "SourceUnavailable", text)
+
+
+def _about(job: HyperParamJob, devices: tuple[Device, ...]) -> tuple[str, ...]:
+    """Return notes about how the trials share the devices."""
+    notes = []
+    first = devices[0]
+    if first.is_gpu and first.slots == 1 and job.spec.gpus.memory is None:
+        notes.append(
+            "spec.gpus.memory is not set, so one trial at a time has a slot on a GPU: set it, or give --slots, if "
+            "suspended trials may keep their memory beside the one that runs"
+        )
+    return tuple(notes)

@@ -1,0 +1,137 @@
+"""State of a run: the job, its trials and the machine; created in a new folder, or continued from an old one."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from podium_core.domain.observe import classify_missing_pod
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.snapshot import JobView, TrialKey
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
+from podium_local import process_tree
+from podium_local.attempt import checkpoint_in
+from podium_local.clock import SteadyClock, moment
+from podium_local.devices import Device
+from podium_local.errors import Kind, LocalError
+from podium_local.log_follower import LogFollower
+from podium_local.snapshot import Machine, local_job_view
+from podium_local.store import RunFolder
+from podium_local.trial import LogReading, Trial
+
+IMMUTABLE = ("objective", "parameters", "search", "metrics", "gpus")
+MAX_FINAL_READS = 1 << 16
+RUNNER_ENDED = "The runner ended; the trial continues from its last checkpoint."
+
+
+@dataclass(slots=True)
+class RunState:
+    """State of a run."""
+
+    job: HyperParamJob
+    folder: RunFolder
+    machine: Machine
+    reading: LogReading
+    clock: SteadyClock
+    environ: Mapping[str, str]
+    trials: dict[TrialKey, Trial] = field(default_factory=dict)
+
+    @property
+    def ordered(self) -> list[Trial]:
+        """Return the trials by number."""
+        return sorted(self.trials.values(), key=lambda trial: trial.number)
+
+    def view(self) -> JobView:
+        """Return the planner's view of the job."""
+        return local_job_view(self.job, sum(device.cpus for device in self.machine.devices))
+
+    def checkpoints_of(self, trial: Trial) -> Path | None:
+        """Return the checkpoint folder of a trial; None if the job has no checkpoints."""
+        return None if self.job.spec.checkpoint is None else self.folder.checkpoints / trial.key.name
+
+    def add(self, stored: HyperParamTrial) -> Trial:
+        """Add a trial."""
+        trial = Trial(stored, self.reading, self.machine.name)
+        self.trials[trial.key] = trial
+        return trial
+
+
+def open_run(job: HyperParamJob, path: Path, devices: tuple[Device, ...], environ: Mapping[str, str]) -> RunState:
+    """Return the state of a run in this folder. Raises LocalError if the folder belongs to another job."""
+    folder = RunFolder(path)
+    try:
+        # an earlier runner and its guardian may both have been killed; nothing else runs in a folder that is locked
+        process_tree.kill_with_variable(process_tree.RUN_VARIABLE, str(folder.path))
+        stored = folder.job()
+        clock = SteadyClock(0.0 if stored is None else _latest(stored))
+        present = _new_job(job, clock.now()) if stored is None else stored
+        machine = Machine(socket.gethostname() or "localhost", devices)
+        state = RunState(present, folder, machine, LogReading(present), clock, environ)
+        if stored is not None:
+            for one in folder.trials():
+                _take_up(state, state.add(one))
+            state.job = _continued(job, state, path)
+        folder.write_job(state.job, durable=True)
+        return state
+    except BaseException:
+        folder.close()
+        raise
+
+
+def _new_job(job: HyperParamJob, now: float) -> HyperParamJob:
+    meta = job.metadata
+    changes = {
+        "namespace": meta.namespace or "default",
+        "uid": str(uuid.uuid4()),
+        "generation": 1,
+        "creation_timestamp": moment(now),
+    }
+    return job.model_copy(update={"metadata": meta.model_copy(update=changes)})
+
+
+def _continued(job: HyperParamJob, state: RunState, path: Path) -> HyperParamJob:
+    """Return the stored job with the changes that a running search allows."""
+    stored = state.job
+    if job.metadata.name != stored.metadata.name:
+        text = f"{path} holds the search {stored.metadata.name}, not {job.metadata.name}; name another folder with "
+        raise LocalError(Kind.FAILED, "FolderOfOtherJob", f"{text}--folder")
+    begun = any(trial.curve.points for trial in state.trials.values())
+    for name in (*IMMUTABLE, *(("template",) if begun else ())):
+        if getattr(job.spec, name) != getattr(stored.spec, name):
+            text = f"spec.{name} differs from that of the search in {path}, whose trials would not be comparable; "
+            raise LocalError(Kind.FAILED, "JobChanged", f"{text}undo the change, or name another folder with --folder")
+    status = stored.status
+    if job.spec.trials.max > stored.spec.trials.max and status.phase == "Succeeded":
+        status = status.model_copy(update={"phase": "Running", "finished_at": None})
+    return stored.model_copy(update={"spec": job.spec, "status": status})
+
+
+def _take_up(state: RunState, trial: Trial) -> None:
+    """Continue a stored trial: its last attempt ended with the runner, and its log is read to the end first."""
+    cursor = trial.cursor
+    if trial.phase in FINAL or not trial.had_attempt:
+        return
+    if cursor is not None and not cursor.complete and cursor.file:
+        now = state.clock.now()
+        follower = LogFollower(state.folder.logs / Path(cursor.file).name, cursor.offset)
+        for _ in range(MAX_FINAL_READS):
+            if trial.read_log(follower, now, complete=True):
+                break
+        trial.cursor = cursor.model_copy(update={"complete": True, "offset": follower.offset})
+    marker = checkpoint_in(state.checkpoints_of(trial))
+    if marker is not None:
+        trial.note_marker(marker, state.clock.now())
+    if trial.phase is not TrialPhase.REQUEUED:
+        end = classify_missing_pod("", "RunnerEnded")
+        trial.set_phase(TrialPhase.REQUEUED, end.reason, RUNNER_ENDED, state.clock.now())
+    trial.touch(urgent=True)
+
+
+def _latest(job: HyperParamJob) -> float:
+    """Return the latest time that the stored job names."""
+    moments = (job.metadata.creation_timestamp, job.status.started_at, job.status.finished_at)
+    return max((one.timestamp() for one in moments if one is not None), default=0.0)

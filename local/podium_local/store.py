@@ -1,0 +1,154 @@
+"""Folder of a run: its objects as JSON, the logs and the checkpoints of its trials. One runner at a time writes it.
+
+The objects are those of a cluster (HyperParamJob, HyperParamTrial, GPUNode), so that every command that reads objects
+from files reads a run. Each file is replaced in one atomic step.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from podium_core.schema.base import API_VERSION, StatusModel
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
+from podium_local.errors import Kind, LocalError
+
+MAX_OBJECT_BYTES = 16 << 20
+LOCK, OBJECTS, LOGS, CHECKPOINTS = "lock", "objects", "logs", "checkpoints"
+JOB, MACHINE, TRIAL = "job.json", "machine.json", "trial-"
+
+
+class StoredRun:
+    """The folder of one run, for reading: also while a runner writes it, because each file is replaced in one step."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def objects(self) -> Path:
+        """Return the folder of the objects."""
+        return self.path / OBJECTS
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of the logs."""
+        return self.path / LOGS
+
+    @property
+    def checkpoints(self) -> Path:
+        """Return the folder of the checkpoints."""
+        return self.path / CHECKPOINTS
+
+    def job(self) -> HyperParamJob | None:
+        """Return the stored job; None in a new folder."""
+        return read_job(self.objects / JOB)
+
+    def trials(self) -> Iterator[HyperParamTrial]:
+        """Yield the stored trials by number."""
+        paths = [(int(path.stem.removeprefix(TRIAL)), path) for path in self.objects.glob(f"{TRIAL}[0-9]*.json")]
+        for _, path in sorted(paths):
+            payload = _read(path)
+            if payload is not None:
+                yield _parse(HyperParamTrial, payload, path)
+
+
+class RunFolder(StoredRun):
+    """The folder of one run, locked while it is open, so that one runner writes it."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the folder if it is missing, and lock it. Raises LocalError if another runner has it."""
+        super().__init__(path)
+        try:
+            for folder in (self.path, self.objects, self.logs, self.checkpoints):
+                folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            text = f"{error.filename}: {error.strerror}; name another folder with --folder"
+            raise LocalError(Kind.FAILED, "FolderUnusable", text) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._lock, 64, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._lock)
+            text = f"{path} is in use by process {holder}: wait for it, or name another folder with --folder"
+            raise LocalError(Kind.FAILED, "FolderInUse", text) from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+
+    def close(self) -> None:
+        """Unlock the folder."""
+        os.close(self._lock)
+
+    def write_job(self, job: HyperParamJob, *, durable: bool) -> None:
+        """Store the job; `durable`: it must survive a loss of power from now on."""
+        self._write(self.objects / JOB, job, durable=durable)
+
+    def write_trial(self, trial: HyperParamTrial, *, durable: bool) -> None:
+        """Store a trial; `durable`: it must survive a loss of power from now on."""
+        self._write(self.objects / f"{TRIAL}{trial.spec.number}.json", trial, durable=durable)
+
+    def write_machine(self, node: GPUNode) -> None:
+        """Store the devices of this machine."""
+        self._write(self.objects / MACHINE, node, durable=False)
+
+    def _write(self, path: Path, model: StatusModel, *, durable: bool) -> None:
+        kind = type(model).__name__
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": kind,
+            **model.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        aside = path.with_suffix(".new")
+        try:
+            with aside.open("w", encoding="utf-8") as file:
+                json.dump(body, file)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            aside.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                aside.unlink()
+            text = f"{path}: {error.strerror}; free space there, then run the same command again"
+            raise LocalError(Kind.FAILED, "StateNotWritten", text) from error
+
+
+Model = TypeVar("Model", HyperParamJob, HyperParamTrial)
+
+
+def read_job(path: Path) -> HyperParamJob | None:
+    """Return the job of a file; None without the file. Raises LocalError."""
+    payload = _read(path)
+    return None if payload is None else _parse(HyperParamJob, payload, path)
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        if path.stat().st_size > MAX_OBJECT_BYTES:
+            text = f"{path} is larger than {MAX_OBJECT_BYTES} bytes: it is not of Podium; remove it"
+            raise LocalError(Kind.FAILED, "StateUnreadable", text)
+        payload = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise LocalError(Kind.FAILED, "StateUnreadable", f"{path}: {error}; remove the file or the folder") from error
+    return payload if isinstance(payload, dict) else {}
+
+
+def _parse(model: type[Model], payload: Mapping[str, Any], path: Path) -> Model:
+    try:
+        return model.model_validate(payload)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        text = f"{path}: {field}: {first['msg']}; remove the folder, or use the version of podium that wrote it"
+        raise LocalError(Kind.FAILED, "StateUnreadable", text) from error

@@ -1,0 +1,328 @@
+"""One trial of a run: its parameters, phase, curve and usage, and its present attempt.
+
+It is stored as a HyperParamTrial after each change, and continues from what was stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from podium_core.attempts.lost_work import AttemptStart, CompletionMarker, GateReport
+from podium_core.attempts.trial_status import curve_fields, curve_from, ledger_fields, ledger_from
+from podium_core.attempts.unread_log import UnreadLogNotes, unread_message
+from podium_core.attempts.usage_ledger import (
+    SuspensionCost,
+    UsageLedger,
+    add_repeated_steps,
+    begin_attempt,
+    follow,
+    resumed,
+    saw_marker,
+    suspended,
+)
+from podium_core.curves.best_value import best_point
+from podium_core.curves.growing_curve import Curve, extend
+from podium_core.curves.thinning import Grid
+from podium_core.domain.actions import TrialRank
+from podium_core.domain.observe import TrialFacts
+from podium_core.domain.phase import FINAL, LIVE, TrialPhase
+from podium_core.domain.snapshot import JobKey, Point, TrialKey
+from podium_core.domain.switch_costs import SwitchTotals, mean_switch
+from podium_core.logs.line_reader import Reader, line_reader
+from podium_core.schema.base import Condition, ObjectMeta
+from podium_core.schema.gpunode import SlotState
+from podium_core.schema.job import Direction, HyperParamJob, Scalar
+from podium_core.schema.metrics_config import metrics_config_of
+from podium_core.schema.trial import JOB_LABEL, BestPoint, HyperParamTrial, LogCursor, TrialSpec, TrialStatus
+from podium_local.attempt import Attempt
+from podium_local.clock import moment
+from podium_local.log_follower import LogFollower, LogLine
+
+MAX_READS = 8  # reads of one log between two looks at the other trials
+METHOD = "freeze"
+SILENT_SECONDS = 60.0  # without any line, after which a trial is reported
+
+
+class LogReading:
+    """How the logs of a job's trials are read."""
+
+    def __init__(self, job: HyperParamJob) -> None:
+        self.metrics = metrics_config_of(job)
+        self.read: Reader = line_reader(self.metrics)
+        self.grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
+
+
+class Trial:
+    """One trial. `changed` is set by every change that has to be stored."""
+
+    def __init__(self, stored: HyperParamTrial, reading: LogReading, node: str) -> None:
+        status, meta = stored.status, stored.metadata
+        self.key = TrialKey(meta.namespace, meta.name, meta.uid)
+        self.job = JobKey(meta.namespace, stored.spec.job)
+        self.metadata = meta
+        self.spec = stored.spec
+        self.phase = status.phase
+        self.reason, self.message = status.reason, status.message
+        self.number_of_attempt, self.failures, self.had_attempt = status.attempt, status.failures, bool(status.pod)
+        self.retry_at = 0.0
+        self.rank = status.rank
+        self.started_at = status.started_at.timestamp() if status.started_at else None
+        self.finished_at = status.finished_at.timestamp() if status.finished_at else None
+        self.conditions: tuple[Condition, ...] = tuple(status.conditions)
+        self.gpus = tuple(status.gpus)
+        self.ledger: UsageLedger = ledger_from(status)
+        self.curve: Curve = curve_from(status, None, continues=True)
+        self.cursor = status.log_cursor
+        self.attempt: Attempt | None = None
+        self.changed = False
+        self.shows_end = False  # the reason tells how the last attempt ended, and was not shown yet
+        self.urgent = False  # the change has to be stored durably
+        self._pending_start = self.cursor.offset if self.cursor is not None else 0
+        self._reading = reading
+        self._node = node
+        self._notes: UnreadLogNotes | None = None
+
+    @property
+    def number(self) -> int:
+        """Return its number in the job."""
+        return self.spec.number
+
+    @property
+    def best(self) -> Point | None:
+        """Return its best point."""
+        return best_point(self.curve.points, self._reading.grid.maximize)
+
+    @property
+    def switch_seconds(self) -> float | None:
+        """Return the mean seconds of its suspension and resumption; None if it has had none."""
+        return mean_switch([(one.suspend_seconds, one.resume_seconds) for one in self.ledger.recent])
+
+    @property
+    def switches(self) -> SwitchTotals:
+        """Return the totals of its suspensions and resumptions."""
+        ledger = self.ledger
+        open_ones = sum(one.resume_seconds is None for one in ledger.recent)
+        return SwitchTotals(ledger.count, ledger.suspend_seconds, ledger.count - open_ones, ledger.resume_seconds)
+
+    def read_log(self, follower: LogFollower, now: float, *, complete: bool) -> bool:
+        """Read further lines of the log, and return whether its present end was reached."""
+        for _ in range(MAX_READS):
+            lines, more = follower.read(now, complete=complete)
+            if lines:
+                self._add_lines(lines, now)
+            if not more:
+                return True
+        return False
+
+    def start_attempt(self, marker: CompletionMarker | None, now: float) -> None:
+        """Begin the record of the present attempt, which continues from this checkpoint."""
+        assert self.attempt is not None
+        start = AttemptStart(GateReport(marker), self._node, self.attempt.number)
+        reached = self.curve.current_step if self.attempt.number else None
+        self.ledger = begin_attempt(self.ledger, start, reached, self.ledger.gpu_seconds(now), now)
+        begins_at = self.ledger.checkpoint.step if self.ledger.checkpoint is not None else 0.0
+        self.curve = replace(
+            self.curve,
+            step_pending=None,
+            step_missing=False,
+            current_step=begins_at,
+            awaiting_first_value=True,
+            repeated_steps=0.0,
+        )
+        self._notes = UnreadLogNotes(self._reading.metrics)
+        self.started_at = now if self.started_at is None else self.started_at
+        self.touch(urgent=True)
+
+    def follow(self, now: float) -> None:
+        """Account the state of the present attempt."""
+        attempt = self.attempt
+        running = attempt is not None and attempt.exit_code is None
+        state: SlotState | None = attempt.state if attempt is not None and running else None
+        before, self.ledger = (
+            self.ledger,
+            follow(self.ledger, state, attempt.devices if attempt is not None else (), self._node, now),
+        )
+        if self.ledger != before:
+            self.touch()
+
+    def note_suspension(self, seconds: float, at: float) -> None:
+        """Account a suspension."""
+        self.ledger = suspended(self.ledger, SuspensionCost(METHOD, at, seconds))
+        self.touch()
+
+    def note_resumption(self, seconds: float) -> None:
+        """Account a resumption."""
+        self.ledger = resumed(self.ledger, seconds)
+        self.touch()
+
+    def note_marker(self, marker: CompletionMarker, now: float) -> None:
+        """Account a completion marker."""
+        before = self.ledger
+        self.ledger = saw_marker(before, marker, self._node, self.number_of_attempt, now)
+        if self.ledger is not before:
+            self.touch()
+
+    def touch(self, *, urgent: bool = False) -> None:
+        """Note a change."""
+        self.changed = True
+        self.urgent = self.urgent or urgent
+
+    def drop_attempt(self) -> None:
+        """Note that nothing of the present attempt runs any more."""
+        self._cursor()
+        self.attempt = None
+        self.touch(urgent=True)
+
+    def is_complete(self, max_steps: float | None) -> bool:
+        """Return whether the present attempt has printed the last step."""
+        return (
+            max_steps is not None
+            and not self.curve.awaiting_first_value
+            and self.curve.last_step is not None
+            and self.curve.attempt_step >= max_steps
+        )
+
+    def facts(self, retries: int, max_steps: float | None) -> TrialFacts:
+        """Return the facts from which its phase is derived."""
+        attempt = self.attempt
+        present = None if attempt is None else attempt.facts(self._node)
+        state = attempt.state.value if attempt is not None and attempt.exit_code is None else None
+        return TrialFacts(
+            current=self.phase,
+            pod=present,
+            had_pod=self.had_attempt,
+            agent_state=state,
+            failures=self.failures,
+            retries=retries,
+            complete=self.is_complete(max_steps),
+            reason=self.reason,
+        )
+
+    def set_phase(self, phase: TrialPhase, reason: str, message: str, now: float) -> None:
+        """Set its phase with the reason."""
+        if (self.phase, self.reason, self.message) == (phase, reason, message):
+            return
+        self.touch(urgent=self.phase is not phase and (phase in FINAL or phase not in LIVE))
+        self.phase, self.reason, self.message = phase, reason, message
+        if phase in FINAL and self.finished_at is None:
+            self.finished_at = now
+
+    def requeue(self, reason: str, message: str, now: float) -> None:
+        """Set the phase Requeued, whose reason is shown before the next rank replaces it."""
+        self.shows_end = True
+        self.set_phase(TrialPhase.REQUEUED, reason, message, now)
+
+    def set_rank(self, ranking: TrialRank) -> None:
+        """Set its rank with the reason, as the plan gives them."""
+        if (self.rank, self.reason, self.message) != (ranking.rank or None, ranking.reason, ranking.message):
+            self.rank, self.reason, self.message = ranking.rank or None, ranking.reason, ranking.message
+            self.touch()
+
+    def manifest(self, now: float) -> HyperParamTrial:
+        """Return the trial as it is stored and shown."""
+        best = self.best
+        status = TrialStatus(
+            phase=self.phase,
+            reason=self.reason,
+            message=self.message,
+            rank=self.rank,
+            attempt=self.number_of_attempt,
+            failures=self.failures,
+            pod=f"{self.key.name}-{self.number_of_attempt}" if self.had_attempt else None,
+            node=self._node if self.had_attempt else None,
+            gpus=list(self.gpus),
+            best=None if best is None else BestPoint(step=best.step, value=best.value),
+            started_at=None if self.started_at is None else moment(self.started_at),
+            finished_at=None if self.finished_at is None else moment(self.finished_at),
+            conditions=self._present_conditions(now),
+            log_cursor=self._cursor(),
+            **curve_fields(self.curve),
+            **ledger_fields(self.ledger, now),
+        )
+        return HyperParamTrial(metadata=self.metadata, spec=self.spec, status=status)
+
+    def _present_conditions(self, now: float) -> list[Condition]:
+        """Return the condition of a trial whose log yields no value of the objective: most often a misspelled name."""
+        metrics, phase = self._reading.metrics, self.phase
+        if self.curve.points or (phase in FINAL and phase is not TrialPhase.SUCCEEDED):
+            return []
+        if phase is TrialPhase.SUCCEEDED:
+            text = (
+                f"The trial ended and never printed {metrics.metric!r} (format {metrics.format}): compare "
+                "objective.metric and metrics with its log."
+            )
+            return [self._unavailable("ObjectiveMissing", text, now)]
+        unread = None if self._notes is None else self._notes.report(now)
+        if unread is not None:
+            text = unread_message(metrics.metric, metrics.source, metrics.format, unread)
+            return [self._unavailable("NoValueRead", text, now)]
+        silent = self.curve.lines == 0 and self.attempt is not None
+        if silent and self.started_at is not None and now - self.started_at >= SILENT_SECONDS:
+            text = f"The trial printed nothing in its first {SILENT_SECONDS:g} s; it must print {metrics.metric}."
+            return [self._unavailable("NoValueRead", text, now)]
+        return []
+
+    def _unavailable(self, reason: str, text: str, now: float) -> Condition:
+        stored = next((one for one in self.conditions if one.reason == reason), None)
+        since = None if stored is None else stored.last_transition_time
+        self.conditions = (
+            Condition(
+                type="MetricsUnavailable",
+                status="True",
+                reason=reason,
+                message=text,
+                last_transition_time=since or moment(now),
+            ),
+        )
+        return self.conditions[0]
+
+    def _cursor(self) -> LogCursor | None:
+        attempt, waiting = self.attempt, self.curve.awaited_step
+        if attempt is None:
+            return self.cursor
+        self.cursor = LogCursor(
+            pod_uid=attempt.uid,
+            file=attempt.follower.path.name,
+            offset=attempt.follower.offset if waiting is None else self._pending_start,
+            lines=self.curve.lines if waiting is None else waiting.lines,
+            step_pending=waiting is not None,
+            step=self.curve.current_step,
+            awaiting_first_value=self.curve.awaiting_first_value,
+            complete=attempt.read_to_end,
+        )
+        return self.cursor
+
+    def _add_lines(self, lines: Sequence[LogLine], now: float) -> None:
+        before = self.curve
+        self.curve = extend(before, lines, self._reading.read, self._reading.grid)
+        announced = self.curve.step_pending
+        if announced is not None and announced is not before.step_pending:
+            self._pending_start = next(line.start for line in lines if line is announced.line)
+        if self.curve.repeated_steps > before.repeated_steps:
+            back = self.curve.repeated_steps - before.repeated_steps
+            self.ledger = add_repeated_steps(self.ledger, self.number_of_attempt, before.current_step, back, now)
+        if self._notes is not None and not self.curve.points:
+            self._notes.add(lines, now)
+        self.touch()
+
+
+def new_trial(job: HyperParamJob, number: int, parameters: dict[str, Scalar], now: float) -> HyperParamTrial:
+    """Return a new trial; its name and uid follow from those of the job and its number."""
+    meta = job.metadata
+    return HyperParamTrial(
+        metadata=ObjectMeta(
+            name=f"{meta.name}-{number}",
+            namespace=meta.namespace,
+            uid=f"{meta.uid}-{number}",
+            creation_timestamp=moment(now),
+            labels={JOB_LABEL: meta.name},
+        ),
+        spec=TrialSpec(job=meta.name, number=number, parameters=parameters),
+    )
+
+
+def log_path(logs: Path, trial: TrialKey, attempt: int) -> Path:
+    """Return the log file of an attempt."""
+    return logs / f"{trial.name}-{attempt}.log"

@@ -1,0 +1,41 @@
+"""Wait between two attempts of a trial: the agent still has to report how far the earlier one came."""
+
+from __future__ import annotations
+
+from podium_core.domain.observe import FINAL_REPORT_SECONDS
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.trial_state import TrialState
+
+
+class FinalReportWait:
+    """Delay of a new attempt until the agent has written its final report of the attempt before.
+
+    That report says how far the attempt came (the next one counts the lost work) and which checkpoint to continue from.
+    A deleted pod is often gone from the API before its last checkpoint is in the trial's status. A script that keeps
+    one checkpoint only has removed the older one by then. The agent closes the trial's GPU allocation in the same
+    patch, so an open allocation means that the report is outstanding. The wait takes at most FINAL_REPORT_SECONDS.
+    Only its start is remembered: a new operator starts to wait again.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def may_continue(self, cluster: ClusterState, trial: TrialState, now: float) -> bool:
+        """Return True if the next attempt may start. `now`: seconds of a monotonic clock."""
+        uid = trial.metadata.uid
+        if not self._is_outstanding(cluster, trial):
+            self._since.pop(uid, None)
+            return True
+        return now - self._since.setdefault(uid, now) >= FINAL_REPORT_SECONDS
+
+    def forget(self, cluster: ClusterState) -> None:
+        """Forget trials that do not exist any more."""
+        there = {trial.metadata.uid for trial in cluster.trials}
+        self._since = {uid: since for uid, since in self._since.items() if uid in there}
+
+    def _is_outstanding(self, cluster: ClusterState, trial: TrialState) -> bool:
+        """Return True if an agent that responds has not closed the trial's last GPU allocation."""
+        if not trial.status.allocations or trial.status.allocations[-1].end is not None:
+            return False
+        node = trial.status.allocations[-1].node
+        return node not in cluster.unresponsive and any(there.metadata.name == node for there in cluster.nodes)

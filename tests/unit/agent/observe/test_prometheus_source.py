@@ -1,0 +1,182 @@
+"""Pages of metrics that trials serve: what is selected, and pages that are hostile, slow, or elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from yarl import URL
+
+from podium_agent.observe.sources import prometheus
+from podium_agent.observe.sources.exposition import MAX_LINES, Sample, names_on, samples, value_of
+from podium_agent.observe.sources.prometheus import MAX_PAGE, PageError, PrometheusSource, fetch, page_url
+from podium_core.logs.selectors import Selector, parse_selector
+from podium_core.schema.metrics_config import MetricsConfig
+
+PAGE = b"""# HELP acc Accuracy
+# TYPE acc gauge
+acc{split="train"} 0.9
+acc{split="val"} 0.5
+epoch 3
+loss 2.5 1395066363000
+other{x="\\"}"} 1
+"""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def config(**more: Any) -> MetricsConfig:
+    given = {"metric": 'acc{split="val"}', "direction": "maximize", "container": "train", "stepKey": "epoch"}
+    more = {"source": "prometheus", "path": "/metrics", "port": 1, "additional": ["loss"]} | more
+    return MetricsConfig.model_validate(given | more)
+
+
+async def served(handler: Handler, use: Callable[[URL], Awaitable[Any]]) -> Any:
+    app = web.Application()
+    app.router.add_get("/metrics", handler)
+    async with TestServer(app) as server:
+        return await use(server.make_url("/metrics"))
+
+
+def page(text: bytes) -> Handler:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=text)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("selector", "value", "why"),
+    [
+        ('acc{split="val"}', 0.5, ""),
+        ("epoch", 3.0, ""),
+        ("loss", 2.5, ""),
+        ("acc", None, "acc has 2 samples"),
+        ('acc{split="test"}', None, "no sample acc{'split': 'test'}"),
+        ("los", None, "no sample los"),
+        ('other{x="\\"}"}', 1.0, ""),
+    ],
+)
+def test_a_selector_selects_one_sample(selector: str, value: float | None, why: str) -> None:
+    parsed = parse_selector(selector)
+    assert parsed is not None
+    found, trouble = value_of(parsed, samples(PAGE, {parsed.name}))
+    assert found == value
+    assert why in trouble
+
+
+@pytest.mark.parametrize("text", ["a b", "1a", "a{", "a{b}", 'a{b="c}', 'a{b="c"', 'a{b="c",b="d"}', "a/b", ""])
+def test_texts_that_are_no_selectors(text: str) -> None:
+    assert parse_selector(text) is None
+
+
+def test_only_some_short_lines_are_parsed() -> None:
+    long = b'acc{x="' + b"y" * 2000 + b'"} 1\n'
+    many = b"".join(b'acc{x="%d"} 1\n' % number for number in range(10 * MAX_LINES))
+    assert len(samples(long + many, {"acc"})) == MAX_LINES - 1
+    assert samples(b"acc{broken 1\nacc 2\nacc", {"acc"}) == [Sample("acc", {}, 2.0)]
+    assert names_on(PAGE) == "acc, epoch, loss, other"
+    assert value_of(Selector("acc"), []) == (None, "the page has no sample acc")
+
+
+def test_a_page_becomes_records_when_its_values_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [b"", PAGE, PAGE, PAGE.replace(b"epoch 3", b"epoch 4")]
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=pages.pop(0))
+
+    async def use(url: URL) -> list[dict[str, Any]]:
+        monkeypatch.setattr(prometheus, "page_url", lambda *_: url)
+        monkeypatch.setattr(prometheus, "no_sooner", lambda _: lambda: True)
+        source = PrometheusSource(lambda: "10.0.0.1", config())
+        records: list[dict[str, Any]] = []
+        explained = []
+        while pages:
+            await source.read(False)
+            assert source._reading is not None
+            await asyncio.wait({source._reading})
+            explained.append(source.explain())
+            records += [json.loads(line.text) for line in (await source.read(True)).lines]
+        assert "the page has no sample acc" in explained[0]
+        assert source.explain() == ""
+        source.close()
+        return records
+
+    values = {'acc{split="val"}': 0.5, "loss": 2.5}
+    assert asyncio.run(served(answer, use)) == [{"step": 3.0, "values": values}, {"step": 4.0, "values": values}]
+
+
+def test_hostile_pages_are_given_up() -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"x" * 65536)
+        except ConnectionError:
+            return response
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"x")
+                await asyncio.sleep(0.05)
+        except ConnectionError:
+            return response
+
+    async def elsewhere(_: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound("http://169.254.169.254/")
+
+    async def why(handler: Handler) -> str:
+        async def use(url: URL) -> str:
+            began = time.monotonic()
+            with pytest.raises(PageError) as caught:
+                await fetch(url)
+            assert time.monotonic() - began < 60
+            return str(caught.value)
+
+        text: str = await served(handler, use)
+        return text
+
+    assert f"more than {MAX_PAGE} bytes" in asyncio.run(why(endless))
+    assert "no complete answer within 2 s" in asyncio.run(why(slow))
+    assert "HTTP 302" in asyncio.run(why(elsewhere))
+
+
+def test_a_compressed_page_is_not_unpacked() -> None:
+    async def packed(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=b"\x1f\x8b" + b"\0" * 100, headers={"Content-Encoding": "gzip"})
+
+    assert asyncio.run(served(packed, fetch)) == b"\x1f\x8b" + b"\0" * 100
+
+
+def test_a_refused_connection_names_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> str:
+        monkeypatch.setattr(prometheus, "page_url", lambda *_: URL("http://127.0.0.1:1/metrics"))
+        source = PrometheusSource(lambda: "10.0.0.1", config())
+        await source.read(False)
+        assert source._reading is not None
+        await asyncio.wait({source._reading})
+        await source.read(True)
+        return source.explain()
+
+    text = asyncio.run(scene())
+    assert "port 1, path /metrics: connection failed" in text
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "kubernetes.default"])
+def test_only_the_address_of_a_pod_is_read(address: str) -> None:
+    with pytest.raises(PageError):
+        page_url(address, 80, "/")
+
+
+def test_the_url_of_a_page() -> None:
+    assert str(page_url("10.0.0.1", 80, "//evil.example/x?a=b")) == "http://10.0.0.1/evil.example/x?a=b"
+    assert str(page_url("fd00::1", 8000, "/metrics")) == "http://[fd00::1]:8000/metrics"

@@ -1,0 +1,80 @@
+"""What `podium validate` says of a job, of a file without one, and of the standard input."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from podium_cli.exit_codes import Exit
+from podium_cli.main import run
+
+JOB = """
+apiVersion: podium.dev/v1alpha1
+kind: HyperParamJob
+metadata: {name: sweep, namespace: default}
+spec:
+  objective: {metric: val_acc, direction: maximize}
+  parameters: [{name: lr, min: 1e-4, max: 1e-1, scale: log}]
+  trials: {max: 8, parallel: 4, maxSteps: 10}
+  template: {spec: {containers: [{name: train, image: "example.invalid/train:1", args: [$(podium.args)]}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "expected"),
+    [
+        (("", ""), Exit.OK, "valid"),
+        (("name: sweep", "name: Größe"), Exit.FAILED, 'metadata.name: "Größe" is not a valid name'),
+        (("name: sweep, ", ""), Exit.FAILED, "metadata.name: is required"),
+        (("direction: maximize", "direction: up"), Exit.FAILED, "objective.direction"),
+        (("max: 8,", "max: 0,"), Exit.FAILED, "trials.max"),
+        (("trials:", "policy: {name: hermes, settings: {nope: 1}}\n  trials:"), Exit.FAILED, "UnknownPolicySetting"),
+        (("min: 1e-4", "min: 1"), Exit.FAILED, "lr"),
+        (("parameters:", "parameter:"), Exit.FAILED, "parameters"),
+        (("template:", "colour: red\n  template:"), Exit.FAILED, "colour"),
+    ],
+)
+def test_validate(
+    change: tuple[str, str], code: Exit, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.replace(*change) if change[0] else JOB)
+    assert run(["validate", str(path)]) is code
+    assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"a: [", "FileMalformed"),
+        (b"hello", 'FileMalformed: {path}: document 1 is "hello", not an object with apiVersion and kind'),
+        (b"\xff\xfe", "FileMalformed: {path}: not UTF-8 text (byte 0)"),
+        (b"", "NothingToValidate: no HyperParamJob in {path}; one starts with apiVersion: podium.dev/v1alpha1"),
+        (b"kind: Pod\nmetadata: {name: x}\n", "NothingToValidate"),
+    ],
+)
+def test_validate_a_file_without_a_job(
+    content: bytes, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(content)
+    assert run(["validate", str(path)]) is Exit.FAILED
+    assert expected.format(path=path) in capsys.readouterr().err
+
+
+def test_validate_reads_the_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(JOB))
+    assert run(["validate", "-"]) is Exit.OK
+    assert capsys.readouterr().out == "-: sweep: valid\n"
+
+
+@pytest.mark.parametrize("word", ["017", "yes", "1_0"])
+def test_validate_reads_numbers_and_words_as_kubectl_does(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.replace("max: 8,", f"max: {word},"))
+    taken = run(["validate", str(path)])
+    assert (taken is Exit.OK) is (word != "yes"), capsys.readouterr().out

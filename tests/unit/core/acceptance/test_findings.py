@@ -1,0 +1,150 @@
+"""Findings about a job that may not work, and jobs like it without a finding."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from podium_core.acceptance.findings import findings
+
+JOB: dict[str, Any] = {
+    "apiVersion": "podium.dev/v1alpha1",
+    "kind": "HyperParamJob",
+    "metadata": {"name": "vit", "namespace": "default"},
+    "spec": {
+        "objective": {"metric": "val_acc", "direction": "maximize"},
+        "parameters": [{"name": "lr", "min": 1e-4, "max": 1e-1, "scale": "log"}],
+        "trials": {"max": 4, "maxSteps": 10},
+        "template": {"spec": {"containers": [{"name": "train", "image": "x:1", "args": ["$(podium.args)"]}]}},
+    },
+}
+
+
+def job(container: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    made = copy.deepcopy(JOB)
+    made["spec"] |= spec
+    made["spec"]["template"]["spec"] |= pod or {}
+    made["spec"]["template"]["spec"]["containers"][0] |= container or {}
+    return made
+
+
+def target(metric: str, direction: str, value: float) -> dict[str, Any]:
+    return job(objective={"metric": metric, "direction": direction, "target": value})
+
+
+def ranged(**parameter: Any) -> dict[str, Any]:
+    return job(parameters=[{"name": "lr", **parameter}])
+
+
+def said(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one.code, one.severity) for one in findings(manifest)]
+
+
+TWO = [{"name": "lr", "values": [0.1, 0.2]}, {"name": "batch_size", "values": [16, 32]}]
+VOLUME = {"path": "/ckpt", "volume": {"claimName": "runs"}}
+WARNINGS = [
+    (target("val_acc", "maximize", 1.5), "TargetUnreachable"),
+    (target("accuracy", "maximize", 120), "TargetUnreachable"),
+    (target("val/F1", "maximize", 0), "TargetTrivial"),
+    (target("val_loss", "minimize", -0.5), "TargetUnreachable"),
+    (job(objective={"metric": "val_loss", "direction": "maximize"}), "DirectionUnusual"),
+    (job(objective={"metric": "valAccuracy", "direction": "minimize"}), "DirectionUnusual"),
+    (ranged(min=1.0, max=1.0 + 1e-12), "RangeNarrow"),
+    (ranged(min=0, max=1, step=0.3), "StepMissesMax"),
+    (ranged(values=[1]), "SingleValue"),
+    (ranged(values=[1, 2]), "FewerPoints"),
+    (job(checkpoint=VOLUME), "CheckpointWithoutMethod"),
+    (job({"args": ["--lr=0.1"]}), "ParameterNotUsed"),
+    (job({"args": ["--lr", "0.1"]}), "ParameterNotUsed"),
+    (job({"command": ["sh", "-c", "python t.py lr=0.1"], "args": []}), "ParameterNotUsed"),
+    (job({"args": ["--lr=$(podium.params.lr)"]}, parameters=TWO), "ParameterNotUsed"),
+    (job({"args": ["--batch-size=32"]}, parameters=TWO), "ParameterNotUsed"),
+    (job(suspension={"methods": ["cuda-checkpoint"]}, gpus={"memory": "1Gi"}), "NodesWithoutMethod"),
+    (job({"args": ["$(podium.args)", "--alpha=${optim.lr}"]}), "ForeignPlaceholder"),
+    (job({"command": ["sh", "-c", "train $(podium.args) --x ${lr}"], "args": []}), "ForeignPlaceholder"),
+    (job({"args": ["$(podium.args)", "<lr>"]}), "ForeignPlaceholder"),
+    (job({"envFrom": [{"secretRef": {"name": "s"}}]}), "VariablesUnknown"),
+    (job({"command": ["sh", "-c", "CUDA_VISIBLE_DEVICES=0 python t.py $(podium.args)"]}), "GPUVariable"),
+    (job({"securityContext": {"privileged": True}}), "GPUsNotIsolated"),
+    (job(pod={"volumes": [{"name": "d", "hostPath": {"path": "/dev"}}]}), "GPUsNotIsolated"),
+    (job({"resources": {"limits": {"nvidia.com/gpu": 1}}}, gpus={"perTrial": 0}), "GPUResource"),
+    (job({"resources": {"claims": [{"name": "gpu"}]}}), "DeviceClaim"),
+    (
+        job(
+            pod={"terminationGracePeriodSeconds": 5},
+            checkpoint=VOLUME,
+            suspension={"methods": ["freeze", "app-checkpoint"]},
+        ),
+        "GracePeriodTooShort",
+    ),
+]
+
+
+@pytest.mark.parametrize(("manifest", "code"), WARNINGS, ids=[f"{i}-{row[1]}" for i, row in enumerate(WARNINGS)])
+def test_what_may_not_work_is_a_warning(manifest: dict[str, Any], code: str) -> None:
+    assert (code, "warning") in said(manifest)
+    assert {severity for _, severity in said(manifest)} == {"warning"}
+
+
+ERRORS = [
+    (job({"env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]}), "GPUVariable"),
+    (job({"env": [{"name": "CUDA_VISIBLE_DEVICES", "valueFrom": {}}]}), "GPUVariable"),
+    (job({"resources": {"limits": {"amd.com/gpu": 1}}}), "GPUResource"),
+    (job({"resources": {"limits": {"gpu.intel.com/i915": 1}}}), "GPUResource"),
+    (job({"resources": {"requests": {"podium.dev/gpu": 1}}}), "Reserved"),
+    (job({"args": ["--lr=${lr}"]}), "ForeignPlaceholder"),
+    (job({"args": ["--lr=$(lr)"]}), "ForeignPlaceholder"),
+    (job({"args": ["$(trialParameters.learningRate)"]}), "ForeignPlaceholder"),
+    (job({"args": ["${args}"]}), "ForeignPlaceholder"),
+    (job({"env": [{"name": "LR", "value": "{{ params.lr }}"}]}), "ForeignPlaceholder"),
+    (job({"image": "reg/{{ .Values.image }}:1"}), "ForeignPlaceholder"),
+    (ranged(min=-1.7e308, max=1.7e308), "RangeTooLarge"),
+    (ranged(min=0, max=1e160, scale="linear"), "RangeTooLarge"),
+    (ranged(min=1e-310, max=1.0, scale="log"), "RangeTooNarrow"),
+    (ranged(type="int", min=0, max=2**60), "IntegerTooLarge"),
+    (job(metrics={"format": "text", "filter": r"(?P<name>acc)\s(?P<value>\S+)"}), "FilterWithoutMetric"),
+]
+
+
+@pytest.mark.parametrize(("manifest", "code"), ERRORS, ids=[f"{i}-{row[1]}" for i, row in enumerate(ERRORS)])
+def test_what_cannot_work_is_an_error(manifest: dict[str, Any], code: str) -> None:
+    assert (code, "error") in said(manifest)
+    assert {severity for _, severity in said(manifest)} == {"error"}
+
+
+NOTHING = [
+    target("val_acc", "maximize", 0.9),
+    target("neg_loss", "maximize", -0.1),
+    target("reward", "maximize", 250),
+    target("roadmap_score", "minimize", -5),
+    ranged(min=0, max=0.3, step=0.1),
+    ranged(min=-5, max=5),
+    job({"args": [], "command": ["sh", "-c", "python t.py --lr $PODIUM_PARAM_LR"]}),
+    job({"env": [{"name": "lr", "value": "$(podium.params.lr)"}], "args": ["--lr=$(lr)"]}),
+    job({"command": ["bash", "-c", 'lr=$PODIUM_PARAM_LR; for f in a; do t --lr "${lr}" $f $(date) ${HOME}; done']}),
+    job({"args": ["$(podium.args)", "$$(lr)", "{{}}", "$(HOSTNAME)", "{'a': {'b': 1}}", "a<b>c", "100%"]}),
+    job({"env": [{"name": "NVIDIA_TF32_OVERRIDE", "value": "0"}, {"name": "CUDA_LAUNCH_BLOCKING", "value": "1"}]}),
+    job({"resources": {"limits": {"cpu": 1, "memory": "1Gi", "rdma/hca": 1, "nvidia.com/hostdev": 1}}}),
+    job(
+        pod={"volumes": [{"name": "d", "hostPath": {"path": "/data"}}, {"name": "s", "emptyDir": {"medium": "Memory"}}]}
+    ),
+    job(metrics={"format": "text", "filter": r"(?P<name>\w+)\s(?P<value>\S+)"}),
+    job(metrics={"format": "text"}, objective={"metric": "val acc", "direction": "maximize"}),
+    job(checkpoint=VOLUME, suspension={"methods": ["freeze", "app-checkpoint"]}),
+    job(checkpoint=VOLUME, suspension={"methods": ["cuda-checkpoint", "app-checkpoint"]}, gpus={"memory": "1Gi"}),
+    job(checkpoint=VOLUME, suspension={"methods": ["freeze"]}),
+    job({"args": []}),  # podium.trial.params reads the parameters from the environment
+    job({"args": ["--lrate=0.1", "--epochs", "lr"]}),
+]
+
+
+@pytest.mark.parametrize("manifest", NOTHING, ids=range(len(NOTHING)))
+def test_jobs_that_work_have_no_finding(manifest: dict[str, Any]) -> None:
+    assert findings(manifest) == ()
+
+
+def test_reserved_gpus_need_a_method_that_frees_memory() -> None:
+    (found,) = findings(JOB, reserved_gpus=True)
+    assert (found.code, found.severity, found.field) == ("GPUMemoryNotMovable", "error", "spec.suspension.methods")

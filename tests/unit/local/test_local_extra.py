@@ -1,0 +1,35 @@
+"""Which commands work without the client of the API server: those that the extra `local` is for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CLUSTER_ONLY = ("kubernetes", "aiohttp", "kopf", "pydantic_settings", "prometheus_client", "fastapi", "grpc")
+WITHOUT = """
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None  # an import raises ModuleNotFoundError
+from podium_cli.main import run
+sys.exit(run([{command!r}, *{arguments!r}]))
+"""
+
+
+def called(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command where the packages of a cluster are not installed."""
+    code = WITHOUT.format(blocked=CLUSTER_ONLY, command=command, arguments=arguments)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "report", "summary", "export", "simulate", "plan"])
+def test_a_command_needs_no_client_of_a_cluster(command: str) -> None:
+    done = called(command, "--help")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_that_needs_one_names_the_extra() -> None:
+    done = called("watch", "digits")
+    assert done.returncode == 2
+    assert "kube-podium[cli]" in done.stderr
