@@ -82,9 +82,26 @@ class FaultyRelay:
         """Let nothing pass any more."""
         self.is_cut = True
 
+    def fail_all(self, *names: str) -> None:
+        """Let every request fail, in one of these ways with equal chance."""
+        before = [name for name in REQUEST_FAULTS if name in names]
+        after = {name: 1.0 for name in (*ANSWER_FAULTS, *EVENT_FAULTS) if name in names}
+        ways = len(before) + bool(after)
+        self.rates = after | {name: 1.0 / (ways - number) for number, name in enumerate(before)}
+        self.hang_up()
+
     def restore(self) -> None:
         """Let everything pass again; requests that came meanwhile are lost."""
         self.is_cut = False
+
+    def hang_up(self) -> None:
+        """Break all open connections, so that every client has to send its requests again."""
+        self._loop.call_soon_threadsafe(self._abort_all)
+
+    def _abort_all(self) -> None:
+        for connection in self._server_side.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
 
     def since(self, at: float) -> list[Request]:
         """Return the requests since a time of the monotonic clock."""
@@ -100,7 +117,8 @@ class FaultyRelay:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._trust, limit=0), auto_decompress=False
         )
-        self._runner = web.ServerRunner(web.Server(self._answer), handler_cancellation=True, shutdown_timeout=0.5)  # type: ignore[arg-type]
+        self._server_side = web.Server(self._answer, handler_cancellation=True)  # type: ignore[arg-type]
+        self._runner = web.ServerRunner(self._server_side, shutdown_timeout=0.5)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -111,6 +129,10 @@ class FaultyRelay:
         self.is_cut = False
         await self._session.close()
         await self._runner.cleanup()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     def _happens(self, request: web.BaseRequest, *names: str) -> str:
         """Return a fault that happens now, or an empty string."""
