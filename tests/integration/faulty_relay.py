@@ -23,6 +23,7 @@ from typing import Any
 import aiohttp
 import yaml
 from aiohttp import web
+from yarl import URL
 
 HOP_HEADERS = {"connection", "transfer-encoding", "content-length", "content-encoding", "host", "authorization"}
 REFUSALS = {"throttled": 429, "broken": 500, "unavailable": 503, "expired": 410}
@@ -117,7 +118,7 @@ class FaultyRelay:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._trust, limit=0), auto_decompress=False
         )
-        self._server_side = web.Server(self._answer, handler_cancellation=True)  # type: ignore[arg-type]
+        self._server_side = web.Server(self._answer, handler_cancellation=True)
         self._runner = web.ServerRunner(self._server_side, shutdown_timeout=0.5)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -145,13 +146,12 @@ class FaultyRelay:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.requests.append(Request(time.monotonic(), request.method, what_of(request)))
         if self.is_cut:
-            return await self._silence(None)
+            return await self._silence(request)
         fault = self._happens(request, *REQUEST_FAULTS)
         if fault == "refused":
             return _hang_up(request)
         if fault == "silent":
-            await self._silence(SILENCE_SECONDS)
-            return _hang_up(request)
+            return await self._silence(request, SILENCE_SECONDS)
         if fault:
             return _refusal(REFUSALS[fault])
         headers = {key: value for key, value in request.headers.items() if key.lower() not in HOP_HEADERS}
@@ -159,11 +159,11 @@ class FaultyRelay:
         url, body = self._server + request.raw_path, await request.read()
         try:
             async with self._session.request(
-                request.method, aiohttp.client.URL(url, encoded=True), headers=headers, data=body or None,
+                request.method, URL(url, encoded=True), headers=headers, data=body or None,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
             ) as response:  # fmt: skip
                 if self.is_cut:
-                    return await self._silence(None)
+                    return await self._silence(request)
                 return await self._pass_on(request, response)
         except aiohttp.ClientError:
             return _hang_up(request)
@@ -183,7 +183,7 @@ class FaultyRelay:
         with contextlib.suppress(ConnectionError):
             async for piece in self._events(request, response) if is_watch else response.content.iter_any():
                 if self.is_cut:
-                    return await self._silence(None)
+                    return await self._silence(request)
                 if piece is None:
                     return _hang_up(request)
                 await answer.write(piece)
@@ -213,9 +213,10 @@ class FaultyRelay:
                 yield held
                 held = None
 
-    async def _silence(self, seconds: float | None) -> Any:
-        """Wait for `seconds`, or until the client gives up: nothing reaches it."""
-        await asyncio.sleep(3600 if seconds is None else seconds)
+    async def _silence(self, request: web.BaseRequest, seconds: float = 3600.0) -> web.StreamResponse:
+        """Send nothing for `seconds`, or until the client gives up; then break the connection."""
+        await asyncio.sleep(seconds)
+        return _hang_up(request)
 
 
 async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,9 @@ from test_disk_and_descriptors import start_extender
 
 pytestmark = pytest.mark.integration
 LONG = os.environ.get("PODIUM_LONG_FAULTS") == "1"
-STEPS = 240 if LONG else 60
-RATE = 0.03
-LEAST_KINDS = 6  # of the 13 kinds of faults
+STEPS = 400 if LONG else 70
+RATE = 0.05
+LEAST_KINDS = 5  # of the 13 kinds of faults
 FAILURES = ("refused", "throttled", "broken", "unavailable", "expired", "garbage", "garbage line")
 STEADY = [(one,) for one in FAILURES] if LONG else [FAILURES]
 STEADY_SECONDS = 30.0 if LONG else 10.0
@@ -42,17 +43,15 @@ def test_a_search_ends_as_without_faults(bare_node: BareNode, make_relay: Callab
     extender = start_extender(node, relays["extender"].kubeconfig)
     try:
         relays["operator"].spared = "/leases/podium-operator"
-        spread_faults(relays)
         job = node.search(trials=3, steps=STEPS, seconds=0.1)
+        node.until(lambda: node.suspensions(job) >= 1, "a suspension")
         for faults in STEADY:
-            seen, before = kinds(relays), node.suspensions(job)
-            node.until(lambda before=before: node.suspensions(job) > before, "a suspension")
-            node.until(lambda seen=seen: len(kinds(relays) - seen) >= LEAST_KINDS, "faults of most kinds")
+            seen = kinds(relays)
+            spread_faults(relays, RATE)
+            node.until(partial(enough_kinds, relays, seen), "faults of most kinds")
             fail_for_a_while(relays, faults)
-            spread_faults(relays)
+            spread_faults(relays, 0.0)
         node.wait_for_end(job, 240)
-        for relay in relays.values():
-            relay.rates = {}
         check_results(node, job, STEPS)
         check_ledger(node, job)
         check_no_leaks(node)
@@ -62,14 +61,18 @@ def test_a_search_ends_as_without_faults(bare_node: BareNode, make_relay: Callab
         extender.kill()
 
 
-def spread_faults(relays: dict[str, FaultyRelay]) -> None:
+def spread_faults(relays: dict[str, FaultyRelay], rate: float) -> None:
     for relay in relays.values():
-        relay.rates = dict.fromkeys((*REQUEST_FAULTS, *ANSWER_FAULTS, *EVENT_FAULTS), RATE)
+        relay.rates = dict.fromkeys((*REQUEST_FAULTS, *ANSWER_FAULTS, *EVENT_FAULTS), rate)
 
 
 def kinds(relays: dict[str, FaultyRelay]) -> Counter[str]:
     """Return how often each kind of fault has happened."""
     return sum((relay.injected for relay in relays.values()), Counter())
+
+
+def enough_kinds(relays: dict[str, FaultyRelay], before: Counter[str]) -> bool:
+    return len(kinds(relays) - before) >= LEAST_KINDS
 
 
 def fail_for_a_while(relays: dict[str, FaultyRelay], faults: tuple[str, ...]) -> None:

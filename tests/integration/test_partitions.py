@@ -21,7 +21,7 @@ from bare_node import BareNode
 from faulty_relay import FaultyRelay
 
 pytestmark = pytest.mark.integration
-OUTAGE = 300.0 if os.environ.get("PODIUM_LONG_FAULTS") == "1" else 35.0
+OUTAGE = 300.0 if os.environ.get("PODIUM_LONG_FAULTS") == "1" else 20.0
 STEP_SECONDS = 0.1
 MakeRelay = Callable[[str], FaultyRelay]
 
@@ -64,7 +64,7 @@ def test_an_operator_that_was_cut_off_writes_nothing_when_it_comes_back(
     node.start({"first": relay.kubeconfig, "second": node.kubeconfig})
     first, second = node.operators["first"], node.operators["second"]
     assert "podium_operator_leader 1.0" in first.page("/metrics")
-    job = node.search(trials=3, steps=120, seconds=STEP_SECONDS)
+    job = node.search(trials=3, steps=100, seconds=STEP_SECONDS)
     node.until(lambda: node.suspensions(job) >= 2, "two suspensions")
 
     relay.cut()
@@ -82,6 +82,6 @@ def test_an_operator_that_was_cut_off_writes_nothing_when_it_comes_back(
     node.wait_for_end(job)
     assert [request for request in relay.since(restored) if request.method != "GET"] == []
     assert "podium_operator_leader 1.0" in second.page("/metrics")
-    check_results(node, job, 120)
+    check_results(node, job, 100)
     check_ledger(node, job)
     check_no_leaks(node)
