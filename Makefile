@@ -18,7 +18,8 @@ FAST_CACHE := -o cache_dir=.pytest_cache/fast
 RECORDS := build/audit-records
 GRANTS := -p no:cacheprovider tests/grants
 export_records = rm -rf $(RECORDS); export PODIUM_AUDIT_RECORDS=$(CURDIR)/$(RECORDS)
-FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_node_loss.py
+FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_hung_components.py tests/e2e/test_node_loss.py
+BARE_FAULTS := $(addprefix tests/integration/test_,agent_partition.py operator_partition.py deletions.py disk_and_descriptors.py clock_jumps.py faulty_transport.py)
 
 .PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
@@ -80,8 +81,9 @@ test-integration: setup ## run the tests with a real kube-apiserver and kube-sch
 test-e2e: setup ## run the tests on the real two-node cluster
 	@$(export_records); $(PYTEST) $(CLUSTERS) tests/e2e && $(PYTEST) $(GRANTS)
 
-test-faults: setup ## run the fault-injection tests of the e2e layer (9 minutes)
+test-faults: setup ## run the fault-injection tests, with an agent's outage of five minutes (25 minutes)
 	@$(PYTEST) $(FAULTS)
+	@PODIUM_LONG_FAULTS=1 $(PYTEST) $(BARE_FAULTS)
 
 test-older-scheduler: setup ## run the extender's tests with the kube-scheduler of an older minor version (root)
 	@PODIUM_TEST_SCHEDULER=$$($(BIN)/python -c 'from podium_devcluster.versions import OLDER_KUBERNETES as v; print(v)') \

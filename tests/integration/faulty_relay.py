@@ -18,11 +18,11 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import yaml
 from aiohttp import web
+from yarl import URL
 
 HOP_HEADERS = {"connection", "transfer-encoding", "content-length", "content-encoding", "host", "authorization"}
 REFUSALS = {"throttled": 429, "broken": 500, "unavailable": 503, "expired": 410}
@@ -82,9 +82,26 @@ class FaultyRelay:
         """Let nothing pass any more."""
         self.is_cut = True
 
+    def fail_all(self, *names: str) -> None:
+        """Let every request fail, in one of these ways with equal chance."""
+        before = [name for name in REQUEST_FAULTS if name in names]
+        after = {name: 1.0 for name in (*ANSWER_FAULTS, *EVENT_FAULTS) if name in names}
+        ways = len(before) + bool(after)
+        self.rates = after | {name: 1.0 / (ways - number) for number, name in enumerate(before)}
+        self.hang_up()
+
     def restore(self) -> None:
         """Let everything pass again; requests that came meanwhile are lost."""
         self.is_cut = False
+
+    def hang_up(self) -> None:
+        """Break all open connections, so that every client has to send its requests again."""
+        self._loop.call_soon_threadsafe(self._abort_all)
+
+    def _abort_all(self) -> None:
+        for connection in self._server_side.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
 
     def since(self, at: float) -> list[Request]:
         """Return the requests since a time of the monotonic clock."""
@@ -100,7 +117,8 @@ class FaultyRelay:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._trust, limit=0), auto_decompress=False
         )
-        self._runner = web.ServerRunner(web.Server(self._answer), handler_cancellation=True, shutdown_timeout=0.5)  # type: ignore[arg-type]
+        self._server_side = web.Server(self._answer, handler_cancellation=True)
+        self._runner = web.ServerRunner(self._server_side, shutdown_timeout=0.5)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -111,6 +129,10 @@ class FaultyRelay:
         self.is_cut = False
         await self._session.close()
         await self._runner.cleanup()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     def _happens(self, request: web.BaseRequest, *names: str) -> str:
         """Return a fault that happens now, or an empty string."""
@@ -123,13 +145,12 @@ class FaultyRelay:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.requests.append(Request(time.monotonic(), request.method, what_of(request)))
         if self.is_cut:
-            return await self._silence(None)
+            return await self._silence(request)
         fault = self._happens(request, *REQUEST_FAULTS)
         if fault == "refused":
             return _hang_up(request)
         if fault == "silent":
-            await self._silence(SILENCE_SECONDS)
-            return _hang_up(request)
+            return await self._silence(request, SILENCE_SECONDS)
         if fault:
             return _refusal(REFUSALS[fault])
         headers = {key: value for key, value in request.headers.items() if key.lower() not in HOP_HEADERS}
@@ -137,11 +158,11 @@ class FaultyRelay:
         url, body = self._server + request.raw_path, await request.read()
         try:
             async with self._session.request(
-                request.method, aiohttp.client.URL(url, encoded=True), headers=headers, data=body or None,
+                request.method, URL(url, encoded=True), headers=headers, data=body or None,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
             ) as response:  # fmt: skip
                 if self.is_cut:
-                    return await self._silence(None)
+                    return await self._silence(request)
                 return await self._pass_on(request, response)
         except aiohttp.ClientError:
             return _hang_up(request)
@@ -161,7 +182,7 @@ class FaultyRelay:
         with contextlib.suppress(ConnectionError):
             async for piece in self._events(request, response) if is_watch else response.content.iter_any():
                 if self.is_cut:
-                    return await self._silence(None)
+                    return await self._silence(request)
                 if piece is None:
                     return _hang_up(request)
                 await answer.write(piece)
@@ -191,9 +212,10 @@ class FaultyRelay:
                 yield held
                 held = None
 
-    async def _silence(self, seconds: float | None) -> Any:
-        """Wait for `seconds`, or until the client gives up: nothing reaches it."""
-        await asyncio.sleep(3600 if seconds is None else seconds)
+    async def _silence(self, request: web.BaseRequest, seconds: float = 3600.0) -> web.StreamResponse:
+        """Send nothing for `seconds`, or until the client gives up; then break the connection."""
+        await asyncio.sleep(seconds)
+        return _hang_up(request)
 
 
 async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -91,6 +91,7 @@ livenessProbe:
   httpGet: {path: /healthz, port: {{ . }}}
   periodSeconds: 10
   timeoutSeconds: 5
+  terminationGracePeriodSeconds: 5 # a process that hangs ignores SIGTERM
 readinessProbe:
   httpGet: {path: /readyz, port: {{ . }}}
   periodSeconds: 2
