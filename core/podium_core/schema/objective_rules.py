@@ -6,7 +6,7 @@ from podium_core.schema.job import GPU_SECONDS, Direction, JobSpec, Objective
 from podium_core.schema.rules import Rule
 
 POLICIES_OF_SEVERAL = ("fifo", "pareto", "round_robin")  # their ranking does not depend on one objective
-ALGORITHMS_OF_ONE = ("cmaes", "gp")
+ALGORITHMS_OF_ONE = ("cmaes", "gp", "pbt")
 _MEASURED = f"self.objectives.exists(o, o.metric == '{GPU_SECONDS}')"
 
 
