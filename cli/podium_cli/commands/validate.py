@@ -54,7 +54,7 @@ def validate(
     exit code is 1 if it would read no value from the log.
     """
     if log is not None and output != "table":
-        raise CliError(Exit.USAGE, "OptionUnused", f"--log: what it shows is no data for -o {output}; omit one of them")
+        raise CliError(Exit.USAGE, "OptionUnused", f"--log: prints text only, and -o is {output}; omit one of them")
     jobs: list[Payload] = []
     verdicts: list[dict[str, Any]] = []
     for path in files:
