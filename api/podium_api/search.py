@@ -40,7 +40,7 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the best value so far; None before the first value."""
+        """The trial with the best value so far; None before the first value, and with several objectives."""
         return _best(self._backend.read())
 
     def wait(self, timeout: float | None = None, *, progress: bool = True) -> Search:
@@ -124,6 +124,8 @@ class Search:
 
 
 def _best(seen: Objects) -> Trial | None:
+    if seen.job.spec.objectives is not None:
+        return None
     measured = [trial for one in seen.trials if (trial := Trial.of(one)).value is not None]
     sign = -1 if seen.job.spec.objective.direction is Direction.MAXIMIZE else 1
     return min(measured, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)

@@ -33,7 +33,10 @@ def has_values(spec: JobSpec, one: TrialResult) -> bool:
 
 
 def values_shown(spec: JobSpec, tried: Iterable[TrialResult]) -> int:
-    """Return how many trials have a value; with several objectives, how many have completed with all values."""
+    """Return how many trials have a value.
+
+    With several objectives only completed trials with all values count.
+    """
     if spec.objectives is not None:
         return sum(has_values(spec, one) for one in tried)
     return sum(one.value is not None for one in tried)

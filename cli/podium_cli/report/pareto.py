@@ -20,10 +20,8 @@ def front(report: JobReport) -> Markup:
         return NONE
     height = 340.0
     first, second = report.objective_names
-    low_x, high_x = svg.value_range([one.values[0] for one in report.candidates])
-    low_y, high_y = svg.value_range([one.values[1] for one in report.candidates])
-    x = svg.Scale(low_x, high_x, LEFT, WIDTH - RIGHT)
-    y = svg.Scale(low_y, high_y, height - BOTTOM, TOP)
+    x = svg.Scale(*_range(report, 0), LEFT, WIDTH - RIGHT)
+    y = svg.Scale(*_range(report, 1), height - BOTTOM, TOP)
     inside = {one.trial for one in report.front}
     marks = sorted(report.candidates, key=lambda one: one.name in inside)  # the front is drawn last
     line = steps([(x(one.values[0]), y(one.values[1])) for one in report.front])
@@ -39,13 +37,20 @@ def front(report: JobReport) -> Markup:
     )
 
 
-def steps(front: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the border of what the front dominates: between two neighbours, the worse coordinate of each."""
-    corners = [(after[0], before[1]) for before, after in pairwise(front)]
-    return [*front[:1], *(point for pair in zip(corners, front[1:], strict=True) for point in pair)]
+def _range(report: JobReport, place: int) -> tuple[float, float]:
+    """Return the range of one objective: the whole front, and the other trials without outliers."""
+    inside = [one.values[place] for one in report.front]
+    return svg.value_range([one.values[place] for one in report.candidates], inside)
+
+
+def steps(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the border of what the front dominates: its corners have the worse values of two neighbours."""
+    corners = [(after[0], before[1]) for before, after in pairwise(points)]
+    return [*points[:1], *(point for pair in zip(corners, points[1:], strict=True) for point in pair)]
 
 
 def _mark(report: JobReport, one: Candidate, x: svg.Scale, y: svg.Scale, *, inside: bool) -> Markup:
+    """Return the point of a trial; an outlier is drawn at the edge."""
     named = zip(report.objective_names, one.values, strict=True)
     about = ", ".join(f"{name} {formatting.number(value)}" for name, value in named)
     return element(

@@ -6,7 +6,6 @@ The models define what each field may hold. The rules about several fields are i
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
@@ -377,7 +376,7 @@ class JobSpec(SpecModel):
         False, description="If true, all trials of the job give up their GPUs until this is false again."
     )
 
-    @cached_property
+    @property
     def objective(self) -> Objective:
         """Return the objective whose learning curve is kept.
 
