@@ -10,8 +10,8 @@ from podium_api.errors import SearchError
 from podium_api.function_source import check_signature, container_of
 from podium_api.space import Dimension, parameters
 from podium_core.acceptance.findings import errors_of, findings
+from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import API_VERSION
-from podium_core.schema.job import Scalar
 
 MODES = {"max": "maximize", "min": "minimize"}
 MAX_SHOWN = 8  # errors in one message

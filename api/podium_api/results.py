@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from podium_api.errors import SearchError
-from podium_core.schema.job import Scalar
+from podium_core.domain.snapshot import Scalar
 from podium_core.schema.trial import HyperParamTrial
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from podium_api.errors import SearchError
-from podium_core.schema.job import Scalar
+from podium_core.domain.snapshot import Scalar
 
 
 @dataclass(frozen=True, slots=True)

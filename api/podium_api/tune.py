@@ -14,7 +14,7 @@ from podium_api.local_run import LocalRun
 from podium_api.manifest import Work, manifest_of, objective
 from podium_api.search import Search
 from podium_api.space import Dimension
-from podium_core.schema.job import Scalar
+from podium_core.domain.snapshot import Scalar
 
 RUNS = Path("podium-runs")
 

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves
 from benchmarks.output import add_out, command, commit, machine, result_line, write_page
 from benchmarks.searchers.surfaces import Surface, functions, recorded
-from podium_core.schema.job import Scalar
+from podium_core.domain.snapshot import Scalar
 from podium_searchers.base import TrialResult
 from podium_searchers.random import RandomSearcher
 from podium_searchers.registry import missing_packages

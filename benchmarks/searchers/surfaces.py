@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from podium_core.curves.non_finite import diverged
-from podium_core.schema.job import JobSpec, Scalar
+from podium_core.domain.snapshot import Scalar
+from podium_core.schema.job import JobSpec
 from podium_searchers.unit_cube import to_unit
 from podium_simulator.traces.trace import Trace
 

@@ -29,13 +29,13 @@ from podium_core.domain.actions import TrialRank
 from podium_core.domain.observe import TrialFacts
 from podium_core.domain.phase import FINAL, LIVE, TrialPhase
 from podium_core.domain.population import Lineage
-from podium_core.domain.snapshot import JobKey, Point, TrialKey
+from podium_core.domain.snapshot import JobKey, Point, Scalar, TrialKey
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch
 from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.objectives.values import Measured, objective_values
 from podium_core.schema.base import Condition, ObjectMeta
 from podium_core.schema.gpunode import SlotState
-from podium_core.schema.job import Direction, HyperParamJob, Scalar
+from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.lineage import parent_from
 from podium_core.schema.metrics_config import metrics_config_of
 from podium_core.schema.trial import JOB_LABEL, BestPoint, HyperParamTrial, LogCursor, TrialSpec, TrialStatus

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.snapshot import Point
-from podium_core.schema.job import JobSpec, Scalar
+from podium_core.domain.snapshot import Point, Scalar
+from podium_core.schema.job import JobSpec
 
 Proposal = Mapping[str, Scalar]
 

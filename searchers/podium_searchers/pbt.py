@@ -16,9 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 import optuna
 
-from podium_core.schema.job import JobSpec, Parameter, Scalar
+from podium_core.domain.snapshot import Scalar
+from podium_core.schema.job import JobSpec
 from podium_core.schema.membership import bounds, choices, is_range, last_step, nearest, point, same_value, step_of
 from podium_core.schema.population_settings import PopulationSettings, population_settings
+from podium_core.schema.search_spec import Parameter
 from podium_searchers.base import Proposal, TrialResult
 from podium_searchers.optuna_space import sample
 from podium_searchers.random import RandomSearcher

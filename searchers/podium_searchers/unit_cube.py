@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from podium_core.schema.job import Parameter, Scalar
+from podium_core.domain.snapshot import Scalar
 from podium_core.schema.membership import (
     bounds,
     choices,
@@ -19,6 +19,7 @@ from podium_core.schema.membership import (
     same_value,
     step_of,
 )
+from podium_core.schema.search_spec import Parameter
 
 
 def from_unit(parameter: Parameter, share: float) -> Scalar:

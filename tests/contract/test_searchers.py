@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podium_core.schema.grid import Grid
-from podium_core.schema.job import JobSpec, Search
+from podium_core.schema.job import JobSpec
 from podium_core.schema.search_settings import KNOWN, learns
+from podium_core.schema.search_spec import Search
 from podium_core.schema.validation import problems
 from podium_searchers.base import Proposal, TrialResult
 from podium_searchers.random import RandomSearcher

@@ -10,9 +10,10 @@ from datetime import datetime
 from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.views import additional_metrics, front
 from podium_core.curves.non_finite import diverged
+from podium_core.domain.snapshot import Scalar
 from podium_core.objectives.front import Candidate
 from podium_core.objectives.values import measured_of
-from podium_core.schema.job import HyperParamJob, Scalar
+from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_status import FrontTrial
 from podium_core.schema.trial import HyperParamTrial
 

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from podium_cli.views import formatting
-from podium_core.schema.job import Scalar
+from podium_core.domain.snapshot import Scalar
 
 
 def render(template: str, **values: object) -> str:

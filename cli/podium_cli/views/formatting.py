@@ -7,7 +7,7 @@ from datetime import datetime
 
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.phrases import count as count
-from podium_core.schema.job import Scalar
+from podium_core.domain.snapshot import Scalar
 from podium_simulator.traces.trace import Trace
 
 NOTHING = "–"

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from podium_core.attempts.substitution import text
+from podium_core.domain.snapshot import Scalar
 from podium_core.schema.gpu_resources import is_accelerator
-from podium_core.schema.job import HyperParamJob, JobSpec, ParameterType, Scalar
+from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.search_space import env_name
+from podium_core.schema.search_spec import ParameterType
 from podium_core.schema.trial import HyperParamTrial
 
 METRICS_SOCKET = "/podium/metrics.sock"

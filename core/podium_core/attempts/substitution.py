@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from podium_core.schema.job import Scalar
+from podium_core.domain.snapshot import Scalar
 
 ARGS = "$(podium.args)"
 _PLACEHOLDER = re.compile(r"\$\(podium\.([A-Za-z0-9_.-]+)\)")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from podium_core.schema.job import JobSpec, Parameter, ParameterType, Scalar
+from podium_core.domain.snapshot import Scalar
+from podium_core.schema.job import JobSpec
 from podium_core.schema.membership import same_value, value_problem
 from podium_core.schema.rules import Refusal
+from podium_core.schema.search_spec import Parameter, ParameterType
 
 
 def has_conditions(spec: JobSpec) -> bool:

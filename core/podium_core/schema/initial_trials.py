@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from podium_core.domain.snapshot import Scalar
 from podium_core.schema.conditions import is_active
-from podium_core.schema.job import JobSpec, Parameter, Scalar
+from podium_core.schema.job import JobSpec
 from podium_core.schema.membership import typed, value_problem
 from podium_core.schema.rules import Refusal
+from podium_core.schema.search_spec import Parameter
 
 _FIELD = "spec.search.initialTrials"
 

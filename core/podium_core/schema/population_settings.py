@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from podium_core.domain.snapshot import Scalar
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
-from podium_core.schema.job import JobSpec, Scalar
+from podium_core.schema.job import JobSpec
 from podium_core.schema.rules import Refusal
 
 PBT = "pbt"

@@ -14,8 +14,9 @@ from pydantic import Field
 
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
-from podium_core.schema.job import MAX_ADDITIONAL_METRICS, Scalar
+from podium_core.schema.job import MAX_ADDITIONAL_METRICS
 
 JOB_LABEL = "podium.dev/job"  # on every trial and its pods; selects those of one job on the server
 MAX_CURSOR_FILES = 32
