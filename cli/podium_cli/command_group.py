@@ -28,7 +28,10 @@ class LazyGroup(TyperGroup):
     def invoke(self, ctx: Any) -> None:
         """Run the command; print a refusal to standard error and exit with its code."""
         try:
-            super().invoke(ctx)
+            try:
+                super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # a broken pipe is noticed here, not by the interpreter at its end
         except CliError as error:
             print(f"podium: {error}", file=sys.stderr)
             raise typer.Exit(error.code) from error

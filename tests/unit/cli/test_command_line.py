@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -124,10 +125,12 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"podium {__version__}\n"
 
 
-def test_a_closed_pipe_is_a_success() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_closed_pipe_is_a_success(unbuffered: str) -> None:
     program = "import sys; from podium_cli.main import main; main()"
     command = [sys.executable, "-c", program, "summary", "--sample"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as started:
         assert started.stdout is not None
         assert started.stderr is not None
         started.stdout.close()
