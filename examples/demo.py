@@ -35,7 +35,7 @@ STEPS = {
     "images": ("images: load them into the nodes", 30.0),
     "driver": ("fake driver: one GPU per node", 5.0),
     "install": ("Podium: helm install", 20.0),
-    "search": ("search: digits", 120.0),
+    "search": ("search: digits", 300.0),
     "report": ("report", 5.0),
     "down": ("remove the cluster", 5.0),
 }
