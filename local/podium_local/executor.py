@@ -184,21 +184,9 @@ class Executor:
 
     def _create_trial(self, action: CreateTrial, now: float) -> bool:
         """Create a trial with the searcher's parameters, and return whether there are any left to try."""
-        job = self._state.job
-        tried = [
-            TrialResult.at(
-                one.phase,
-                one.number,
-                one.spec.parameters,
-                one.curve.last_step,
-                one.best,
-                one.objective_values(now),
-            )
-            for one in self._state.ordered
-        ]
-        lineage = action.lineage
+        job, lineage = self._state.job, action.lineage
         if lineage is None:
-            parameters = propose(job.spec, action.number, tried)
+            parameters = propose(job.spec, action.number, self._results(now))
         else:
             parent = next(one for one in self._state.ordered if one.key.name == lineage.parent)
             parameters = propose_child(job.spec, action.number, parent.spec.parameters)
@@ -210,6 +198,20 @@ class Executor:
         if lineage is not None:  # at once, before the parent trains further; its start tries again if that fails
             self._inherit(trial)
         return True
+
+    def _results(self, now: float) -> list[TrialResult]:
+        """Return what a searcher learns from."""
+        return [
+            TrialResult.at(
+                one.phase,
+                one.number,
+                one.spec.parameters,
+                one.curve.last_step,
+                one.best,
+                one.objective_values(now),
+            )
+            for one in self._state.ordered
+        ]
 
     def _create_attempt(self, trial: Trial, number: int, now: float) -> bool:
         devices = choose_devices(self._state.view(), self._state.trials.values(), self._state.machine)

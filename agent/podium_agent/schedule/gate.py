@@ -1,16 +1,13 @@
 """Server of the gates: trials' init containers connect to a Unix socket and wait here for their first time slice.
 
-The node reconciler asks which pods wait, sends reasons, and opens gates. The kernel names the peer, and the peer's
-cgroup names its pod and container (`gate_peer`). So no token is needed, and a tenant cannot pose as another pod. The
-connections of each pod are limited (`gate_limits`). The protocol is documented in agent/helper/podium-gate.c.
+The node reconciler asks which pods wait, sends reasons, and opens gates. The socket names the pod of a connection
+(`trial_socket`). The protocol is documented in agent/helper/podium-gate.c.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,18 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from podium_agent.report.checkpoints import report_in_hello
-from podium_agent.schedule.gate_limits import GateLimits
-from podium_agent.schedule.gate_peer import identify
+from podium_agent.schedule.trial_socket import TrialSocket
 from podium_core.attempts.lost_work import GateReport
 
 log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
-HELLO_BYTES = 8192  # a completion marker has at most 4096
 READ_SECONDS = 5.0
 WRITE_SECONDS = 5.0
 KEEPALIVE_SECONDS = 5.0
-BACKLOG = 256
-ACCEPTED_AT_ONCE = 16  # connections that asyncio accepts before other tasks run
 
 
 @dataclass(eq=False, slots=True)
@@ -48,9 +41,8 @@ class Gates:
     """
 
     def __init__(self, proc: Path, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._proc = proc
         self._changed = changed
-        self._limits: GateLimits[asyncio.WriteTransport] = GateLimits(clock)
+        self._socket = TrialSocket(proc, self._talk, clock)
         self._sessions: dict[str, _Session] = {}
         self._passed: set[str] = set()
         self._gate_reports: dict[str, GateReport] = {}
@@ -94,49 +86,21 @@ class Gates:
     @asynccontextmanager
     async def serve(self, share: Path) -> AsyncIterator[None]:
         """Listen on the socket in the shared folder."""
-        path = share / SOCKET
-        path.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0)  # trials run as any user id
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
-        server = await asyncio.start_unix_server(self._talk, sock=listener, limit=HELLO_BYTES, backlog=ACCEPTED_AT_ONCE)
-        listener.listen(BACKLOG)
-        log.info("gate: listening on %s", path)
-        try:
+        async with self._socket.serve(share / SOCKET):
+            log.info("gate: listening on %s", share / SOCKET)
             yield
-        finally:
-            server.close()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = identify(self._proc, writer.get_extra_info("socket"))
-        pod_uid = "" if peer is None else peer.pod_uid
-        accepted, oldest = self._limits.admit(pod_uid, writer.transport)
-        if oldest is not None:
-            oldest.abort()
-        if not accepted:
-            writer.transport.abort()
+    async def _talk(self, pod_uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = await asyncio.wait_for(reader.readline(), READ_SECONDS)
+        gate_report = report_in_hello(line)
+        if line != b"gate\n" and gate_report is None:
             return
-        try:
-            line = await asyncio.wait_for(reader.readline(), READ_SECONDS)
-            gate_report = report_in_hello(line)
-            if line != b"gate\n" and gate_report is None:
-                return
-            if not pod_uid:
-                await _say(writer, "wait UnknownPod: this process is in no pod that the agent can see")
-                return
-            if gate_report is not None:
-                self._gate_reports[pod_uid] = gate_report
-            await self._hold(pod_uid, reader, writer)
-        except (TimeoutError, ConnectionError, ValueError):
-            pass  # the gate has gone, or was none; it connects again
-        except asyncio.CancelledError:
-            pass  # the agent stops; asyncio would report the cancellation as an error
-        finally:
-            self._limits.release(pod_uid, writer.transport)
-            writer.close()
+        if not pod_uid:
+            await _say(writer, "wait UnknownPod: this process is in no pod that the agent can see")
+            return
+        if gate_report is not None:
+            self._gate_reports[pod_uid] = gate_report
+        await self._hold(pod_uid, reader, writer)
 
     async def _hold(self, pod_uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Keep one connection until its gate opens; a second connection of the same pod replaces the first."""

@@ -9,7 +9,7 @@ import podium
 import podium_api
 
 STUB = Path(__file__).parents[3] / "sdk" / "podium" / "__init__.pyi"
-INNER = {"Dimension", "Point"}  # types of arguments and results that nobody has to import
+INNER = {"Dimension", "Point"}  # types that users need not import
 
 
 def test_the_stub_declares_every_name_that_the_package_has() -> None:

@@ -17,10 +17,10 @@ from pathlib import Path, PurePosixPath
 from podium_agent.observe.cgroups import Container
 from podium_agent.observe.logs.cri import LogLine
 from podium_agent.observe.logs.tail import CHUNK, Batch, Position
-from podium_agent.observe.sources.base import is_fault, line_at
+from podium_agent.observe.sources.base import line_at
 from podium_agent.observe.sources.container_files import Root
-from podium_agent.observe.sources.hanging import BusyError, HangingCalls
 from podium_agent.observe.sources.lines import SEEN, LineAssembler, RawLine
+from podium_agent.observe.sources.volume_reads import VolumeReads
 from podium_cluster import clock
 from podium_core.logs.line_reader import line_reader
 from podium_core.schema.metrics_config import MetricsConfig
@@ -48,29 +48,28 @@ class FileSource:
         """Raise ValueError where metrics.filter is invalid."""
         self.parse = line_reader(metrics)
         self.lost = 0
-        self.fault: OSError | None = None
         self._place = place
         self._path = metrics.path
         self._csv = metrics.format == "csv"
         self._position = position
-        self._calls: HangingCalls[bool] = HangingCalls("metrics", self._let_go)
+        self._reads = VolumeReads("file", metrics.path, place.seconds, self._let_go)
         # the rest belongs to the thread of the call
         self._root: Root | None = None
         self._folder = self._file = -1
         self._lines = LineAssembler()
         self._ready: list[RawLine] = []
         self._reached = position
-        self._trouble = "its container has not started yet"
         self._bytes = 0
+
+    @property
+    def fault(self) -> OSError | None:
+        """Return why the last read failed, where a later one may succeed; None if nothing failed."""
+        return self._reads.fault
 
     async def read(self, last: bool) -> Batch:
         """Return the next lines, at most one chunk; none while the volume does not answer."""
-        try:
-            more = await self._calls.call(lambda: self._pass(last), self._place.seconds)
-        except BusyError:
-            return Batch((), self._position, False)
-        except TimeoutError:
-            self._trouble = f"VolumeUnresponsive: {self._path} was not read within {self._place.seconds:g} s"
+        more = await self._reads.more(lambda: self._read(last))
+        if more is None:
             return Batch((), self._position, False)
         ready, self._ready = self._ready, []
         self._position = self._reached
@@ -79,30 +78,14 @@ class FileSource:
 
     def explain(self) -> str:
         """Return why the file yields nothing; empty once it has yielded lines."""
-        return f"metrics.path {self._path}: {self._trouble}" if self._trouble else ""
+        return f"metrics.path {self._path}: {self._reads.trouble}" if self._reads.trouble else ""
 
     def stored(self, position: Position) -> None:
         """Ignore it: the file remains."""
 
     def close(self) -> None:
         """Close the file: an open file keeps its volume from being detached."""
-        self._calls.close()
-
-    def _pass(self, last: bool) -> bool:
-        """Read once; return whether more is there. It runs in a thread, as a volume may hang."""
-        self.fault = None
-        try:
-            return self._read(last)
-        except FileNotFoundError:
-            self._trouble = "the file does not exist in the container yet"
-        except ProcessLookupError:
-            self._trouble = "the container has ended, and the file was not there before"
-        except OSError as error:
-            self._trouble = f"it cannot be read: {error.strerror}"
-            self.fault = error if is_fault(error) else None
-        except ValueError as error:
-            self._trouble = f"{error}"
-        return False
+        self._reads.close()
 
     def _read(self, last: bool) -> bool:
         if self._file < 0 and not self._enter():
@@ -122,13 +105,13 @@ class FileSource:
             return True
         if last:
             self._take(self._lines.end())
-        self._trouble = "" if self._bytes else "the file is empty"
+        self._reads.trouble = "" if self._bytes else "the file is empty"
         return False
 
     def _take(self, lines: list[RawLine]) -> None:
         self._ready += lines
         self._bytes = self._lines.read
-        self._trouble = ""
+        self._reads.trouble = ""
         fingerprint = self._reached.fingerprint or _fingerprint(self._file)
         self._reached = Position(PurePosixPath(self._path).name, fingerprint, self._lines.safe if fingerprint else 0)
 

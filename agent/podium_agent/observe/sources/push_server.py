@@ -1,34 +1,28 @@
-"""Server of the socket at which trials report metrics: authentication, limits, and acknowledgements.
+"""Server of the socket at which trials report metrics: its protocol, and acknowledgements.
 
-The kernel names the peer, and its cgroup names the pod (`gate_peer`), so no token is needed. A connection begins with
-`push SESSION`; the answer is `stored N`, the last number of this session that the trial's status holds. Then each line
-is `N AGE JSON`: a number that grows, the age of the report in seconds, and the report. `end` asks to be stored at once.
-The agent sends `stored N` again whenever N has grown. A script that sends too fast waits.
+The socket names the pod of a connection (`schedule.trial_socket`). A connection begins with `push SESSION`; the answer
+is `stored N`, the last number of this session that the trial's status holds. Then each line is `N AGE JSON`: a number
+that grows, the age of the report in seconds, and the report. `end` asks to be stored at once. The agent sends
+`stored N` again whenever N has grown. A script that sends too fast waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
-import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 from podium_agent.observe.sources.push import PushQueue, PushQueues, Record
-from podium_agent.schedule.gate_limits import GateLimits
-from podium_agent.schedule.gate_peer import identify
+from podium_agent.schedule.trial_socket import TrialSocket
 
 log = logging.getLogger(__name__)
 SOCKET = "metrics.sock"
-LINE_BYTES = 8192
 HELLO_SECONDS = 5.0
 WRITE_SECONDS = 5.0
-BACKLOG = 256
-ACCEPTED_AT_ONCE = 16
 BURST = 2048.0  # records of one connection at once
 PER_SECOND = 200.0  # records of one connection, on average
 _HELLO = re.compile(rb"push ([0-9a-f]{1,32})\n")
@@ -39,59 +33,28 @@ class PushServer:
     """Server of one node's trials."""
 
     def __init__(self, proc: Path, queues: PushQueues, clock: Callable[[], float] = time.monotonic) -> None:
-        self._proc = proc
         self._queues = queues
         self._clock = clock
-        self._limits: GateLimits[asyncio.WriteTransport] = GateLimits(clock)
+        self._socket = TrialSocket(proc, self._talk, clock)
 
-    @asynccontextmanager
-    async def serve(self, share: Path) -> AsyncIterator[None]:
+    def serve(self, share: Path) -> AbstractAsyncContextManager[None]:
         """Listen on the socket in the folder that trials see."""
-        path = share / SOCKET
-        path.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0)  # trials run as any user id
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
-        server = await asyncio.start_unix_server(self._talk, sock=listener, limit=LINE_BYTES, backlog=ACCEPTED_AT_ONCE)
-        listener.listen(BACKLOG)
-        try:
-            yield
-        finally:
-            server.close()
+        return self._socket.serve(share / SOCKET)
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = identify(self._proc, writer.get_extra_info("socket"))
-        pod_uid = "" if peer is None else peer.pod_uid
-        accepted, oldest = self._limits.admit(pod_uid, writer.transport)
-        if oldest is not None:
-            oldest.abort()
-        if not accepted:
-            writer.transport.abort()
-            return
+    async def _talk(self, pod_uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hello = _HELLO.fullmatch(await asyncio.wait_for(reader.readline(), HELLO_SECONDS))
+        queue = self._queues.get(pod_uid)
+        if hello is None or queue is None:
+            return  # the script connects again: its record may begin in a moment
+        queue.connected = True
+        session = hello[1].decode()
+        acknowledging = asyncio.ensure_future(self._acknowledge(queue, session, writer))
         try:
-            hello = _HELLO.fullmatch(await asyncio.wait_for(reader.readline(), HELLO_SECONDS))
-            queue = self._queues.get(pod_uid)
-            if hello is None or queue is None:
-                return  # the script connects again: its record may begin in a moment
-            queue.connected = True
-            session = hello[1].decode()
-            acknowledging = asyncio.ensure_future(self._acknowledge(queue, session, writer))
-            try:
-                await self._receive(queue, session, reader)
-            finally:
-                acknowledging.cancel()
-                with suppress(asyncio.CancelledError, OSError, TimeoutError):
-                    await acknowledging
-        except (TimeoutError, ConnectionError, ValueError):
-            pass  # the script has gone, or sends something else; it connects again
-        except asyncio.CancelledError:
-            pass  # the agent stops; asyncio would report the cancellation as an error
+            await self._receive(queue, session, reader)
         finally:
-            self._limits.release(pod_uid, writer.transport)
-            writer.close()
+            acknowledging.cancel()
+            with suppress(asyncio.CancelledError, OSError, TimeoutError):
+                await acknowledging
 
     async def _receive(self, queue: PushQueue, session: str, reader: asyncio.StreamReader) -> None:
         allowance, before = BURST, self._clock()

@@ -12,11 +12,11 @@ from pathlib import PurePosixPath
 
 from podium_agent.observe.logs.cri import LogLine
 from podium_agent.observe.logs.tail import CHUNK, Batch, Position
-from podium_agent.observe.sources.base import STREAM, is_fault, line_at, no_sooner
+from podium_agent.observe.sources.base import STREAM, line_at, no_sooner
 from podium_agent.observe.sources.container_files import Root
 from podium_agent.observe.sources.container_folder import EventFolder
 from podium_agent.observe.sources.file import ContainerPlace
-from podium_agent.observe.sources.hanging import BusyError, HangingCalls
+from podium_agent.observe.sources.volume_reads import VolumeReads
 from podium_cluster import clock
 from podium_core.logs.event_records import Event, RecordAssembler
 from podium_core.logs.readings import ready_line, ready_reader
@@ -35,13 +35,12 @@ class TensorboardSource:
     def __init__(self, place: ContainerPlace, metrics: MetricsConfig, position: Position) -> None:
         self.parse = ready_reader(metrics.metric, metrics.additional)
         self.lost = 0
-        self.fault: OSError | None = None
         self._place = place
         self._path = metrics.path
         self._metric = metrics.metric
         self._wanted = frozenset({metrics.metric, *metrics.additional})
         self._position = position
-        self._calls: HangingCalls[bool] = HangingCalls("events", self._let_go)
+        self._reads = VolumeReads("folder", "the folder", place.seconds, self._let_go)
         # the rest belongs to the thread of the call
         self._root: Root | None = None
         self._folder: EventFolder | None = None
@@ -51,16 +50,16 @@ class TensorboardSource:
         self._assemblers: dict[str, RecordAssembler] = {}
         self._ready: list[LogLine] = []
         self._tags: set[str] = set()
-        self._trouble = "its container has not started yet"
+
+    @property
+    def fault(self) -> OSError | None:
+        """Return why the last read failed, where a later one may succeed; None if nothing failed."""
+        return self._reads.fault
 
     async def read(self, last: bool) -> Batch:
         """Return the next events of wanted tags, at most one chunk; none while the volume does not answer."""
-        try:
-            more = await self._calls.call(lambda: self._pass(last), self._place.seconds)
-        except BusyError:
-            return Batch((), self._position, False)
-        except TimeoutError:
-            self._trouble = f"VolumeUnresponsive: the folder was not read within {self._place.seconds:g} s"
+        more = await self._reads.more(lambda: self._read(last))
+        if more is None:
             return Batch((), self._position, False)
         ready, self._ready = self._ready, []
         offsets = {name: one.safe for name, one in self._assemblers.items()}
@@ -70,8 +69,8 @@ class TensorboardSource:
 
     def explain(self) -> str:
         """Return what is in the folder instead of the objective."""
-        if self._trouble:
-            return f"metrics.path {self._path}: {self._trouble}"
+        if self._reads.trouble:
+            return f"metrics.path {self._path}: {self._reads.trouble}"
         tags = sorted(self._tags)
         named = ", ".join(tag if len(tag) <= SHOWN else f"{tag[:SHOWN]}..." for tag in tags[:SHOWN_TAGS])
         more = f" and {len(tags) - SHOWN_TAGS} more" if len(tags) > SHOWN_TAGS else ""
@@ -83,23 +82,7 @@ class TensorboardSource:
 
     def close(self) -> None:
         """Close the folder: an open folder keeps its volume from being detached."""
-        self._calls.close()
-
-    def _pass(self, last: bool) -> bool:
-        """Read once; return whether more is there. It runs in a thread, as a volume may hang."""
-        self.fault = None
-        try:
-            return self._read(last)
-        except FileNotFoundError:
-            self._trouble = "the folder does not exist in the container yet"
-        except ProcessLookupError:
-            self._trouble = "the container has ended, and the folder was not there before"
-        except OSError as error:
-            self._trouble = f"it cannot be read: {error.strerror}"
-            self.fault = error if is_fault(error) else None
-        except ValueError as error:
-            self._trouble = f"{error}"
-        return False
+        self._reads.close()
 
     def _read(self, last: bool) -> bool:
         if self._folder is None:
@@ -114,7 +97,7 @@ class TensorboardSource:
             self._assemblers = {
                 name: self._assemblers.get(name) or RecordAssembler(self._offsets.get(name, 0)) for name in self._files
             }
-        self._trouble = "" if self._files else "no event file (*tfevents*) is in it yet"
+        self._reads.trouble = "" if self._files else "no event file (*tfevents*) is in it yet"
         folder = self._folder
         return any(self._read_file(folder, name) for name in self._files)  # one chunk at a time
 
@@ -134,7 +117,7 @@ class TensorboardSource:
         if assembler.damaged:
             # a network volume may show a record before its bytes: the next pass reads it again
             self._assemblers[name] = RecordAssembler(assembler.safe)
-            self._trouble = f"{name}: {assembler.damaged}, so that the rest of the file is not read"
+            self._reads.trouble = f"{name}: {assembler.damaged}, so that the rest of the file is not read"
             return False
         return len(data) == CHUNK
 
