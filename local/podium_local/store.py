@@ -57,11 +57,20 @@ class StoredRun:
 
     def trials(self) -> Iterator[HyperParamTrial]:
         """Yield the stored trials by number."""
-        paths = [(int(path.stem.removeprefix(TRIAL)), path) for path in self.objects.glob(f"{TRIAL}[0-9]*.json")]
-        for _, path in sorted(paths):
-            payload = _read(path)
-            if payload is not None:
-                yield _parse(HyperParamTrial, payload, path)
+        numbers = [int(path.stem.removeprefix(TRIAL)) for path in self.objects.glob(f"{TRIAL}[0-9]*.json")]
+        for number in sorted(numbers):
+            trial = self.trial(number)
+            if trial is not None:
+                yield trial
+
+    def trial(self, number: int) -> HyperParamTrial | None:
+        """Return one stored trial; None without its file."""
+        path = self._trial_path(number)
+        payload = _read(path)
+        return None if payload is None else _parse(HyperParamTrial, payload, path)
+
+    def _trial_path(self, number: int) -> Path:
+        return self.objects / f"{TRIAL}{number}.json"
 
 
 class RunFolder(StoredRun):
@@ -97,7 +106,7 @@ class RunFolder(StoredRun):
 
     def write_trial(self, trial: HyperParamTrial, *, durable: bool) -> None:
         """Store a trial; `durable`: it must survive a loss of power from now on."""
-        self._write(self.objects / f"{TRIAL}{trial.spec.number}.json", trial, durable=durable)
+        self._write(self._trial_path(trial.spec.number), trial, durable=durable)
 
     def write_machine(self, node: GPUNode) -> None:
         """Store the devices of this machine."""

@@ -32,7 +32,7 @@ def show_local_log(folder: Path, name: str, options: LogOptions, write: Write, n
     offset = 0 if options.tail is None else start_of_tail(path, options.tail)
     while True:
         # the state is older than the bytes, so a trial that has ended prints no more after them
-        trial, running = _trial(run, name), _is_running(run)
+        trial, running = _trial(run, name, trial.spec.number), _is_running(run)
         for chunk in _chunks(path, offset):
             write(chunk)
             offset += len(chunk)
@@ -81,10 +81,11 @@ def _chunks(path: Path, offset: int) -> Iterator[bytes]:
             yield chunk
 
 
-def _trial(run: StoredRun, name: str) -> HyperParamTrial:
+def _trial(run: StoredRun, name: str, number: int | None = None) -> HyperParamTrial:
+    """Return the trial of this name. `number`: its number once it is known, so that only its file is read."""
     try:
-        for trial in run.trials():
-            if trial.metadata.name == name:
+        for trial in run.trials() if number is None else (run.trial(number),):
+            if trial is not None and trial.metadata.name == name:
                 return trial
     except LocalError as error:
         raise CliError(Exit.FAILED, error.reason, error.message) from error
