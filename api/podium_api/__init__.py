@@ -6,8 +6,10 @@ from podium_api.results import Point, Trial
 from podium_api.search import Search
 from podium_api.space import Dimension, choice, loguniform, randint, uniform
 from podium_api.tune import tune
+from podium_core.schema.job import GPU_SECONDS
 
 __all__ = [
+    "GPU_SECONDS",
     "Client",
     "Dimension",
     "Point",

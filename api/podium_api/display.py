@@ -1,41 +1,52 @@
-"""What a person sees of a search: one line, a table that follows it, HTML for notebooks, a figure."""
+"""What a person sees of a search: one line, a table that follows it, HTML for notebooks."""
 
 from __future__ import annotations
 
 import html as markup
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from podium_api.backend import Objects
-from podium_api.errors import SearchError
-from podium_api.results import Trial
+from podium_api.results import Trial, front_of, trials_of
 from podium_core.domain.phase import is_final
 
 MAX_ROWS = 20
-COLUMNS = ("trial", "phase", "rank", "step", "value", "parameters")
 
 
 def line(name: str, place: str, seen: Objects) -> str:
     """Return one line about a search."""
-    best = seen.job.status.best
-    shown = "no value yet" if best is None else f"best {best.value:g} ({best.trial})"
-    return f"<Search {name} in {place}: {seen.job.status.phase}, {_done(seen)} trials done, {shown}>"
+    return f"<Search {name} in {place}: {seen.job.status.phase}, {_done(seen)} trials done, {_result(seen)}>"
+
+
+def columns(seen: Objects) -> tuple[str, ...]:
+    """Return the heads of the table: one column for the value, or one for each of several objectives."""
+    listed = seen.job.spec.objectives
+    values = ("value",) if listed is None else ("front", *(one.metric for one in listed))
+    return ("trial", "phase", "rank", "step", *values, "parameters")
 
 
 def rows(seen: Objects) -> list[tuple[str, ...]]:
-    """Return the cells of the best-ranked trials; those without a rank follow."""
-    trials = sorted(map(Trial.of, seen.trials), key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number))
+    """Return the cells of the best-ranked trials; those without a rank follow.
+
+    With several objectives the trials of the Pareto front come before all others.
+    """
+    several = seen.job.spec.objectives is not None
+    front = {trial.name: place for place, trial in enumerate(front_of(seen))} if several else {}
+
+    def order(trial: Trial) -> tuple[float, bool, int, int]:
+        return front.get(trial.name, len(front)), trial.rank is None, trial.rank or 0, trial.number
+
     return [
         (
             trial.name,
             trial.phase,
             "" if trial.rank is None else str(trial.rank),
-            "" if trial.last_step is None else f"{trial.last_step:g}",
-            "" if trial.value is None else f"{trial.value:.6g}",
+            _number(trial.last_step, "g"),
+            *(("yes" if trial.name in front else "",) if several else ()),
+            *(_number(value, ".6g") for value in trial.values.values()),
             " ".join(f"{name}={_short(value)}" for name, value in trial.parameters.items()),
         )
-        for trial in trials[:MAX_ROWS]
+        for trial in sorted(trials_of(seen), key=order)[:MAX_ROWS]
     ]
 
 
@@ -46,8 +57,8 @@ def table(name: str, seen: Objects) -> Any:
     from rich.text import Text
 
     made = Table(title=Text(f"{name}: {seen.job.status.phase}, {_done(seen)} trials done"), box=box.SIMPLE)
-    for column in COLUMNS:
-        made.add_column(column, no_wrap=column != "parameters")
+    for column in columns(seen):
+        made.add_column(Text(column), no_wrap=column != "parameters")
     for cells in rows(seen):
         made.add_row(*map(Text, cells))
     return made
@@ -55,7 +66,7 @@ def table(name: str, seen: Objects) -> Any:
 
 def html(name: str, seen: Objects) -> str:
     """Return a table for a notebook; every text is escaped."""
-    head = "".join(f"<th>{column}</th>" for column in COLUMNS)
+    head = "".join(f"<th>{markup.escape(column)}</th>" for column in columns(seen))
     body = "".join(f"<tr>{''.join(f'<td>{markup.escape(cell)}</td>' for cell in cells)}</tr>" for cells in rows(seen))
     title = markup.escape(f"{name}: {seen.job.status.phase}, {_done(seen)} trials done")
     return f"<p><b>{title}</b></p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -84,32 +95,22 @@ class Live:
             self._live.update(made, refresh=True)
 
 
-def figure(name: str, seen: Objects, path: str | Path | None) -> Any:
-    """Return a figure of the learning curves, the best trial in front."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise SearchError("MatplotlibMissing", "this needs matplotlib: pip install matplotlib") from error
-    made = Figure(figsize=(8, 5), layout="constrained")
-    axes = made.add_subplot()
-    best = seen.job.status.best
-    for trial in map(Trial.of, seen.trials):
-        if trial.curve:
-            first = best is not None and trial.name == best.trial
-            steps, values = [point.step for point in trial.curve], [point.value for point in trial.curve]
-            axes.plot(
-                steps, values, lw=2.5 if first else 1, alpha=1 if first else 0.5, label=trial.name if first else None
-            )
-    axes.set(title=name, xlabel="step", ylabel=seen.job.spec.objective.metric)
-    if best is not None:
-        axes.legend(title="best trial")
-    if path is not None:
-        made.savefig(path)
-    return made
-
-
 def _done(seen: Objects) -> str:
     return f"{sum(is_final(trial.status.phase) for trial in seen.trials)}/{seen.job.spec.trials.max}"
+
+
+def _result(seen: Objects) -> str:
+    if seen.job.spec.objectives is None:
+        best = seen.job.status.best
+        return "no value yet" if best is None else f"best {best.value:g} ({best.trial})"
+    front = front_of(seen)
+    if not front:
+        return "no trial has a value of every objective yet"
+    return f"Pareto front of {len(front)} {'trial' if len(front) == 1 else 'trials'}"
+
+
+def _number(value: float | None, shape: str) -> str:
+    return "" if value is None else format(value, shape)
 
 
 def _short(value: Any) -> str:

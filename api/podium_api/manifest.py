@@ -45,10 +45,23 @@ def manifest_of(
     return manifest
 
 
-def objective(metric: str, mode: str) -> dict[str, Any]:
-    """Return `spec.objective`."""
-    if mode not in MODES:
-        raise SearchError("InvalidMode", f"mode must be 'max' or 'min' (got {mode!r})")
+def objectives(metric: str | Sequence[str], mode: str | Sequence[str]) -> dict[str, Any]:
+    """Return the field `objective` of the spec, or `objectives` for a list of metrics."""
+    if isinstance(metric, str):
+        return {"objective": _objective(metric, mode)}
+    metrics = list(metric)
+    if isinstance(mode, str) or len(mode) != len(metrics):
+        raise SearchError(
+            "InvalidMode",
+            f"mode must be a list with 'max' or 'min' for each of the {len(metrics)} metrics {metrics} (got {mode!r})",
+        )
+    listed = [_objective(name, one) for name, one in zip(metrics, mode, strict=True)]
+    return {"objective": listed[0]} if len(listed) == 1 else {"objectives": listed}
+
+
+def _objective(metric: Any, mode: Any) -> dict[str, Any]:
+    if not isinstance(mode, str) or mode not in MODES:
+        raise SearchError("InvalidMode", f"mode must be 'max' or 'min' (got {mode!r}); metric is {metric!r}")
     return {"metric": metric, "direction": MODES[mode]}
 
 

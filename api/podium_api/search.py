@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from podium_api import display
 from podium_api.backend import Backend, Objects
 from podium_api.errors import SearchError
-from podium_api.results import Trial, curves_of, dataframe_of
-from podium_core.schema.job import Direction
+from podium_api.figure import figure
+from podium_api.results import Trial, best_of, curves_of, dataframe_of, front_of, trials_of
 
 if TYPE_CHECKING:
     import pandas
@@ -36,12 +36,28 @@ class Search:
     @property
     def trials(self) -> list[Trial]:
         """The trials by number."""
-        return [Trial.of(trial) for trial in self._backend.read().trials]
+        return trials_of(self._backend.read())
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the best value so far; None before the first value, and with several objectives."""
-        return _best(self._backend.read())
+        """The trial with the best value so far; None before the first value.
+
+        Raises SearchError if the search has several objectives, which have a Pareto front instead.
+        """
+        seen = self._backend.read()
+        listed = seen.job.spec.objectives
+        if listed is not None:
+            names = ", ".join(one.metric for one in listed)
+            text = f"search {self.name} has several objectives ({names}) and no single best trial: use pareto_front()"
+            raise SearchError("SeveralObjectives", text)
+        return best_of(seen)
+
+    def pareto_front(self) -> list[Trial]:
+        """Return the trials that no other trial dominates, the best in the first objective first.
+
+        Their values are in `Trial.values`. With one objective it is the best trial. Empty before the first values.
+        """
+        return front_of(self._backend.read())
 
     def wait(self, timeout: float | None = None, *, progress: bool = True) -> Search:
         """Wait for the end of the search and return it.
@@ -81,16 +97,22 @@ class Search:
         raise SearchError("TrialNotFound", f"search {self.name} has no trial {name}")
 
     def dataframe(self) -> pandas.DataFrame:
-        """Return one row a trial (needs pandas)."""
-        return dataframe_of(self.trials)
+        """Return one row a trial, with the value of each objective (needs pandas)."""
+        return dataframe_of(self._backend.read())
 
     def curves(self) -> pandas.DataFrame:
-        """Return one row a point of the learning curves (needs pandas)."""
-        return curves_of(self.trials)
+        """Return one row a point of the learning curves (needs pandas).
+
+        Of several objectives it is the first that the trials print.
+        """
+        return curves_of(self._backend.read())
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Return a figure of the learning curves, and save it to `path` (needs matplotlib)."""
-        return display.figure(self.name, self._backend.read(), path)
+        """Return a figure of the learning curves, and save it to `path` (needs matplotlib).
+
+        Of several objectives it shows the trials and the Pareto front: the first objective against each other one.
+        """
+        return figure(self.name, self._backend.read(), path)
 
     def suspend(self) -> None:
         """Let the trials give up their GPUs and keep their progress; `resume` continues them."""
@@ -121,11 +143,3 @@ class Search:
                 reason = f"{trial.metadata.name}: {trial.status.message}"
                 return SearchError(status.reason or status.phase, f"{text}\n{reason}\n{said}".rstrip())
         return SearchError(status.reason or status.phase, text)
-
-
-def _best(seen: Objects) -> Trial | None:
-    if seen.job.spec.objectives is not None:
-        return None
-    measured = [trial for one in seen.trials if (trial := Trial.of(one)).value is not None]
-    sign = -1 if seen.job.spec.objective.direction is Direction.MAXIMIZE else 1
-    return min(measured, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)

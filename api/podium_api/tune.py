@@ -11,24 +11,25 @@ from typing import Any, Literal
 from podium_api.cluster_job import Cluster, ClusterJob
 from podium_api.errors import SearchError
 from podium_api.local_run import LocalRun
-from podium_api.manifest import Work, manifest_of, objective
+from podium_api.manifest import Work, manifest_of, objectives
 from podium_api.search import Search
 from podium_api.space import Dimension
 from podium_core.domain.snapshot import Scalar
 
 RUNS = Path("podium-runs")
+Mode = Literal["max", "min"]
 
 
 def tune(
     train: Callable[..., Any] | Sequence[str],
     space: Mapping[str, Dimension | Sequence[Scalar]],
     *,
-    metric: str,
-    mode: Literal["max", "min"] = "max",
+    metric: str | Sequence[str],
+    mode: Mode | Sequence[Mode] = "max",
     trials: int = 20,
     max_steps: float | None = None,
     gpus: int = 1,
-    policy: str = "envelope",
+    policy: str | None = None,
     algorithm: str = "random",
     seed: int = 0,
     where: Literal["local", "cluster"] = "local",
@@ -48,12 +49,14 @@ def tune(
             words of a command line, which gets the parameters as `--name=value` at its end or where
             `$(podium.params.NAME)` stands. A function is shipped by its source: it must import what it uses.
         space: the parameters by name, described by `uniform`, `loguniform`, `randint`, `choice`, or a list.
-        metric: name of the number that the search optimizes.
-        mode: "max" or "min".
+        metric: name of the number that the search optimizes, or a list of two to four names. `podium.GPU_SECONDS` is
+            the cost of a trial, which Podium measures.
+        mode: "max" or "min"; for a list of metrics a list, such as ["max", "min"].
         trials: number of trials.
         max_steps: step at which a trial is complete. The default policy needs it.
         gpus: GPUs of one trial. On a machine without GPUs a CPU core counts as one.
-        policy: ranking policy; see the documentation of the policies.
+        policy: ranking policy; see the documentation of the policies. By default envelope, or pareto for several
+            metrics.
         algorithm: how the parameters are proposed.
         seed: seed of the proposals.
         where: "local": processes of this machine; "cluster": the cluster of the kubeconfig.
@@ -68,11 +71,12 @@ def tune(
         SearchError: the search is refused, or it cannot start. The text names what is wrong and the cure.
     """
     called = name or _name_of(train)
+    goal = objectives(metric, mode)
     fields: dict[str, Any] = {
-        "objective": objective(metric, mode),
+        **goal,
         "trials": {"max": trials} | ({} if max_steps is None else {"maxSteps": max_steps}),
         "gpus": {"perTrial": gpus},
-        "policy": {"name": policy},
+        "policy": {"name": policy or ("pareto" if "objectives" in goal else "envelope")},
         "search": {"algorithm": algorithm, "seed": seed},
         "metrics": {"stepKey": "step"},
         **(spec or {}),

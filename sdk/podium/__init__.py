@@ -13,6 +13,7 @@ from podium.trial import Checkpoint, load, mark, params, report, save, should_sa
 __version__ = "0.1.0"
 __all__ = ["Checkpoint", "load", "mark", "params", "report", "save", "should_save", "stopping", "trial"]
 _SEARCH = (
+    "GPU_SECONDS",
     "Client",
     "Search",
     "SearchError",

@@ -6,6 +6,7 @@ from podium.trial import report as report
 from podium.trial import save as save
 from podium.trial import should_save as should_save
 from podium.trial import stopping as stopping
+from podium_api import GPU_SECONDS as GPU_SECONDS
 from podium_api import Client as Client
 from podium_api import Search as Search
 from podium_api import SearchError as SearchError

@@ -33,10 +33,10 @@ class Candidate:
         return bool(self.values) and all(map(math.isfinite, self.values))
 
 
-def pareto_front(spec: JobSpec, trials: Iterable[Candidate]) -> list[FrontTrial]:
+def pareto_front(spec: JobSpec, trials: Iterable[Candidate], *, at_most: int | None = MAX_FRONT) -> list[FrontTrial]:
     """Return the trials that no other one dominates, the best in the first objective first.
 
-    Of more than MAX_FRONT, those in the sparsest regions; ties go to the first of `trials`. Empty for a job with one
+    Of more than `at_most`, those in the sparsest regions; ties go to the first of `trials`. Empty for a job with one
     objective.
     """
     shown = [one for one in trials if one.known]
@@ -46,6 +46,6 @@ def pareto_front(spec: JobSpec, trials: Iterable[Candidate]) -> list[FrontTrial]
     fronts = non_dominated_fronts(values)
     first = np.flatnonzero(fronts == 0)
     crowding = crowding_distances(values[first], fronts[first])
-    kept = first[np.argsort(-crowding, kind="stable")[:MAX_FRONT]]
+    kept = first[np.argsort(-crowding, kind="stable")[:at_most]]
     kept = kept[np.lexsort((kept, -values[kept, 0]))]
     return [FrontTrial(trial=one.name, step=one.step, values=list(one.values)) for one in (shown[row] for row in kept)]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from podium_api.errors import SearchError
-from podium_api.manifest import Work, manifest_of, objective
+from podium_api.manifest import Work, manifest_of, objectives
 from podium_api.space import loguniform
-from podium_core.schema.job import HyperParamJob
+from podium_core.schema.job import GPU_SECONDS, HyperParamJob
 
-SPEC: dict[str, Any] = {"objective": objective("acc", "max"), "trials": {"max": 4, "maxSteps": 10}}
+SPEC: dict[str, Any] = {**objectives("acc", "max"), "trials": {"max": 4, "maxSteps": 10}}
 
 
 def train(lr: float) -> None:
@@ -55,4 +55,33 @@ def test_what_a_cluster_refuses_is_refused_here() -> None:
 
 def test_the_mode_is_max_or_min() -> None:
     with pytest.raises(SearchError, match="mode must be 'max' or 'min'"):
-        objective("acc", "maximum")
+        objectives("acc", "maximum")
+
+
+def test_a_list_of_metrics_becomes_objectives() -> None:
+    assert objectives(["acc", "size"], ["max", "min"]) == {
+        "objectives": [{"metric": "acc", "direction": "maximize"}, {"metric": "size", "direction": "minimize"}]
+    }
+    assert objectives(("acc",), ("max",)) == objectives("acc", "max")
+
+
+@pytest.mark.parametrize("mode", ["max", ["max"], ["max", "min", "min"], ["max", "least"], []])
+def test_each_metric_has_a_mode(mode: Any) -> None:
+    with pytest.raises(SearchError, match="InvalidMode: mode must be"):
+        objectives(["acc", "size"], mode)
+
+
+@pytest.mark.parametrize(
+    ("metric", "mode", "error"),
+    [
+        ([], [], r"spec\.objectives"),
+        (["a", "b", "c", "d", "e"], ["max"] * 5, r"spec\.objectives"),
+        (["acc", "acc"], ["max", "min"], r"spec\.objectives"),
+        (["acc", GPU_SECONDS], ["max", "max"], "GPUSecondsMaximized"),
+        (GPU_SECONDS, "min", r"spec\.objective\.metric: Podium measures podium\.dev/gpu-seconds"),
+    ],
+)
+def test_objectives_that_a_cluster_refuses_are_refused_here(metric: Any, mode: Any, error: str) -> None:
+    spec = {**objectives(metric, mode), "trials": {"max": 4, "maxSteps": 10}, "policy": {"name": "pareto"}}
+    with pytest.raises(SearchError, match=error):
+        manifest_of("vit", Work(train), {"lr": loguniform(1e-4, 1e-1)}, spec)
