@@ -1,13 +1,13 @@
 """Cost of a tick of the planner as the cluster grows: 10 trials a GPU, up to 10,000 trials on 1,000 GPUs.
 
     make bench-planner [OUT=FOLDER]
-    python -m benchmarks.planner.bench_planner [--max-gpus 1000] [--ticks 5] [--policies envelope,hermes,fifo]
+    python -m benchmarks.planner.bench_planner [--max-gpus 1000] [--ticks 5] [--policies envelope,pareto]
 
 There are two shapes: all trials in one job, and ten jobs that share the GPUs, so that every GPU has trials of several
 jobs. The first plan of a new process reads every curve. A later tick comes after one GPU in a hundred has reported a
-value. The run queues of each plan take effect before the next. Growth is the exponent of the fitted power of the number
-of trials (1 = linear). Times are processor seconds of this process, as medians of the ticks. Bar: a tick of 10,000
-trials on 1,000 GPUs takes less than 1 s.
+value. The run queues of each plan take effect before the next. Jobs of the policy pareto have three objectives. Growth
+is the exponent of the fitted power of the number of trials (1 = linear). Times are processor seconds of this process,
+as medians of the ticks. Bar: a tick of 10,000 trials on 1,000 GPUs takes less than 1 s.
 
 Writes bench-planner.md and .png into `--out`; the last line is RESULT {json}.
 """
@@ -32,6 +32,7 @@ from podium_core.planning.planner import plan
 from podium_core.testing.builders import change_gpu, make_gpu, make_job, make_snapshot, make_trial
 
 PER_GPU, PER_NODE, STEPS, BAR = 10, 8, 40, 1.0
+POLICIES = "envelope,hermes,fifo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ def cluster(gpus: int, jobs: int, policy: str) -> Snapshot:
         for j in range(jobs)
     ]
     trials = [_trial(i, jobs, gpus, random) for i in range(count)]
+    if policy == "pareto":
+        searches = [replace(job, directions=(True, False, False)) for job in searches]
+        trials = [_with_objectives(trial, random) for trial in trials]
     by_gpu: dict[str, list[TrialKey]] = {}
     for trial in trials:
         by_gpu.setdefault(trial.gpus[0], []).append(trial.key)
@@ -81,6 +85,12 @@ def _trial(number: int, jobs: int, gpus: int, random: np.random.Generator) -> Tr
     return make_trial(
         number // jobs, job=f"job-{number % jobs}", values=values, phase=phase, gpus=[uuid], gpu_seconds=float(reported)
     )
+
+
+def _with_objectives(trial: TrialView, random: np.random.Generator) -> TrialView:
+    """Return the trial with its value, a size and a cost as three objectives."""
+    value = trial.curve[-1].value if trial.curve else float("nan")
+    return replace(trial, objective_values=(value, float(random.uniform(1.0, 9.0)), trial.gpu_seconds))
 
 
 def after_a_second(snapshot: Snapshot, made: Plan, random: np.random.Generator) -> Snapshot:
@@ -111,7 +121,9 @@ def _with_new_value(trial: TrialView, now: float, random: np.random.Generator) -
     if last.step >= STEPS - 1:
         return trial
     point = Point(last.step + 1.0, last.value + float(random.normal(0.005, 0.01)), now)
-    return replace(trial, curve=(*trial.curve, point), gpu_seconds=trial.gpu_seconds + 1.0)
+    seconds = trial.gpu_seconds + 1.0
+    values = (point.value, *trial.objective_values[1:-1], seconds) if trial.objective_values else ()
+    return replace(trial, curve=(*trial.curve, point), gpu_seconds=seconds, objective_values=values)
 
 
 def measure(gpus: int, jobs: int, policy: str, ticks: int) -> Measured:
@@ -143,7 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--max-gpus", type=int, default=1000, help="GPUs of the largest cluster (default: 1000)")
     parser.add_argument("--ticks", type=int, default=5, help="of each cluster (default: 5)")
-    parser.add_argument("--policies", default="envelope,hermes,fifo", help="(default: envelope,hermes,fifo)")
+    parser.add_argument("--policies", default=POLICIES, help=f"(default: {POLICIES})")
     add_out(parser)
     options = parser.parse_args()
     sizes = sorted({max(10, round(options.max_gpus * part)) for part in (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)})

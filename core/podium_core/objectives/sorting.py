@@ -7,7 +7,8 @@ on.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ def non_dominated_fronts(values: Floats) -> Fronts:
     """Return the front of each row, counted from 0. All values must be finite.
 
     Rows are visited in lexical order, so all rows that dominate one come before it. With up to two objectives O(n log
-    n), otherwise O(n^2) comparisons and O(n) memory.
+    n), otherwise O(n log n) operations on sets of n bits, and n^2 bits of memory: 12 MB for 10,000 rows.
     """
     order = np.lexsort(-values.T[::-1])
     columns = np.ascontiguousarray(values[order].T)
@@ -50,18 +51,43 @@ def _of_pairs(last: Floats, equal: NDArray[np.bool_]) -> Fronts:
 
 
 def _of_tuples(columns: Floats, equal: NDArray[np.bool_]) -> Fronts:
-    """Return the fronts of rows in lexical order: one more than the largest front of the rows that dominate them."""
-    found = np.full(len(equal), -1, dtype=np.intp)
-    for row in range(len(equal)):
+    """Return the fronts of rows in lexical order.
+
+    If a row of a front dominates this row, so does a row of each front before. The first front without such a row is
+    thus found by bisection. Sets of rows are the bits of an integer, so each comparison is one operation.
+    """
+    found = np.zeros(len(equal), dtype=np.intp)
+    fronts: list[int] = []  # by front, the set of its rows
+    for row, dominating in enumerate(_dominating(columns)):
         if equal[row]:
             found[row] = found[row - 1]
             continue
-        # a row that comes before is not worse in the first column, and not equal
-        dominating = np.ones(row, dtype=np.bool_)
-        for column in columns[1:]:
-            dominating &= column[:row] >= column[row]
-        found[row] = found[:row].max(where=dominating, initial=-1) + 1
+        front = bisect_left(fronts, True, key=lambda rows: not rows & dominating)
+        if front == len(fronts):
+            fronts.append(0)
+        fronts[front] |= 1 << row
+        found[row] = front
     return found
+
+
+def _dominating(columns: Floats) -> list[int]:
+    """Return the set of the rows that dominate each row, except for rows that are equal to the one before.
+
+    Rows before it in lexical order are not worse in the first column, and not equal. Of these, those that are not worse
+    in the other columns remain.
+    """
+    sets = [(1 << row) - 1 for row in range(columns.shape[1])]
+    for column in columns[1:]:
+        order = np.argsort(-column, kind="stable")
+        ordered = column[order]
+        ends = (np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()  # of the rows with one value
+        rows, seen = order.tolist(), 0
+        for start, end in pairwise([0, *ends, len(rows)]):
+            for row in rows[start:end]:
+                seen |= 1 << row
+            for row in rows[start:end]:
+                sets[row] &= seen
+    return sets
 
 
 def crowding_distances(values: Floats, fronts: Fronts) -> Floats:

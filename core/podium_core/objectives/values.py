@@ -49,11 +49,19 @@ def objective_values(spec: JobSpec, measured: Measured) -> tuple[float, ...]:
         return ()
     if measured.phase in (TrialPhase.FAILED, TrialPhase.KILLED):
         return (_NOT_KNOWN,) * len(spec.objectives)
-    values = {**measured.additional, GPU_SECONDS: _gpu_seconds(spec, measured)}
-    if measured.last_value is not None:
-        values[spec.objective.metric] = measured.last_value
-    listed = (values.get(one.metric, _NOT_KNOWN) for one in spec.objectives)
-    return tuple(_NOT_KNOWN if diverged(value) else value for value in listed)
+    first = next(one.metric for one in spec.objectives if one.metric != GPU_SECONDS)  # its values are the curve
+    return tuple(_value(spec, one.metric, first, measured) for one in spec.objectives)
+
+
+def _value(spec: JobSpec, metric: str, first: str, measured: Measured) -> float:
+    """Return the value of one objective; NaN where no finite one is known."""
+    if metric == GPU_SECONDS:
+        value: float | None = _gpu_seconds(spec, measured)
+    elif metric == first:
+        value = measured.last_value
+    else:
+        value = measured.additional.get(metric)
+    return _NOT_KNOWN if value is None or diverged(value) else value
 
 
 def directions(spec: JobSpec) -> tuple[bool, ...]:
