@@ -54,6 +54,7 @@ def best(
     no trial has reported a value.
     """
     seen = snapshot(Source(job, from_files, sample, namespace, kubeconfig, context))
+    _needs_one_objective(seen)
     trial = seen.best
     if trial is None or trial.status.best is None:
         spec, status = seen.job.spec, seen.job.status
@@ -65,6 +66,15 @@ def best(
         print("\n".join(lines(seen, trial, trial.status.best)))
     else:
         print_data(data(seen, trial, trial.status.best), output)
+
+
+def _needs_one_objective(seen: JobSnapshot) -> None:
+    listed, name = seen.job.spec.objectives, seen.job.metadata.name
+    if listed is not None:
+        goals = ", ".join(one.metric for one in listed)
+        text = f"job {name} has several objectives ({goals}) and no single best trial"
+        cure = f"`podium get trials {name}` marks the trials of the Pareto front"
+        raise CliError(Exit.FAILED, "SeveralObjectives", f"{text}; {cure}")
 
 
 def lines(seen: JobSnapshot, trial: HyperParamTrial, point: BestPoint) -> list[str]:

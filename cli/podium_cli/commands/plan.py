@@ -129,7 +129,14 @@ def _job(path: Path) -> HyperParamJob:
     wrong = errors_of(findings(jobs[0]))
     if wrong:
         raise CliError(Exit.FAILED, "InvalidJob", f"{path}: {wrong[0].code}: {wrong[0]}")
-    return parse_job(jobs[0])
+    job = parse_job(jobs[0])
+    if job.spec.objectives is not None:
+        goal = job.spec.objective
+        one = f"objective: {{metric: {goal.metric}, direction: {goal.direction.value}}} and policy: {{name: fifo}}"
+        text = f"{path}: spec.objectives lists {len(job.spec.objectives)}, and recorded curves have one metric; plan a"
+        text = f"{text} copy with {one} instead: no trial of either job is stopped early, so GPU hours are the same"
+        raise CliError(Exit.FAILED, "SeveralObjectives", text)
+    return job
 
 
 def _in_place(job: HyperParamJob) -> str | None:

@@ -29,7 +29,7 @@ from podium_cli.views import simulate as simulate_view
 from podium_cli.views import system as system_view
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.policies.policy_text import parse_policy
-from podium_core.policies.registry import PolicyError
+from podium_core.policies.registry import FOR_ONE_OBJECTIVE, PolicyError
 from podium_simulator.replay.comparison import BASE, compare
 from podium_simulator.system import arrivals as system_arrivals
 from podium_simulator.system import comparison as system_comparison
@@ -170,12 +170,16 @@ def _of_a_trial(asked: Simulation) -> int | None:
 
 
 def known_policies(names: Sequence[str]) -> Sequence[str]:
-    """Return the names unchanged; raise CliError for an unknown policy or setting."""
+    """Return the names unchanged; raise CliError for a policy or setting that no replay has."""
     for name in names:
         try:
-            parse_policy(name).create()
+            policy = parse_policy(name).create()
         except PolicyError as error:
             raise CliError(Exit.USAGE, error.code, f"--policy {name}: {error}") from error
+        if policy.name not in FOR_ONE_OBJECTIVE:
+            text = f"--policy {name}: it ranks trials by several objectives, and recorded curves have one metric"
+            choice = ", ".join(FOR_ONE_OBJECTIVE)
+            raise CliError(Exit.USAGE, "PolicyForSeveralObjectives", f"{text}; choose one of: {choice}")
     return names
 
 

@@ -28,6 +28,7 @@ def table(jobs: Iterable[HyperParamJob], now: datetime) -> Table:
     )
     for job in jobs:
         status, best = job.status, job.status.best
+        front = "" if job.spec.objectives is None else f"front of {len(status.pareto_front)}"
         view.add_row(
             Text(job.metadata.namespace),
             Text(job.metadata.name),
@@ -35,7 +36,7 @@ def table(jobs: Iterable[HyperParamJob], now: datetime) -> Table:
             Text(f"{trials_done(job)}/{job.spec.trials.max}"),
             Text(str(status.trials.running)),
             Text(formatting.number(best.value if best else None)),
-            Text(best.trial if best else formatting.NOTHING),
+            Text(best.trial if best else front or formatting.NOTHING),
             Text(str(gpus_in_use(job))),
             Text(f"{status.gpu_hours:.2f}"),
             Text(formatting.age(job.metadata.creation_timestamp, now)),
@@ -58,14 +59,24 @@ def _row(job: HyperParamJob) -> dict[str, Any]:
         "reason": status.reason,
         "message": status.message,
         "trials": {"done": trials_done(job), "max": job.spec.trials.max, "running": status.trials.running},
-        "metric": job.spec.objective.metric,
-        "direction": job.spec.objective.direction.value,
+        **_goal(job),
         "best": None if best is None else best.model_dump(mode="json"),
         "gpus": gpus_in_use(job),
         "gpuHours": status.gpu_hours,
         "createdAt": time(job.metadata.creation_timestamp),
         "finishedAt": time(status.finished_at),
         "eta": time(status.eta),
+    }
+
+
+def _goal(job: HyperParamJob) -> dict[str, Any]:
+    """Return the objective, or several of them and their Pareto front."""
+    listed = job.spec.objectives
+    if listed is None:
+        return {"metric": job.spec.objective.metric, "direction": job.spec.objective.direction.value}
+    return {
+        "objectives": [one.model_dump(mode="json") for one in listed],
+        "paretoFront": [one.model_dump(mode="json") for one in job.status.pareto_front],
     }
 
 

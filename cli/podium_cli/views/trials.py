@@ -62,7 +62,13 @@ def trials_table(snapshot: JobSnapshot, sort_by: str) -> Table:
 
 def trials_data(snapshot: JobSnapshot, sort_by: str) -> dict[str, Any]:
     """Return the same for programs; unknown values are null."""
-    return items(trial_data(snapshot, trial) for trial in ORDERS[sort_by](snapshot))
+    front = {one.trial: one.values for one in snapshot.front}
+
+    def row(trial: HyperParamTrial) -> dict[str, Any]:
+        data = trial_data(snapshot, trial)
+        return data if snapshot.job.spec.objectives is None else {**data, "front": front.get(trial.metadata.name)}
+
+    return items(map(row, ORDERS[sort_by](snapshot)))
 
 
 def trial_data(snapshot: JobSnapshot, trial: HyperParamTrial) -> dict[str, Any]:

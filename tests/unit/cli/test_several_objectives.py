@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console, RenderableType
 
-from podium_cli.commands.get import trials_table
+from podium_cli.exit_codes import Exit
 from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.main import run
 from podium_cli.report import page
 from podium_cli.report.model import build
 from podium_cli.report.pareto import front as drawing
 from podium_cli.report.pareto import steps
-from podium_cli.views import summary, watch
+from podium_cli.samples import search_at
+from podium_cli.views import jobs, summary, watch
+from podium_cli.views.trials import trials_data, trials_table
 
 Snapshot = Callable[..., JobSnapshot]
+EXAMPLE = Path(__file__).parents[3] / "crds/examples/several-objectives.yaml"
 PAIR = [{"metric": "val_acc", "direction": "maximize"}, {"metric": "podium.dev/gpu-seconds", "direction": "minimize"}]
 FRONT = [
     {"trial": "digits-9", "step": 30.0, "values": [0.96, 41.5]},
@@ -92,3 +100,55 @@ def test_a_line_is_printed_when_the_front_changes(snapshot: Snapshot, later: lis
     )
     assert any("Pareto front of 2 trials" in line for line in watch.changes(other, now))
     assert not any("Pareto front" in line for line in watch.changes(now, now))
+
+
+def test_programs_get_the_objectives_and_the_front(snapshot: Snapshot) -> None:
+    now = several(snapshot)
+    rows = {row["name"]: row["front"] for row in trials_data(now, "number")["items"]}
+    assert rows["digits-9"] == [0.96, 41.5]
+    assert rows["digits-2"] is None
+    assert "front" not in trials_data(snapshot(600), "number")["items"][0]
+    (row,) = jobs.data([now.job])["items"]
+    assert row["objectives"] == PAIR
+    assert row["paretoFront"] == FRONT
+    assert row["best"] is None
+    assert "metric" not in row
+    assert "front of 2" in text_of(jobs.table([now.job], now.now))
+
+
+def test_there_is_no_best_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {"objective": None, "objectives": PAIR, "policy": {"name": "pareto"}}
+    objects = search_at(600)
+    search = next(one for one in objects if one["kind"] == "HyperParamJob")
+    search["spec"] |= spec
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": objects}))
+    assert run(["best", "--from-files", str(tmp_path)]) is Exit.FAILED
+    error = capsys.readouterr().err
+    assert "SeveralObjectives: job digits has several objectives (val_acc, podium.dev/gpu-seconds)" in error
+    assert "`podium get trials digits` marks the trials of the Pareto front" in error
+
+
+def test_a_forecast_of_several_objectives_is_refused_and_the_cure_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = EXAMPLE.read_text()
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    assert run(["plan", str(path), "--seeds", "1", "--step-seconds", "1"]) is Exit.FAILED
+    error = capsys.readouterr().err
+    assert f"SeveralObjectives: {path}: spec.objectives lists 2" in error
+    cure = re.search(r"(objective: \{.*?\}) and (policy: \{.*?\}) instead", error)
+    assert cure is not None
+    job = yaml.safe_load(text)
+    del job["spec"]["objectives"]
+    job["spec"] |= yaml.safe_load(cure[1]) | yaml.safe_load(cure[2])
+    path.write_text(yaml.safe_dump(job))
+    assert run(["plan", str(path), "--seeds", "1", "--step-seconds", "1"]) is Exit.OK
+    assert "under fifo" in capsys.readouterr().out
+
+
+def test_a_replay_of_the_pareto_policy_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "--policy", "pareto:warmup=2"]) is Exit.USAGE
+    error = capsys.readouterr().err
+    assert "PolicyForSeveralObjectives: --policy pareto:warmup=2: it ranks trials by several objectives" in error
+    assert "choose one of: asha, " in error
