@@ -5,6 +5,7 @@ Its API is KEP-3562 of Kubeflow Trainer. A trial gets its parameters in variable
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from podium_core.conversion.workloads.train_job import train_job
 
 GROUP, VERSION, KIND = "trainer.kubeflow.org", "v1alpha1", "OptimizationJob"
 _TOOL = "OptimizationJob"
+MAX_OBJECTIVES = 4
 _DIRECTIONS = {"Minimize": "minimize", "Maximize": "maximize", "minimize": "minimize", "maximize": "maximize"}
 
 
@@ -30,7 +32,7 @@ def convert_optimization_job(source: Manifest, others: Sequence[Manifest], given
     metadata = metadata_of(whole.fields("metadata"), given)
     spec = whole.fields("spec", required=True)
     whole.finish(_TOOL)
-    objective, search = _objective(spec), _search(spec)
+    objectives, search = _objectives(spec), _search(spec)
     parameters = list(_parameters(spec))
     trials = {
         "max": given.max_trials or spec.whole("numTrials", 1) or 1,
@@ -49,16 +51,16 @@ def convert_optimization_job(source: Manifest, others: Sequence[Manifest], given
     variables = {_variable(one["name"]): f"$(podium.params.{one['name']})" for one in parameters}
     add_env(made.template["spec"]["containers"][0], variables)
     gpus = made.gpus if given.gpus is None else given.gpus
-    metric = objective.get("metric", "loss")
+    example = json.dumps({"step": 1, **dict.fromkeys((one["metric"] for one in objectives), 0.5)})
     text = "Podium reads the output of the trial, not the status of a TrainJob: let the script also print lines like"
-    report.note("spec.objectives[0].metric", f'{text} {{"step": 1, "{metric}": 0.5}}')
+    report.note("spec.objectives[0].metric", f"{text} {example}")
     return job_of(
         metadata,
         {
-            "objective": objective,
+            **({"objective": objectives[0]} if len(objectives) == 1 else {"objectives": objectives}),
             "parameters": parameters,
             "search": search,
-            "policy": policy_of(None, gpus, "", given, report),
+            "policy": _policy(len(objectives), gpus, given, report),
             "trials": {name: value for name, value in trials.items() if value is not None},
             "gpus": {"perTrial": gpus},
             "metrics": metrics_of("json", None, given),
@@ -71,17 +73,26 @@ def _variable(name: str) -> str:
     return "KUBEFLOW_TRAINER_OPT_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
 
-def _objective(spec: Fields) -> Manifest:
-    entries = list(spec.objects("objectives", required=True))
-    if len(entries) != 1:
-        if spec.raw("objectives") is not None:
-            text = f"{len(entries)} objectives, but a job has one: keep one, and read the others as additionalMetrics"
-            spec.report.refuse(spec.at("objectives"), text)
-        return {}
-    source = entries[0]
-    metric, direction = source.text("metric", required=True), source.choice("direction", *_DIRECTIONS)
-    source.finish(_TOOL)
-    return {"metric": metric or "", "direction": _DIRECTIONS[direction or "Minimize"]}
+def _objectives(spec: Fields) -> list[Manifest]:
+    """Return the objectives in their order; phase 1 of the KEP allows one, and a later phase several."""
+    made: list[Manifest] = []
+    for source in spec.objects("objectives", required=True):
+        metric, direction = source.text("metric", required=True), source.choice("direction", *_DIRECTIONS)
+        source.finish(_TOOL)
+        made.append({"metric": metric or "", "direction": _DIRECTIONS[direction or "Minimize"]})
+    if len(made) > MAX_OBJECTIVES or (not made and spec.raw("objectives") is not None):
+        text = f"{len(made)} objectives, but a job has one to {MAX_OBJECTIVES}: keep those that decide"
+        spec.report.refuse(spec.at("objectives"), text)
+    return made
+
+
+def _policy(objectives: int, gpus: int, given: Given, report: Report) -> Manifest | None:
+    """Return the policy: with several objectives, the one that ranks by all of them, if it can."""
+    if objectives <= 1:
+        return policy_of(None, gpus, "", given, report)
+    if gpus == 0:
+        return {"name": "fifo"}
+    return {"name": "pareto"} if given.max_steps is not None else policy_of(None, gpus, "", given, report)
 
 
 def _search(spec: Fields) -> Manifest:

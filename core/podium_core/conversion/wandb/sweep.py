@@ -30,7 +30,7 @@ def convert_sweep(sweep: Manifest, given: Given, report: Report) -> Manifest:
     if image is None:
         report.refuse("image_uri", "is missing, since a sweep names no image: give --image IMAGE", "Required")
     whole.unsupported("job", "give --image, and the command of the job as command")
-    whole.unsupported("metrics", "a job has one objective: write metric, and read the others as additionalMetrics")
+    whole.unsupported("metrics", "W&B optimizes one metric: write it as metric, then list several in spec.objectives")
     whole.unsupported("scheduler", "choose method random, grid or bayes")
     method = whole.choice("method", *WANDB, "custom", required=True)
     if method == "custom":
