@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ from rbac_grants import ROLES, expand
 
 pytestmark = pytest.mark.integration
 Objects = list[dict[str, Any]]
+SECONDS = 30.0  # that an API server takes at most to read a new binding
 # what decides about a role: these values, and whether an account of Podium exists at all
 CONDITIONS = {*WIDEST, "userRoles.aggregate"}
 
@@ -65,3 +70,45 @@ def test_the_page_names_the_values_that_add_permissions() -> None:
 
 def test_roles_are_granted_in_podiums_namespace_only(charts: Mapping[str, Objects]) -> None:
     assert {namespace for _, namespace, _ in keys(charts["widest"])} == {"", NAMESPACE}
+
+
+@pytest.mark.parametrize(
+    ("role", "changes"), [("podium-view", set()), ("podium-edit", {"create hyperparamjobs", "patch hyperparamtrials"})]
+)
+def test_a_tenant_with_only_this_role_reads_logs_and_no_other_object_of_kubernetes(
+    role: str, changes: set[str], charts: Mapping[str, Objects], binary: Callable[[str], Path], kubeconfig: Path
+) -> None:
+    name = f"tenant-{uuid.uuid4().hex[:8]}"
+
+    def kubectl(*words: str, given: str = "") -> str:
+        command = [str(binary("kubectl")), f"--kubeconfig={kubeconfig}", *words]
+        return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False).stdout
+
+    def may(right: str) -> bool:
+        return kubectl("auth", "can-i", *right.split(), f"--as={name}", f"--namespace={name}").strip() == "yes"
+
+    rules = next(item["rules"] for item in charts["default"] if item["metadata"]["name"] == role)
+    rbac = {"apiGroup": "rbac.authorization.k8s.io"}
+    objects = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+        {"apiVersion": f"{rbac['apiGroup']}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
+        {
+            "apiVersion": f"{rbac['apiGroup']}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name, "namespace": name},
+            "roleRef": rbac | {"kind": "ClusterRole", "name": name},
+            "subjects": [rbac | {"kind": "User", "name": name}],
+        },
+    ]
+    given = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    try:
+        kubectl("create", "-f", "-", given=given)
+        deadline = time.monotonic() + SECONDS
+        while not may("get hyperparamjobs"):
+            assert time.monotonic() < deadline, f"the binding of {role} has no effect within {SECONDS:g} s"
+        assert [may(right) for right in ("get pods", "get pods/log", "list hyperparamtrials")] == [True] * 3
+        others = ("list pods", "create pods", "create pods/exec", "get secrets", "get configmaps", "list gpunodes")
+        assert [right for right in others if may(right)] == []
+        assert {right for right in ("create hyperparamjobs", "patch hyperparamtrials") if may(right)} == changes
+    finally:
+        kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", given=given)
