@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from podium_realtime.admission.controller import GpuState
 from podium_realtime.model.errors import RealtimeError, require_between, require_positive
 from podium_realtime.model.published import DEVICE_SMS
 from podium_realtime.model.taskset import parse
+from podium_realtime.results.metrics import Summary
 from podium_realtime.runtime import cuda
 from podium_realtime.runtime.runner import SchedulerConfig, run_once
 from podium_realtime.scheduling.partitioned_edf import partitioned_edf_pool
@@ -21,7 +23,17 @@ from podium_realtime.simulation.profiling import worst_case_times
 from podium_realtime.simulation.scenarios import WARM_UP, SimulationSettings
 
 MAX_TASKS = 1000  # in a simulation; the simulated device can serve about 36
-__all__ = ["RealtimeError", "admit", "plot", "run", "simulate"]
+__all__ = ["Answer", "RealtimeError", "admit", "figure_data", "plot", "run", "simulate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether a task is admitted, with a code and a sentence with the numbers."""
+
+    task: str
+    accepted: bool
+    code: str
+    message: str
 
 
 def simulate(
@@ -62,8 +74,26 @@ def plot(simulated: Sequence[FigureData], path: Path) -> None:
     figures.plot(simulated, path)
 
 
-def admit(manifest: Mapping[str, Any]) -> list[tuple[bool, str]]:
-    """Return for each task whether it is admitted, and a sentence with the numbers.
+def figure_data(figure: FigureData) -> dict[str, Any]:
+    """Return a simulated figure for programs."""
+    return {
+        "contexts": figure.contexts,
+        "series": [
+            {
+                "label": series.label,
+                "maxTasksWithoutMiss": series.max_tasks_without_miss,
+                "points": [
+                    {"tasks": count, "missed": point.missed, "framesPerSecond": point.fps}
+                    for count, point in sorted(series.points.items())
+                ],
+            }
+            for series in figure.series
+        ],
+    }
+
+
+def admit(manifest: Mapping[str, Any]) -> list[Answer]:
+    """Return the answer for each task.
 
     Raises RealtimeError if the manifest is invalid.
     """
@@ -79,12 +109,12 @@ def admit(manifest: Mapping[str, Any]) -> list[tuple[bool, str]]:
     for task in parsed.tasks:
         decision = controller.admit(task, gpu)
         gpu = decision.gpu
-        answers.append((decision.accepted, f"{decision.code}: {decision.message}"))
+        answers.append(Answer(task.name, decision.accepted, decision.code, decision.message))
     return answers
 
 
-def run(backend: str, policy: str, tasks: int, fps: float, seconds: float) -> list[str]:
-    """Run real networks and return lines with the results.
+def run(backend: str, policy: str, tasks: int, fps: float, seconds: float) -> Summary:
+    """Run real networks and return the result.
 
     Raises RealtimeError if the back-end is not available.
     """
@@ -95,9 +125,4 @@ def run(backend: str, policy: str, tasks: int, fps: float, seconds: float) -> li
         status = cuda.availability()
         if not status.available:
             raise RealtimeError(status.code, "--backend cuda", status.message)
-    summary = run_once(SchedulerConfig.named(policy, backend), tasks, fps, seconds)
-    missed = f"missed {100 * summary.missed:.2f} % of {summary.releases} deadlines"
-    return [
-        f"{tasks} tasks at {fps:g} fps under {policy} on {backend}: {summary.fps:.1f} frames a second,",
-        f"{missed}, 99th percentile of response times {1e3 * summary.p99_response:.1f} ms",
-    ]
+    return run_once(SchedulerConfig.named(policy, backend), tasks, fps, seconds)

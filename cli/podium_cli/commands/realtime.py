@@ -5,14 +5,17 @@ The package is imported when a command runs, so `podium` starts without the extr
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.options.common import examples, one_of
+from podium_cli.options.common import Output, examples, one_of
+from podium_cli.progress import progress
+from podium_cli.structured import items, print_data
 from podium_core.schema.manifests import ManifestError, read_manifests
 
 POLICIES = ("launch-ahead", "sgprs", "single", "naive", "naive-single")
@@ -26,7 +29,7 @@ realtime = typer.Typer(
     epilog=examples(
         "podium realtime simulate --contexts 3 --oversubscription 1.5",
         "podium realtime simulate --plot sgprs.png",
-        "podium realtime admit cameras.yaml",
+        "podium realtime admit cameras.yaml -o json",
         "podium realtime run --tasks 6 --fps 20 --policy launch-ahead",
     ),
 )
@@ -44,6 +47,7 @@ def simulate(
         Path | None,
         typer.Option(metavar="FILE", help="Also draw the figures (PNG, SVG or PDF).", readable=False),
     ] = None,
+    output: Output = "table",
 ) -> None:
     """Compute the figures of the SGPRS paper on the simulated GPU."""
     partitions, sums = _numbers("--contexts", contexts, int), _numbers("--oversubscription", oversubscription, float)
@@ -53,19 +57,27 @@ def simulate(
         message = f"--plot: {plot} does not end with {', '.join(FIGURE_SUFFIXES)}; name a file that does"
         raise CliError(Exit.FAILED, "InvalidValue", message)
     try:
-        results = package.simulate(partitions, sums, counts, seconds, seed, print)
+        if output == "table":
+            results = package.simulate(partitions, sums, counts, seconds, seed, print)
+        else:
+            with progress("simulating figures"):
+                results = package.simulate(partitions, sums, counts, seconds, seed, lambda line: None)
         if plot:
             package.plot(results, plot)
-            print(f"drawn: {plot}")
     except package.RealtimeError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     except OSError as error:
         raise CliError(Exit.FAILED, "PlotNotWritten", f"{plot}: {error.strerror}") from error
+    if output != "table":
+        print_data(items(map(package.figure_data, results)), output)
+    elif plot:
+        print(f"drawn: {plot}")
 
 
 @realtime.command(epilog=examples("podium realtime admit cameras.yaml"))
 def admit(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML with PeriodicTaskSets.", readable=False)],
+    output: Output = "table",
 ) -> None:
     """Check whether tasks keep their deadlines together."""
     package = _package()
@@ -78,16 +90,17 @@ def admit(
     if not manifests:
         message = f"{file} contains no PeriodicTaskSet; it starts with kind: PeriodicTaskSet"
         raise CliError(Exit.FAILED, "NothingToAdmit", message)
-    refused = 0
+    answers = []
     for manifest in manifests:
         try:
-            answers = package.admit(manifest)
+            answers += package.admit(manifest)
         except package.RealtimeError as error:
             raise CliError(Exit.FAILED, error.code, str(error)) from error
-        for accepted, line in answers:
-            print(line)
-            refused += not accepted
-    if refused:
+    if output == "table":
+        print("\n".join(f"{answer.code}: {answer.message}" for answer in answers))
+    else:
+        print_data(items(map(asdict, answers)), output)
+    if not all(answer.accepted for answer in answers):
         raise typer.Exit(Exit.FAILED)
 
 
@@ -98,14 +111,33 @@ def run_networks(
     tasks: Annotated[int, typer.Option(metavar="N", help="Concurrent networks.")] = 4,
     fps: Annotated[float, typer.Option(metavar="X", help="Frames per second of each task.")] = 10,
     seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Duration of the run.")] = 5,
+    output: Output = "table",
 ) -> None:
     """Run real networks on partitions of this machine for some seconds."""
     package = _package()
     try:
-        lines = package.run(backend, policy, tasks, fps, seconds)
+        with progress("running networks"):
+            summary = package.run(backend, policy, tasks, fps, seconds)
     except package.RealtimeError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
-    print("\n".join(lines))
+    if output != "table":
+        asked = {"backend": backend, "policy": policy, "tasks": tasks, "fps": fps, "seconds": seconds}
+        print_data(asked | {"measured": _measured(summary)}, output)
+        return
+    print(f"{tasks} tasks at {fps:g} fps under {policy} on {backend}: {summary.fps:.1f} frames a second,")
+    missed = f"missed {100 * summary.missed:.2f} % of {summary.releases} deadlines"
+    print(f"{missed}, 99th percentile of response times {1e3 * summary.p99_response:.1f} ms")
+
+
+def _measured(summary: Any) -> dict[str, Any]:
+    return {
+        "releases": summary.releases,
+        "missed": summary.missed,
+        "framesPerSecond": summary.fps,
+        "framesPerSecondInTime": summary.fps_in_time,
+        "dropped": summary.dropped,
+        "p99ResponseSeconds": summary.p99_response,
+    }
 
 
 def _package() -> ModuleType:

@@ -38,8 +38,19 @@ OFFLINE_CASES = {
     "capacity": (["--rate", "120/h", "--service", "30m", "--wait", "5m"], "6"),
     "optimise makespan": (["{tasks}", "--cpus", "2", "--gpus", "1"], "MACHINE"),
     "optimise methods": ([], "METHOD"),
+    "realtime simulate": (
+        ["--contexts", "2", "--oversubscription", "1", "--tasks", "20", "--seconds", "1"],
+        "\n2 contexts (simulated)",
+    ),
+    "realtime admit": (["{cameras}"], "Admitted: task gate"),
+    "realtime run": (["--tasks", "1", "--fps", "2", "--seconds", "1"], "1 tasks at 2 fps under launch-ahead on cpu"),
 }
 CASES = CLUSTER_CASES | OFFLINE_CASES
+CAMERAS = """
+apiVersion: podium.dev/v1alpha1
+kind: PeriodicTaskSet
+spec: {gpu: {contexts: 2}, tasks: [{name: gate, network: resnet18, fps: 30}]}
+"""
 POD = {
     "kind": "Pod",
     "metadata": {"name": "digits-9-0", "namespace": "default", "uid": "pod-9"},
@@ -82,8 +93,10 @@ def test_json_and_yaml_have_the_same_values_and_a_table_has_a_head(
     monkeypatch.setattr(clock, "now", lambda: BEGIN.timestamp() + 150)
     tasks = tmp_path / "tasks.csv"
     tasks.write_text("name,cpu,gpu\na,4,1\nb,3,2\nc,5,\n")
+    cameras = tmp_path / "cameras.yaml"
+    cameras.write_text(CAMERAS)
     arguments, head = CASES[words]
-    line = [*words.split(), *(one.format(tasks=tasks) for one in arguments)]
+    line = [*words.split(), *(one.format(tasks=tasks, cameras=cameras) for one in arguments)]
     if words in CLUSTER_CASES:
         line += ["--kubeconfig", str(kubeconfig_of(server, tmp_path))]
 
@@ -101,7 +114,9 @@ def test_json_and_yaml_have_the_same_values_and_a_table_has_a_head(
 
 
 def without_measured(value: Any) -> Any:
-    """Return the value without the seconds that a solver took, which no two runs share."""
+    """Return the value without what a run has measured, which no two runs share."""
+    if isinstance(value, dict) and "measured" in value:
+        return {key: sorted(one) if key == "measured" else one for key, one in value.items()}
     if isinstance(value, dict) and "certifiedRatio" in value:
         return {key: one for key, one in value.items() if key != "seconds"}
     return value
