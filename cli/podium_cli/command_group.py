@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -15,15 +16,25 @@ from podium_cli.command_table import COMMANDS
 from podium_cli.exit_codes import CliError, Exit
 
 MODULES = {entry.name: entry.module for entry in COMMANDS}
+_CALL = re.compile(rf"(?<![\w/-])podium (?=(?:{'|'.join(MODULES)}|COMMAND)\b)")  # in a text of the help
 
 
 class LazyGroup(TyperGroup):
     """Group whose commands are only names and summaries until one of them is used."""
 
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Return the context of a call; the help shows the name under which the program was called."""
+        _name_program(self, info_name)
+        return super().make_context(info_name, args, parent, **extra)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command that the arguments name, with all of its options."""
         name, listed, rest = super().resolve_command(ctx, args)
-        return name, listed if name is None else load(name), rest
+        if name is None:
+            return name, listed, rest
+        command = load(name)
+        _name_program(command, ctx.find_root().info_name)
+        return name, command, rest
 
     def invoke(self, ctx: Any) -> None:
         """Run the command; print a refusal to standard error and exit with its code."""
@@ -42,6 +53,21 @@ class LazyGroup(TyperGroup):
         except Exception as error:
             _suggest_option(error)
             raise
+
+
+def _name_program(command: Any, program: str | None) -> None:
+    """Put the program's name into the texts about a command and its subcommands: `kubectl podium` instead of podium."""
+    if program is None or program == "podium":
+        return
+    for field in ("help", "short_help", "epilog"):
+        text = getattr(command, field, None)
+        if text:
+            setattr(command, field, _CALL.sub(f"{program} ", text))
+    for inner in [*command.params, *getattr(command, "commands", {}).values()]:
+        if getattr(inner, "params", None) is not None:
+            _name_program(inner, program)
+        elif getattr(inner, "help", None):
+            inner.help = _CALL.sub(f"{program} ", inner.help)
 
 
 def _suggest_option(error: Any) -> None:

@@ -23,7 +23,9 @@ def test_the_status_ends_with_the_pareto_front(site: Any) -> None:
     manifest["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, "--work=20")
     site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     try:
-        site.until("the search ends", lambda: site.job(JOB)["status"]["phase"] in ("Succeeded", "Failed"), 300)
+        site.until(
+            "the search ends", lambda: site.job(JOB).get("status", {}).get("phase") in ("Succeeded", "Failed"), 300
+        )
         status = site.job(JOB)["status"]
         assert status["phase"] == "Succeeded", status
         assert "best" not in status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from podium_cli.command_table import COMMANDS
+from podium_cli.main import run
 
 ROOT = Path(__file__).parents[3]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -49,6 +53,8 @@ def test_kubectl_runs_the_command_and_completes_its_words(plugin: Path) -> None:
     code, text = call(plugin, "podium", "get", "--help")
     assert code == 0
     assert "Usage: kubectl podium get [OPTIONS] COMMAND" in text
+    assert "  kubectl podium get jobs" in text
+    assert not re.search(r"(?<!kubectl )podium get", text), "every example can be pasted"
     code, text = call(plugin, "podium", "gte", "jobs")
     assert code == 2
     assert "Try 'kubectl podium --help'" in text
@@ -56,3 +62,17 @@ def test_kubectl_runs_the_command_and_completes_its_words(plugin: Path) -> None:
     assert "jobs\n" in call(plugin, "__complete", "podium", "get", "")[1]
     assert "--until-done\n" in call(plugin, "__complete", "podium", "watch", "--until")[1]
     assert call(plugin, "podium", "best")[0] == 2, "the exit code is that of the command"
+
+
+def test_the_help_shows_the_name_of_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(program: str, *words: str) -> str:
+        assert run([*words, "--help"], program) == 0
+        return " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+    for words in ([], *([entry.name] for entry in COMMANDS), ["get", "jobs"]):
+        plain, plugin = shown("podium", *words), shown("kubectl podium", *words)
+        assert "kubectl podium" not in plain
+        assert re.findall(r"(?<!kubectl )\bpodium (?:get|watch|run|simulate|drain|realtime) ", plugin) == []
+        assert plugin.replace("kubectl podium", "podium") == plain
+    assert "$(kubectl podium best digits -o args)" in shown("kubectl podium", "best")
+    assert "`kubectl podium COMMAND --help`" in shown("kubectl podium")
