@@ -72,9 +72,9 @@ def _needs_one_objective(seen: JobSnapshot) -> None:
     listed, name = seen.job.spec.objectives, seen.job.metadata.name
     if listed is not None:
         goals = ", ".join(one.metric for one in listed)
-        text = f"job {name} has several objectives ({goals}) and no single best trial"
+        why = f"job {name} has several objectives ({goals}) and no single best trial"
         cure = f"`podium get trials {name}` marks the trials of the Pareto front"
-        raise CliError(Exit.FAILED, "SeveralObjectives", f"{text}; {cure}")
+        raise CliError(Exit.FAILED, "SeveralObjectives", f"{why}; {cure}")
 
 
 def lines(seen: JobSnapshot, trial: HyperParamTrial, point: BestPoint) -> list[str]:
