@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from podium_core.acceptance.finding import Finding, warning
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.job import Direction, JobSpec, Objective
-from podium_core.schema.population_settings import PBT
+from podium_core.schema.population_settings import PBT, population_settings
 from podium_core.schema.search_space import grid_points
 from podium_core.schema.search_spec import Parameter
 
@@ -143,6 +143,13 @@ def _population(spec: JobSpec) -> Iterator[Finding]:
     """Warn of what keeps population-based training from replacing trials."""
     if spec.search.algorithm != PBT:
         return
+    parallel, size = spec.trials.parallel, population_settings(spec).population
+    if isinstance(parallel, int) and parallel < size:
+        message = (
+            f"parallel is {parallel}, so the {size} trials of the population do not train side by side, and good ones "
+            f"may be complete before bad ones start: set parallel to {size} or more"
+        )
+        yield warning("PopulationNotParallel", "spec.trials.parallel", message)
     if spec.gpus.per_trial == 0:
         message = (
             "the agent reads the values and checkpoints of a running trial, so no trial is replaced on a node without "

@@ -86,6 +86,7 @@ WARNINGS = [
         "GracePeriodTooShort",
     ),
     (job(**POPULATION, policy={"name": "fifo"}), "PopulationApart"),
+    (job(**POPULATION, trials={"max": 8, "maxSteps": 10, "parallel": 3}), "PopulationNotParallel"),
     (job(**WITHOUT_GPUS), "PopulationWithoutAgent"),
 ]
 
@@ -144,7 +145,7 @@ NOTHING = [
     job(checkpoint=VOLUME, suspension={"methods": ["cuda-checkpoint", "app-checkpoint"]}, gpus={"memory": "1Gi"}),
     job(checkpoint=VOLUME, suspension={"methods": ["freeze"]}),
     job(**POPULATION),
-    job(**POPULATION, policy={"name": "round_robin"}),
+    job(**POPULATION, policy={"name": "round_robin"}, trials={"max": 8, "maxSteps": 10, "parallel": 4}),
     job({"args": []}),  # podium.trial.params reads the parameters from the environment
     job({"args": ["--lrate=0.1", "--epochs", "lr"]}),
 ]
