@@ -129,6 +129,7 @@ def test_a_population_takes_its_settings_and_needs_a_volume() -> None:
         ({"rate": "1"}, "rate is not a setting of pbt: remove it"),
         ({"medianstop": None}, "spec.earlyStopping: pbt itself ends bad trials: remove earlyStopping"),
         ({"length": None}, "spec.algorithm.algorithmName: pbt compares trials at parts of their length"),
+        ({"length": float("inf")}, "spec.algorithm.algorithmName: pbt compares trials at parts of their length"),
     ],
 )
 def test_a_setting_of_a_population_is_refused_with_its_value_and_cure(change: dict[str, Any], says: str) -> None:
@@ -140,7 +141,7 @@ def test_a_setting_of_a_population_is_refused_with_its_value_and_cure(change: di
     algorithm["algorithmSettings"] = listed
     if "medianstop" in change:
         experiment["spec"]["earlyStopping"] = {"algorithmName": "medianstop"}
-    (result,) = convert([experiment], Given(max_trials=100, max_steps=None if "length" in change else 20))
+    (result,) = convert([experiment], Given(max_trials=100, max_steps=change.get("length", 20)))
     assert result.job is None
     assert says in "\n".join(map(str, result.refusals))
 

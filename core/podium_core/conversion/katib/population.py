@@ -6,6 +6,7 @@ end as one trial, and only a part of them is replaced at each interval.
 
 from __future__ import annotations
 
+import math
 import posixpath
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -71,8 +72,8 @@ def katib_population(
         )
         report.note(source.at("algorithmName"), text)
         return KatibPopulation({"algorithm": "random"}, folder)
-    if length is None:
-        text = "pbt compares trials at parts of their length, which an Experiment does not say: give --max-steps N"
+    if length is None or not math.isfinite(length):
+        text = "pbt compares trials at parts of their length, a number that no Experiment has: give --max-steps N"
         report.refuse(source.at("algorithmName"), text, "MaxStepsMissing")
         return KatibPopulation({})
     interval = length / -(-most // size)
