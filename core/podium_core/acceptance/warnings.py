@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from podium_core.acceptance.finding import Finding, warning
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.job import Direction, JobSpec, Objective
+from podium_core.schema.population_settings import PBT, population_settings
 from podium_core.schema.search_space import grid_points
 from podium_core.schema.search_spec import Parameter
 
@@ -16,6 +17,7 @@ _SHARES = re.compile(r"(acc|accuracy|auc|auroc|f1|precision|recall|iou|miou|dice
 _LOSSES = re.compile(r"(loss|mse|rmse|mae|mape|nll|perplexity|ppl|error|err|wer|cer|fid|bpb|bpc)")
 _NEGATED = re.compile(r"(neg|negative|minus|inverse|1m)")
 _SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
+POLICIES_OF_POPULATIONS = ("round_robin", "envelope")  # they know the interval of a population
 MIN_RELATIVE_RANGE = 1e-9  # of a range's numbers: below it, few floats are in the range
 
 
@@ -26,6 +28,7 @@ def job_warnings(spec: JobSpec) -> Iterator[Finding]:
         yield from _parameter(parameter, f"spec.parameters[{number}]")
     yield from _points(spec)
     yield from _suspension(spec)
+    yield from _population(spec)
 
 
 def _objectives(spec: JobSpec) -> Iterator[Finding]:
@@ -134,3 +137,28 @@ def _suspension(spec: JobSpec) -> Iterator[Finding]:
         yield warning("CheckpointWithoutMethod", "spec.checkpoint", message)
     if spec.gpus.per_trial == 0:
         yield warning("TrialsWithoutGPUs", "spec.gpus.perTrial", "trials are not ranked and never suspended.")
+
+
+def _population(spec: JobSpec) -> Iterator[Finding]:
+    """Warn of what keeps population-based training from replacing trials."""
+    if spec.search.algorithm != PBT:
+        return
+    parallel, size = spec.trials.parallel, population_settings(spec).population
+    if isinstance(parallel, int) and parallel < size:
+        message = (
+            f"parallel is {parallel}, so the {size} trials of the population do not train side by side, and good ones "
+            f"may be complete before bad ones start: set parallel to {size} or more"
+        )
+        yield warning("PopulationNotParallel", "spec.trials.parallel", message)
+    if spec.gpus.per_trial == 0:
+        message = (
+            "the agent reads the values and checkpoints of a running trial, so no trial is replaced on a node without "
+            "one: let template.spec.nodeSelector choose nodes that have a GPUNode, or set gpus.perTrial"
+        )
+        yield warning("PopulationWithoutAgent", "spec.gpus.perTrial", message)
+    elif spec.policy.name not in POLICIES_OF_POPULATIONS:
+        message = (
+            f"policy {spec.policy.name} does not keep a population at the same step: with fewer GPUs than trials, good "
+            f"ones may be complete before bad ones are compared with them; use {' or '.join(POLICIES_OF_POPULATIONS)}"
+        )
+        yield warning("PopulationApart", "spec.policy.name", message)

@@ -60,12 +60,10 @@ KATIB: Mapping[str, Algorithm] = {
     "sobol": Algorithm(("qmc", "random"), _SEED),
     # its resource and its rungs become a policy: `katib_search`
     "hyperband": Algorithm(("random",), dict.fromkeys(("resource_name", "r_l", "eta", "n", "b_l", "s_max"))),
+    # its settings become a population: `katib_population`
     "pbt": Algorithm(
-        ("random",),
+        ("pbt",),
         dict.fromkeys(("suggestion_trial_dir", "n_population", "truncation_threshold", "resample_probability")),
-        "population based training needs trials that write checkpoints for Podium, which an Experiment does not "
-        "describe. Here every trial draws its parameters once and trains from its own beginning. Give checkpoint and "
-        "trials.maxSteps, and use search.algorithm pbt with its settings population and interval instead",
     ),
 }
 ARCHITECTURE_SEARCH = ("enas", "darts")

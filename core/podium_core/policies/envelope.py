@@ -9,6 +9,9 @@ Other modules have the formulas of their own sections: `curves/alignment.py` (eq
 
 The score is log(index). A trial in its warm-up goes first, and before it the one that the starvation guard serves. So
 no live trial starves.
+
+The members of a population (`search.algorithm: pbt`) go interval by interval: those of an earlier one go first. Good
+members would otherwise be complete before bad ones are compared with them.
 """
 
 from __future__ import annotations
@@ -23,16 +26,17 @@ from numpy.typing import NDArray
 
 from podium_core.curves.aligned_curves import AlignedCurves, align, order_persistence
 from podium_core.curves.alignment import Standings
-from podium_core.curves.curve_table import curves_of_job
+from podium_core.curves.curve_table import CurveTable, curves_of_job
 from podium_core.curves.multiples import undecided
 from podium_core.curves.progress import MIN_PACE, seconds_per_step, steps_between_values, trained_steps
 from podium_core.curves.similar_configurations import relative_value
 from podium_core.curves.similar_curves_cache import Predictions, predict_by_similar_curves
 from podium_core.curves.statistics import Floats, mean, median
+from podium_core.domain.population import Population
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies.base import STARVED, Ranking, limit_switch_share
 from podium_core.policies.envelope_constants import CHOSEN, TINY, Constants
-from podium_core.policies.envelope_texts import explanation
+from podium_core.policies.envelope_texts import explanation, with_interval
 from podium_core.policies.less_trained import lags_behind_less_trained
 from podium_core.policies.starvation_guard import starved_rows
 from podium_core.policies.trial_length import horizon
@@ -114,9 +118,12 @@ class Envelope:
         # The warm-up, and the starvation guard.
         in_warm_up = started & ~curves.diverged & (curves.step < least * (1 - 1e-9))
         levels = np.where(in_warm_up, WARM_UP, RANKED)
+        passed = None if job.population is None else _intervals(trials, curves, job.population, length)
+        levels += 0 if passed is None else passed
         starved = starved_rows(curves, live, job, snapshot, self.min_share, MIN_TIME_SLICE)
         levels[list(starved)] = STARVED
         explain = explanation(starved, in_warm_up, started, chance, trained, length)
+        explain = explain if passed is None else with_interval(explain, passed)
         return Ranking(curves, np.log(np.maximum(value, 1e-300)), levels, explain)
 
 
@@ -190,6 +197,17 @@ def trusted(
         share = skill * similar.chance / similar.total + (1.0 - skill) / similar.count
         fallback = np.where(similar.predicted, share * chance[similar.predicted].sum(), fallback)
     return np.where(live, weight * chance + (1.0 - weight) * fallback, chance)
+
+
+def _intervals(
+    trials: Sequence[TrialView], curves: CurveTable, population: Population, length: float
+) -> NDArray[np.intp]:
+    """Return, by row, how many intervals each member has trained. A child has at least those of its parent."""
+    passed = np.zeros(len(curves), dtype=np.intp)  # it has rows of ended trials, too
+    for trial in trials:
+        begin, step = 0.0 if trial.lineage is None else trial.lineage.step, trial.curve[-1].step if trial.curve else 0.0
+        passed[curves.rows[trial.key]] = int(min(max(begin, step), length) / population.interval + 1e-9)
+    return passed
 
 
 def _lag_chances(aligned: AlignedCurves, started: Mask, diverged: Mask, constants: Constants) -> Floats:

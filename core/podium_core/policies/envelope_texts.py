@@ -43,6 +43,19 @@ def explanation(
     return explain
 
 
+def with_interval(explain: Explain, passed: NDArray[np.intp]) -> Explain:
+    """Return the explanation with the interval in which a member of a population trains.
+
+    `passed`: complete intervals by row. Members of an earlier interval go first.
+    """
+
+    def explain_member(row: int) -> tuple[str, str]:
+        reason, text = explain(row)
+        return reason, f"{text.removesuffix('.')} (interval {passed[row] + 1} of its population)."
+
+    return explain_member
+
+
 def rounded(chance: float) -> str:
     """Return a probability as text, in a few steps so that the text rarely changes."""
     least = next((step for step in _REPORTED_PROBABILITIES if chance >= step), None)

@@ -12,6 +12,7 @@ from podium_core.schema.search_spec import Parameter, ParameterType
 from podium_core.schema.template_rules import TEMPLATE_RULES
 
 POLICIES_WITHOUT_MAX_STEPS = ("fifo", "round_robin", "slaq")  # their ranking does not depend on the length of a trial
+POLICIES_THAT_STOP = ("asha", "hyperband", "median_stop", "pop")  # they pause or end trials early
 NAME_LIMIT = 52  # <job>-<number>-<attempt> must fit into a label of 63 characters
 MIN_STEPS = 1e-9  # a policy divides by the length of a trial; the quotient remains finite
 _POD = "spec.template.spec"
@@ -139,6 +140,15 @@ SPEC_RULES: tuple[Rule, ...] = (
         f"use {', '.join(LEARNING[:-1])} or {LEARNING[-1]}, or remove warmStart",
         lambda search: search.warm_start is None or search.algorithm in LEARNING,
         at="warmStart",
+    ),
+    Rule(
+        "PolicyStopsPopulation",
+        "spec",
+        f"self.search.algorithm != 'pbt' || !(self.policy.name in {list(POLICIES_THAT_STOP)})",
+        "algorithm pbt ends bad trials itself, and policy {policy.name} would judge children by curves that begin in "
+        "the middle: write policy.name: round_robin, which keeps a population at the same step, or remove policy",
+        lambda spec: spec.search.algorithm != "pbt" or spec.policy.name not in POLICIES_THAT_STOP,
+        at="policy.name",
     ),
 )
 

@@ -18,6 +18,7 @@ from podium_core.schema.metrics_config import metrics_config_of
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "katib").glob("*.yaml"))
 TEMPLATES = HERE / "trial-templates.yaml"
+SETTINGS = "spec.algorithm.algorithmSettings"
 ARCHITECTURES = {"darts-cpu", "darts-gpu", "enas-cpu", "enas-gpu"}
 REFUSED = {
     "argo-workflow": "spec.trialTemplate.trialSpec.kind: Workflow has several steps",
@@ -88,6 +89,61 @@ def test_hyperband_fixes_its_resource_and_becomes_a_policy() -> None:
     assert spec["policy"] == {"name": "hyperband", "settings": {"eta": 2, "rungs": 1}}
     assert spec["trials"]["maxSteps"] == 2
     assert "--epochs=2" in spec["template"]["spec"]["containers"][0]["command"]
+
+
+def test_a_population_that_never_leaves_its_first_generation_is_random() -> None:
+    spec = spec_of("simple-pbt")
+    assert spec["search"] == {"algorithm": "random"}
+    assert spec["template"]["spec"]["volumes"] == [{"name": "katib-trial", "emptyDir": {}}]
+    assert "checkpoint" not in spec
+
+
+def test_a_population_takes_its_settings_and_needs_a_volume() -> None:
+    result = converted("simple-pbt", Given(max_trials=100, max_steps=20, gpus=1))
+    assert result.job is not None
+    spec = result.job["spec"]
+    settings = {"population": 40, "interval": 6, "quantile": 0.2, "resampleProbability": 0}
+    assert spec["search"] == {"algorithm": "pbt", "settings": settings}
+    assert spec["trials"] == {"max": 100, "parallel": 40, "maxFailed": 3, "maxSteps": 20}
+    claim = {"claimName": "simple-pbt-checkpoints"}
+    assert spec["checkpoint"] == {"path": "/var/log/katib/checkpoints", "volume": claim}
+    assert "policy" not in spec
+    notes = {note.field: note.message for note in result.notes}
+    assert "create the PersistentVolumeClaim simple-pbt-checkpoints (ReadWriteMany)" in notes[SETTINGS]
+    assert "write checkpoints at least every 6 steps" in notes["spec.algorithm.algorithmName"]
+    assert "2 becomes 40" in notes["spec.parallelTrialCount"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"n_population": "1"}, 'n_population must be a whole number from 2 to 1000, not "1"'),
+        ({"n_population": "many"}, 'n_population must be a whole number from 2 to 1000, not "many"'),
+        ({"n_population": None}, f"{SETTINGS}: pbt needs the setting n_population: add it"),
+        ({"suggestion_trial_dir": None}, "pbt needs the setting suggestion_trial_dir"),
+        ({"suggestion_trial_dir": "checkpoints"}, 'must be a folder such as /checkpoints, not "checkpoints"'),
+        ({"truncation_threshold": "0.7"}, "truncation_threshold must be above 0, or no trial is replaced, and at most"),
+        ({"truncation_threshold": "0"}, 'are among the best, not "0"'),
+        ({"truncation_threshold": "0.01"}, "a quantile of 0.01 of 40 trials holds none: set population to at least"),
+        ({"resample_probability": "25"}, 'resample_probability must be a number from 0 to 1, not "25"'),
+        ({"rate": "1"}, "rate is not a setting of pbt: remove it"),
+        ({"medianstop": None}, "spec.earlyStopping: pbt itself ends bad trials: remove earlyStopping"),
+        ({"length": None}, "spec.algorithm.algorithmName: pbt compares trials at parts of their length"),
+        ({"length": float("inf")}, "spec.algorithm.algorithmName: pbt compares trials at parts of their length"),
+    ],
+)
+def test_a_setting_of_a_population_is_refused_with_its_value_and_cure(change: dict[str, Any], says: str) -> None:
+    (experiment,) = read_manifests([HERE / "katib" / "simple-pbt.yaml"])
+    algorithm = experiment["spec"]["algorithm"]
+    settings = {one["name"]: one["value"] for one in algorithm["algorithmSettings"]}
+    settings |= {name: value for name, value in change.items() if name not in ("medianstop", "length")}
+    listed = [{"name": name, "value": value} for name, value in settings.items() if value is not None]
+    algorithm["algorithmSettings"] = listed
+    if "medianstop" in change:
+        experiment["spec"]["earlyStopping"] = {"algorithmName": "medianstop"}
+    (result,) = convert([experiment], Given(max_trials=100, max_steps=change.get("length", 20)))
+    assert result.job is None
+    assert says in "\n".join(map(str, result.refusals))
 
 
 def test_median_stopping_takes_its_settings() -> None:

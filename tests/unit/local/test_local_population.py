@@ -86,6 +86,7 @@ def check_lineage(scene: Scene) -> list[dict[str, Any]]:
         pytest.param(
             {"search": SEARCH | {"settings": {"population": 4, "interval": 3, "quantile": 0.5}}}, id="in turn"
         ),
+        pytest.param({"policy": None}, id="the default policy"),
     ],
 )
 def test_children_continue_from_their_parents(scene: Scene, devices: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ def convert_experiment(experiment: Manifest, others: Sequence[Manifest], given: 
     metadata = metadata_of(whole.fields("metadata"), given)
     spec = whole.fields("spec", required=True)
     whole.finish("Katib")
-    search = katib_search(spec, given.max_steps)
+    search = katib_search(spec, given)
     if search is None:
         return job_of(metadata, {})
     spec.unsupported("nasConfig", "Podium does not search architectures: list the choices as parameters")
@@ -46,7 +46,7 @@ def convert_experiment(experiment: Manifest, others: Sequence[Manifest], given: 
     parameters = list(katib_parameters(spec, search.fixed, grid=grid))
     objective = katib_objective(spec)
     collected = katib_collector(spec, objective.get("metric"), given)
-    trials = _trials(spec, given)
+    trials = _trials(spec, given, search.size)
     resume = spec.choice("resumePolicy", "Never", "LongRunning", "FromVolume")
     if resume not in (None, "Never"):
         text = "has no counterpart: the state of a search is in its objects, and an ended job is not continued"
@@ -75,13 +75,31 @@ def convert_experiment(experiment: Manifest, others: Sequence[Manifest], given: 
             "trials": trials,
             "gpus": {"perTrial": gpus},
             "metrics": collected.metrics,
+            "checkpoint": _checkpoint(search, metadata, spec.at("algorithm.algorithmSettings"), report),
             "template": workload.template,
         },
     )
 
 
-def _trials(spec: Fields, given: Given) -> Manifest:
-    """Return `trials`. Without maxTrialCount, Katib has no limit; Podium needs one."""
+def _checkpoint(search: KatibSearch, metadata: Manifest, where: str, report: Report) -> Manifest | None:
+    """Return the checkpoints of a population, in the folder in which its trials expect them."""
+    if search.checkpoints is None:
+        return None
+    claim = f"{metadata.get('name')}-checkpoints"
+    text = (
+        f"create the PersistentVolumeClaim {claim} (ReadWriteMany), or set checkpoint.volume: it has a folder for "
+        f"each trial, mounted at {search.checkpoints}. After each checkpoint there, the script must write "
+        'podium-checkpoint.json, such as {"step": 5}; a child starts with a copy of its parent\'s'
+    )
+    report.note(where, text)
+    return {"path": search.checkpoints, "volume": {"claimName": claim}}
+
+
+def _trials(spec: Fields, given: Given, together: int) -> Manifest:
+    """Return `trials`. Without maxTrialCount, Katib has no limit; Podium needs one.
+
+    `together`: trials of a population, which train side by side.
+    """
     most = spec.whole("maxTrialCount", 1)
     failed, parallel = spec.whole("maxFailedTrialCount", 0), spec.whole("parallelTrialCount", 1)
     most = given.max_trials or most
@@ -89,9 +107,13 @@ def _trials(spec: Fields, given: Given) -> Manifest:
         text = "is missing, which means no limit in Katib: add it, or give --max-trials N"
         spec.report.refuse(spec.at("maxTrialCount"), text, "Required")
         return {}
+    parallel = min(DEFAULT_PARALLEL, most) if parallel is None else parallel
+    if parallel < together:
+        text = f"{parallel} becomes {together}: the members of a population train side by side, in turn on each GPU"
+        spec.report.note(spec.at("parallelTrialCount"), text)
     return {
         "max": most,
-        "parallel": min(DEFAULT_PARALLEL, most) if parallel is None else parallel,
+        "parallel": max(parallel, together),
         "maxFailed": min(most, 10_000) if failed is None else failed,
     }
 

@@ -8,25 +8,21 @@ from typing import NamedTuple
 
 from podium_core.conversion.algorithms import ARCHITECTURE_SEARCH, KATIB, SEED, Algorithm, search_of
 from podium_core.conversion.fields import Fields, Manifest, number_of, shown
-from podium_core.conversion.given import seed_of
+from podium_core.conversion.given import Given, seed_of
+from podium_core.conversion.katib.population import katib_population
+from podium_core.conversion.katib.settings import Setting, settings_of
+from podium_core.schema.population_settings import PBT
 from podium_core.schema.search_settings import KNOWN
 
 DEFAULT_ETA, DEFAULT_MIN_TRIALS = 3, 3
 MAX_RUNGS = 10
 
 
-class Setting(NamedTuple):
-    """A setting as Katib holds it: its path and its text."""
-
-    path: str
-    value: str
-
-
 class KatibSearch(NamedTuple):
     """The search, the policy that cuts trials, and the parameters that the search fixes.
 
     `max_steps` is the step at which a trial is complete, where the algorithm says it. `scratch` is a folder that each
-    trial expects.
+    trial expects, `checkpoints` one that other trials must be able to copy. `size`: trials of a population, or 0.
     """
 
     search: Manifest
@@ -35,16 +31,16 @@ class KatibSearch(NamedTuple):
     fixed: Mapping[str, int | float] = {}
     max_steps: float | None = None
     scratch: str | None = None
+    checkpoints: str | None = None
+    size: int = 0
 
 
-def katib_search(spec: Fields, max_steps: float | None) -> KatibSearch | None:
-    """Return what `algorithm` and `earlyStopping` become; None for a search of architectures.
-
-    `max_steps`: as given by the caller.
-    """
+def katib_search(spec: Fields, given: Given) -> KatibSearch | None:
+    """Return what `algorithm` and `earlyStopping` become; None for a search of architectures."""
+    max_steps = given.max_steps
     source = spec.fields("algorithm", required=True)
     name = source.text("algorithmName", required=bool(source.path))
-    settings = _settings(source)
+    settings = settings_of(source)
     source.finish("Katib")
     if name is None:
         return KatibSearch({})
@@ -63,26 +59,18 @@ def katib_search(spec: Fields, max_steps: float | None) -> KatibSearch | None:
     made = KatibSearch(search)
     if name == "hyperband":
         made = _hyperband(search, settings, source, max_steps)
-    elif name == "pbt" and "suggestion_trial_dir" in settings:
-        made = made._replace(scratch=settings["suggestion_trial_dir"].value)
+    elif name == PBT:
+        most = given.max_trials or number_of(spec.raw("maxTrialCount"))
+        whole = katib_population(settings, source, most, max_steps)
+        scratch, kept = (None, whole.folder) if whole.size else (whole.folder, None)
+        made = KatibSearch(whole.search, scratch=scratch, checkpoints=kept, size=whole.size)
     early = _early_stopping(spec, made.max_steps or max_steps)
     if early is None:
         return made
-    if made.policy is not None:
-        spec.report.refuse(spec.at("earlyStopping"), "hyperband already cuts trials: remove earlyStopping")
+    if made.policy is not None or made.checkpoints is not None:
+        text = f"{name} itself ends bad trials: remove earlyStopping"
+        spec.report.refuse(spec.at("earlyStopping"), text)
     return made._replace(policy=early, policy_path=spec.at("earlyStopping"))
-
-
-def _settings(source: Fields) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
-    for entry in source.objects("algorithmSettings"):
-        name, value = entry.text("name", required=True), entry.raw("value")
-        entry.finish("Katib")
-        if isinstance(value, (dict, list)) or value is None:
-            entry.report.refuse(entry.at("value"), f"must be a string, not {shown(value)}", "InvalidValue")
-        elif name is not None:
-            found[name] = Setting(entry.at("value"), str(value))
-    return found
 
 
 def _apply(search: Manifest, algorithm: Algorithm, name: str, settings: Mapping[str, Setting], spec: Fields) -> None:
@@ -103,7 +91,7 @@ def _apply(search: Manifest, algorithm: Algorithm, name: str, settings: Mapping[
                 search["seed"] = seed_of(number, setting.path, spec.report)
             else:
                 search.setdefault("settings", {})[target] = max(number, 1)
-        elif name not in ("hyperband", "pbt"):
+        elif name not in ("hyperband", PBT):
             spec.report.note(setting.path, f"{key} = {setting.value} has no counterpart in Podium and is left out")
 
 
@@ -140,7 +128,7 @@ def _early_stopping(spec: Fields, max_steps: float | None) -> Manifest | None:
     if spec.raw("earlyStopping") is None:
         return None
     source = spec.fields("earlyStopping")
-    name, settings = source.text("algorithmName", required=True), _settings(source)
+    name, settings = source.text("algorithmName", required=True), settings_of(source)
     source.finish("Katib")
     if name is None:
         return None

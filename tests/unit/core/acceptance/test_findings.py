@@ -44,6 +44,12 @@ def said(manifest: dict[str, Any]) -> list[tuple[str, str]]:
 
 TWO = [{"name": "lr", "values": [0.1, 0.2]}, {"name": "batch_size", "values": [16, 32]}]
 VOLUME = {"path": "/ckpt", "volume": {"claimName": "runs"}}
+POPULATION = {
+    "checkpoint": VOLUME,
+    "search": {"algorithm": "pbt", "settings": {"interval": 2, "population": 4}},
+    "suspension": {"methods": ["freeze"]},
+}
+WITHOUT_GPUS = {key: value for key, value in POPULATION.items() if key != "suspension"} | {"gpus": {"perTrial": 0}}
 WARNINGS = [
     (target("val_acc", "maximize", 1.5), "TargetUnreachable"),
     (target("accuracy", "maximize", 120), "TargetUnreachable"),
@@ -79,6 +85,9 @@ WARNINGS = [
         ),
         "GracePeriodTooShort",
     ),
+    (job(**POPULATION, policy={"name": "fifo"}), "PopulationApart"),
+    (job(**POPULATION, trials={"max": 8, "maxSteps": 10, "parallel": 3}), "PopulationNotParallel"),
+    (job(**WITHOUT_GPUS), "PopulationWithoutAgent"),
 ]
 
 
@@ -135,6 +144,8 @@ NOTHING = [
     job(checkpoint=VOLUME, suspension={"methods": ["freeze", "app-checkpoint"]}),
     job(checkpoint=VOLUME, suspension={"methods": ["cuda-checkpoint", "app-checkpoint"]}, gpus={"memory": "1Gi"}),
     job(checkpoint=VOLUME, suspension={"methods": ["freeze"]}),
+    job(**POPULATION),
+    job(**POPULATION, policy={"name": "round_robin"}, trials={"max": 8, "maxSteps": 10, "parallel": 4}),
     job({"args": []}),  # podium.trial.params reads the parameters from the environment
     job({"args": ["--lrate=0.1", "--epochs", "lr"]}),
 ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from podium_core.domain.snapshot import Costs, Scalar
+from podium_core.domain.population import Lineage, Population
+from podium_core.domain.snapshot import Costs, Point, Scalar
 from podium_core.policies.envelope_texts import explanation, rounded
 from podium_core.policies.hermes import Hermes
 from podium_core.policies.registry import (
@@ -20,8 +22,8 @@ from podium_core.policies.registry import (
     create,
 )
 from podium_core.schema.job import Policy
-from podium_core.schema.job_rules import POLICIES_WITHOUT_MAX_STEPS
-from podium_core.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.schema.job_rules import POLICIES_THAT_STOP, POLICIES_WITHOUT_MAX_STEPS
+from podium_core.testing.builders import change_trial, make_job, make_snapshot, make_trial
 
 
 def ranked_numbers(
@@ -80,6 +82,23 @@ def test_no_trial_length_breaks_a_plan(name: str, max_steps: float) -> None:
     trials = [make_trial(0, values=[0.1, 0.2, 0.3], gpu_seconds=1.0), make_trial(1)]
     with np.errstate(all="ignore"):  # no number that is meant to be right: the plan is made
         assert len(create(name, {}).rank(job, trials, make_snapshot(jobs=[job], trials=trials))) == 2
+
+
+def test_the_default_policy_trains_a_population_interval_by_interval() -> None:
+    """A good member must not be complete before a bad one is compared with it."""
+    job = make_job(policy="envelope", max_steps=100.0, population=Population(4, 10.0, 0.25))
+    good, bad = [0.5 + 0.01 * i for i in range(12)], [0.1 + 0.001 * i for i in range(9)]
+    trials = [make_trial(i, values=c, gpu_seconds=float(len(c))) for i, c in enumerate([good, bad, [0.3]])]
+    child = make_trial(3, lineage=Lineage("job-0", "uid-job-0", 1, 20.0, "job-9"))  # its first value is to come
+    broken = make_trial(4, values=[0.1] * 12, gpu_seconds=12.0)
+    broken = change_trial(broken, curve=(*broken.curve, Point(1e300, 0.0, 99.0)))
+    trials += [child, broken]
+    ranked = create("envelope", {}).rank(job, trials, make_snapshot(jobs=[job], trials=trials))
+    assert [one.trial.name for one in ranked] == ["job-2", "job-1", "job-0", "job-3", "job-4"]
+    assert [one.level for one in ranked] == [0, 1, 2, 3, 11]
+    assert ranked[2].message.endswith("trained 10 % or more (interval 2 of its population).")
+    alone = create("envelope", {}).rank(replace(job, population=None), trials, make_snapshot(jobs=[job], trials=trials))
+    assert [one.trial.name for one in alone].index("job-0") < [one.trial.name for one in alone].index("job-1")
 
 
 def test_a_finished_trial_still_defines_the_range() -> None:
@@ -166,6 +185,7 @@ def test_the_table_of_policies() -> None:
     assert get_args(Policy.model_fields["name"].annotation) == NAMES  # what a job may ask for
     assert [create(name, {}).name for name in NAMES] == list(NAMES)
     assert tuple(name for name in NAMES if not create(name, {}).needs_max_steps) == POLICIES_WITHOUT_MAX_STEPS
+    assert tuple(name for name in NAMES if create(name, {}).cuts) == POLICIES_THAT_STOP
     assert create("hermes", {"minTimeSlice": 1}).time_slice(Costs(0.01, 0.01)) == 1.0
     assert create("round_robin", {"quantum": 5}).time_slice(Costs(1.0, 1.0)) == 20.0
 
