@@ -102,6 +102,11 @@ class Scene:
         container["resources"] = {"requests": {"cpu": cpu, "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
         if not cordoned:
             self.site.until("every node accepts pods", self.nodes_accept_pods, 120)
+        return self.start(manifest)
+
+    def start(self, manifest: dict[str, Any]) -> TrialLogs:
+        """Start a search, which is deleted at the end of the test at the latest."""
+        name = manifest["metadata"]["name"]
         self.apply(manifest)
         self.trial_logs[name] = TrialLogs(self.site, name)
         return self.trial_logs[name]
