@@ -216,3 +216,24 @@ def test_nothing_starts_for_a_job_that_may_not(change: dict[str, bool]) -> None:
     job = make_job(**change)  # type: ignore[arg-type]
     made = sound(make_snapshot(jobs=[job], trials=[make_trial(0)], gpus=[make_gpu()]))
     assert created(made) == numbers(made) == []
+
+
+def test_pods_that_wait_for_one_product_leave_the_slots_of_another() -> None:
+    """Two slots of an H100 are free; three pods of another job are on their way to an A100."""
+    waiting = [make_trial(i, job="a", phase=P.GATED, pod=f"a-{i}-0") for i in range(3)]
+    mine = [make_trial(i, job="b", phase=P.PENDING, pod=None) for i in range(3)]
+    jobs = [make_job("a", products=("A100",), max_trials=3), make_job("b", products=("H100",), max_trials=3)]
+    gpus = [make_gpu("g0", product="A100", slots=3), make_gpu("g1", product="H100", slots=2)]
+    made = sound(make_snapshot(jobs=jobs, trials=[*waiting, *mine], gpus=gpus))
+    assert created(made) == ["b-0", "b-1"]
+
+
+@pytest.mark.parametrize(("shared", "expected"), [(1, ["b-0"]), (2, ["b-0"]), (3, [])])
+def test_pods_that_may_go_to_either_product_take_at_most_the_slots_they_can(shared: int, expected: list[str]) -> None:
+    """Three slots of an H100 are free; each pod of the job that takes any product may fill one of them."""
+    waiting = [make_trial(i, job="a", phase=P.GATED, pod=f"a-{i}-0") for i in range(shared)]
+    mine = [make_trial(0, job="b", phase=P.PENDING, pod=None)]
+    jobs = [make_job("a", max_trials=shared), make_job("b", products=("H100",), max_trials=1)]
+    gpus = [make_gpu("g0", product="A100", slots=8), make_gpu("g1", product="H100", slots=3)]
+    made = sound(make_snapshot(jobs=jobs, trials=[*waiting, *mine], gpus=gpus))
+    assert created(made) == expected
