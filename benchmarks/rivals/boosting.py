@@ -32,7 +32,7 @@ def main() -> None:
     from sklearn.ensemble import GradientBoostingClassifier
 
     inputs, labels = make_classification(
-        n_samples=5000,
+        n_samples=12_000,
         n_features=20,
         n_informative=10,
         n_redundant=4,
@@ -42,7 +42,7 @@ def main() -> None:
         flip_y=0.02,
         random_state=0,
     )
-    cut = 2500
+    cut = 6000
     held_out, truth = inputs[cut:], labels[cut:]
     model = GradientBoostingClassifier(
         learning_rate=args.learning_rate,

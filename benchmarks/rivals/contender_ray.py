@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -57,11 +58,7 @@ def points(setup: Setup) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parameter space of the Tuner, and the settings by which it chooses points."""
     if setup.search == "random":
         return {"parameters": tune.grid_search(setup.drawn)}, {}
-
-    def space(trial: Any) -> None:
-        suggest(trial, setup.space)
-
-    searcher = OptunaSearch(space=space, metric="val_acc", mode="max", seed=setup.seed)
+    searcher = OptunaSearch(space=partial(suggest, space=setup.space), metric="val_acc", mode="max", seed=setup.seed)
     return {}, {"search_alg": searcher, "num_samples": setup.trials}
 
 

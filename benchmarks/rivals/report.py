@@ -121,12 +121,12 @@ def publish(
     }
     for task, contenders in runs.items():
         section, result["tasks"][task] = _task(contenders, budget)
-        image = f"{name}-{task}.png"
         lines += [f"\n## {task.capitalize()}: {TASKS[task].about}\n", *section]
-        lines.append(f"\n![best value against core-seconds, {task}]({image})")
-        plot(contenders, budget, cores, options["out"] / image)
+        lines.append(f"\n![best value against core-seconds, {task}]({name}-{task}.png)")
     text = "\n".join([*lines, f"\n{result_line(result)}\n"])
     write_page(options["out"] / f"{name}.md", text)
+    for task, contenders in runs.items():
+        plot(contenders, budget, cores, options["out"] / f"{name}-{task}.png")
     print(text, end="")
 
 
@@ -197,7 +197,9 @@ def plot(runs: Mapping[str, Sequence[Run]], budget: float, cores: int, path: Pat
         bests = np.array([[run.best(at) for at in times] for run in searches])
         (line,) = axis.plot(times * cores, bests.mean(axis=0), label=name)
         axis.fill_between(times * cores, bests.min(axis=0), bests.max(axis=0), color=line.get_color(), alpha=0.08)
-    axis.set(xlabel="core-seconds since the contender's start", ylabel="best validation accuracy so far", ylim=(0, 1))
+    lowest = min(run.best(budget / 4) for searches in runs.values() for run in searches)
+    axis.set(xlabel="core-seconds since the contender's start", ylabel="best validation accuracy so far")
+    axis.set_ylim(bottom=max(0.0, lowest - 0.05))
     axis.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=110)

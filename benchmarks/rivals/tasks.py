@@ -28,7 +28,7 @@ TASKS = {
     "boosting": Task(
         ROOT / "benchmarks" / "rivals" / "boosting.py",
         ROOT / "benchmarks" / "rivals" / "boosting.yaml",
-        2,
-        "gradient-boosted trees on a synthetic task, 6 parameters, 40 steps of 2 rounds",
+        1,
+        "gradient-boosted trees on a synthetic task, 6 parameters, 40 rounds",
     ),
 }
