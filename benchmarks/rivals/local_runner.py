@@ -61,12 +61,14 @@ class Trial:
     key: TrialKey
     number: int
     parameters: Mapping[str, Scalar]
+    created: float = field(default_factory=time.monotonic)
     phase: TrialPhase = TrialPhase.PENDING
     core: str | None = None
     training: Training | None = None
     points: list[Point] = field(default_factory=list)
     held_since: float | None = None
     held: float = 0.0
+    first_value_seconds: float | None = None  # held until the first value
     suspends: list[float] = field(default_factory=list)
     resumes: list[float] = field(default_factory=list)
 
@@ -121,11 +123,12 @@ class LocalRunner:
             key=trial.key,
             job=self._view.key,
             number=trial.number,
-            created=0.0,
+            created=trial.created,
             phase=trial.phase,
             curve=tuple(trial.points),
             pod=None if trial.core is None else PodView(trial.key.name, NODE, (trial.core,)),
             gpu_seconds=trial.held + running,
+            first_value_seconds=trial.first_value_seconds,
             switch_seconds=fmean(trial.suspends) + fmean(trial.resumes) if trial.resumes else None,
             parameters=tuple(trial.parameters.items()),
         )
@@ -210,6 +213,8 @@ class LocalRunner:
             trial = ready.data
             seen = trial.training.receive()
             if seen is not None:
+                if seen and trial.first_value_seconds is None and trial.held_since is not None:
+                    trial.first_value_seconds = trial.held + time.monotonic() - trial.held_since
                 trial.points += [Point(float(epoch), value, time.monotonic()) for epoch, value in seen]
                 continue
             code = trial.training.process.returncode

@@ -187,17 +187,18 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     new = Counter[JobKey]()
     for action in fresh:
         new[trials[action.trial].job] += jobs[trials[action.trial].job].gpus.per_trial
-    if new.total() > sum(free.values()):
-        broken.append(f"{new.total()} slots are requested, {sum(free.values())} are free")
-    for key, requested in new.items():
-        fitting = sum(free.get(gpu.uuid, 0) for gpu in snapshot.gpus if fits(jobs[key], gpu))
-        waiting = sum(
-            t.job == key and t.pod is not None and not t.gpus and not t.pod.stuck and not t.in_migration
-            for t in with_pod
-        )
-        waiting *= jobs[key].gpus.per_trial
-        if requested and waiting + requested > fitting:
-            broken.append(f"{key.name}: {waiting} slots are waited for, {requested} requested, {fitting} that fit free")
+    fitting = {job.key: frozenset(gpu.uuid for gpu in snapshot.gpus if fits(job, gpu)) for job in jobs.values()}
+    awaited = Counter[frozenset[str]]()  # slots of unplaced pods, by the GPUs that fit them
+    for trial in with_pod:
+        if trial.pod is not None and not trial.gpus and not trial.pod.stuck and not trial.in_migration:
+            awaited[fitting[trial.job]] += jobs[trial.job].gpus.per_trial
+    for key, wide in ((key, fitting[key]) for key, requested in new.items() if requested):
+        # Pods that can go to these GPUs alone. Of those that wait, there may be more than GPUs that fit them.
+        waiting = sum(min(n, sum(free.get(uuid, 0) for uuid in some)) for some, n in awaited.items() if some <= wide)
+        asked = sum(requested for other, requested in new.items() if fitting[other] <= wide)
+        there = sum(free.get(uuid, 0) for uuid in wide)
+        if waiting + asked > there:
+            broken.append(f"{key.name}: {waiting} slots are awaited, {asked} requested, {there} that fit are free")
     twice = [key.name for key, n in Counter(a.trial for a in created).items() if n > 1]
     broken += [f"{name} gets two pods" for name in twice]
     broken += [f"{a.trial.name} has a pod already" for a in fresh if trials[a.trial].pod is not None]

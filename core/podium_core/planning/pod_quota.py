@@ -97,6 +97,7 @@ class _Free:
     ) -> None:
         self._gpus = sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))
         self._fitting: dict[JobKey, frozenset[str]] = {}
+        self._sets: dict[frozenset[str], frozenset[str]] = {}
         self._overlaps: dict[tuple[frozenset[str], frozenset[str]], int] = {}
         self._capacities: dict[JobKey, int] = {}
         used: dict[str, int] = {}
@@ -150,7 +151,9 @@ class _Free:
 
     def _fit(self, job: JobView) -> frozenset[str]:
         if job.key not in self._fitting:
-            self._fitting[job.key] = frozenset(gpu.uuid for gpu in self._gpus if fits(job, gpu))
+            found = frozenset(gpu.uuid for gpu in self._gpus if fits(job, gpu))
+            # The same object for equal sets: they are keys, and identical keys are not compared element by element
+            self._fitting[job.key] = self._sets.setdefault(found, found)
         return self._fitting[job.key]
 
     def refusal(self, job: JobView) -> tuple[str, str]:

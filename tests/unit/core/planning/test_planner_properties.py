@@ -123,7 +123,7 @@ def test_more_pods_than_slots_on_one_gpu_leave_the_slots_of_another_free() -> No
     assert [action.trial for action in made.actions if isinstance(action, CreatePod)] == [new.key]
     assert violations(snapshot, made) == ()
     second = replace(made, actions=(*made.actions, CreatePod(old[0].key, 1, "SlotAvailable", "")))
-    assert "2 slots are requested, 1 are free" in " ".join(violations(snapshot, second))
+    assert "2 requested, 1 that fit are free" in " ".join(violations(snapshot, second))
 
 
 def carried_out(snapshot: Snapshot) -> Snapshot:
