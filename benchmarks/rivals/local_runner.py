@@ -68,7 +68,6 @@ class Trial:
     points: list[Point] = field(default_factory=list)
     held_since: float | None = None
     held: float = 0.0
-    first_value_seconds: float | None = None  # held until the first value
     suspends: list[float] = field(default_factory=list)
     resumes: list[float] = field(default_factory=list)
 
@@ -128,7 +127,6 @@ class LocalRunner:
             curve=tuple(trial.points),
             pod=None if trial.core is None else PodView(trial.key.name, NODE, (trial.core,)),
             gpu_seconds=trial.held + running,
-            first_value_seconds=trial.first_value_seconds,
             switch_seconds=fmean(trial.suspends) + fmean(trial.resumes) if trial.resumes else None,
             parameters=tuple(trial.parameters.items()),
         )
@@ -213,8 +211,6 @@ class LocalRunner:
             trial = ready.data
             seen = trial.training.receive()
             if seen is not None:
-                if seen and trial.first_value_seconds is None and trial.held_since is not None:
-                    trial.first_value_seconds = trial.held + time.monotonic() - trial.held_since
                 trial.points += [Point(float(epoch), value, time.monotonic()) for epoch, value in seen]
                 continue
             code = trial.training.process.returncode

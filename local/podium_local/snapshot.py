@@ -114,7 +114,6 @@ def trial_view(trial: Trial, machine: Machine, now: float) -> TrialView:
         phase=trial.phase,
         curve=trial.curve.points,
         gpu_seconds=trial.ledger.gpu_seconds(now),
-        first_value_seconds=trial.first_value_seconds,
         switch_seconds=trial.switch_seconds,
         parameters=tuple(trial.spec.parameters.items()),
         pod=pod,

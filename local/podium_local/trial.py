@@ -26,7 +26,6 @@ from podium_core.curves.best_value import best_point
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.thinning import Grid
 from podium_core.domain.actions import TrialRank
-from podium_core.domain.first_value import first_value_seconds
 from podium_core.domain.observe import TrialFacts
 from podium_core.domain.phase import FINAL, LIVE, TrialPhase
 from podium_core.domain.population import Lineage
@@ -98,14 +97,6 @@ class Trial:
     def best(self) -> Point | None:
         """Return its best point."""
         return best_point(self.curve.points, self._reading.grid.maximize)
-
-    @property
-    def first_value_seconds(self) -> float | None:
-        """Return the GPU-seconds until the first value; None for a child, which begins with its parent's checkpoint."""
-        if self.spec.parent is not None or not self.curve.points:
-            return None
-        held = [(one.start, one.end, len(one.gpus)) for one in self.ledger.allocations]
-        return first_value_seconds(held, self.curve.points[0].time)
 
     @property
     def switch_seconds(self) -> float | None:

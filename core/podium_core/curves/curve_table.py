@@ -33,8 +33,7 @@ _EMPTY = {  # contents of a new row
     "curves": None,
     "_extremes": None,
     **dict.fromkeys(("first", "best", "last"), -np.inf),
-    **dict.fromkeys(("step", "seconds", "last_report", "first_step"), 0.0),
-    "first_seconds": np.nan,
+    **dict.fromkeys(("step", "seconds", "last_report"), 0.0),
     **dict.fromkeys(("points", "version"), 0),
     **dict.fromkeys(("done", "complete", "running"), False),
     **dict.fromkeys(("worst", "evaluations"), np.inf),
@@ -69,8 +68,6 @@ class CurveTable(RowArrays):
     step: Floats  # step of the last point
     evaluations: Floats  # estimated number of evaluations so far (`thinning.estimated_evaluations`)
     seconds: Floats  # GPU-seconds
-    first_step: Floats  # step of the first point
-    first_seconds: Floats  # GPU-seconds until the first point; NaN: not known
     last_report: Floats  # time of the last report, or of its creation, on the snapshot's clock
     switch_seconds: Floats  # measured, of one suspension and resumption of the trial; NaN: not measured
     done: NDArray[np.bool_]  # in a final phase
@@ -166,8 +163,6 @@ class CurveTable(RowArrays):
             return
         self.views[row] = view
         self.seconds[row] = view.gpu_seconds
-        self.first_step[row] = view.curve[0].step if view.curve else 0.0
-        self.first_seconds[row] = np.nan if view.first_value_seconds is None else view.first_value_seconds
         self.last_report[row] = max(view.created, view.curve[-1].time) if view.curve else view.created
         self.switch_seconds[row] = np.nan if view.switch_seconds is None else view.switch_seconds
         phase = view.phase

@@ -12,26 +12,12 @@ from podium_core.curves.statistics import Floats, median
 MIN_PACE = 1e-100  # seconds per step; keeps quotients finite
 
 
-def seconds_per_step(step: Floats, seconds: Floats, first_step: Floats, first_seconds: Floats) -> float:
-    """Return GPU-seconds per step over all trials that have reported a step; 1 before any.
-
-    The start of a process counts only where it is not known: of a trial whose seconds until its first value are known
-    (`first_seconds` is not NaN), the steps and seconds after that value count.
-    """
+def seconds_per_step(step: Floats, seconds: Floats) -> float:
+    """Return GPU-seconds per step over all trials that have reported a step; 1 before any."""
     reported = (step > 0.0).nonzero()[0]
-    known = np.isfinite(first_seconds[reported])
-    steps = float((step[reported] - np.where(known, first_step[reported], 0.0)).sum())
-    spent = float((seconds[reported] - np.where(known, first_seconds[reported], 0.0)).sum())
-    if steps <= 0.0:  # each trial has one value
-        steps, spent = float(step[reported].sum()), float(seconds[reported].sum())
-    pace = spent / steps if steps > 0.0 else 0.0
+    steps = float(step[reported].sum())
+    pace = float(seconds[reported].sum()) / steps if steps > 0.0 else 0.0
     return pace if pace > MIN_PACE else 1.0
-
-
-def start_seconds(first_step: Floats, first_seconds: Floats, pace: float) -> float:
-    """Return the median GPU-seconds before the first step of a trial: images, imports, data. 0 if not known."""
-    known = np.isfinite(first_seconds).nonzero()[0]
-    return median(np.maximum(first_seconds[known] - pace * first_step[known], 0.0)) if len(known) else 0.0
 
 
 def steps_between_values(step: Floats, points: NDArray[np.intp], evaluations: Floats) -> float:
@@ -44,8 +30,6 @@ def trained_steps(
     step: Floats, seconds: Floats, evaluations: Floats, pace: float, spacing: float, length: float
 ) -> Floats:
     """Return the trained steps, at most `length`. `pace` and `spacing`: results of the functions above.
-
-    `seconds`: GPU-seconds, without those of the start.
 
     The estimate is at most one evaluation beyond the last value. A slow trial, or one that repeats steps, uses more
     GPU-seconds without getting further.

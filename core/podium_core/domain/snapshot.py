@@ -183,7 +183,6 @@ class TrialView:
     phase: TrialPhase
     curve: Sequence[Point] = ()
     gpu_seconds: float = 0.0
-    first_value_seconds: float | None = None  # GPU-seconds until its first value; None: not known
     switch_seconds: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
     parameters: tuple[tuple[str, Scalar], ...] = ()  # values of its parameters
     pod: PodView | None = None  # pod of this attempt, if it exists and has not ended

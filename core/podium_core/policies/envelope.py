@@ -25,13 +25,7 @@ from podium_core.curves.aligned_curves import AlignedCurves, align, order_persis
 from podium_core.curves.alignment import Standings
 from podium_core.curves.curve_table import curves_of_job
 from podium_core.curves.multiples import undecided
-from podium_core.curves.progress import (
-    MIN_PACE,
-    seconds_per_step,
-    start_seconds,
-    steps_between_values,
-    trained_steps,
-)
+from podium_core.curves.progress import MIN_PACE, seconds_per_step, steps_between_values, trained_steps
 from podium_core.curves.similar_configurations import relative_value
 from podium_core.curves.similar_curves_cache import Predictions, predict_by_similar_curves
 from podium_core.curves.statistics import Floats, mean, median
@@ -90,12 +84,9 @@ class Envelope:
         curves = curves_of_job(job, trials, snapshot)
         aligned = align(curves, horizon(job, curves))
         length, started, live, constants = aligned.horizon, curves.started, ~curves.done, self.constants
-        pace = seconds_per_step(curves.step, curves.seconds, curves.first_step, curves.first_seconds)
-        start = start_seconds(curves.first_step, curves.first_seconds, pace)
+        pace = seconds_per_step(curves.step, curves.seconds)
         spacing = steps_between_values(curves.step, curves.points, curves.evaluations)
-        trained = trained_steps(
-            curves.step, np.maximum(curves.seconds - start, 0.0), curves.evaluations, pace, spacing, length
-        )
+        trained = trained_steps(curves.step, curves.seconds, curves.evaluations, pace, spacing, length)
         least = max(self.warmup * length, constants.evaluations * spacing)  # steps of the warm-up
         waiting = trained[started & live & ~curves.running]
         warmed_up = min(MAX_WARM_UP, max(least, median(waiting) if len(waiting) else 0.0) / length)
@@ -114,13 +105,12 @@ class Envelope:
             chance = trusted(chance, judged, tau, len(completed), constants.trust, similar)
         # The index, and similar configurations.
         costs = snapshot.costs.of(job)
-        whole = max(pace * length, MIN_PACE)  # GPU-seconds of a trial without its start
-        switch = (costs.suspend + costs.resume) * max(1, job.gpus.per_trial) / whole
+        switch = (costs.suspend + costs.resume) / max(pace / max(1, job.gpus.per_trial) * length, MIN_PACE)
         value = index(chance, trained / length, np.where(curves.running, 0.0, switch))
         new = live & ~started
         if np.count_nonzero(new):  # costs a third of `any`
             similar_value = relative_value(curves, new, started, chance, trained / length)
-            value[new] = option_value(chance[started], warmed_up, start / whole) * similar_value
+            value[new] = option_value(chance[started], warmed_up) * similar_value
         # The warm-up, and the starvation guard.
         in_warm_up = started & ~curves.diverged & (curves.step < least * (1 - 1e-9))
         levels = np.where(in_warm_up, WARM_UP, RANKED)
@@ -167,11 +157,11 @@ def index(chance: Floats, trained: Floats, switch: Floats) -> Floats:
     return value
 
 
-def option_value(chance: Floats, warmup: float, start: float = 0.0) -> float:
+def option_value(chance: Floats, warmup: float) -> float:
     """Return the index of a trial that has not started.
 
     Suppose n trials had been warmed up to find the best k of them, and the others dropped. The index is the probability
-    to hold the best trial per unit of training, for the best k. `start`: cost of a start, in units of a whole training.
+    to hold the best trial per unit of training, for the best k.
     """
     n = len(chance)
     if not n:
@@ -179,7 +169,7 @@ def option_value(chance: Floats, warmup: float, start: float = 0.0) -> float:
     falling = chance.copy()
     falling.sort()
     bought = falling[::-1].cumsum()
-    return float((bought / (n * (warmup + start) + np.arange(1, n + 1) * (1.0 - warmup))).max())
+    return float((bought / (n * warmup + np.arange(1, n + 1) * (1.0 - warmup))).max())
 
 
 def trusted(

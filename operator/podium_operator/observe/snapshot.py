@@ -158,7 +158,6 @@ def _trial(trial: TrialState, observation: Observation, several: HyperParamJob |
         phase=observation.phase,
         curve=trial.points,
         gpu_seconds=trial.status.gpu_seconds,
-        first_value_seconds=trial.first_value_seconds,
         switch_seconds=trial.switch_seconds,
         parameters=tuple(trial.spec.parameters.items()),
         pod=pod if live else None,

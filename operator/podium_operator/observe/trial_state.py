@@ -13,7 +13,6 @@ from pydantic import ConfigDict
 
 from podium_core.curves.best_value import best_point
 from podium_core.curves.packed_curve import PackedCurve, pack
-from podium_core.domain.first_value import first_value_seconds
 from podium_core.domain.migration import IN_PROGRESS, MigrationPhase
 from podium_core.domain.snapshot import Point
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch
@@ -30,7 +29,6 @@ class TrialState(HyperParamTrial):
     `status` lacks what the other fields hold: the curve, recent suspensions, and all GPU allocations but the last.
 
     - `points`: the curve
-    - `first_value_seconds`: GPU-seconds until the first value, or None
     - `switch_seconds`: mean of the recent suspensions by the method that was used last, or None
     - `switches`: totals of all suspensions
     - `allocated_nodes`: nodes of the GPU allocations
@@ -39,7 +37,6 @@ class TrialState(HyperParamTrial):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     points: PackedCurve
-    first_value_seconds: float | None
     switch_seconds: float | None
     switches: SwitchTotals
     allocated_nodes: frozenset[str]
@@ -88,22 +85,10 @@ def parse_trial(payload: Mapping[str, Any], registry: str = "") -> TrialState:
         spec=trial.spec,
         status=status.model_copy(update=changes),
         points=points,
-        first_value_seconds=_first_value_seconds(trial, points),
         switch_seconds=_switch_seconds(past.recent),
         switches=_switch_totals(past),
         allocated_nodes=frozenset(allocation.node for allocation in status.allocations),
     )
-
-
-def _first_value_seconds(trial: HyperParamTrial, points: PackedCurve) -> float | None:
-    """Return the GPU-seconds until the first value; None for a child, which begins with its parent's checkpoint."""
-    if trial.spec.parent is not None or not points:
-        return None
-    held = [
-        (one.start.timestamp(), None if one.end is None else one.end.timestamp(), len(one.gpus))
-        for one in trial.status.allocations
-    ]
-    return first_value_seconds(held, points[0].time)
 
 
 def _switch_seconds(recent: Sequence[SuspensionRecord]) -> float | None:

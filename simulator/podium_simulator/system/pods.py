@@ -246,8 +246,6 @@ class Pods:
         if index == len(trial.points):
             step, value = trial.steps[index], trial.curve.values[index]
             trial.points.append(Point(step, value, now))
-            if index == 0:
-                trial.first_value_seconds = trial.charged(now)
             self.values.append(Value(now, trial.job.view.key, trial.key, step, value))
             self._writer.note_value(trial)
         if trial.evaluations < len(trial.curve.seconds):

@@ -160,7 +160,6 @@ class WrittenStatus:
     at: float = -math.inf
     curve: tuple[Point, ...] = ()
     gpu_seconds: float = 0.0
-    first_value_seconds: float | None = None
     totals: SwitchTotals = field(default_factory=SwitchTotals)
     switch_seconds: float | None = None
 
@@ -217,7 +216,6 @@ class Trial:
     disruption: tuple[int, float | None] | None = None
     retry_at: float = 0.0
     gpu_seconds: float = 0.0
-    first_value_seconds: float | None = None  # GPU-seconds until its first value
     lost_seconds: float = 0.0  # of training that is repeated
     first_held: float | None = None
     ended: float | None = None
@@ -269,7 +267,7 @@ class Trial:
         """Return what its agent would write now."""
         points = self.written_status.curve if len(self.written_status.curve) == len(self.points) else tuple(self.points)
         totals = SwitchTotals(self.suspensions, self.suspend_seconds, self.resumptions, self.resume_seconds)
-        return WrittenStatus(now, points, self.charged(now), self.first_value_seconds, totals, self.switch_seconds)
+        return WrittenStatus(now, points, self.charged(now), totals, self.switch_seconds)
 
     def publish(self, phase: TrialPhase) -> None:
         """Publish the trial's state, without `dataclasses.replace`, which would dominate the run time."""
@@ -285,7 +283,6 @@ class Trial:
             phase=phase,
             curve=status.curve,
             gpu_seconds=status.gpu_seconds,
-            first_value_seconds=status.first_value_seconds,
             switch_seconds=status.switch_seconds,
             parameters=old.parameters,
             pod=pod,
