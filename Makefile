@@ -98,7 +98,7 @@ fuzz: setup ## run 100,000 cases of each reader and parser with 4 GB of memory (
 test-recipes: setup ## run the recipes with the real PyTorch, Hugging Face, Lightning and Keras (6 GB, in a separate environment)
 	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)
 	@$(BIN)/python -m pip install -q uv
-	@$(BIN)/uv pip install -q --python $(RECIPES)/bin/python --require-hashes -r examples/recipes/requirements.lock
+	@$(BIN)/uv pip install -q --compile-bytecode --python $(RECIPES)/bin/python --require-hashes -r examples/recipes/requirements.lock
 	@$(RECIPES)/bin/python -m pytest --confcutdir=tests/recipes tests/recipes
 
 cluster: setup ## start a real two-node Kubernetes on this machine, without Docker (root)
@@ -188,10 +188,10 @@ bench-planner: setup ## cost of a tick of the planner, up to 10,000 trials on 1,
 bench-scale: setup ## memory, etcd and time to the first plan with 1,000 to 10,000 trials on a real API server (root; 10 minutes)
 	@$(BENCH).planner.bench_scale $(OUTPUT)
 
-bench-rivals: setup ## the digits search by Ray Tune's ASHA, Optuna and Podium on this machine's cores (SEEDS=10; idle: 15 minutes)
+bench-rivals: setup ## two searches by Optuna, Ray Tune and Podium on this machine's cores (SEEDS=10; idle: 50 minutes)
 	@test -x $(RIVALS)/bin/python || $(PYTHON) -m venv $(RIVALS)
 	@$(BIN)/python -m pip install -q uv
-	@$(BIN)/uv pip install -q --python $(RIVALS)/bin/python --require-hashes -r benchmarks/rivals/requirements.lock
+	@$(BIN)/uv pip install -q --compile-bytecode --python $(RIVALS)/bin/python --require-hashes -r benchmarks/rivals/requirements.lock
 	@$(BENCH).rivals.bench_rivals --rivals $(RIVALS)/bin/python --seeds $(or $(SEEDS),10) $(OUTPUT)
 
 dist: setup ## build wheel, source archive, chart, bill of materials and SHA256SUMS in dist/, reproducibly (ROOTFS=: of an image, too)

@@ -1,7 +1,11 @@
-"""The digits search by Ray Tune's ASHA, by Optuna and by Podium, on the same cores of one machine.
+"""Two searches by Optuna, by Ray Tune and by Podium, on the same cores of one machine.
 
-    make bench-rivals [SEEDS=10] [OUT=FOLDER]           (an idle machine; 15 minutes)
-    python -m benchmarks.rivals.bench_rivals [--rivals PYTHON] [--seeds 10] [--budget 20]
+    make bench-rivals [SEEDS=10] [OUT=FOLDER]           (an idle machine; 50 minutes)
+    python -m benchmarks.rivals.bench_rivals [--rivals PYTHON] [--seeds 10] [--budget 20] [--task digits]
+
+The tasks: a network on the digits (4 parameters), and gradient-boosted trees (6 parameters). The contenders: Optuna's
+TPE with its Hyperband pruner; Ray Tune's ASHA over random points, and over those of its OptunaSearch; Podium's default
+policy with `random` and with `auto`.
 
 Every contender is a process that starts processes of the same training script, one a core at a time. The clock starts
 with the contender's process, so imports, Ray's cluster, searcher and planner count. A contender is watched until its
@@ -29,22 +33,22 @@ from typing import Any
 
 from benchmarks.output import add_out, command
 from benchmarks.rivals.report import Run, publish, read_run
+from benchmarks.rivals.tasks import TASKS, Task
 from benchmarks.rivals.training import Setup
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import read_manifests
 from podium_searchers.random import RandomSearcher
 
 ROOT = Path(__file__).resolve().parents[2]
-JOB = ROOT / "examples" / "digits" / "job.yaml"
 PR_SET_CHILD_SUBREAPER = 36
 BUDGET = 20.0  # seconds on all cores
 MAX_START = 120.0  # seconds within which a contender must have started a trial
-CONTENDERS = {  # module, Podium's policy and search.algorithm
-    "ray-asha": ("contender_ray", "", ""),
-    "optuna": ("contender_optuna", "", ""),
-    "podium-hermes": ("contender_podium", "hermes", "random"),
-    "podium-envelope": ("contender_podium", "envelope", "random"),
-    "podium-envelope-tpe": ("contender_podium", "envelope", "tpe"),
+CONTENDERS = {  # module, Podium's policy, and the search algorithm
+    "optuna": ("contender_optuna", "", "tpe"),
+    "ray-asha": ("contender_ray", "", "random"),
+    "ray-asha-optuna": ("contender_ray", "", "optuna"),
+    "podium-random": ("contender_podium", "envelope", "random"),
+    "podium-auto": ("contender_podium", "envelope", "auto"),
 }
 
 
@@ -53,8 +57,8 @@ def main() -> None:
     parser.add_argument("--rivals", type=Path, default=ROOT / ".venv/rivals/bin/python", help="the rivals' Python")
     parser.add_argument("--seeds", type=int, default=10, help="searches of each contender (default: 10)")
     parser.add_argument("--budget", type=float, default=BUDGET, help=f"seconds on all cores (default: {BUDGET:g})")
-    parser.add_argument("--trials", type=int, default=24, help="of a search at most (default: 24)")
-    parser.add_argument("--work", type=int, default=40, help="train.py --work: how long an epoch takes (default: 40)")
+    parser.add_argument("--trials", type=int, default=60, help="of a search at most (default: 60)")
+    parser.add_argument("--task", action="append", choices=TASKS, help="tasks (default: all)")
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1), help="(default: 2)")
     parser.add_argument("--only", action="append", choices=CONTENDERS, help="contenders (default: all)")
     parser.add_argument("--note", default="", help="a sentence for the page: what else the machine did meanwhile")
@@ -67,15 +71,17 @@ def main() -> None:
         PR_SET_CHILD_SUBREAPER, 1
     )  # processes that a contender leaves behind become children of this one
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
-    names = options.only or list(CONTENDERS)
-    runs: dict[str, list[Run]] = {name: [] for name in names}
+    tasks, names = options.task or list(TASKS), options.only or list(CONTENDERS)
+    runs: dict[str, dict[str, list[Run]]] = {task: {name: [] for name in names} for task in tasks}
     for seed in range(options.seeds):
-        for turn in range(len(names)):
-            name = names[(turn + seed) % len(names)]
-            run = one_run(options, name, seed)
-            runs[name].append(run)
-            text = f"seed {seed}, {name}: {run.best(options.budget):.4f} after {options.budget:g} s, "
-            print(f"{text}first trial after {run.start:.1f} s, {run.started} trials started", flush=True)
+        for task in tasks:
+            for turn in range(len(names)):
+                name = names[(turn + seed) % len(names)]
+                run = one_run(options, TASKS[task], name, seed)
+                runs[task][name].append(run)
+                text = f"seed {seed}, {task}, {name}: {run.best(options.budget / 2):.4f} at half, "
+                text += f"{run.best(options.budget):.4f} after {options.budget:g} s, "
+                print(f"{text}first trial after {run.start:.1f} s, {run.started} trials started", flush=True)
     publish(runs, vars(options) | names_of(options), versions(options.rivals))
 
 
@@ -85,12 +91,12 @@ def names_of(options: argparse.Namespace) -> dict[str, str]:
     return {"command": command(), "name": f"bench-rivals{suffix}"}
 
 
-def one_run(options: argparse.Namespace, name: str, seed: int) -> Run:
+def one_run(options: argparse.Namespace, task: Task, name: str, seed: int) -> Run:
     """Run one contender once."""
     module, policy, search = CONTENDERS[name]
     folder = Path(tempfile.mkdtemp(prefix="rivals-", dir="/tmp"))  # a short path, because Ray's sockets are in it
     try:
-        setup, file = prepared(options, folder, seed, policy, search), folder / "setup.json"
+        setup, file = prepared(options, task, folder, seed, policy, search), folder / "setup.json"
         setup.write(file)
         python = sys.executable if policy else str(options.rivals)
         begun = time.monotonic()
@@ -115,16 +121,16 @@ def one_run(options: argparse.Namespace, name: str, seed: int) -> Run:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def prepared(options: argparse.Namespace, folder: Path, seed: int, policy: str, search: str) -> Setup:
+def prepared(options: argparse.Namespace, task: Task, folder: Path, seed: int, policy: str, search: str) -> Setup:
     """Return the setup of one run."""
-    payload = read_manifests([JOB])[0]
+    payload = read_manifests([task.job])[0]
     spec = HyperParamJob.model_validate(payload).spec
     spec = spec.model_copy(update={"search": spec.search.model_copy(update={"seed": seed})})
     drawn = [RandomSearcher().propose(spec, number) for number in range(options.trials)]
     return Setup(
         python=str(options.rivals),
-        script=str(ROOT / "examples" / "digits" / "train.py"),
-        job=str(JOB),
+        script=str(task.script),
+        job=str(task.job),
         log=str(folder / "log.jsonl"),
         scratch=str(folder),
         policy=policy,
@@ -133,7 +139,7 @@ def prepared(options: argparse.Namespace, folder: Path, seed: int, policy: str, 
         cores=options.cores,
         trials=options.trials,
         epochs=int(spec.trials.max_steps or 0),
-        work=options.work,
+        work=task.work,
         space=payload["spec"]["parameters"],
         drawn=[dict(one) for one in drawn if one is not None],
     )

@@ -1,31 +1,16 @@
-"""A contender of bench-rivals: Optuna as `create_study` makes it (TPE, median pruner), with one thread for each core.
+"""A contender of bench-rivals: Optuna's TPE with its Hyperband pruner, one thread for each core.
 
-Run in the rivals' environment: `python -m benchmarks.rivals.contender_optuna SETUP.json`. Unlike the random searches it
-chooses its points by the values it has seen, so the searcher is a part of what is compared.
+Run in the rivals' environment: `python -m benchmarks.rivals.contender_optuna SETUP.json`.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import optuna
 
+from benchmarks.rivals.optuna_suggestions import suggest
 from benchmarks.rivals.training import Setup, Training
-
-
-def suggest(trial: optuna.Trial, space: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the parameters of a trial from the search space of the job."""
-    parameters: dict[str, Any] = {}
-    for one in space:
-        name = one["name"]
-        if "values" in one:
-            parameters[name] = trial.suggest_categorical(name, one["values"])
-        elif one.get("type") == "int":
-            parameters[name] = trial.suggest_int(name, one["min"], one["max"], step=one.get("step", 1))
-        else:
-            parameters[name] = trial.suggest_float(name, one["min"], one["max"], log=one.get("scale") == "log")
-    return parameters
 
 
 def main(path: str) -> None:
@@ -47,7 +32,11 @@ def main(path: str) -> None:
             raise RuntimeError(f"the training of trial {trial.number} failed ({training.process.returncode})")
         return value
 
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=setup.seed))
+    study = optuna.create_study(
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=setup.seed),
+        pruner=optuna.pruners.HyperbandPruner(min_resource=1, max_resource=setup.epochs),
+    )
     study.optimize(objective, n_trials=setup.trials, n_jobs=setup.cores)
 
 

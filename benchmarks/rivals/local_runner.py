@@ -61,6 +61,7 @@ class Trial:
     key: TrialKey
     number: int
     parameters: Mapping[str, Scalar]
+    created: float = field(default_factory=time.monotonic)
     phase: TrialPhase = TrialPhase.PENDING
     core: str | None = None
     training: Training | None = None
@@ -121,7 +122,7 @@ class LocalRunner:
             key=trial.key,
             job=self._view.key,
             number=trial.number,
-            created=0.0,
+            created=trial.created,
             phase=trial.phase,
             curve=tuple(trial.points),
             pod=None if trial.core is None else PodView(trial.key.name, NODE, (trial.core,)),

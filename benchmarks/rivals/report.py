@@ -15,11 +15,19 @@ import matplotlib as mpl
 import numpy as np
 
 from benchmarks.output import result_line, write_page
+from benchmarks.rivals.tasks import TASKS
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 RESAMPLES = 10_000
+ABOUT = {  # contenders, for the page
+    "optuna": "TPE (its default) with the Hyperband pruner, one thread a core.",
+    "ray-asha": "Ray Tune's ASHA with its default settings over random points, actors reused.",
+    "ray-asha-optuna": "the same with Ray's OptunaSearch (TPE).",
+    "podium-random": "the default policy `envelope` with `random`: the same points as ray-asha, in the same order.",
+    "podium-auto": "the default policy with `auto`. Podium is the cluster's planner on processes; SIGSTOP suspends.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,60 +96,76 @@ def duel(mine: Sequence[float], theirs: Sequence[float]) -> Duel:
     return Duel(won, len(gaps) - won - lost, lost, float(gaps.mean()), float(low), float(high))
 
 
-def publish(runs: Mapping[str, Sequence[Run]], options: Mapping[str, Any], versions: Mapping[str, str]) -> None:
-    """Write the page and the plot; print the page."""
-    budget, cores, seeds, name = options["budget"], options["cores"], options["seeds"], options["name"]
-    at_budget = {name: [run.best(budget) for run in searches] for name, searches in runs.items()}
+def publish(
+    runs: Mapping[str, Mapping[str, Sequence[Run]]], options: Mapping[str, Any], versions: Mapping[str, str]
+) -> None:
+    """Write the page and a plot for each task; print the page. `runs`: by task and contender, one for each seed."""
+    budget, cores, name = options["budget"], options["cores"], options["name"]
+    system = f"{platform.system()} {platform.release()}"
+    packages = f"Ray {versions['ray']}, Optuna {versions['optuna']}"
+    size = f"{options['seeds']} searches of {options['trials']} trials at most"
+    lines = [
+        "# Two searches by Optuna, Ray Tune and Podium on one machine\n",
+        f"`{options['command']}` on {cores} of {os.cpu_count()} cores, {system}; {packages}.",
+        f"{size}, {budget:g} s on {cores} cores = {budget * cores:g} core-seconds each.",
+        "The clock starts with the contender's process, so imports, Ray's own cluster, searcher and planner count.\n",
+        *(f"- {contender}: {about}" for contender, about in ABOUT.items()),
+        *([f"\n{options['note']}"] if options["note"] else []),
+    ]
+    result: dict[str, Any] = {
+        "bench": "rivals",
+        "budget_core_seconds": budget * cores,
+        "seeds": options["seeds"],
+        "versions": dict(versions),
+        "tasks": {},
+    }
+    for task, contenders in runs.items():
+        section, result["tasks"][task] = _task(contenders, budget)
+        lines += [f"\n## {task.capitalize()}: {TASKS[task].about}\n", *section]
+        lines.append(f"\n![best value against core-seconds, {task}]({name}-{task}.png)")
+    text = "\n".join([*lines, f"\n{result_line(result)}\n"])
+    write_page(options["out"] / f"{name}.md", text)
+    for task, contenders in runs.items():
+        plot(contenders, budget, cores, options["out"] / f"{name}-{task}.png")
+    print(text, end="")
+
+
+def _task(runs: Mapping[str, Sequence[Run]], budget: float) -> tuple[list[str], dict[str, Any]]:
+    """Return a task's part of the page, and its part of the result."""
+    half = {name: [run.best(budget / 2) for run in searches] for name, searches in runs.items()}
+    end = {name: [run.best(budget) for run in searches] for name, searches in runs.items()}
     trained = {name: [run.best_trained(budget) for run in searches] for name, searches in runs.items()}
     mine = [name for name in runs if name.startswith("podium")]
     pairs = [(a, b) for a in mine for b in runs if b not in mine]
-    duels = {pair: (duel(*(at_budget[n] for n in pair)), duel(*(trained[n] for n in pair))) for pair in pairs}
-    result = {
-        "bench": "rivals",
-        "budget_core_seconds": budget * cores,
-        "seeds": seeds,
-        "versions": dict(versions),
-        "best": {name: [round(value, 4) for value in values] for name, values in at_budget.items()},
-        "best_from_first_trial": {name: [round(value, 4) for value in values] for name, values in trained.items()},
+    duels = {(a, b): [duel(bests[a], bests[b]) for bests in (half, end, trained)] for a, b in pairs}
+    versus = [f"| {a} | {b} | {' | '.join(map(str, three))} |" for (a, b), three in duels.items()]
+    section = [
+        "Means over the searches; in parentheses counted from the contender's first trial.\n",
+        "| contender | best at half | best at the end | first trial after | started | ended early | epochs |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *(_row(name, searches, budget) for name, searches in runs.items()),
+        "\nPodium against each rival, seed by seed: won / drawn / lost, mean difference with its 95 % interval.\n",
+        "| | against | at half | difference | at the end | difference | from the first trial | difference |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        *versus,
+        "\nBest value at the end, search by search (losses included; the best in bold):\n",
+        f"| seed | {' | '.join(runs)} |",
+        f"| --- |{' --- |' * len(runs)}",
+        *(_seed(seed, end) for seed in range(len(next(iter(end.values()))))),
+    ]
+    return section, {
+        "best_at_half": _rounded(half),
+        "best": _rounded(end),
+        "best_from_first_trial": _rounded(trained),
         "seconds_to_first_trial": {name: round(fmean(r.start for r in searches), 2) for name, searches in runs.items()},
-        "won_drawn_lost": {f"{a} - {b}": [d[0].won, d[0].drawn, d[0].lost] for (a, b), d in duels.items()},
+        "won_drawn_lost": {f"{a} - {b}": [d[1].won, d[1].drawn, d[1].lost] for (a, b), d in duels.items()},
+        "mean_difference_at_half": {f"{a} - {b}": round(d[0].mean, 4) for (a, b), d in duels.items()},
+        "mean_difference": {f"{a} - {b}": round(d[1].mean, 4) for (a, b), d in duels.items()},
     }
-    versus = [f"| {a} | {b} | {whole} | {bare} |" for (a, b), (whole, bare) in duels.items()]
-    system = f"{platform.system()} {platform.release()}"
-    packages = f"Ray {versions['ray']}, Optuna {versions['optuna']}"
-    size = f"{seeds} searches of {options['trials']} trials at most (examples/digits, `--work={options['work']}`)"
-    text = "\n".join(
-        [
-            "# The digits search by Ray Tune, Optuna and Podium on one machine\n",
-            f"`{options['command']}` on {cores} of {os.cpu_count()} cores, {system}; {packages}.",
-            f"{size}, {budget:g} s on {cores} cores = {budget * cores:g} core-seconds each.",
-            "The clock starts with the contender's process, so imports, Ray's own cluster, searcher and planner count.",
-            "ray-asha: ASHA with Ray's default settings, actors reused. optuna: TPE and median pruner, as",
-            "`create_study` makes it. podium: the cluster's planner on processes, with SIGSTOP as suspension;",
-            "envelope is the default policy. Ray and Podium search at random and try the same",
-            "points in the same order. Optuna and",
-            "podium-envelope-tpe choose their own points.\n",
-            "Means over the searches; in parentheses counted from the contender's first trial.\n",
-            "| contender | best at half | best at the end | first trial after | started | ended early | epochs |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
-            *(_row(name, searches, budget) for name, searches in runs.items()),
-            "\nPodium against each rival, seed by seed: won / drawn / lost, mean difference with its 95 % interval.\n",
-            "| | against | whole clock | difference | from the first trial | difference |",
-            "| --- | --- | --- | --- | --- | --- |",
-            *versus,
-            "\nBest value at the end, search by search (losses included; the best in bold):\n",
-            f"| seed | {' | '.join(runs)} |",
-            f"| --- |{' --- |' * len(runs)}",
-            *(_seed(seed, at_budget) for seed in range(seeds)),
-            *([f"\n{options['note']}"] if options["note"] else []),
-            f"\n![best value against core-seconds]({name}.png)\n",
-            f"{result_line(result)}\n",
-        ]
-    )
-    folder: Path = options["out"]
-    write_page(folder / f"{name}.md", text)
-    plot(runs, budget, cores, folder / f"{name}.png")
-    print(text, end="")
+
+
+def _rounded(values: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    return {name: [round(value, 4) for value in of_it] for name, of_it in values.items()}
 
 
 def _row(name: str, searches: Sequence[Run], budget: float) -> str:
@@ -173,7 +197,9 @@ def plot(runs: Mapping[str, Sequence[Run]], budget: float, cores: int, path: Pat
         bests = np.array([[run.best(at) for at in times] for run in searches])
         (line,) = axis.plot(times * cores, bests.mean(axis=0), label=name)
         axis.fill_between(times * cores, bests.min(axis=0), bests.max(axis=0), color=line.get_color(), alpha=0.08)
-    axis.set(xlabel="core-seconds since the contender's start", ylabel="best validation accuracy so far", ylim=(0, 1))
+    lowest = min(run.best(budget / 4) for searches in runs.values() for run in searches)
+    axis.set(xlabel="core-seconds since the contender's start", ylabel="best validation accuracy so far")
+    axis.set_ylim(bottom=max(0.0, lowest - 0.05))
     axis.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=110)

@@ -1,4 +1,4 @@
-"""What all contenders of bench-rivals share: one training as a process of examples/digits/train.py, and its log.
+"""What all contenders of bench-rivals share: one training as a process of the task's script, and its log.
 
 This module uses only the standard library, because the rivals' environment imports it too. The clock is
 CLOCK_MONOTONIC, which all processes of a machine share. The process that reads a line of a training adds it to the log
@@ -23,7 +23,7 @@ from typing import Any
 class Setup:
     """One run of one contender.
 
-    `python`: runs the training script; `policy`, `search`: Podium's policy and search algorithm. `space`: the job's
+    `python`: runs the training script; `policy`: Podium's; `search`: the search algorithm. `space`: the job's
     parameters as in its YAML; `drawn`: the points of trials 0, 1, ... of the random search, the same for all
     contenders.
     """

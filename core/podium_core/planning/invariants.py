@@ -15,9 +15,10 @@ from podium_core.domain.actions import (
     Requeue,
     WriteRunQueues,
 )
+from podium_core.domain.fitting import fits
 from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium_core.domain.relocation import is_started
-from podium_core.domain.snapshot import Snapshot, TrialKey
+from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
 from podium_core.planning.completion import close
 from podium_core.planning.migration import is_migrating_away
 from podium_core.planning.ranking import Standing, standings
@@ -176,18 +177,28 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in ended]
     created = [a for a in plan.actions if isinstance(a, CreatePod)]
     slots = {gpu.uuid: gpu.slots for gpu in snapshot.gpus if gpu.health != "Unhealthy" and not gpu.reservation_ended}
-    # A pod on a missing, unhealthy or unreserved GPU uses none of these slots; an unplaced one does, unless stuck.
-    # A GPU whose slots were reduced may have more pods than slots; they use no slot of another GPU.
+    # A pod on a missing, unhealthy or unreserved GPU uses none of these slots. A GPU whose slots were reduced may have
+    # more pods than slots; they use no slot of another GPU.
     with_pod = [t for t in live if t.pod is not None and t.job in jobs]
     placed = Counter(uuid for t in with_pod for uuid in t.gpus if uuid in slots)
-    used = sum(min(count, slots[uuid]) for uuid, count in placed.items()) + sum(
-        jobs[t.job].gpus.per_trial for t in with_pod if t.pod is not None and not t.gpus and not t.pod.stuck
-    )
+    free = {uuid: max(0, count - placed[uuid]) for uuid, count in slots.items()}
     # During a migration a trial has two pods for a moment.
     fresh = [a for a in created if not is_migrating_away(trials[a.trial])]
-    new = sum(jobs[trials[a.trial].job].gpus.per_trial for a in fresh)
-    if new and used + new > sum(slots.values()):
-        broken.append(f"{used} slots are used, {new} more requested, there are {sum(slots.values())}")
+    new = Counter[JobKey]()
+    for action in fresh:
+        new[trials[action.trial].job] += jobs[trials[action.trial].job].gpus.per_trial
+    fitting = {job.key: frozenset(gpu.uuid for gpu in snapshot.gpus if fits(job, gpu)) for job in jobs.values()}
+    awaited = Counter[frozenset[str]]()  # slots of unplaced pods, by the GPUs that fit them
+    for trial in with_pod:
+        if trial.pod is not None and not trial.gpus and not trial.pod.stuck and not trial.in_migration:
+            awaited[fitting[trial.job]] += jobs[trial.job].gpus.per_trial
+    for key, wide in ((key, fitting[key]) for key, requested in new.items() if requested):
+        # Pods that can go to these GPUs alone. Of those that wait, there may be more than GPUs that fit them.
+        waiting = sum(min(n, sum(free.get(uuid, 0) for uuid in some)) for some, n in awaited.items() if some <= wide)
+        asked = sum(requested for other, requested in new.items() if fitting[other] <= wide)
+        there = sum(free.get(uuid, 0) for uuid in wide)
+        if waiting + asked > there:
+            broken.append(f"{key.name}: {waiting} slots are awaited, {asked} requested, {there} that fit are free")
     twice = [key.name for key, n in Counter(a.trial for a in created).items() if n > 1]
     broken += [f"{name} gets two pods" for name in twice]
     broken += [f"{a.trial.name} has a pod already" for a in fresh if trials[a.trial].pod is not None]

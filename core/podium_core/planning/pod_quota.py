@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from podium_core.domain.fitting import fits
-from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
+from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
 
 _NONE: Mapping[str, int] = MappingProxyType({})
@@ -31,7 +31,7 @@ class PodQuota:
 
 
 def pod_quotas(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE) -> Mapping[JobKey, PodQuota]:
-    """Return the quota of each job. O((slots + GPUs) * jobs).
+    """Return the quota of each job. O((slots + GPUs) * jobs), if few different sets of GPUs fit the jobs.
 
     The job with the fewest pods gets the next one; ties go to the older job, then by name. `promised`: by GPU, slots
     that wait for migrating trials.
@@ -83,7 +83,10 @@ def _demand(job: JobView, closing: Closing) -> int:
 
 
 class _Free:
-    """Free slots of each GPU, minus those that unplaced pods will take."""
+    """Free slots of each GPU, minus those that unplaced pods will take.
+
+    An unplaced pod may go to any GPU that fits it, so it counts against each job that could use one of these GPUs.
+    """
 
     def __init__(
         self,
@@ -93,48 +96,69 @@ class _Free:
         promised: Mapping[str, int],
     ) -> None:
         self._gpus = sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))
+        self._fitting: dict[JobKey, frozenset[str]] = {}
+        self._sets: dict[frozenset[str], frozenset[str]] = {}
+        self._overlaps: dict[tuple[frozenset[str], frozenset[str]], int] = {}
+        self._capacities: dict[JobKey, int] = {}
         used: dict[str, int] = {}
-        self._reserved = 0  # by unplaced pods, which may go to any GPU
+        unplaced: dict[JobKey, int] = {}
         for trial in with_pod:
             uuids = trial.gpus
             for uuid in uuids:
                 used[uuid] = used.get(uuid, 0) + 1
             # A pod that finds no node blocks no other one: it may never find one.
             if not uuids and not _is_stuck(trial) and not trial.in_migration and trial.job in jobs:
-                self._reserved += jobs[trial.job].gpus.per_trial
+                unplaced[trial.job] = unplaced.get(trial.job, 0) + jobs[trial.job].gpus.per_trial
         self._free = {
-            g.uuid: g.slots - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0) for g in self._gpus
+            g.uuid: max(0, g.slots - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0))
+            for g in self._gpus
         }
-        self._capacities: dict[JobKey, int] = {}
-        self._fitting: dict[JobKey, list[GpuView]] = {}
+        self._unplaced: dict[frozenset[str], int] = {}  # slots of unplaced pods, by the GPUs that fit them
+        for key, slots in unplaced.items():
+            self._reserve(self._fit(jobs[key]), slots)
 
     def take(self, job: JobView) -> bool:
-        """Reserve the slots of one more pod, if there are enough. Constant time after a job's first call."""
+        """Reserve the slots of one more pod, if there are enough. O(different sets of fitting GPUs) after a first."""
         need = job.gpus.per_trial
         if need == 0:
             return True
-        if self._capacity(job) - self._reserved < need:
+        mine = self._fit(job)
+        taken = sum(min(slots, self._overlap(mine, theirs)) for theirs, slots in self._unplaced.items())
+        if self._capacity(job) - taken < need:
             return False
-        self._reserved += need
+        self._reserve(mine, need)
         return True
+
+    def _reserve(self, fitting: frozenset[str], slots: int) -> None:
+        self._unplaced[fitting] = self._unplaced.get(fitting, 0) + slots
+
+    def _overlap(self, mine: frozenset[str], theirs: frozenset[str]) -> int:
+        """Return the free slots of the GPUs in both sets: those that pods of the one can take from the other."""
+        if (mine, theirs) not in self._overlaps:
+            self._overlaps[mine, theirs] = sum(self._free[uuid] for uuid in mine & theirs)
+        return self._overlaps[mine, theirs]
 
     def _capacity(self, job: JobView) -> int:
         """Return the free slots for trials of this job: each needs slots on different GPUs of one node."""
         if job.key not in self._capacities:
+            fitting, need = self._fit(job), job.gpus.per_trial
             nodes: dict[str, list[int]] = {}
-            for gpu in self._usable(job):
-                nodes.setdefault(gpu.node, []).append(max(0, self._free[gpu.uuid]))
-            need = job.gpus.per_trial
+            for gpu in self._gpus:
+                if gpu.uuid in fitting:
+                    nodes.setdefault(gpu.node, []).append(self._free[gpu.uuid])
             self._capacities[job.key] = sum(_groups(free, need) * need for free in nodes.values())
         return self._capacities[job.key]
 
-    def _usable(self, job: JobView) -> list[GpuView]:
+    def _fit(self, job: JobView) -> frozenset[str]:
         if job.key not in self._fitting:
-            self._fitting[job.key] = [gpu for gpu in self._gpus if fits(job, gpu)]
+            found = frozenset(gpu.uuid for gpu in self._gpus if fits(job, gpu))
+            # The same object for equal sets: they are keys, and identical keys are not compared element by element
+            self._fitting[job.key] = self._sets.setdefault(found, found)
         return self._fitting[job.key]
 
     def refusal(self, job: JobView) -> tuple[str, str]:
-        usable = self._usable(job)
+        fitting = self._fit(job)
+        usable = [gpu for gpu in self._gpus if gpu.uuid in fitting]
         if not self._gpus:
             return "NoGPUs", "No node has reported a GPU yet."
         if not usable:

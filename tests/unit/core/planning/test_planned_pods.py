@@ -10,6 +10,7 @@ from plans import RUN, P, created, numbers, orders, sound, why
 
 from podium_core.domain.actions import CreatePod
 from podium_core.domain.snapshot import GpuView
+from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import (
     change_trial,
@@ -216,3 +217,35 @@ def test_nothing_starts_for_a_job_that_may_not(change: dict[str, bool]) -> None:
     job = make_job(**change)  # type: ignore[arg-type]
     made = sound(make_snapshot(jobs=[job], trials=[make_trial(0)], gpus=[make_gpu()]))
     assert created(made) == numbers(made) == []
+
+
+def test_pods_that_wait_for_one_product_leave_the_slots_of_another() -> None:
+    """Two slots of an H100 are free; three pods of another job are on their way to an A100."""
+    waiting = [make_trial(i, job="a", phase=P.GATED, pod=f"a-{i}-0") for i in range(3)]
+    mine = [make_trial(i, job="b", phase=P.PENDING, pod=None) for i in range(3)]
+    jobs = [make_job("a", products=("A100",), max_trials=3), make_job("b", products=("H100",), max_trials=3)]
+    gpus = [make_gpu("g0", product="A100", slots=3), make_gpu("g1", product="H100", slots=2)]
+    made = sound(make_snapshot(jobs=jobs, trials=[*waiting, *mine], gpus=gpus))
+    assert created(made) == ["b-0", "b-1"]
+
+
+@pytest.mark.parametrize(("shared", "expected"), [(1, ["b-0"]), (2, ["b-0"]), (3, [])])
+def test_pods_that_may_go_to_either_product_take_at_most_the_slots_they_can(shared: int, expected: list[str]) -> None:
+    """Three slots of an H100 are free; each pod of the job that takes any product may fill one of them."""
+    waiting = [make_trial(i, job="a", phase=P.GATED, pod=f"a-{i}-0") for i in range(shared)]
+    mine = [make_trial(0, job="b", phase=P.PENDING, pod=None)]
+    jobs = [make_job("a", max_trials=shared), make_job("b", products=("H100",), max_trials=1)]
+    gpus = [make_gpu("g0", product="A100", slots=8), make_gpu("g1", product="H100", slots=3)]
+    made = sound(make_snapshot(jobs=jobs, trials=[*waiting, *mine], gpus=gpus))
+    assert created(made) == expected
+
+
+def test_the_invariant_counts_the_pods_of_all_jobs_that_can_go_nowhere_else() -> None:
+    waiting = [make_trial(i, job="a", phase=P.GATED, pod=f"a-{i}-0") for i in range(2)]
+    mine = make_trial(0, job="b", phase=P.PENDING, pod=None)
+    jobs = [make_job("a", products=("H100",), max_trials=2), make_job("b", max_trials=1)]
+    snapshot = make_snapshot(jobs=jobs, trials=[*waiting, mine], gpus=[make_gpu("g0", product="H100", slots=2)])
+    made = sound(snapshot)
+    assert created(made) == []
+    wrong = replace(made, actions=(*made.actions, CreatePod(mine.key, 0, "SlotAvailable", "")))
+    assert "b: 2 slots are awaited, 1 requested, 2 that fit are free" in violations(snapshot, wrong)

@@ -53,6 +53,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                 learns=draw(st.booleans()),
                 max_failed=draw(st.integers(0, 3)),
                 gpus_per_trial=width,
+                products=draw(st.sampled_from([(), (), ("A100",), ("H100",), ("A100", "L4")])),
                 accepted=draw(st.booleans()),
                 suspended=draw(st.sampled_from([False, False, True])),
                 finished=draw(st.sampled_from([False, False, False, True])),
@@ -94,6 +95,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
             make_gpu(
                 uuid,
                 node=node,
+                product=draw(st.sampled_from(["A100", "H100", "L4"])),
                 slots=draw(st.integers(0, 4)),
                 health=draw(st.sampled_from(["Healthy", "Healthy", "Unknown", "Unhealthy"])),
                 holder=holder,
@@ -121,7 +123,7 @@ def test_more_pods_than_slots_on_one_gpu_leave_the_slots_of_another_free() -> No
     assert [action.trial for action in made.actions if isinstance(action, CreatePod)] == [new.key]
     assert violations(snapshot, made) == ()
     second = replace(made, actions=(*made.actions, CreatePod(old[0].key, 1, "SlotAvailable", "")))
-    assert "slots are used" in " ".join(violations(snapshot, second))
+    assert "2 requested, 1 that fit are free" in " ".join(violations(snapshot, second))
 
 
 def carried_out(snapshot: Snapshot) -> Snapshot:
