@@ -58,9 +58,9 @@ def start(backend: str = "nccl", **options: Any) -> None:
 
 
 def requests() -> tuple[bool, bool]:
-    """Return whether to save and whether to end; call it on all ranks after each step, they get the same answers.
+    """Return whether to save and whether to end, with the same answers on all ranks.
 
-    A request, or SIGTERM, may reach the ranks one step apart.
+    Call it on all ranks after each step. A request, or SIGTERM, may reach the ranks one step apart.
     """
     asked = torch.tensor([trial.should_save(), trial.stopping()], dtype=torch.int32)
     distributed.all_reduce(asked, distributed.ReduceOp.MAX, group=_Ranks.group)
