@@ -95,7 +95,7 @@ test-gpu: setup ## run the cuda-checkpoint tests on this machine's NVIDIA driver
 fuzz: setup ## run 100,000 cases of each reader and parser with 4 GB of memory (hours; CASES=N, TARGET=test_name)
 	@ulimit -v 4194304; PODIUM_FUZZ_CASES=$(or $(CASES),100000) $(PYTEST) tests/unit/fuzz $(and $(TARGET),-k $(TARGET))
 
-test-recipes: setup ## run the recipes with the real PyTorch, Hugging Face, Lightning and Keras (6 GB, in a separate environment)
+test-recipes: setup ## run the recipes with the real PyTorch, JAX, XGBoost and others (6 GB, in a separate environment)
 	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/uv pip install -q --compile-bytecode --python $(RECIPES)/bin/python --require-hashes -r examples/recipes/requirements.lock
