@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,10 @@ def test_wins_and_losses_are_both_counted() -> None:
     assert (duel.won, duel.drawn, duel.lost) == (1, 1, 2)
     assert duel.mean == pytest.approx(-0.075)
     assert duel.low < duel.mean < duel.high
+
+
+def test_a_trial_is_as_old_as_it_is(run: Callable[..., Any]) -> None:
+    """A policy that serves trials which wait too long must not take a new one for a very old one."""
+    begun = time.monotonic()
+    _, trials = run(job(2), ["t0", "t1"], [0.7, 0.8])
+    assert all(begun <= trial.created <= time.monotonic() for trial in trials)
