@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import html as markup
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from podium_api.backend import Objects
 from podium_api.errors import SearchError
-from podium_api.results import Trial
+from podium_api.results import Trial, best_first
 from podium_core.domain.phase import is_final
 
 MAX_ROWS = 20
@@ -24,8 +23,7 @@ def line(name: str, place: str, seen: Objects) -> str:
 
 
 def rows(seen: Objects) -> list[tuple[str, ...]]:
-    """Return the cells of the best-ranked trials; those without a rank follow."""
-    trials = sorted(map(Trial.of, seen.trials), key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number))
+    """Return the cells of the best trials; those without a value follow."""
     return [
         (
             trial.name,
@@ -35,8 +33,15 @@ def rows(seen: Objects) -> list[tuple[str, ...]]:
             "" if trial.value is None else f"{trial.value:.6g}",
             " ".join(f"{name}={_short(value)}" for name, value in trial.parameters.items()),
         )
-        for trial in trials[:MAX_ROWS]
+        for trial in best_first(seen.job.spec, map(Trial.of, seen.trials))[:MAX_ROWS]
     ]
+
+
+def title(name: str, seen: Objects) -> str:
+    """Return the heading of a table: the phase, the trials that are done, and the best value."""
+    best = seen.job.status.best
+    shown = "" if best is None else f", best {best.value:.6g}"
+    return f"{name}: {seen.job.status.phase}, {_done(seen)} trials done{shown}"
 
 
 def table(name: str, seen: Objects) -> Any:
@@ -45,7 +50,7 @@ def table(name: str, seen: Objects) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=Text(f"{name}: {seen.job.status.phase}, {_done(seen)} trials done"), box=box.SIMPLE)
+    made = Table(title=Text(title(name, seen)), box=box.SIMPLE)
     for column in COLUMNS:
         made.add_column(column, no_wrap=column != "parameters")
     for cells in rows(seen):
@@ -57,52 +62,22 @@ def html(name: str, seen: Objects) -> str:
     """Return a table for a notebook; every text is escaped."""
     head = "".join(f"<th>{column}</th>" for column in COLUMNS)
     body = "".join(f"<tr>{''.join(f'<td>{markup.escape(cell)}</td>' for cell in cells)}</tr>" for cells in rows(seen))
-    title = markup.escape(f"{name}: {seen.job.status.phase}, {_done(seen)} trials done")
-    return f"<p><b>{title}</b></p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-class Live:
-    """A table that is replaced while the search runs, in a terminal or notebook."""
-
-    def __init__(self, enabled: bool) -> None:
-        from rich.live import Live as RichLive
-
-        self._live = RichLive(auto_refresh=False, transient=False) if enabled else None
-
-    def __enter__(self) -> Live:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def show(self, made: Any) -> None:
-        """Show the table."""
-        if self._live is not None:
-            self._live.update(made, refresh=True)
+    heading = f"<p><b>{markup.escape(title(name, seen))}</b></p>"
+    return f"{heading}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def figure(name: str, seen: Objects, path: str | Path | None) -> Any:
     """Return a figure of the learning curves, the best trial in front."""
     try:
-        from matplotlib.figure import Figure
+        from podium_api.figure import curves_figure
     except ModuleNotFoundError as error:
         raise SearchError("MatplotlibMissing", "this needs matplotlib: pip install matplotlib") from error
-    made = Figure(figsize=(8, 5), layout="constrained")
-    axes = made.add_subplot()
     best = seen.job.status.best
-    for trial in map(Trial.of, seen.trials):
-        if trial.curve:
-            first = best is not None and trial.name == best.trial
-            steps, values = [point.step for point in trial.curve], [point.value for point in trial.curve]
-            axes.plot(
-                steps, values, lw=2.5 if first else 1, alpha=1 if first else 0.5, label=trial.name if first else None
-            )
-    axes.set(title=name, xlabel="step", ylabel=seen.job.spec.objective.metric)
-    if best is not None:
-        axes.legend(title="best trial")
+    made = curves_figure(
+        [Trial.of(trial) for trial in seen.trials],
+        best=None if best is None else best.trial,
+        labels=(name, "step", seen.job.spec.objective.metric),
+    )
     if path is not None:
         made.savefig(path)
     return made

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from podium_api.errors import SearchError
+from podium_core.domain.phase import is_final
 from podium_core.domain.snapshot import Scalar
+from podium_core.schema.job import Direction, JobSpec
 from podium_core.schema.trial import HyperParamTrial
 
 if TYPE_CHECKING:
@@ -27,7 +29,11 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One trial. `value`: its best value so far, at `step`; None before the first one."""
+    """One trial.
+
+    `value`: its best value so far, at `step`; None before the first one. `rank`: for GPUs, among the trials that have
+    not ended.
+    """
 
     name: str
     number: int
@@ -41,7 +47,7 @@ class Trial:
     last_value: float | None
     last_step: float | None
     gpu_seconds: float
-    curve: tuple[Point, ...]
+    curve: tuple[Point, ...] = field(repr=False)
 
     @classmethod
     def of(cls, trial: HyperParamTrial) -> Trial:
@@ -54,7 +60,7 @@ class Trial:
             phase=str(status.phase),
             reason=status.reason,
             message=status.message,
-            rank=status.rank,
+            rank=None if is_final(status.phase) else status.rank,
             value=None if status.best is None else status.best.value,
             step=None if status.best is None else status.best.step,
             last_value=status.last_value,
@@ -62,6 +68,12 @@ class Trial:
             gpu_seconds=status.gpu_seconds,
             curve=tuple(Point(point.step, point.value, point.time) for point in status.curve.points),
         )
+
+
+def best_first(spec: JobSpec, trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials by value, those without one last; by number if there are several objectives."""
+    sign = 0.0 if spec.objectives is not None else -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0
+    return sorted(trials, key=lambda one: (one.value is None, sign * (one.value or 0.0), one.number))
 
 
 def dataframe_of(trials: Iterable[Trial]) -> pandas.DataFrame:

@@ -140,6 +140,13 @@ SPEC_RULES: tuple[Rule, ...] = (
         lambda search: search.warm_start is None or search.algorithm in LEARNING,
         at="warmStart",
     ),
+    Rule(
+        "WarmStartEmpty",
+        "spec.search.warmStart",
+        "(has(self.jobs) && size(self.jobs) > 0) || (has(self.results) && size(self.results) > 0)",
+        "give jobs or results to start from, or remove warmStart",
+        lambda warm_start: bool(warm_start.jobs or warm_start.results),
+    ),
 )
 
 
