@@ -21,7 +21,7 @@ export_records = rm -rf $(RECORDS); export PODIUM_AUDIT_RECORDS=$(CURDIR)/$(RECO
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_hung_components.py tests/e2e/test_node_loss.py
 BARE_FAULTS := $(addprefix tests/integration/test_,agent_partition.py operator_partition.py deletions.py disk_and_descriptors.py clock_jumps.py faulty_transport.py)
 
-.PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
+.PHONY: notebook help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
 	bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines dist sbom lock clean clean-cache
@@ -116,6 +116,9 @@ kind: setup ## run the same chart, fake driver and example on kind (needs Docker
 generate: setup ## write CRDs and reference pages from the models
 	@$(BIN)/python -m podium_core.schema.crd --write
 	@$(BIN)/python tools/reasons.py
+
+notebook: setup ## run examples/notebook.ipynb in a Jupyter kernel and store its outputs in it (a minute)
+	@$(BIN)/python tools/notebook.py
 
 golden: setup ## accept the current output as the golden files
 	@$(PYTEST) tests/golden --update-golden

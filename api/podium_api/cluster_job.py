@@ -55,6 +55,15 @@ class Cluster:
                 text = f"{error}; give kubeconfig, or set $KUBECONFIG"
                 raise SearchError("ClusterUnreachable", text, transient=True) from error
 
+    def job_names(self) -> list[str]:
+        """Return the names of the namespace's jobs."""
+        listed = self.call(lambda api: api.list(JOBS, self.namespace))
+        return sorted(str(item["metadata"]["name"]) for item in listed["items"])
+
+    def job(self, name: str) -> ClusterJob:
+        """Return the job of that name, whether it exists or not."""
+        return ClusterJob(self, name)
+
 
 class ClusterJob:
     """One HyperParamJob."""

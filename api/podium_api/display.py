@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import html as markup
-from types import TracebackType
 from typing import Any
 
 from podium_api.backend import Objects
-from podium_api.results import Trial, front_of, trials_of
+from podium_api.results import best_first, front_of, trials_of
 from podium_core.domain.phase import is_final
 
 MAX_ROWS = 20
@@ -26,16 +25,13 @@ def columns(seen: Objects) -> tuple[str, ...]:
 
 
 def rows(seen: Objects) -> list[tuple[str, ...]]:
-    """Return the cells of the best-ranked trials; those without a rank follow.
+    """Return the cells of the best trials; those without a value follow.
 
     With several objectives the trials of the Pareto front come before all others.
     """
     several = seen.job.spec.objectives is not None
     front = {trial.name: place for place, trial in enumerate(front_of(seen))} if several else {}
-
-    def order(trial: Trial) -> tuple[float, bool, int, int]:
-        return front.get(trial.name, len(front)), trial.rank is None, trial.rank or 0, trial.number
-
+    ordered = sorted(best_first(seen.job.spec, trials_of(seen)), key=lambda one: front.get(one.name, len(front)))
     return [
         (
             trial.name,
@@ -46,8 +42,15 @@ def rows(seen: Objects) -> list[tuple[str, ...]]:
             *(_number(value, ".6g") for value in trial.values.values()),
             " ".join(f"{name}={_short(value)}" for name, value in trial.parameters.items()),
         )
-        for trial in sorted(trials_of(seen), key=order)[:MAX_ROWS]
+        for trial in ordered[:MAX_ROWS]
     ]
+
+
+def title(name: str, seen: Objects) -> str:
+    """Return the heading of a table: the phase, the trials that are done, and the best value."""
+    best = seen.job.status.best
+    shown = "" if best is None else f", best {best.value:.6g}"
+    return f"{name}: {seen.job.status.phase}, {_done(seen)} trials done{shown}"
 
 
 def table(name: str, seen: Objects) -> Any:
@@ -56,7 +59,7 @@ def table(name: str, seen: Objects) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=Text(f"{name}: {seen.job.status.phase}, {_done(seen)} trials done"), box=box.SIMPLE)
+    made = Table(title=Text(title(name, seen)), box=box.SIMPLE)
     for column in columns(seen):
         made.add_column(Text(column), no_wrap=column != "parameters")
     for cells in rows(seen):
@@ -68,31 +71,8 @@ def html(name: str, seen: Objects) -> str:
     """Return a table for a notebook; every text is escaped."""
     head = "".join(f"<th>{markup.escape(column)}</th>" for column in columns(seen))
     body = "".join(f"<tr>{''.join(f'<td>{markup.escape(cell)}</td>' for cell in cells)}</tr>" for cells in rows(seen))
-    title = markup.escape(f"{name}: {seen.job.status.phase}, {_done(seen)} trials done")
-    return f"<p><b>{title}</b></p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-class Live:
-    """A table that is replaced while the search runs, in a terminal or notebook."""
-
-    def __init__(self, enabled: bool) -> None:
-        from rich.live import Live as RichLive
-
-        self._live = RichLive(auto_refresh=False, transient=False) if enabled else None
-
-    def __enter__(self) -> Live:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def show(self, made: Any) -> None:
-        """Show the table."""
-        if self._live is not None:
-            self._live.update(made, refresh=True)
+    heading = f"<p><b>{markup.escape(title(name, seen))}</b></p>"
+    return f"{heading}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _done(seen: Objects) -> str:

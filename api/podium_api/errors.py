@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SearchError(Exception):
     """A search cannot start, cannot be read, or failed.
@@ -15,3 +18,13 @@ class SearchError(Exception):
         self.code = code
         self.message = message
         self.transient = transient
+
+
+@contextmanager
+def needs_cluster(what: str) -> Iterator[None]:
+    """Raise SearchError if an import inside fails because the packages of a cluster are not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        text = f"{what} needs {error.name}, which is not installed: pip install 'kube-podium[cluster,cli]'"
+        raise SearchError("ExtraMissing", text) from error

@@ -16,17 +16,17 @@ NARROW = (5.0, 4.5)
 def figure(name: str, seen: Objects, path: str | Path | None) -> Any:
     """Return the figure, and save it to `path`."""
     try:
-        from matplotlib.figure import Figure
+        from podium_api.png_figure import PngFigure
     except ModuleNotFoundError as error:
         raise SearchError("MatplotlibMissing", "this needs matplotlib: pip install matplotlib") from error
     listed = seen.job.spec.objectives
     if listed is None:
-        made = Figure(figsize=PANEL, layout="constrained")
+        made = PngFigure(figsize=PANEL, layout="constrained")
         _draw_curves(made.add_subplot(), seen)
     else:
         first, *others = [one.metric for one in listed]
         width, height = PANEL if len(others) == 1 else (len(others) * NARROW[0], NARROW[1])
-        made = Figure(figsize=(width, height), layout="constrained")
+        made = PngFigure(figsize=(width, height), layout="constrained")
         trials, front = trials_of(seen), front_of(seen)
         for place, other in enumerate(others, start=1):
             _draw_front(made.add_subplot(1, len(others), place), trials, front, first, other)
@@ -44,10 +44,14 @@ def _draw_curves(axes: Any, seen: Objects) -> None:
             first = best is not None and trial.name == best.trial
             steps, values = [point.step for point in trial.curve], [point.value for point in trial.curve]
             axes.plot(
-                steps, values, lw=2.5 if first else 1, alpha=1 if first else 0.5, label=trial.name if first else None
+                *(steps, values),
+                lw=2.5 if first else 1,
+                alpha=1 if first else 0.5,
+                zorder=3 if first else 2,
+                label=trial.name if first else None,
             )
     axes.set(xlabel="step", ylabel=seen.job.spec.objective.metric)
-    if best is not None:
+    if axes.get_legend_handles_labels()[0]:
         axes.legend(title="best trial")
 
 

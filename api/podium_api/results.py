@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from podium_api.backend import Objects
 from podium_api.errors import SearchError
+from podium_core.domain.phase import is_final
 from podium_core.domain.snapshot import Scalar
 from podium_core.objectives.front import Candidate, pareto_front
 from podium_core.objectives.values import measured_of
@@ -35,7 +36,7 @@ class Trial:
     """One trial. `values`: by metric; None where the value is not known.
 
     With one objective, `value` is the best value so far, at `step`. With several, `values` has that of each objective
-    at `step`, which is the last step, and `value` is None.
+    at `step`, which is the last step, and `value` is None. `rank`: for GPUs, among the trials that have not ended.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Trial:
     last_value: float | None
     last_step: float | None
     gpu_seconds: float
-    curve: tuple[Point, ...]
+    curve: tuple[Point, ...] = field(repr=False)
 
     @classmethod
     def of(cls, trial: HyperParamTrial, spec: JobSpec) -> Trial:
@@ -65,7 +66,7 @@ class Trial:
             phase=str(status.phase),
             reason=status.reason,
             message=status.message,
-            rank=status.rank,
+            rank=None if is_final(status.phase) else status.rank,
             value=value,
             values=values,
             step=step,
@@ -81,14 +82,19 @@ def trials_of(seen: Objects) -> list[Trial]:
     return [Trial.of(trial, seen.job.spec) for trial in seen.trials]
 
 
+def best_first(spec: JobSpec, trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials by value, those without one last; by number if there are several objectives."""
+    sign = 0.0 if spec.objectives is not None else -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0
+    return sorted(trials, key=lambda one: (one.value is None, sign * (one.value or 0.0), one.number))
+
+
 def best_of(seen: Objects) -> Trial | None:
     """Return the trial with the best value of the one objective.
 
     Of several that are equal it is the one with the lowest number.
     """
     measured = [trial for trial in trials_of(seen) if trial.value is not None]
-    sign = -1 if seen.job.spec.objective.direction is Direction.MAXIMIZE else 1
-    return min(measured, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
+    return next(iter(best_first(seen.job.spec, measured)), None)
 
 
 def front_of(seen: Objects) -> list[Trial]:

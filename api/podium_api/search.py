@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from podium_api import display
 from podium_api.backend import Backend, Objects
 from podium_api.errors import SearchError
 from podium_api.figure import figure
+from podium_api.live import open_live
 from podium_api.results import Trial, best_of, curves_of, dataframe_of, front_of, trials_of
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ class Search:
     def __init__(self, name: str, backend: Backend) -> None:
         self.name = name
         self._backend = backend
+
+    def read(self) -> Objects:
+        """Return the job and its trials as Podium stores them."""
+        return self._backend.read()
 
     @property
     def phase(self) -> str:
@@ -64,10 +70,11 @@ class Search:
 
         `timeout`: seconds. `progress`: show a table that follows the search. Raises SearchError if the search fails,
         with the last lines of a failed trial, or if the API server gives no answer for ten minutes; and TimeoutError.
-        Ctrl-C stops a search on this machine, so that it can continue later.
+        Ctrl-C ends the waiting. Where Python then ends, a search on this machine stops, and the same call of
+        `podium.tune` continues it; in a notebook the search continues, and `wait` can be called again.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        with display.Live(progress) as live:
+        with closing(open_live(progress)) as live:
             answered = time.monotonic()
             while True:
                 try:
@@ -75,10 +82,10 @@ class Search:
                 except SearchError as error:
                     if not error.transient or time.monotonic() - answered >= UNREACHABLE_SECONDS:
                         raise
-                    live.show(f"search {self.name}: no answer of the API server, trying again ({error.message})")
+                    live.note(f"search {self.name}: no answer of the API server, trying again ({error.message})")
                 else:
                     answered = time.monotonic()
-                    live.show(display.table(self.name, seen))
+                    live.show(self.name, seen)
                     if not seen.running:
                         break
                 if end is not None and time.monotonic() >= end:
@@ -139,7 +146,11 @@ class Search:
         text = f"search {self.name} has failed: {status.message}"
         for trial in seen.trials:
             if trial.status.phase == "Failed":
-                said = self._backend.log(trial, SHOWN_LINES)
                 reason = f"{trial.metadata.name}: {trial.status.message}"
+                said = self._backend.log(trial, SHOWN_LINES).rstrip()
+                if (
+                    said and said.rpartition("\n")[2] in reason
+                ):  # on this machine, the message ends with the log's last lines
+                    reason = reason.partition("\n")[0]
                 return SearchError(status.reason or status.phase, f"{text}\n{reason}\n{said}".rstrip())
         return SearchError(status.reason or status.phase, text)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from podium_api.cluster_job import Cluster, ClusterJob
-from podium_api.errors import SearchError
+from podium_api.errors import SearchError, needs_cluster
 from podium_api.local_run import LocalRun
 from podium_api.manifest import Work, manifest_of, objectives
 from podium_api.search import Search
 from podium_api.space import Dimension
+from podium_api.warm_start import with_earlier
 from podium_core.domain.snapshot import Scalar
 
 RUNS = Path("podium-runs")
@@ -35,9 +35,11 @@ def tune(
     where: Literal["local", "cluster"] = "local",
     name: str | None = None,
     arguments: Mapping[str, Any] | None = None,
+    warm_start: str | Path | Search | Sequence[str | Path | Search] = (),
     image: str | None = None,
     spec: Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
+    restart: bool = False,
     namespace: str | None = None,
     kubeconfig: str | None = None,
     context: str | None = None,
@@ -62,9 +64,12 @@ def tune(
         where: "local": processes of this machine; "cluster": the cluster of the kubeconfig.
         name: name of the search; by default that of the function.
         arguments: constant arguments of the function, values of JSON.
+        warm_start: earlier searches, or files of their curves, from which an algorithm that learns starts: files of
+            `podium export` or `podium run`, CSV tables, folders of TensorBoard.
         image: container image with Python and what the function imports; required on a cluster.
         spec: further fields of the job's spec, such as {"checkpoint": ...}; they win over those above.
         folder: local only: where the search is stored; by default podium-runs/NAME. The same call continues it.
+        restart: local only: remove what the folder holds of an earlier search, and start from the beginning.
         namespace, kubeconfig, context: cluster only; kubectl's rules apply.
 
     Raises:
@@ -83,16 +88,19 @@ def tune(
     }
     if where == "local":
         work = Work(train, arguments or {}, image or "none", sys.executable)
-        manifest = manifest_of(called, work, space, fields)
+        manifest = with_earlier(manifest_of(called, work, space, fields), warm_start)
         run = LocalRun(Path(folder) if folder is not None else RUNS / called)
-        run.start(manifest)
+        run.start(manifest, restart=restart)
         return Search(called, run)
     if where != "cluster":
         raise SearchError("InvalidPlace", f"where must be 'local' or 'cluster' (got {where!r})")
     if image is None:
         raise SearchError("ImageMissing", "on a cluster, image must name a container image that the nodes can pull")
+    with needs_cluster("where='cluster'"):
+        from podium_api.cluster_job import Cluster, ClusterJob
+    manifest = with_earlier(manifest_of(called, Work(train, arguments or {}, image), space, fields), warm_start)
     job = ClusterJob(Cluster(namespace, kubeconfig, context), called)
-    job.create(manifest_of(called, Work(train, arguments or {}, image), space, fields))
+    job.create(manifest)
     return Search(called, job)
 
 

@@ -57,6 +57,7 @@ COMMANDS = (
     ),
     CommandEntry("validate", "validate", OFFLINE, "Check HyperParamJobs in files, without a cluster."),
     CommandEntry("convert", "convert", OFFLINE, "Convert searches of Katib, W&B or Kubeflow into HyperParamJobs."),
+    CommandEntry("warm-start", "warm_start", OFFLINE, "Print a job that starts with the results of earlier searches."),
     CommandEntry(
         "plan", "plan", OFFLINE, "Forecast a job before anything runs: end, best value, suspensions, GPU hours."
     ),

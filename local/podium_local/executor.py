@@ -35,7 +35,7 @@ from podium_local.snapshot import choose_devices
 from podium_local.trial import Trial, log_path, new_trial
 from podium_searchers.base import TrialResult
 from podium_searchers.pbt import propose_child
-from podium_searchers.search import propose
+from podium_searchers.search import propose, warm_start_results
 
 MAX_STEPS = 256  # of the local scheduler in a row; each changes the state of a trial
 INTERRUPTED = "SuspendedByUser"
@@ -201,7 +201,7 @@ class Executor:
 
     def _results(self, now: float) -> list[TrialResult]:
         """Return what a searcher learns from."""
-        return [
+        own = [
             TrialResult.at(
                 one.phase,
                 one.number,
@@ -212,6 +212,7 @@ class Executor:
             )
             for one in self._state.ordered
         ]
+        return [*warm_start_results(self._state.job), *own]
 
     def _create_attempt(self, trial: Trial, number: int, now: float) -> bool:
         devices = choose_devices(self._state.view(), self._state.trials.values(), self._state.machine)

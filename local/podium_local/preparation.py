@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from podium_core.acceptance.findings import errors_of, findings
+from podium_core.acceptance.warm_start import choose, given_results
 from podium_core.schema.job import HyperParamJob, JobSpec
+from podium_core.schema.job_status import WarmStartStatus
 from podium_core.schema.validation import parse_job
 from podium_local.devices import Device, DeviceRequest, find_devices
 from podium_local.errors import Kind, LocalError
@@ -58,6 +60,9 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
         raise LocalError(Kind.FAILED, "InvalidJob", "\n  ".join(["the job is refused, as on a cluster:", *lines]))
     job = HyperParamJob.model_validate({**changed, "status": {}})
     _refuse_unavailable(job.spec)
+    warm_start = _warm_start(job.spec)
+    if warm_start is not None:
+        job = job.model_copy(update={"status": job.status.model_copy(update={"warm_start": warm_start})})
     checkpoint = job.spec.checkpoint
     site = Site(
         options.beside.absolute(),
@@ -68,7 +73,7 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
         environ,
     )
     adapted = adapt(job.spec.template, site)
-    notes = [*adapted.notes]
+    notes = [*adapted.notes, *(() if warm_start is None else (warm_start.message,))]
     changes: dict[str, Any] = {"template": adapted.template}
     if job.spec.metrics.source == "push":
         notes.append("metrics.source push: podium.trial.report prints its lines here, and they are read")
@@ -81,17 +86,20 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
 
 def _refuse_unavailable(spec: JobSpec) -> None:
     """Refuse what only a cluster has. Raises LocalError with the cure."""
-    if spec.search.warm_start is not None:
-        text = (
-            "spec.search.warmStart names jobs of a cluster, which this machine does not have; remove it, or give known "
-        )
-        raise LocalError(Kind.FAILED, "WarmStartUnavailable", f"{text}good points as search.initialTrials")
+    if spec.search.warm_start is not None and spec.search.warm_start.jobs:
+        text = "spec.search.warmStart.jobs names jobs of a cluster, which this machine does not have; remove it, and "
+        raise LocalError(Kind.FAILED, "WarmStartUnavailable", f"{text}give files of their results: --warm-start FILE")
     if spec.metrics.source not in SOURCES:
         text = (
             f"spec.metrics.source is {spec.metrics.source}, which only the agent of a cluster reads; let the script "
             "print its values, and write source: stdout, or call podium.trial.report, and write source: push"
         )
         raise LocalError(Kind.FAILED, "SourceUnavailable", text)
+
+
+def _warm_start(spec: JobSpec) -> WarmStartStatus | None:
+    given = given_results(spec)
+    return choose(spec, given, "results that the job lists") if given else None
 
 
 def _about(job: HyperParamJob, devices: tuple[Device, ...]) -> tuple[str, ...]:

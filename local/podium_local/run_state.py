@@ -21,9 +21,9 @@ from podium_local.errors import Kind, LocalError
 from podium_local.log_follower import LogFollower
 from podium_local.snapshot import Machine, local_job_view
 from podium_local.store import RunFolder
+from podium_local.stored_search import IMMUTABLE
 from podium_local.trial import LogReading, Trial
 
-IMMUTABLE = ("objective", "objectives", "parameters", "search", "metrics", "gpus")
 MAX_FINAL_READS = 1 << 16
 RUNNER_ENDED = "The runner ended; the trial continues from its last checkpoint."
 

@@ -69,6 +69,7 @@ def job_status(
         lost_work=JobLostWork(
             steps=sum(one.steps for one in lost), gpu_seconds=round(sum(one.gpu_seconds for one in lost), 3)
         ),
+        warm_start=stored.warm_start,
         eta=None if at is None or at >= END_OF_CALENDAR else moment(at),
         started_at=stored.started_at or moment(now),
         finished_at=(stored.finished_at or moment(now)) if finished else None,

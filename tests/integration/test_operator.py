@@ -269,6 +269,29 @@ def test_a_search_starts_from_the_results_of_an_earlier_one(perform: Callable[[P
     perform(play)
 
 
+def test_a_search_starts_from_results_that_it_lists(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        results = [{"parameters": {"lr": 0.01 + number / 1000}, "value": 0.5 + number / 10} for number in range(3)]
+        search = {"algorithm": "tpe", "settings": {"startupTrials": 3}, "warmStart": {"results": results}}
+        await stage.submit("next", search=search, trials={"max": 2, "parallel": 1, "maxSteps": 10})
+        await stage.until("the job runs", lambda: running(stage, "next-0"))
+        await stage.wait_for_events(("next", "WarmStarted"))
+        job, trials = HyperParamJob.model_validate(await stage.job("next")), await stage.trials()
+        assert job.status.warm_start is not None
+        assert [(one.trial, one.value, one.completed) for one in job.status.warm_start.trials] == [
+            ("given-0", 0.5, True),
+            ("given-1", 0.6, True),
+            ("given-2", 0.7, True),
+        ]
+        assert trials["next-0"]["spec"]["parameters"] == propose(job.spec, 0, warm_start_results(job))
+        assert trials["next-0"]["spec"]["parameters"] != propose(job.spec, 0), "without them it is random"
+        many = {**search, "warmStart": {"results": results * 34}}
+        with pytest.raises(ApiError, match="must have at most 100 items"):
+            await stage.submit("many", search=many)
+
+    perform(play)
+
+
 def test_an_inactive_parameter_reaches_no_trial(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         container = {

@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from podium_cli.commands.warm_start import results_added, single_job
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
-from podium_cli.objects import Payload, read_jobs
 from podium_cli.options.common import examples
 from podium_cli.output import write
 from podium_cli.recording import recording_of
@@ -48,6 +48,7 @@ app = typer.Typer()
         "podium run search.yaml -- python train.py     the command of this machine",
         "podium run search.yaml -- python train.py --rate='$(podium.params.lr)'",
         "podium run search.yaml --map /data=./data --gpus 0,1",
+        "podium run search.yaml --warm-start podium-runs/digits/curves.jsonl",
         "podium run search.yaml                        again: continues after Ctrl-C",
         "podium report --from-files podium-runs/digits/objects",
     )
@@ -96,6 +97,15 @@ def run(
             rich_help_panel=MACHINE,
         ),
     ] = None,
+    warm_start: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Start with the results of an earlier search: file of podium export or run, CSV table, or TensorBoard "
+            "folder; may be repeated.",
+            readable=False,
+        ),
+    ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Print one line per change even on a terminal.")] = False,
 ) -> None:
     """Run a search on this machine, with neither Kubernetes nor root.
@@ -106,7 +116,7 @@ def run(
     again continues the search. Ctrl-C lets the trials write checkpoints and ends;
     a second Ctrl-C kills them.
     """
-    manifest = _manifest(job)
+    manifest = results_added(single_job(job), warm_start or ())
     name = str((manifest.get("metadata") or {}).get("name") or "search")
     options = RunOptions(
         folder=RUNS / name if folder is None else folder,
@@ -226,14 +236,6 @@ def _print_failures(last: JobSnapshot, folder: Path) -> None:
         print(f"{trial.metadata.name}: {formatting.clean(trial.status.reason)}: {trial.status.message}")
         if cursor is not None:
             print(f"  log: {folder / 'logs' / cursor.file}")
-
-
-def _manifest(path: Path) -> Payload:
-    jobs = read_jobs(path)
-    if len(jobs) != 1:
-        text = f"{path} holds {len(jobs)} HyperParamJobs; give a file with one"
-        raise CliError(Exit.FAILED, "SingleJobRequired", text)
-    return jobs[0]
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -52,8 +52,8 @@ def _policy(job: HyperParamJob) -> Iterator[Finding]:
 def _packages(job: HyperParamJob, missing: Sequence[str]) -> Iterator[Finding]:
     if missing:
         message = (
-            f"algorithm {job.spec.search.algorithm} needs {', '.join(missing)}, which is not installed in the "
-            f"operator's image: install {GP_EXTRA if 'torch' in missing else EXTRA} there, or use algorithm tpe"
+            f"algorithm {job.spec.search.algorithm} needs {', '.join(missing)}, which is not installed: install "
+            f"{GP_EXTRA if 'torch' in missing else EXTRA} (on a cluster in the operator's image), or use algorithm tpe"
         )
         yield Finding("SearcherNotInstalled", "error", "spec.search.algorithm", message)
 

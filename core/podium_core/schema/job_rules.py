@@ -150,6 +150,13 @@ SPEC_RULES: tuple[Rule, ...] = (
         lambda spec: spec.search.algorithm != "pbt" or spec.policy.name not in POLICIES_THAT_STOP,
         at="policy.name",
     ),
+    Rule(
+        "WarmStartEmpty",
+        "spec.search.warmStart",
+        "(has(self.jobs) && size(self.jobs) > 0) || (has(self.results) && size(self.results) > 0)",
+        "give jobs or results to start from, or remove warmStart",
+        lambda warm_start: bool(warm_start.jobs or warm_start.results),
+    ),
 )
 
 

@@ -11,8 +11,9 @@ from pydantic import Field
 from podium_core.domain.phase import ON_GPU, WAITING, TrialPhase
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import Condition, StatusModel
+from podium_core.schema.search_spec import MAX_RESULTS
 
-MAX_WARM_START_TRIALS = 100
+MAX_WARM_START_TRIALS = MAX_RESULTS
 MAX_FRONT = 50  # trials of the Pareto front that a status holds
 FINISHED = frozenset({"Succeeded", "Failed"})  # phases after which no trial runs
 ENDED = FINISHED | {"Refused"}
@@ -79,7 +80,7 @@ class JobLostWork(StatusModel):
 class WarmStartTrial(StatusModel):
     """A trial of an earlier search, as the algorithm uses it."""
 
-    trial: str = Field(description="Name of the trial.")
+    trial: str = Field(description="Name of the trial; given-3 is the fourth of search.warmStart.results.")
     parameters: dict[str, Scalar] = Field(default_factory=dict, description="Parameters of the trial.")
     value: float = Field(description="Best value of the objective; of several, of the first that the trial prints.")
     values: list[float] = Field(
@@ -129,7 +130,7 @@ class JobStatus(StatusModel):
         default_factory=JobLostWork, description="Work that had to be repeated because pods ended before a checkpoint."
     )
     warm_start: WarmStartStatus | None = Field(
-        None, description="What the search took from the jobs of search.warmStart when it was accepted."
+        None, description="What the search took from search.warmStart when it was accepted."
     )
     eta: datetime | None = Field(None, description="Estimated time at which the search ends.")
     started_at: datetime | None = Field(None, description="Time at which the job was accepted.")

@@ -18,6 +18,11 @@ def _printed(objective: Objective) -> bool:
     return GPU_SECONDS not in (objective.metric, *objective.additional_metrics)
 
 
+def _values_fit(spec: JobSpec) -> bool:
+    given = () if spec.search.warm_start is None else spec.search.warm_start.results
+    return all(len(one.values) == len(spec.objectives or ()) for one in given)
+
+
 # checked before all others: `JobSpec.objective` needs it
 OBJECTIVE_GIVEN = Rule(
     "ObjectiveNotUnique",
@@ -88,5 +93,14 @@ OBJECTIVE_RULES: tuple[Rule, ...] = (
         "the trial prints",
         _printed,
         at="metric",
+    ),
+    Rule(
+        "WarmStartValuesDiffer",
+        "spec",
+        "!has(self.search.warmStart) || !has(self.search.warmStart.results) || self.search.warmStart.results.all(r, "
+        "(has(r.values) ? size(r.values) : 0) == (has(self.objectives) ? size(self.objectives) : 0))",
+        "each result needs one value for each of the objectives, in their order; with one objective give value alone",
+        _values_fit,
+        at="search.warmStart.results",
     ),
 )

@@ -10,6 +10,8 @@ from pydantic import Field
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import SpecModel
 
+MAX_RESULTS = 100  # of other searches that a job lists
+
 
 class ParameterType(StrEnum):
     """Type of a parameter."""
@@ -77,15 +79,35 @@ class Parameter(SpecModel):
         return self.type if self.type is not None else ParameterType.FLOAT
 
 
+class EarlierResult(SpecModel):
+    """One trial of an earlier search, from a file or another tool."""
+
+    parameters: dict[str, Scalar] = Field(min_length=1, max_length=64, description="Parameters of the trial.")
+    value: float = Field(
+        description="Best value of the objective; of several, of the first in objectives.",
+        json_schema_extra={"x-says": "give the best value that the trial reported"},
+    )
+    values: list[float] = Field(
+        default_factory=list, max_length=4, description="Value of each of several objectives, in their order."
+    )
+    step: float = Field(0.0, ge=0, description="Step of the trial's last value.")
+    completed: bool = Field(True, description="Whether the trial was trained to its end.")
+
+
 class WarmStart(SpecModel):
-    """Earlier searches whose results the search learns from."""
+    """Earlier searches whose results the search learns from: jobs, results that are listed here, or both."""
 
     jobs: list[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
-        min_length=1,
+        default_factory=list,
         max_length=8,
         description="Names of jobs in the same namespace. The search starts once they have ended. Their trials count "
         "whose parameters lie in this search space.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    results: list[EarlierResult] = Field(
+        default_factory=list,
+        max_length=MAX_RESULTS,
+        description="Results of other searches, the latest last. `podium warm-start` writes them from files.",
     )
 
 

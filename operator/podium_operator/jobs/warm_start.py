@@ -5,8 +5,7 @@ The handlers store them in the job's status. Proposals depend on that copy alone
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,12 +13,9 @@ from typing import Any
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS
 from podium_core.acceptance.finding import Finding
+from podium_core.acceptance.warm_start import choose, ended_results, given_results, objectives_of
 from podium_core.domain.phase import TrialPhase
-from podium_core.objectives.sorting import best_first, crowding_distances, non_dominated_fronts
-from podium_core.objectives.values import directions, measured_of, objective_values, to_sort
-from podium_core.schema.conditions import point_problem
-from podium_core.schema.job import Direction, HyperParamJob, JobSpec, Objective, OneOfObjectives
-from podium_core.schema.job_status import MAX_WARM_START_TRIALS, WarmStartStatus, WarmStartTrial
+from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.trial import JOB_LABEL, HyperParamTrial
 from podium_core.schema.validation import Refusal, parse_job
 from podium_operator.observe.snapshot import is_finished
@@ -86,7 +82,8 @@ def warm_start(job: HyperParamJob, earlier: Sequence[EarlierSearch]) -> WarmStar
         obstacle = _obstacle(job, search)
         if obstacle is not None:
             return WarmStart(obstacle=obstacle, waits=obstacle.code == "WarmStartPending")
-    status = _choose(job.spec, [trial for search in earlier for trial in search.trials])
+    ended = ended_results(job.spec, [trial for search in earlier for trial in search.trials])
+    status = choose(job.spec, [*given_results(job.spec), *ended], _source(job.spec))
     return WarmStart(status.model_dump(by_alias=True, mode="json"), new=True)
 
 
@@ -98,7 +95,7 @@ def _obstacle(job: HyperParamJob, search: EarlierSearch) -> Finding | None:
     if search.job is None:
         message = f"job {search.name} does not exist in the job's namespace; {cure}"
         return Finding("WarmStartPending", "error", FIELD, message)
-    mine, other = _objectives(job.spec), _objectives(search.job.spec)
+    mine, other = objectives_of(job.spec), objectives_of(search.job.spec)
     if mine != other:
         message = (
             f"job {search.name} has the objective {other}, but this job {mine}, so their values cannot be compared: "
@@ -110,70 +107,7 @@ def _obstacle(job: HyperParamJob, search: EarlierSearch) -> Finding | None:
     return None
 
 
-def _objectives(spec: JobSpec) -> str:
-    listed: Sequence[Objective | OneOfObjectives] = spec.objectives or [spec.objective]
-    return ", ".join(f"{one.direction} {one.metric}" for one in listed)
-
-
-def _choose(spec: JobSpec, trials: Iterable[HyperParamTrial]) -> WarmStartStatus:
-    """Return the trials to use: of too many the best half and, of the others, the latest."""
-    ended = [trial for trial in trials if trial.status.phase in _ENDED and _has_value(spec, trial)]
-    ended.sort(key=lambda trial: (trial.status.finished_at or _BEGINNING, trial.spec.job, trial.spec.number))
-    problems = {trial.metadata.name: point_problem(spec, trial.spec.parameters) for trial in ended}
-    usable = [trial for trial in ended if problems[trial.metadata.name] is None]
-    best = _best_first(spec, usable)
-    if len(usable) > MAX_WARM_START_TRIALS:
-        kept = {trial.metadata.name for trial in best[: MAX_WARM_START_TRIALS // 2]}
-        latest = [trial.metadata.name for trial in usable if trial.metadata.name not in kept]
-        kept.update(latest[len(kept) - MAX_WARM_START_TRIALS :])
-        usable = [trial for trial in usable if trial.metadata.name in kept]
-    return WarmStartStatus(
-        used=len(usable),
-        ended=len(ended),
-        message=_message(spec, len(usable), len(ended), {name: text for name, text in problems.items() if text}),
-        trials=[
-            WarmStartTrial(
-                trial=trial.metadata.name,
-                parameters=dict(trial.spec.parameters),
-                value=_value(trial) or 0.0,
-                values=[*_values(spec, trial)],
-                step=trial.status.last_step or 0.0,
-                completed=trial.status.phase is TrialPhase.SUCCEEDED,
-            )
-            for trial in usable
-        ],
-    )
-
-
-def _best_first(spec: JobSpec, trials: Sequence[HyperParamTrial]) -> list[HyperParamTrial]:
-    """Return the trials by value; with several objectives by front, then those in the sparsest regions."""
-    if spec.objectives is None:
-        sign = -1.0 if spec.objective.direction is Direction.MAXIMIZE else 1.0
-        return sorted(trials, key=lambda trial: sign * (_value(trial) or 0.0))
-    values = to_sort((_values(spec, trial) for trial in trials), directions(spec))
-    fronts = non_dominated_fronts(values)
-    return [trials[row] for row in best_first(fronts, crowding_distances(values, fronts))]
-
-
-def _has_value(spec: JobSpec, trial: HyperParamTrial) -> bool:
-    return _value(trial) is not None and all(map(math.isfinite, _values(spec, trial)))
-
-
-def _values(spec: JobSpec, trial: HyperParamTrial) -> tuple[float, ...]:
-    return objective_values(spec, measured_of(trial, trial.status.phase))
-
-
-def _value(trial: HyperParamTrial) -> float | None:
-    best = trial.status.best
-    return best.value if best is not None and math.isfinite(best.value) else None
-
-
-def _message(spec: JobSpec, used: int, ended: int, outside: Mapping[str, str]) -> str:
+def _source(spec: JobSpec) -> str:
     jobs = ", ".join(spec.search.warm_start.jobs if spec.search.warm_start is not None else ())
-    text = f"Warm start: {used} of {ended} ended trials of {jobs} are used."
-    if outside:
-        name, problem = next(iter(outside.items()))
-        text += f" {len(outside)} lie outside this search space ({name}: {problem})."
-    if used < ended - len(outside):
-        text += f" A job uses at most {MAX_WARM_START_TRIALS}: the best half, and the latest of the others."
-    return text
+    given = "results that the job lists" if given_results(spec) else ""
+    return " and ".join(filter(None, (given, f"ended trials of {jobs}" if jobs else "")))

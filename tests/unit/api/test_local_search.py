@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import podium
+from podium_searchers.search import propose, warm_start_results
 
 SPACE = {"x": podium.uniform(0.0, 1.0)}
 
@@ -28,6 +31,13 @@ def slow(x: float) -> None:
     for epoch in range(1, 10_000):
         trial.report(step=epoch, loss=x + 1 / epoch)
         time.sleep(0.05)
+
+
+def shifted(x: float) -> None:
+    from podium import trial
+
+    for epoch in range(1, 6):
+        trial.report(step=epoch, loss=1 + (x - 0.3) ** 2 + 1 / epoch)
 
 
 def broken(x: float) -> None:
@@ -83,6 +93,72 @@ def test_a_stopped_search_continues(tmp_path: Path) -> None:
     _until_longer_than(search, before + 3)
     search.stop()
     assert search.phase != "Failed"
+
+
+def test_a_changed_function_is_refused_until_a_restart(tmp_path: Path) -> None:
+    def tuned(train: Callable[..., None], **more: Any) -> podium.Search:
+        return podium.tune(
+            *(train, SPACE),
+            **{"metric": "loss", "mode": "min", "trials": 1, "max_steps": 5, "name": "job", "folder": tmp_path, **more},
+        ).wait(timeout=240, progress=False)
+
+    first = tuned(quadratic)
+    assert tuned(quadratic).best == first.best  # it has ended, and nothing runs again
+    refusal = r"JobChanged: the search in .* has results, and this call differs from it in the function or command; "
+    with pytest.raises(podium.SearchError, match=f"{refusal}restart=True"):
+        tuned(shifted)
+    with pytest.raises(podium.SearchError, match=r"JobChanged.* in search;"):
+        tuned(quadratic, seed=1)
+    assert first.best is not None
+    before = first.best.value
+    again = tuned(shifted, restart=True)
+    assert again.best is not None
+    assert before is not None
+    assert again.best.value == pytest.approx(before + 1)
+    more = tuned(shifted, trials=2)
+    assert [trial.phase for trial in more.trials] == ["Succeeded", "Succeeded"]
+
+
+def test_every_handle_of_a_folder_has_the_same_process(tmp_path: Path) -> None:
+    def tuned(**more: Any) -> podium.Search:
+        given = {"metric": "loss", "mode": "min", "trials": 1, "max_steps": 100_000, "folder": tmp_path / "slow"}
+        return podium.tune(slow, SPACE, **{**given, **more})
+
+    search, again = tuned(), tuned()
+    with pytest.raises(podium.SearchError, match=r"JobChanged: .* still runs, and this call differs from it in trials"):
+        tuned(trials=2)
+    found = podium.Client(folder=tmp_path).get("slow")
+    with pytest.raises(TimeoutError, match="it continues"):
+        found.wait(timeout=0.1, progress=False)
+    _until_longer_than(found, 1)
+    again.stop()
+    assert not search.read().running
+    assert not found.read().running
+
+
+def test_a_search_starts_from_an_earlier_one_and_from_a_file(tmp_path: Path) -> None:
+    def tuned(name: str, **more: Any) -> podium.Search:
+        given = {"metric": "loss", "mode": "min", "trials": 2, "max_steps": 5, "name": name, "folder": tmp_path / name}
+        return podium.tune(quadratic, SPACE, **{**given, **more})
+
+    first = tuned("first").wait(timeout=240, progress=False)
+    table = tmp_path / "old.csv"
+    table.write_text("trial,step,value,seconds,x\na,5,0.3,1,0.25\nb,5,9,1,7\n")
+    learns: dict[str, Any] = {
+        "algorithm": "tpe",
+        "spec": {"search": {"algorithm": "tpe", "settings": {"startupTrials": 3}}},
+    }
+    with pytest.raises(podium.SearchError, match=r"FileUnreadable: warm_start: .*none\.csv"):
+        tuned("second", **learns, warm_start=tmp_path / "none.csv")
+    second = tuned("second", **learns, warm_start=[first, table]).wait(timeout=240, progress=False)
+    job = second.read().job
+    assert job.status.warm_start is not None
+    known = [float(trial.parameters["x"]) for trial in first.trials]
+    assert [one.parameters["x"] for one in job.status.warm_start.trials] == [*known, 0.25]
+    warm = propose(job.spec, 0, warm_start_results(job))
+    assert warm is not None
+    assert second.trials[0].parameters["x"] == warm["x"]
+    assert warm != propose(job.spec, 0), "without them it is random"
 
 
 def _points(search: podium.Search) -> float:

@@ -39,7 +39,7 @@ def commands() -> list[str]:
     """Return each distinct `podium ...` of all pages, up to its first placeholder or option."""
     distinct = set()
     for page in PAGES:
-        for text in re.findall(r"(?:^|`)(podium(?: [a-z]+){1,2})\b", page.read_text(), re.MULTILINE):
+        for text in re.findall(r"(?:^|`)(podium(?: [a-z]+(?:-[a-z]+)*){1,2})\b", page.read_text(), re.MULTILINE):
             distinct.add(text)
     return sorted(distinct)
 

@@ -33,3 +33,24 @@ def test_a_command_that_needs_one_names_the_extra() -> None:
     done = called("watch", "digits")
     assert done.returncode == 2
     assert "kube-podium[cli]" in done.stderr
+
+
+def test_the_python_api_needs_no_client_of_a_cluster() -> None:
+    code = f"""
+import sys
+for name in {CLUSTER_ONLY!r}:
+    sys.modules[name] = None
+import podium
+podium.tune, podium.Client(folder="podium-runs")
+try:
+    podium.Client()
+except podium.SearchError as error:
+    print(error)
+print(sorted(name for name in ("optuna", "scipy", "torch") if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    error, loaded = done.stdout.splitlines()
+    assert error.startswith("ExtraMissing: podium.Client without a folder needs aiohttp")
+    assert "pip install 'kube-podium[cluster,cli]'" in error
+    assert loaded == "[]", "they print warnings in notebooks, and cost a second"

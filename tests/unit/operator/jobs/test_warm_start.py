@@ -110,6 +110,25 @@ def test_an_accepted_job_says_what_it_uses() -> None:
     assert "1 of 1 ended trials of old are used" in found["message"]
 
 
+def test_results_that_the_job_lists_come_before_those_of_jobs() -> None:
+    listed = [
+        {"parameters": {"lr": 0.02}, "value": 0.4, "step": 10},
+        {"parameters": {"lr": 0.03}, "value": 0.3, "step": 4, "completed": False},
+        {"parameters": {"lr": 7.0}, "value": 0.9},
+    ]
+    job = make_job("new", search={"algorithm": "tpe", "warmStart": {"results": listed}})
+    alone = warm_start(job, []).status
+    assert [(one["trial"], one["value"], one["step"], one["completed"]) for one in alone["trials"]] == [
+        ("given-0", 0.4, 10.0, True),
+        ("given-1", 0.3, 4.0, False),
+    ]
+    assert "2 of 3 results that the job lists are used. 1 lie outside this search space (given-2" in alone["message"]
+    job = make_job("new", search={"algorithm": "tpe", "warmStart": {"jobs": ["old"], "results": listed}})
+    both = taken([trial(0)], job).status
+    assert [one["trial"] for one in both["trials"]] == ["given-0", "given-1", "old-0"]
+    assert "3 of 4 results that the job lists and ended trials of old are used" in both["message"]
+
+
 def test_the_first_proposal_depends_on_what_was_stored() -> None:
     trials = [trial(number, -abs(number - 20) / 20, lr=0.001 * 1.1**number) for number in range(40)]
     stored = {"warmStart": taken(trials).status}
