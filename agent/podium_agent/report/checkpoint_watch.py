@@ -87,7 +87,7 @@ class CheckpointReader:
         except TimeoutError:
             self.trouble = f"VolumeUnresponsive: the checkpoint folder was not read within {seconds:g} s"
             return None
-        except (OSError, ValueError) as error:
+        except Exception as error:  # a folder may hold anything: it must not end the writer
             self.trouble = f"{type(error).__name__}: {error}"
             return None
         self.trouble = ""

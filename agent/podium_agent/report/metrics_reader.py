@@ -1,4 +1,8 @@
-"""Reader of one trial's metrics: from its source into its record, in passes of bounded time. The writer calls it."""
+"""Reader of one trial's metrics: from its source into its record, in passes of bounded time. The writer calls it.
+
+A trial may write anything. Whatever error a source, or the parser of its lines, raises, the reader closes the source
+and opens it again later, from the last position of the record. The trial's status is written all the same.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,16 @@ from podium_agent.observe.sources.tensorboard import TensorboardSource
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.settings import AgentSettings
 from podium_cluster import clock
-from podium_core.attempts.unread_log import UnreadLogNotes
+from podium_cluster.backoff import Backoff
+from podium_core.attempts.unread_log import MAX_REASON, UnreadLogNotes
 from podium_core.curves.thinning import Grid
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.trial import UnreadLog
 
 log = logging.getLogger(__name__)
 READ_SECONDS = 0.05  # of one pass over a source
+LONGEST_PAUSE = 30.0  # of a source that has failed
 
 
 class MetricsReader:
@@ -45,6 +52,9 @@ class MetricsReader:
         self._unread: UnreadLogNotes | None = None
         self._grid = Grid(maximize=True)
         self._line_time = 0.0  # of the last line that was read
+        self._logs = Path()
+        self._retry_at: float | None = None  # when a source that has failed is opened again
+        self._backoff = Backoff(longest=LONGEST_PAUSE)
 
     def prepare(self, logs: Path) -> None:
         """Open the source at the record's position; `logs`: folder of the container's log."""
@@ -54,13 +64,18 @@ class MetricsReader:
             if pod.reading_trouble:
                 log.error("%s: its metrics are not read: %s", pod.name, pod.reading_trouble)
             return
-        try:
-            self._source = self._open(pod.reading, logs)
-        except ValueError as error:
-            log.error("%s: its metrics are not read: %s", pod.name, error)
-            return
+        self._logs = logs
         self._grid = Grid(maximize=pod.reading.direction == "maximize")
         self._unread = UnreadLogNotes(pod.reading)
+        self._retry_at = 0.0
+        self._open_again(pod.reading)
+
+    def _open_again(self, reading: MetricsConfig) -> None:
+        try:
+            self._source, self._retry_at = self._open(reading, self._logs), None
+        except ValueError as error:
+            self._retry_at = None
+            log.error("%s: its metrics are not read: %s", self._record.pod.name, error)
 
     def _open(self, reading: MetricsConfig, logs: Path) -> MetricsSource:
         """Return the source of a job's metrics; raises ValueError for settings that it cannot use."""
@@ -84,6 +99,16 @@ class MetricsReader:
         A source with much to read, or one that is expensive to parse, is read in several passes, so that other trials
         are not delayed.
         """
+        try:
+            return await self._read()
+        except Exception as error:  # any error: otherwise the trial's status would not be written any more
+            self._pause(error)
+            return False
+
+    async def _read(self) -> bool:
+        reading = self._record.pod.reading
+        if self._retry_at is not None and reading is not None and time.monotonic() >= self._retry_at:
+            self._open_again(reading)
         source = self._source
         if source is None:
             return False
@@ -92,10 +117,13 @@ class MetricsReader:
         while time.monotonic() - begun < READ_SECONDS:
             lost = source.lost
             batch = self._with_times(await source.read(trial_record.ended))
-            self._note_fault(source)
             before = trial_record.curve
             trial_record.add_lines(batch, source.parse, self._grid)
             after = trial_record.curve
+            self._note_fault(source)
+            if batch.lines and self._backoff.failures:
+                self._backoff.reset()
+                trial_record.set_unread_log(None)
             self._note_unread(source, batch)
             metrics.points.inc(after.accepted - before.accepted)
             metrics.repeated.inc(after.repeated - before.repeated)
@@ -115,15 +143,29 @@ class MetricsReader:
 
     def close(self) -> None:
         """Close the source."""
-        if self._source is not None:
-            self._source.close()
-            self._source = None
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
 
     def _scrapable_ip(self) -> str | None:
         """Return the pod's address; empty without one, None while the trial cannot answer."""
         trial_record = self._record
         idle = trial_record.main is None or trial_record.ended or trial_record.state is SlotState.SUSPENDED
         return None if idle else trial_record.pod.ip
+
+    def _pause(self, error: Exception) -> None:
+        """Close a source that has failed, until it is opened again from the record's position."""
+        pause, name, what = self._backoff.pause(), self._record.pod.name, repr(error)
+        self._metrics.failures.labels("metrics", "Crashed").inc()
+        log.error("%s: its metrics cannot be read, trying again in %.1f s", name, pause, exc_info=error)
+        self._retry_at = time.monotonic() + pause
+        self.unreadable = what
+        reason = f"the agent's reader failed ({what}) and tries again; see the agent's log"
+        self._record.set_unread_log(UnreadLog(lines=self._record.curve.lines, reason=reason[:MAX_REASON], last=[]))
+        try:
+            self.close()
+        except Exception:
+            log.exception("%s: the source of its metrics cannot be closed", name)
 
     def _flush(self) -> None:
         self.hurry = True

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
 ROUNDING = 1e-9  # of sums of seconds: the fourth pass after a patch is not before its two seconds
 MAX_CONFLICTS = 5
+CRASHES_AFTER_END = 6  # consecutive passes that fail, about a minute, until the writer of an ended trial gives up
 UNREADABLE_SECONDS = 30.0  # after the end of a trial whose metrics cannot be read; the operator waits longer
 
 
@@ -66,6 +67,7 @@ class TrialWriter:
         self._pause = 0.0
         self._conditions = PodConditionWriter(api, metrics, trial_record)
         self._backoff = Backoff(longest=LONGEST_PAUSE)
+        self._crashes = Backoff(longest=LONGEST_PAUSE)
         self._gone = False
         self._stored_container = ""  # the container that the stored cursor is of, where the pod is not known any more
         self._load_at = 0.0
@@ -82,38 +84,55 @@ class TrialWriter:
 
     async def run(self) -> None:
         """Write until the trial's end is written or the trial is gone; only a cancellation is raised."""
-        trial_record = self._record
         self._looked = asyncio.get_running_loop().time()
         try:
-            while not self._gone:
-                trial_record.urgent.clear()
-                closed, ended, flushed = trial_record.closed, trial_record.ended, self._flushed()
-                await self._checkpoints.look()
-                if trial_record.started and trial_record.ledger is None:
-                    await self._load()
-                trial_record.publish_container_checkpoint()
-                more = await self._reader.read()
-                flushed = flushed and self._flushed()  # again: the source may have become unreadable
-                if not self._pause:
-                    await self._conditions.show_state()
-                # the end of an allocation means that the curve is complete
-                if await self._conditions.show_disruption() and flushed and not (ended and more):
-                    await self._write(ended)
-                if self._written == trial_record.version:
-                    self._reader.stored()
-                nothing_begun = trial_record.ledger is None and not trial_record.started
-                written = flushed and not more and self._written == trial_record.version
-                if closed and (nothing_begun or written):
-                    return
+            while not self._gone and not await self._pass_or_pause():
                 await self._next_look()
-        except Exception:
-            # a trial may print anything: it must stop neither the agent, which serves all trials of the node, nor the
-            # next agent, which reads the same line
-            self._metrics.failures.labels("trial-status", "Crashed").inc()
-            log.exception("%s: its metrics are not read any more, its status is not written", trial_record.pod.name)
         finally:
             self._checkpoints.close()
             self._reader.close()
+
+    async def _pass_or_pause(self) -> bool:
+        """Make one pass; return whether it was the last one.
+
+        An unexpected error must stop neither the agent, which serves all trials of the node, nor this writer, which
+        counts the trial's GPU-seconds. The writer pauses and tries again.
+        """
+        try:
+            last = await self._pass()
+        except Exception:
+            pause, name = self._crashes.pause(), self._record.pod.name
+            self._metrics.failures.labels("trial-status", "Crashed").inc()
+            if self._record.closed and self._crashes.failures > CRASHES_AFTER_END:
+                log.exception("%s: its status is not complete: the pass after its end failed repeatedly", name)
+                return True
+            log.exception("%s: its status is not written, trying again in %.1f s", name, pause)
+            await asyncio.sleep(pause)
+            return False
+        self._crashes.reset()
+        return last
+
+    async def _pass(self) -> bool:
+        """Look at the checkpoints, read the metrics and write what is due; return whether all is written."""
+        trial_record = self._record
+        trial_record.urgent.clear()
+        closed, ended, flushed = trial_record.closed, trial_record.ended, self._flushed()
+        await self._checkpoints.look()
+        if trial_record.started and trial_record.ledger is None:
+            await self._load()
+        trial_record.publish_container_checkpoint()
+        more = await self._reader.read()
+        flushed = flushed and self._flushed()  # again: the source may have become unreadable
+        if not self._pause:
+            await self._conditions.show_state()
+        # the end of an allocation means that the curve is complete
+        if await self._conditions.show_disruption() and flushed and not (ended and more):
+            await self._write(ended)
+        if self._written == trial_record.version:
+            self._reader.stored()
+        nothing_begun = trial_record.ledger is None and not trial_record.started
+        written = flushed and not more and self._written == trial_record.version
+        return closed and (nothing_begun or written)
 
     async def _next_look(self) -> None:
         """Wait for the next pass. Passes start at fixed times, so that the operator's data stay fresh.

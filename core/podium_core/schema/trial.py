@@ -96,7 +96,9 @@ class LogCursor(StatusModel):
     container: str = Field("", description="Name of the container that wrote the log.")
     file: str = Field("", description="Name of the log file.")
     fingerprint: str = Field(
-        "", description="Hash of the first bytes of the file. It distinguishes a rotated file from a new one."
+        "",
+        description="Hash of the first bytes of the file, and for a file of the trial also of the last ones that were "
+        "read. It distinguishes a rotated file from a new one.",
     )
     offset: int = Field(0, description="Number of bytes of the file that have been read.")
     files: list[FileCursor] | None = Field(
@@ -264,7 +266,7 @@ class ContainerCheckpoint(StatusModel):
 
 
 class UnreadLog(StatusModel):
-    """Source of a running trial's metrics that has yielded no value of the objective yet."""
+    """Source of a running trial's metrics that yields no value of the objective, or none any more."""
 
     lines: int = Field(description="Number of lines or records that were read.")
     reason: str = Field(
@@ -331,8 +333,8 @@ class TrialStatus(StatusModel):
     )
     unread_log: UnreadLog | None = Field(
         None,
-        description="Set while the source of the metrics has yielded no value of the objective for half a minute "
-        "(written by the agent).",
+        description="Set while the source of the metrics yields no value of the objective, after half a minute, or "
+        "cannot be read (written by the agent).",
     )
     suspensions: Suspensions = Field(
         default_factory=Suspensions, description="Number and cost of the suspensions (written by the agent)."

@@ -154,12 +154,15 @@ def _metrics_conditions(trial: TrialState, job: HyperParamJob, since: str) -> li
 
 
 def _unread_conditions(trial: TrialState, job: HyperParamJob, now: float) -> list[Manifest]:
-    """Return the condition of a running trial whose log has yielded no value of the objective yet."""
+    """Return the condition of a running trial whose metrics yield no value of the objective, or none any more."""
     unread = trial.status.unread_log
-    if unread is None or trial.points:
+    if unread is None:
         return []
-    how = job.spec.metrics
-    message = unread_message(job.spec.objective.metric, how.source, how.format, unread)
+    how, metric = job.spec.metrics, job.spec.objective.metric
+    if trial.points:
+        message = f"No value of {metric!r} was read after step {trial.points[-1].step:g}: {unread.reason}."
+    else:
+        message = unread_message(metric, how.source, how.format, unread)
     stored = next((one for one in trial.status.conditions if one.type == METRICS_UNAVAILABLE), None)
     since = stored.last_transition_time if stored is not None else None
     return [_condition(METRICS_UNAVAILABLE, "NoValueRead", message, _iso(since) or timestamp(now))]

@@ -16,7 +16,7 @@ from podium_cluster import clock
 from podium_core.logs.readings import Reader
 
 STREAM = "metrics"  # of lines that no container runtime wrote
-_FAULTS = frozenset({errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
+_FAULTS = frozenset({errno.EAGAIN, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE})
 
 
 class MetricsSource(Protocol):

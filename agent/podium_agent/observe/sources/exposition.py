@@ -41,9 +41,9 @@ def samples(page: bytes, names: Iterable[str]) -> list[Sample]:
 def _parsed(line: str) -> list[Sample]:
     try:
         families = list(text_string_to_metric_families(f"{line}\n"))
-    except (ValueError, LookupError, TypeError, AttributeError):  # the parser's own errors and its slips
+        return [Sample(one.name, one.labels, float(one.value)) for family in families for one in family.samples]
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):  # the parser's own errors and slips
         return []
-    return [Sample(one.name, one.labels, float(one.value)) for family in families for one in family.samples]
 
 
 def value_of(selector: Selector, found: Iterable[Sample]) -> tuple[float | None, str]:

@@ -3,7 +3,8 @@
 The file is opened inside the container (`container_files`). It and its folder stay open, so that the last lines can be
 read when the container has ended. A file that was replaced is read to its end before the new one. A file that was
 written again in place is read from its beginning. A later attempt that appends to the same file continues at the
-stored offset.
+stored offset. It is the same file if its first line, and the last bytes that were read, are those of the fingerprint.
+The first line alone does not tell: it is the header of every CSV file that the script writes.
 """
 
 from __future__ import annotations
@@ -90,16 +91,18 @@ class FileSource:
     def _read(self, last: bool) -> bool:
         if self._file < 0 and not self._enter():
             return False
-        seen = self._lines.seen
-        at = self._lines.read - len(seen)
-        data = os.pread(self._file, CHUNK, at)
-        if not data.startswith(seen):
+        data = self._unread()
+        replaced = data == b"" and self._was_replaced()
+        if replaced:
+            data = self._unread()  # what the script wrote before it replaced the file
+        if data is None:
             self._begin(0)  # truncated or written again
             return True
-        if data := data[len(seen) :]:
+        if data:
+            full = len(data) == CHUNK - len(self._lines.seen)
             self._take(self._lines.feed(data))
-            return len(data) == CHUNK - len(seen)
-        if self._was_replaced():
+            return replaced or full
+        if replaced:
             self._take(self._lines.end())
             self._leave()
             return True
@@ -108,12 +111,19 @@ class FileSource:
         self._reads.trouble = "" if self._bytes else "the file is empty"
         return False
 
+    def _unread(self) -> bytes | None:
+        """Return the next bytes of the open file; None if the bytes before them are not those that were read."""
+        seen = self._lines.seen
+        data = os.pread(self._file, CHUNK, self._lines.read - len(seen))
+        return data[len(seen) :] if data.startswith(seen) else None
+
     def _take(self, lines: list[RawLine]) -> None:
         self._ready += lines
         self._bytes = self._lines.read
         self._reads.trouble = ""
-        fingerprint = self._reached.fingerprint or _fingerprint(self._file)
-        self._reached = Position(PurePosixPath(self._path).name, fingerprint, self._lines.safe if fingerprint else 0)
+        first = self._reached.fingerprint.partition("-")[0] or _fingerprint(self._file)
+        fingerprint = f"{first}-{self._lines.read}-{_hash(self._lines.seen)}" if first else ""
+        self._reached = Position(PurePosixPath(self._path).name, fingerprint, self._lines.safe if first else 0)
 
     def _enter(self) -> bool:
         """Open the file, at the position of an earlier agent or attempt if it is the same file."""
@@ -133,9 +143,7 @@ class FileSource:
             except OSError:
                 raise missing from None
         try:
-            stored, size = self._reached, os.fstat(self._file).st_size
-            same = stored.fingerprint and stored.fingerprint == _fingerprint(self._file) and stored.offset <= size
-            self._begin(stored.offset if same else 0)
+            self._begin(self._reached.offset if _is_file_of(self._reached, self._file) else 0)
         except OSError:  # the next pass must find the position again
             os.close(self._file)
             self._file = -1
@@ -143,9 +151,7 @@ class FileSource:
         return True
 
     def _begin(self, offset: int) -> None:
-        before = os.pread(self._file, min(SEEN, offset), offset - min(SEEN, offset))
-        self._lines = LineAssembler(offset, at_start=not before or before.endswith(b"\n"))
-        self._lines.seen = before
+        self._lines = LineAssembler(offset, _before(self._file, offset))
         if offset == 0:
             self._reached = Position()
         elif self._csv:
@@ -182,7 +188,32 @@ def _fingerprint(descriptor: int) -> str:
     """Return the hash of the file's first line, or of its first bytes; empty if they are not complete yet."""
     first = os.pread(descriptor, FIRST_BYTES, 0)
     line, end, _ = first.partition(b"\n")
-    return hashlib.sha256(line).hexdigest()[:32] if end or len(first) == FIRST_BYTES else ""
+    return _hash(line) if end or len(first) == FIRST_BYTES else ""
+
+
+def _is_file_of(position: Position, descriptor: int) -> bool:
+    """Return whether an open file is the one that was read up to this position.
+
+    An agent of an earlier version stored only the hash of the first line.
+    """
+    (first, _, last), size = position.fingerprint.partition("-"), os.fstat(descriptor).st_size
+    if not first or first != _fingerprint(descriptor) or position.offset > size:
+        return False
+    read, _, seen = last.partition("-")
+    if not last:
+        return True
+    valid = read.isdecimal() and len(read) < 20 and int(read) <= size
+    return valid and seen == _hash(_before(descriptor, int(read)))
+
+
+def _before(descriptor: int, offset: int) -> bytes:
+    """Return the last bytes before an offset."""
+    size = min(SEEN, offset)
+    return os.pread(descriptor, size, offset - size)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def _line(now: float, raw: RawLine) -> LogLine:

@@ -7,6 +7,8 @@ small, and which a process waits for when it ends.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,7 +37,7 @@ class HangingCalls(Generic[T]):
     async def call(self, work: Callable[[], T], seconds: float) -> T:
         """Return the result of the call.
 
-        Raises its OSError or ValueError, TimeoutError if it takes longer, or BusyError.
+        Raises its error, TimeoutError if it takes longer, BusyError, or OSError (EAGAIN) if no thread can start.
         """
         with self._lock:
             if self._busy or self._closed:
@@ -43,7 +45,11 @@ class HangingCalls(Generic[T]):
             self._busy = True
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        threading.Thread(target=self._run, args=(work, loop, answer), name=self._name, daemon=True).start()
+        try:
+            threading.Thread(target=self._run, args=(work, loop, answer), name=self._name, daemon=True).start()
+        except (RuntimeError, MemoryError) as error:  # the node, or the agent's cgroup, has no free pid or memory
+            self._finish()
+            raise OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)} ({error})") from error
         async with asyncio.timeout(seconds):
             return await answer
 
@@ -54,7 +60,7 @@ class HangingCalls(Generic[T]):
                 return
             self._closed = True
             if not self._busy:
-                self._release()
+                self._release_once()
 
     def _run(self, work: Callable[[], T], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> None:
         result: T | None = None
@@ -64,10 +70,7 @@ class HangingCalls(Generic[T]):
         except Exception as error:
             failure = error
         finally:
-            with self._lock:
-                self._busy = False
-                if self._closed:
-                    self._release()
+            self._finish()
 
         def deliver() -> None:
             if answer.done():
@@ -79,3 +82,13 @@ class HangingCalls(Generic[T]):
 
         with suppress(RuntimeError):  # the agent has stopped meanwhile
             loop.call_soon_threadsafe(deliver)
+
+    def _finish(self) -> None:
+        with self._lock:
+            self._busy = False
+            if self._closed:
+                self._release_once()
+
+    def _release_once(self) -> None:
+        with suppress(OSError):  # a network volume reports late errors at close; the descriptor is free all the same
+            self._release()

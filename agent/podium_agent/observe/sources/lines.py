@@ -21,13 +21,13 @@ class RawLine:
 class LineAssembler:
     """Assembler of the lines of one file. Of a line without an end, the first LONGEST_LINE bytes are kept."""
 
-    def __init__(self, offset: int = 0, *, at_start: bool = True) -> None:
-        """Begin at an offset; `at_start` False: a line has begun before it, and its rest is dropped."""
+    def __init__(self, offset: int = 0, before: bytes = b"") -> None:
+        """Begin at an offset; `before`: the last bytes before it. The rest of a line that they begin is dropped."""
         self._rest = bytearray()
-        self._dropping = not at_start
+        self._dropping = bool(before) and not before.endswith(b"\n")
         self.safe = offset  # of the first byte of the line that is not complete
         self.read = offset  # of the next byte to feed
-        self.seen = b""  # the last bytes that were fed
+        self.seen = before  # the last bytes that were fed
 
     def feed(self, data: bytes) -> list[RawLine]:
         """Return the lines that these further bytes complete."""

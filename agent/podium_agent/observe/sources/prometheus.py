@@ -55,7 +55,11 @@ class PrometheusSource:
         """Return what the last read of the page yielded, and begin the next one if it is due."""
         lines: tuple[LogLine, ...] = ()
         if self._reading is not None and self._reading.done():
-            lines, self._reading = tuple(self._reading.result()), None
+            done, self._reading = self._reading, None
+            try:
+                lines = tuple(done.result())
+            except Exception as error:  # a page may hold anything: the next one may be readable
+                self._trouble = f"the page cannot be read: {type(error).__name__}: {error}"
         address = self._address()
         if self._reading is None and address is not None and not last and self._due():
             self._reading = asyncio.ensure_future(self._read(address))

@@ -32,6 +32,9 @@ class VolumeReads:
         except TimeoutError:
             self.trouble = f"VolumeUnresponsive: {self._named} was not read within {self._seconds:g} s"
             return None
+        except OSError as error:  # no thread could start
+            self._note(error)
+            return None
 
     def close(self) -> None:
         """Close what is open: an open file keeps its volume from being detached."""
@@ -46,8 +49,11 @@ class VolumeReads:
         except ProcessLookupError:
             self.trouble = f"the container has ended, and the {self._what} was not there before"
         except OSError as error:
-            self.trouble = f"it cannot be read: {error.strerror}"
-            self.fault = error if is_fault(error) else None
+            self._note(error)
         except ValueError as error:
             self.trouble = f"{error}"
         return False
+
+    def _note(self, error: OSError) -> None:
+        self.trouble = f"it cannot be read: {error.strerror}"
+        self.fault = error if is_fault(error) else None

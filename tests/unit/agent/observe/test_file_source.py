@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_builders import FIRST_PID, Machine, pod
-from descriptors import no_descriptors
+from descriptors import no_descriptors, no_threads
 
 from podium_agent.observe.cgroups import Container
 from podium_agent.observe.logs.cri import LONGEST_LINE
@@ -105,6 +107,24 @@ def test_a_file_written_again_in_place_and_a_replaced_one(trial: Trial) -> None:
     trial.file.rename(trial.file.with_suffix(".old"))
     trial.append('{"step": 7}\n')
     assert trial.texts() == ['{"step": 6}', '{"step": 7}']
+
+
+def test_lines_written_just_before_a_replacement_are_read(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial.append('{"step": 1}\n')
+    assert trial.texts() == ['{"step": 1}']
+    pread, rotated = os.pread, []
+
+    def late(descriptor: int, size: int, offset: int) -> bytes:
+        data = pread(descriptor, size, offset)
+        if size == CHUNK and not rotated:  # the script writes and rotates just after this read
+            rotated.append(offset)
+            trial.append('{"step": 2}\n')
+            trial.file.rename(trial.file.with_suffix(".old"))
+            trial.append('{"step": 3}\n')
+        return data
+
+    monkeypatch.setattr(file_source.os, "pread", late)
+    assert trial.texts() == ['{"step": 2}', '{"step": 3}']
 
 
 def test_the_last_lines_are_read_when_the_container_has_ended(trial: Trial) -> None:
@@ -224,6 +244,67 @@ def test_a_csv_file_continues_with_its_header(tmp_path: Path) -> None:
     trial.open(trial.position)
     (line,) = (trial.source.parse(text) for text in trial.texts())
     assert (line[0].step, line[0].value, line[0].additional[0].value) == (2.0, 0.75, 1.0)
+
+
+def test_a_csv_file_begun_again_meanwhile_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """Its first line is the header of the old one, and it may be longer by now."""
+    trial = Trial(tmp_path, format="csv")
+    trial.append("step,acc\n" + "".join(f"{step},0.25\n" for step in range(100)))
+    assert len(trial.texts()) == 101
+    old = trial.position
+    trial.file.write_text("step,acc\n" + "".join(f"{step},0.75\n" for step in range(200)))
+    trial.open(old)
+    assert len(trial.texts()) == 201
+    trial.append("200,0.5\n")
+    trial.open(trial.position)
+    assert trial.texts() == ["200,0.5"]
+
+
+@pytest.mark.parametrize("back", [0, 3, 90], ids=["after the lines", "at an announced step", "at an early one"])
+def test_a_position_before_the_last_bytes_that_were_read_is_continued(trial: Trial, back: int) -> None:
+    trial.append("".join(f"{number:02}\n" for number in range(100)) + "half")
+    assert len(trial.texts()) == 100
+    trial.open(replace(trial.position, offset=trial.position.offset - back))
+    trial.append("\n")
+    assert len(trial.texts()) == back // 3 + 1
+
+
+def test_the_cursor_of_an_earlier_version_is_continued(trial: Trial) -> None:
+    """It holds the hash of the first line alone."""
+    trial.append('{"step": 1}\n{"step": 2}\n')
+    trial.texts()
+    first = hashlib.sha256(b'{"step": 1}').hexdigest()[:32]
+    assert trial.position.fingerprint.startswith(first)
+    trial.append('{"step": 3}\n')
+    trial.open(replace(trial.position, fingerprint=first))
+    assert trial.texts() == ['{"step": 3}']
+
+
+@pytest.mark.parametrize("last", ["x", "x-y", "9" * 5000 + "-y", "-", "-5-y"])
+def test_a_cursor_that_no_agent_wrote_begins_the_file_again(trial: Trial, last: str) -> None:
+    trial.append('{"step": 1}\n')
+    trial.texts()
+    first = trial.position.fingerprint.partition("-")[0]
+    trial.open(replace(trial.position, fingerprint=f"{first}-{last}"))
+    assert trial.texts() == ['{"step": 1}']
+
+
+def test_without_threads_a_file_is_continued_later(trial: Trial) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    trial.append("one\n")
+    assert trial.texts() == ["one"]
+    trial.append("two\n")
+    with no_threads():
+        assert trial.texts() == []
+        assert trial.source.fault is not None
+        assert trial.source.fault.errno == errno.EAGAIN
+        assert "Resource temporarily unavailable" in trial.source.explain()
+    assert trial.texts() == ["two"]
+    assert trial.source.fault is None
+    with no_threads():
+        assert trial.texts() == []
+    trial.source.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_closing_closes_every_descriptor(trial: Trial) -> None:

@@ -84,6 +84,36 @@ def test_only_some_short_lines_are_parsed() -> None:
     assert value_of(Selector("acc"), []) == (None, "the page has no sample acc")
 
 
+@pytest.mark.parametrize("line", [b"acc " + b"9" * 400, b"acc 1 " + b"9" * 400, b"acc -" + b"9" * 900])
+def test_a_number_that_is_too_large_is_left_out(line: bytes) -> None:
+    assert samples(line + b"\nloss 2", {"acc", "loss"})[-1] == Sample("loss", {}, 2.0)
+
+
+def test_an_unexpected_error_ends_only_this_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> list[Sample]:
+        raise RecursionError("too deep")
+
+    async def use(url: URL) -> None:
+        monkeypatch.setattr(prometheus, "page_url", lambda *_: url)
+        monkeypatch.setattr(prometheus, "no_sooner", lambda _: lambda: True)
+        source = PrometheusSource(lambda: "10.0.0.1", config())
+
+        async def reads() -> int:
+            await source.read(False)
+            assert source._reading is not None
+            await asyncio.wait({source._reading})
+            return len((await source.read(True)).lines)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(prometheus, "samples", broken)
+            assert await reads() == 0
+        assert "the page cannot be read: RecursionError: too deep" in source.explain()
+        assert await reads() == 1
+        assert source.explain() == ""
+
+    asyncio.run(served(page(PAGE), use))
+
+
 def test_a_page_becomes_records_when_its_values_change(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = [b"", PAGE, PAGE, PAGE.replace(b"epoch 3", b"epoch 4")]
 

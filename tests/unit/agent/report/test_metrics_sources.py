@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from agent_builders import FIRST_PID, Machine, TrialServer, pod
 from agent_writing import Writing, end, kill, log_cursor, started
+from descriptors import no_threads
 from event_files import append, event
 
 import podium_core.attempts.unread_log
@@ -72,6 +73,33 @@ def test_a_file_is_read_while_the_trial_runs_and_after_its_end(write: Callable[.
     assert [(point.step, point.value) for point in status.curve.points] == [(1.0, 1 / 16), (2.0, 2 / 16)]
     assert status.log_cursor is not None
     assert (status.log_cursor.file, status.log_cursor.offset) == ("a.jsonl", len(line(1) + line(2)) - 1)
+
+
+def test_a_shortage_of_threads_delays_metrics_and_checkpoints_only(
+    write: Callable[..., TrialServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = pod(reading=reading("file", path="/logs/a.jsonl"), main=TRAIN, checkpoint="/logs")
+
+    async def scene(writing: Writing) -> None:
+        server, folder = writing.server, folder_of(writing.machine)
+        trial_record = running(writing.machine, one)
+        (folder / "a.jsonl").write_text(line(1))
+        task = writing.start(trial_record, holder_report_seconds=0.01)
+        await writing.until(lambda: server.parsed.last_step == 1.0, "the first step")
+        with no_threads():
+            await writing.until(lambda: "metrics cannot be read now" in caplog.text, "the message")
+            await writing.until(lambda: "checkpoints cannot be read" in caplog.text, "the other message")
+            spent = server.parsed.gpu_seconds
+            await writing.until(lambda: server.parsed.gpu_seconds > spent, "the status is written")
+        with (folder / "a.jsonl").open("a") as more:
+            more.write(line(2))
+        (folder / "podium-checkpoint.json").write_text('{"step": 2}')
+        await writing.until(lambda: server.parsed.last_step == 2.0 and server.parsed.checkpoint, "both")
+        end(trial_record)
+        await asyncio.wait_for(task, 300)
+
+    write(scene)
+    assert "Resource temporarily unavailable" in caplog.text
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["on a volume", "on an ephemeral disk"])

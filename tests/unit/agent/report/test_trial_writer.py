@@ -12,6 +12,7 @@ from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, end, kill, log_cursor, started
 
 import podium_agent.observe.sources.stdout
+import podium_agent.report.trial_writer
 import podium_core.attempts.unread_log
 from podium_agent.observe.logs.tail import CHUNK
 from podium_agent.report.checkpoint_watch import CheckpointWatch
@@ -25,6 +26,7 @@ from podium_core.schema.metrics_config import MetricsConfig
 TEXT = MetricsConfig.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}
 )
+JSON = MetricsConfig.model_validate({"metric": "acc", "direction": "maximize", "container": "train"})
 RUNNING = SlotState.RUNNING
 SUSPENDED = SlotState.SUSPENDED
 
@@ -76,20 +78,84 @@ def test_a_value_ends_the_report(write: Callable[..., TrialServer], monkeypatch:
     assert server.status["lastValue"] == 0.9
 
 
-def test_an_unexpected_line_stops_only_this_writer(
-    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_unexpected_line_pauses_only_the_metrics(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The trial's GPU-seconds are counted and written all the same."""
+
     def read(_: str) -> list[ParsedLine]:
         raise ZeroDivisionError
 
     monkeypatch.setattr(podium_agent.observe.sources.stdout, "line_reader", lambda _: read)
+    monkeypatch.setattr(podium_agent.report.trial_writer, "UNREADABLE_SECONDS", 0.0)
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(pod()).write_text(cri("x"))
+        record, server = started(pod()), writing.server
+        record.follow(RUNNING, ("G",), time.time())
+        task = writing.start(record, holder_report_seconds=0.01)
+        await writing.until(lambda: "unreadLog" in server.status, "the reason")
+        before = server.parsed.gpu_seconds
+        await writing.until(lambda: server.parsed.gpu_seconds > before, "more GPU-seconds")
+        end(record)
+        await asyncio.wait_for(task, 300)
+
+    status = write(scene).status
+    assert "the agent's reader failed (ZeroDivisionError())" in status["unreadLog"]["reason"]
+    assert "end" in status["allocations"][-1]
+
+
+def test_a_source_that_failed_once_is_read_from_its_position(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, failures = podium_agent.observe.sources.stdout.line_reader, [ZeroDivisionError()]
+
+    def read(line: str) -> list[ParsedLine]:
+        if "0.75" in line and failures:
+            raise failures.pop()
+        return parse(JSON)(line)
+
+    monkeypatch.setattr(podium_agent.observe.sources.stdout, "line_reader", lambda _: read)
+
+    async def scene(writing: Writing) -> None:
+        log, record = writing.machine.log(pod()), started(pod())
+        log.write_text(cri('{"acc": 0.5}'))
+        task = writing.start(record)
+        await writing.until(lambda: writing.server.status.get("lastValue") == 0.5, "the first value")
+        with log.open("a") as file:
+            file.write(cri('{"acc": 0.6}') + cri('{"acc": 0.75}'))
+        await writing.until(lambda: writing.server.status.get("lastValue") == 0.75, "the value after the error")
+        end(record)
+        await asyncio.wait_for(task, 300)
+
+    server = write(scene)
+    assert [point.value for point in server.parsed.curve.points] == [0.5, 0.6, 0.75]
+    assert any("unreadLog" in status for status in server.written)
+    assert "unreadLog" not in server.status
+
+
+@pytest.mark.parametrize("lasts", [True, False], ids=["always", "once"])
+def test_a_writer_that_crashes_tries_again(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lasts: bool
+) -> None:
+    look, failures = CheckpointWatch.look, [KeyError("x")]
+    monkeypatch.setattr(podium_agent.report.trial_writer, "CRASHES_AFTER_END", 1)
+
+    async def failing(watch: CheckpointWatch) -> None:
+        if failures:
+            raise failures[0] if lasts else failures.pop()
+        await look(watch)
+
+    monkeypatch.setattr(CheckpointWatch, "look", failing)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(pod()).write_text(cri('{"acc": 0.5}'))
         await writing.whole_life(started(pod()))
 
-    write(scene)
-    assert "its metrics are not read any more" in caplog.text
+    server = write(scene)
+    assert "its status is not written, trying again" in caplog.text
+    assert ("its status is not complete" in caplog.text) == lasts
+    assert (server.status.get("lastValue") == 0.5) != lasts
 
 
 @pytest.mark.parametrize(("attempt_in_force", "reads"), [(0, True), (1, True), (2, False)])
