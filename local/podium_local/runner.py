@@ -111,8 +111,9 @@ class Runner:
         self._store(now)
         self._state.folder.write_job(self._state.job, durable=True)
         self._state.folder.close()
+        writer, self._wake_writer = self._wake_writer, -1  # a later `stop` must not write to another file
         os.close(self._wake_reader)
-        os.close(self._wake_writer)
+        os.close(writer)
 
     def _plan_if_due(self, executor: Executor, changed: bool, now: float) -> bool:
         """Plan and act if something changed or the plan's time has come, and return whether it did."""
