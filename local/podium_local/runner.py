@@ -82,8 +82,9 @@ class Runner:
         """Run until the job has ended or `stop` was called, and return the job."""
         state = self._state
         guardian = Guardian(state.folder.path)
-        executor = Executor(state, guardian)
+        executor: Executor | None = None
         try:
+            executor = Executor(state, guardian)
             while True:
                 changed = executor.observe(state.clock.now())
                 now = state.clock.now()
@@ -99,7 +100,8 @@ class Runner:
                     break
                 self._wait(executor, now)
         finally:
-            executor.kill()
+            if executor is not None:
+                executor.kill()
             guardian.close()
             self._close()
         return state.job

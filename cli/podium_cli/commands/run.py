@@ -17,7 +17,7 @@ from rich.live import Live
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
-from podium_cli.objects import Payload, read_jobs
+from podium_cli.objects import Payload, name_of, read_jobs
 from podium_cli.options.common import examples
 from podium_cli.output import write
 from podium_cli.recording import recording_of
@@ -109,7 +109,7 @@ def run(
     a second Ctrl-C kills them.
     """
     manifest = _manifest(job)
-    name = str((manifest.get("metadata") or {}).get("name") or "search")
+    name = name_of(manifest) or "search"
     options = RunOptions(
         folder=RUNS / name if folder is None else folder,
         beside=job.parent,

@@ -74,3 +74,12 @@ def test_nohup_lets_a_run_outlive_its_terminal(scene: Scene) -> None:
         process.kill()
         process.wait()
     assert {one["status"]["phase"] for one in scene.trials()} == {"Succeeded"}
+
+
+def test_a_checkpoint_folder_that_cannot_be_created_fails_the_trial(scene: Scene) -> None:
+    scene.write(trials={"max": 1, "maxSteps": 6, "retries": 0, "maxFailed": 0})
+    (scene.run_folder / "checkpoints").mkdir(parents=True)
+    (scene.run_folder / "checkpoints" / "tiny-0").write_text("in the way")
+    output = scene.run(code=1)
+    assert "could not be created" in output
+    assert "Traceback" not in output
