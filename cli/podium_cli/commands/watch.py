@@ -72,7 +72,7 @@ class JobCaches:
         )
 
     def check(self) -> None:
-        """Raise the error of a cache that has ended or is refused, because its objects would never change again."""
+        """Raise the error of a cache that has ended or is refused: its objects would never change again."""
         for task in self.tasks:
             if task.done():
                 task.result()
