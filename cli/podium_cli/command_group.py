@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from importlib import import_module
@@ -14,6 +13,7 @@ from typer.main import get_group
 
 from podium_cli.command_table import COMMANDS
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.streams import mute
 
 MODULES = {entry.name: entry.module for entry in COMMANDS}
 _CALL = re.compile(rf"(?<![\w/-])podium (?=(?:{'|'.join(MODULES)}|COMMAND)\b)")  # in a text of the help
@@ -44,11 +44,14 @@ class LazyGroup(TyperGroup):
             finally:
                 sys.stdout.flush()  # a broken pipe is noticed here, not by the interpreter at its end
         except CliError as error:
-            print(f"podium: {error}", file=sys.stderr)
+            try:
+                print(f"podium: {error}", file=sys.stderr, flush=True)
+            except OSError:  # the terminal was closed: the exit code remains
+                mute(sys.stderr)
             raise typer.Exit(error.code) from error
         except BrokenPipeError as error:
             # `podium get trials x | head`: the reader has closed the pipe, so a flush at exit would fail
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            mute(sys.stdout)
             raise typer.Exit(Exit.OK) from error
         except Exception as error:
             _suggest_option(error)

@@ -16,6 +16,7 @@ from podium_cli.command_group import LazyGroup
 from podium_cli.command_table import COMMANDS
 from podium_cli.exit_codes import Exit
 from podium_cli.options.common import examples
+from podium_cli.streams import escape_unprintable
 from podium_cluster import logs
 
 NO_FILES = 4  # ShellCompDirectiveNoFileComp of kubectl: files complete nothing here
@@ -67,6 +68,7 @@ for entry in COMMANDS:
 
 def run(arguments: Sequence[str], program: str = "podium") -> Exit:
     """Run one command line and return its exit code; `program` is the name in the usage text."""
+    escape_unprintable()
     try:
         app(list(arguments), prog_name=program)
     except SystemExit as ended:

@@ -94,6 +94,12 @@ def read_file(path: Path, largest: int | None = None) -> list[Payload]:
         raise CliError(Exit.FAILED, "FileMalformed", message) from error
 
 
+def name_of(payload: Payload) -> str:
+    """Return the name of an object; empty if it has none, or no valid metadata."""
+    metadata = payload.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
+
+
 def saved_at(payloads: Iterable[Payload]) -> datetime:
     """Return the latest time in the objects, because files are read long after they were saved."""
     moments = [moment for payload in flattened(payloads) for moment in _moments(payload.get("status") or {})]
@@ -127,7 +133,7 @@ def parse_node(payload: Payload) -> GPUNode:
 def _unreadable(payload: Payload, error: ValidationError) -> CliError:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
-    name = (payload.get("metadata") or {}).get("name", "without a name")
+    name = name_of(payload) or "without a name"
     message = f"{payload.get('kind')} {name}: {field}: {first['msg']}; does this podium have the cluster's version?"
     return CliError(Exit.CLUSTER, "ObjectUnreadable", message)
 

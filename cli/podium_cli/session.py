@@ -116,7 +116,9 @@ def run_with_cluster(work: Coroutine[Any, Any, T]) -> T:
     except ApiError as error:
         if error.status == 0:
             message = f"{error.message}; check that the cluster is up and that --kubeconfig and --context are right"
-        elif error.status in (401, 403):
+        elif error.status == 401:
+            message = f"the cluster refuses the credentials ({error.message}); log in again, see `kubectl auth whoami`"
+        elif error.status == 403:
             message = f"{error.message}; see `kubectl auth can-i`"
         elif kind_missing(error):
             message = "this cluster has no Podium (its CRDs are missing): install the chart"

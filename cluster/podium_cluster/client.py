@@ -34,6 +34,7 @@ from podium_cluster.answers import (
     read_lines,
     read_start,
 )
+from podium_cluster.credentials import Credentials
 from podium_cluster.errors import INVALID_ANSWER, ApiError, error_from_answer
 from podium_cluster.kubeconfig import ClusterTarget, find_target
 from podium_cluster.resources import PODS, Page, Resource
@@ -59,9 +60,10 @@ class Fence:
 class Api:
     """The verbs that Podium uses; selectors and limits have the form of the Kubernetes API."""
 
-    def __init__(self, client: kube_client.ApiClient, timeout: float) -> None:
+    def __init__(self, client: kube_client.ApiClient, timeout: float, credentials: Credentials | None = None) -> None:
         self._client = client
         self._timeout = timeout
+        self._credentials = credentials
         self._fence: Fence | None = None
 
     def fence(self, may_write: Callable[[], bool], seconds: float) -> None:
@@ -304,6 +306,8 @@ class Api:
             response: aiohttp.ClientResponse = answer.response
             clock.observe(response.headers.get("Date"), time.monotonic() - begun)
             try:
+                if response.status == 401 and self._credentials is not None:
+                    self._credentials.refuse()
                 if response.status >= 400:
                     start = await read_start(response.content.iter_any(), MAX_ERROR_BYTES)
                     raise error_from_answer(response.status, response.headers.get("Retry-After"), start)
@@ -329,17 +333,20 @@ async def connect(settings: ClusterSettings, target: ClusterTarget | None = None
     # a component uses one API server from a few tasks, so more connections than tasks are useless
     configuration.connection_pool_maxsize = 32
     configuration.retries = None
+    credentials = None
     if target.account:
         kube_config.load_incluster_config(client_configuration=configuration)
         _refresh_token(configuration, Path(SERVICE_TOKEN_FILENAME))
     else:
-        await kube_config.load_kube_config(
+        loader = await kube_config.load_kube_config(
             config_file=os.pathsep.join(map(str, target.files)),
             context=target.context,
             client_configuration=configuration,
         )
+        credentials = Credentials(loader)
+        configuration.refresh_api_key_hook = credentials.refresh  # type: ignore[assignment]
     async with kube_client.ApiClient(configuration) as client:
-        yield Api(client, settings.request_timeout)
+        yield Api(client, settings.request_timeout, credentials)
 
 
 def _refresh_token(configuration: kube_client.Configuration, file: Path) -> None:

@@ -68,6 +68,8 @@ class WatchCache(ObjectStore[T]):
         self._backoff = Backoff(timing.chance)
         self._page_size = selection.page
         self._heard = timing.clock()
+        self._error: ApiError | None = None  # the last one since then
+        self._failing_since = math.inf
         self._must_list = True
         self._list_at = math.inf
         self._stale_since = math.inf
@@ -76,6 +78,11 @@ class WatchCache(ObjectStore[T]):
     def age(self) -> float:
         """Return the seconds since the last list, event or bookmark of the server."""
         return self._clock() - self._heard
+
+    def refusal(self, seconds: float) -> ApiError | None:
+        """Return the error if the server has refused (401 or 403) the calls of at least the last `seconds`."""
+        refused = self._error is not None and self._error.status in (401, 403)
+        return self._error if refused and self._clock() - self._failing_since >= seconds else None
 
     async def run(self) -> None:
         """List and watch until cancelled; nothing else ends it."""
@@ -86,6 +93,7 @@ class WatchCache(ObjectStore[T]):
                 if not await self._follow():
                     pause = self._backoff.pause()
             except ApiError as error:
+                self._error, self._failing_since = error, min(self._failing_since, self._clock())
                 pause = self._backoff.pause(error.retry_after)
                 # the rest of a stream with an invalid event is unknown; most other errors affect only this connection
                 self._must_list |= error.expired or error.malformed or error.stale or not error.transient
@@ -131,7 +139,8 @@ class WatchCache(ObjectStore[T]):
         else:
             raise ApiError(0, INVALID_ANSWER, f"the list of {self._plural} has not ended after {MAX_PAGES} pages")
         self._replace(fresh, SeenVersions(listed, versions))
-        self._heard = now = self._clock()
+        self._note_answer()
+        now = self._heard
         self._must_list, self._stale_since = False, math.inf
         self._list_at = now + RELIST_SECONDS * self._chance.uniform(0.75, 1.0)
 
@@ -183,13 +192,16 @@ class WatchCache(ObjectStore[T]):
             async with aclosing(events):
                 async for event in events:
                     kind, payload = check_event(event, self._plural)
-                    self._heard = self._clock()
+                    self._note_answer()
                     healthy |= self._take(kind, payload)
         finally:
             healthy |= self._clock() - began >= HEALTHY_SECONDS
             if healthy:
                 self._backoff.reset()
         return healthy
+
+    def _note_answer(self) -> None:
+        self._heard, self._error, self._failing_since = self._clock(), None, math.inf
 
 
 async def wait_all_synced(caches: Iterable[WatchCache[Any]]) -> None:

@@ -28,6 +28,7 @@ from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import SlotState
 from podium_local.attempt import Attempt, checkpoint_in
+from podium_local.errors import Kind, LocalError
 from podium_local.launch import Place, grace_seconds, launch
 from podium_local.process import Guardian
 from podium_local.run_state import RunState
@@ -250,8 +251,7 @@ class Executor:
         assert attempt is not None
         folder = self._state.checkpoints_of(trial)
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            problem = self._inherit(trial)
+            problem = _made(folder) or self._inherit(trial)
             if problem:
                 attempt.refuse(problem, now)
                 self._settle(trial, attempt, now)
@@ -286,12 +286,25 @@ class Executor:
         return ""
 
 
+def _made(folder: Path) -> str:
+    """Create a checkpoint folder, and return why that failed; empty: it did not."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return f"The checkpoint folder {folder} could not be created: {error.strerror}"
+    return ""
+
+
 def _helper_folder(folder: Path) -> Path:
     """Return a folder with `podium.trial` alone, for scripts whose Python lacks Podium."""
     package = folder / "python" / "podium"
-    package.mkdir(parents=True, exist_ok=True)
-    for module in (podium, podium.trial):
-        if module.__file__ is not None:
-            with suppress(shutil.SameFileError):
-                shutil.copy(module.__file__, package)
+    try:
+        package.mkdir(parents=True, exist_ok=True)
+        for module in (podium, podium.trial):
+            if module.__file__ is not None:
+                with suppress(shutil.SameFileError):
+                    shutil.copy(module.__file__, package)
+    except OSError as error:
+        text = f"{package}: {error.strerror}; free space there, then run the same command again"
+        raise LocalError(Kind.FAILED, "FolderUnusable", text) from error
     return package.parent

@@ -17,7 +17,7 @@ from podium_core.schema.quantity import to_bytes
 from podium_core.schema.trial import HyperParamTrial
 from podium_local.devices import Device
 from podium_local.process import Launch
-from podium_local.process_tree import RUN_VARIABLE
+from podium_local.process_tree import ATTEMPT_VARIABLE, RUN_VARIABLE
 from podium_local.template import mapped
 
 CUDA_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -75,6 +75,7 @@ def launch(job: HyperParamJob, trial: HyperParamTrial, attempt: int, place: Plac
             RUN_VARIABLE: str(place.helper.parent),
             **{name: mapped(value, paths) for name, value in own.items()},
             **_gpus(place),
+            ATTEMPT_VARIABLE: f"{place.helper.parent}/{trial.metadata.name}-{attempt}",
         },
         str(main["workingDir"]),
     )

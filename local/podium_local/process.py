@@ -109,6 +109,7 @@ class TrialProcess:
         """Start the process. Raises OSError if the command cannot be executed."""
         self._guardian = guardian
         self._code: int | None = None
+        self._mark = launch.environment.get(process_tree.ATTEMPT_VARIABLE, "")
         with output.open("ab", buffering=0) as file:
             self._process = subprocess.Popen(
                 list(launch.command),
@@ -136,6 +137,8 @@ class TrialProcess:
         if not _has_ended(self.pid):
             return None
         process_tree.kill(self.pid)
+        if self._mark:  # workers in sessions of their own are no descendants after their parent's end
+            process_tree.kill_with_variable(process_tree.ATTEMPT_VARIABLE, self._mark)
         code = self._process.wait()
         self._guardian.forget(self.pid)
         os.close(self.ended)

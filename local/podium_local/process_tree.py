@@ -3,6 +3,8 @@
 The kernel's process groups are enough for most scripts. Some launchers start workers in sessions of their own; these
 are descendants. A process that also left its parent is found by a variable of its environment. The module needs only
 the standard library, because the guardian imports it.
+
+A process whose parent has ended is a descendant no more. So `kill` reads /proc before its first signal.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ PAUSE_SECONDS = 0.002
 MAX_PASSES = 10_000
 MAX_ENVIRONMENT = 1 << 22  # bytes
 RUN_VARIABLE = "PODIUM_RUN_FOLDER"  # marks every process of a run, also those that left its process groups
+ATTEMPT_VARIABLE = "PODIUM_RUN_ATTEMPT"  # the same for every process of one attempt
 
 
 class Process(NamedTuple):
@@ -28,6 +31,7 @@ class Process(NamedTuple):
     parent: int
     group: int
     session: int
+    started: int  # in clock ticks since the boot: with the pid it identifies a process
 
 
 def all_processes() -> dict[int, Process]:
@@ -42,7 +46,11 @@ def all_processes() -> dict[int, Process]:
 
 def tree(root: int, processes: Mapping[int, Process]) -> set[int]:
     """Return the pids of the group and session of `root`, and of their descendants."""
-    mine = {pid for pid, one in processes.items() if root in (pid, one.group, one.session)}
+    return _trees({root}, processes)
+
+
+def _trees(roots: set[int], processes: Mapping[int, Process]) -> set[int]:
+    mine = {pid for pid, one in processes.items() if not roots.isdisjoint((pid, one.group, one.session))}
     children: dict[int, list[int]] = {}
     for pid, one in processes.items():
         children.setdefault(one.parent, []).append(pid)
@@ -86,10 +94,14 @@ def kill(root: int, seconds: float = 5.0) -> bool:
     Zombies count as ended.
     """
     end = time.monotonic() + seconds
+    known: dict[int, int] = {}  # time of the start by pid
     for _ in range(MAX_PASSES):
-        _signal_group(root, signal.SIGKILL)
         processes = all_processes()
-        alive = [pid for pid in tree(root, processes) if processes[pid].state not in "ZX"]
+        same = {pid for pid, started in known.items() if pid not in processes or processes[pid].started == started}
+        mine = _trees({root, *same}, processes)
+        known = {pid: known[pid] for pid in same} | {pid: processes[pid].started for pid in mine}
+        _signal_group(root, signal.SIGKILL)
+        alive = [pid for pid in mine if processes[pid].state not in "ZX"]
         if not alive:
             return True
         for pid in alive:
@@ -146,4 +158,4 @@ def _signal_group(root: int, number: int) -> None:
 def _read(pid: int) -> Process:
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read(4096).rpartition(b")")[2].split()
-    return Process(chr(fields[0][0]), int(fields[1]), int(fields[2]), int(fields[3]))
+    return Process(chr(fields[0][0]), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))

@@ -82,8 +82,9 @@ class Runner:
         """Run until the job has ended or `stop` was called, and return the job."""
         state = self._state
         guardian = Guardian(state.folder.path)
-        executor = Executor(state, guardian)
+        executor: Executor | None = None
         try:
+            executor = Executor(state, guardian)
             while True:
                 changed = executor.observe(state.clock.now())
                 now = state.clock.now()
@@ -99,7 +100,8 @@ class Runner:
                     break
                 self._wait(executor, now)
         finally:
-            executor.kill()
+            if executor is not None:
+                executor.kill()
             guardian.close()
             self._close()
         return state.job
@@ -111,8 +113,9 @@ class Runner:
         self._store(now)
         self._state.folder.write_job(self._state.job, durable=True)
         self._state.folder.close()
+        writer, self._wake_writer = self._wake_writer, -1  # a later `stop` must not write to another file
         os.close(self._wake_reader)
-        os.close(self._wake_writer)
+        os.close(writer)
 
     def _plan_if_due(self, executor: Executor, changed: bool, now: float) -> bool:
         """Plan and act if something changed or the plan's time has come, and return whether it did."""

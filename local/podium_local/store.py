@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from podium_local.errors import Kind, LocalError
 MAX_OBJECT_BYTES = 16 << 20
 LOCK, OBJECTS, LOGS, CHECKPOINTS = "lock", "objects", "logs", "checkpoints"
 JOB, MACHINE, TRIAL = "job.json", "machine.json", "trial-"
+_TRIAL_FILE = re.compile(r"trial-(\d{1,9})\.json", re.ASCII)
 
 
 class StoredRun:
@@ -57,8 +59,8 @@ class StoredRun:
 
     def trials(self) -> Iterator[HyperParamTrial]:
         """Yield the stored trials by number."""
-        numbers = [int(path.stem.removeprefix(TRIAL)) for path in self.objects.glob(f"{TRIAL}[0-9]*.json")]
-        for number in sorted(numbers):
+        names = [_TRIAL_FILE.fullmatch(path.name) for path in self.objects.glob(f"{TRIAL}*.json")]
+        for number in sorted(int(name[1]) for name in names if name is not None):
             trial = self.trial(number)
             if trial is not None:
                 yield trial

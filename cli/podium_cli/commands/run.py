@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +18,12 @@ from rich.live import Live
 from podium_cli.commands.warm_start import results_added, single_job
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.objects import name_of
 from podium_cli.options.common import examples
 from podium_cli.output import write
 from podium_cli.recording import recording_of
 from podium_cli.report import model, page
+from podium_cli.streams import mute
 from podium_cli.views import formatting
 from podium_cli.views import summary as summary_view
 from podium_cli.views.watch import changes, view
@@ -117,7 +120,7 @@ def run(
     a second Ctrl-C kills them.
     """
     manifest = results_added(single_job(job), warm_start or ())
-    name = str((manifest.get("metadata") or {}).get("name") or "search")
+    name = name_of(manifest) or "search"
     options = RunOptions(
         folder=RUNS / name if folder is None else folder,
         beside=job.parent,
@@ -126,41 +129,67 @@ def run(
         paths=dict(map(_pair, paths or ())),
         devices=DeviceRequest(gpus, slots, cpus),
     )
-    console = Console()
+    console = Terminal()
+    screen = Screen(console, lines=lines or not console.is_terminal)
     try:
         prepared = prepare(manifest, options, os.environ)
-        for note in prepared.notes:
-            print(f"note: {note}", flush=True)
-        screen = Screen(console, lines=lines or not console.is_terminal)
         runner = Runner(prepared.state, screen.show)
-        with screen.opened(), _stopped_by_signals(runner, screen):
-            runner.run()
+        with _stopped_by_signals(runner, screen):
+            screen.on_reader_gone(runner.stop)
+            for note in prepared.notes:
+                screen.line(f"note: {note}")
+            with screen.opened():
+                runner.run()
     except LocalError as error:
         raise CliError(EXITS[error.kind], error.reason, error.message) from error
     _finish(screen, runner, options.folder)
 
 
+class Terminal(Console):
+    """Console that reports a closed pipe as the error that it is; rich would exit the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 class Screen:
-    """Output while a search runs: the live table of `podium watch`, or one line per change."""
+    """Output while a search runs: the live table of `podium watch`, or one line per change.
+
+    An error of the output mutes it and never ends the run at once, because that would kill the trials. If the reader
+    of a pipe has gone, the run is stopped, so that the trials can write checkpoints.
+    """
 
     def __init__(self, console: Console, *, lines: bool) -> None:
         self._console = console
         self._live = None if lines else Live(console=console, auto_refresh=False, vertical_overflow="crop")
         self._said_stopping = False
         self._conditions: set[tuple[str, str]] = set()
+        self._stop: Callable[[], None] = lambda: None
         self.stopping = False
         self.last: JobSnapshot | None = None
+
+    def on_reader_gone(self, stop: Callable[[], None]) -> None:
+        """Call `stop` when the reader of the output has gone."""
+        self._stop = stop
 
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Show the table during the block."""
-        if self._live is None:
+        live = self._live
+        if live is None:
             yield
             return
-        with self._live:
+        with self._muted_by_errors():
+            live.start()
+        try:
             yield
-            if self.last is not None:
-                self._live.update(view(self.last), refresh=True)  # the last table is complete
+        finally:
+            with self._muted_by_errors():
+                if self.last is not None:
+                    live.update(view(self.last), refresh=True)  # the last table is complete
+            with self._muted_by_errors():
+                live.stop()
 
     def show(self, seen: RunView) -> None:
         """Show the state of the run."""
@@ -168,10 +197,11 @@ class Screen:
         snapshot = JobSnapshot(seen.job, seen.trials, (seen.machine,), now)
         if self._live is not None:
             rows = max(3, self._console.height - FIXED_LINES - len(snapshot.gpus))
-            self._live.update(view(snapshot, rows=rows), refresh=True)
+            with self._muted_by_errors():
+                self._live.update(view(snapshot, rows=rows), refresh=True)
         else:
             for line in changes(self.last, snapshot):
-                print(line, flush=True)
+                self.line(line)
         for trial in seen.trials:
             for one in trial.status.conditions:
                 if (trial.metadata.uid, one.reason) not in self._conditions:
@@ -185,20 +215,36 @@ class Screen:
     def say(self, text: str) -> None:
         """Print a sentence above the table."""
         if self._live is None:
-            print(text, flush=True)
-        else:
+            self.line(text)
+            return
+        with self._muted_by_errors():
             self._live.console.print(text, markup=False, highlight=False)
+
+    def line(self, text: str) -> None:
+        """Print a line, outside of the table."""
+        with self._muted_by_errors():
+            print(text, flush=True)
+
+    @contextmanager
+    def _muted_by_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            mute(self._console.file)
+            if error.errno == errno.EPIPE:
+                self._stop()
 
 
 @contextmanager
 def _stopped_by_signals(runner: Runner, screen: Screen) -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP stop the run during the block."""
+    """Let SIGINT, SIGTERM and SIGHUP stop the run during the block, except those that `nohup` ignores."""
 
     def stop(_number: int, _frame: Any) -> None:
         runner.stop()
         screen.stopping = True  # printing here could interrupt another print
 
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield
     finally:
@@ -214,28 +260,28 @@ def _finish(screen: Screen, runner: Runner, folder: Path) -> None:
     made = model.build(last)
     write(folder / REPORT, page.render(made), "--folder")
     recording = recording_of(last)
-    print("\n".join(summary_view.lines(made)))
-    print(f"report       {folder / REPORT}")
+    screen.line("\n".join(summary_view.lines(made)))
+    screen.line(f"report       {folder / REPORT}")
     if recording.trials:
         write(folder / CURVES, "".join(f"{line}\n" for line in trace_lines(recording)), "--folder")
-        print(f"curves       {folder / CURVES}  (podium simulate {folder / CURVES})")
+        screen.line(f"curves       {folder / CURVES}  (podium simulate {folder / CURVES})")
     if runner.interrupted:
         raise CliError(Exit.INTERRUPTED, "Interrupted", "the search is stored; run the same command again to continue")
     status = last.job.status
     if status.phase == "Failed":
-        _print_failures(last, folder)
+        _print_failures(screen, last, folder)
         message = f"job {last.job.metadata.name}: {status.message} To start again, remove {folder}"
         raise CliError(Exit.FAILED, status.reason or status.phase, message)
 
 
-def _print_failures(last: JobSnapshot, folder: Path) -> None:
+def _print_failures(screen: Screen, last: JobSnapshot, folder: Path) -> None:
     """Print how the first trials failed, with the last lines of their logs."""
     failed = [trial for trial in last.trials if trial.status.phase is TrialPhase.FAILED]
     for trial in failed[:MAX_FAILURES]:
         cursor = trial.status.log_cursor
-        print(f"{trial.metadata.name}: {formatting.clean(trial.status.reason)}: {trial.status.message}")
+        screen.line(f"{trial.metadata.name}: {formatting.clean(trial.status.reason)}: {trial.status.message}")
         if cursor is not None:
-            print(f"  log: {folder / 'logs' / cursor.file}")
+            screen.line(f"  log: {folder / 'logs' / cursor.file}")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.objects import Payload, parse_job, read_jobs
+from podium_cli.objects import Payload, name_of, parse_job, read_jobs
 from podium_cli.options.common import Output, examples
 from podium_cli.structured import items, print_data
 from podium_cli.views import log_report
@@ -112,7 +112,7 @@ def _verdict(path: Path, payload: Payload) -> dict[str, Any]:
     severity = "error" if errors else "warning"
     return {
         "file": str(path),
-        "name": str((payload.get("metadata") or {}).get("name", "without a name")),
+        "name": name_of(payload) or "without a name",
         "valid": not errors,
         "findings": [{"severity": severity, "code": one.code, "message": str(one)} for one in errors or found],
     }

@@ -32,6 +32,7 @@ from podium_core.schema.trial import JOB_LABEL, HyperParamTrial
 FRAME = 0.25  # least number of seconds between two snapshots
 TICK = 1.0  # largest number of seconds between two snapshots, so that clocks and ETA advance
 SYNC_SECONDS = 20.0
+REFUSED_SECONDS = 30.0  # time for new credentials, after which a refusal is final
 SETTLE_SECONDS = 2.0  # after the job's end, for the last reports of its trials
 FIXED_LINES = 10  # of the screen besides GPUs and trials: panel 5, bar 1, decision 1, heads 2, "and N more" 1
 
@@ -71,10 +72,13 @@ class JobCaches:
         )
 
     def check(self) -> None:
-        """Raise the error of a cache that has ended, because its objects would never change again."""
+        """Raise the error of a cache that has ended or is refused: its objects would never change again."""
         for task in self.tasks:
             if task.done():
                 task.result()
+        for refusal in (self.jobs.refusal(REFUSED_SECONDS), self.trials.refusal(REFUSED_SECONDS)):
+            if refusal is not None:
+                raise refusal
 
 
 @app.command(

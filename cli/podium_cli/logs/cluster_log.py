@@ -29,6 +29,7 @@ from podium_core.schema.trial import HyperParamTrial, pod_name
 POLL_SECONDS = 1.0
 CONNECTION_SECONDS = 300.0  # of one connection: a half-open one ends by then, and a quiet log is followed by the next
 BAD_REQUEST = 400
+UNAUTHORIZED = 401
 MAX_FAILURES = 8  # consecutive ones, which take about a minute
 
 
@@ -61,7 +62,8 @@ class ClusterLog:
                 await self._take(step, pod)
                 await self._refresh()
             except ApiError as error:
-                if not error.transient or self._backoff.failures >= MAX_FAILURES:
+                passes = error.transient or error.status == UNAUTHORIZED  # the next request has new credentials
+                if not passes or self._backoff.failures >= MAX_FAILURES:
                     raise
                 self._say(f"{error.message}; trying again")
                 await asyncio.sleep(self._backoff.pause(error.retry_after))

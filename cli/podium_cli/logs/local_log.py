@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -94,8 +95,12 @@ def _trial(run: StoredRun, name: str, number: int | None = None) -> HyperParamTr
 
 
 def _is_running(run: StoredRun) -> bool:
-    """Return whether the process that wrote the lock of the run still exists."""
-    with suppress(OSError):
-        process = (run.path / LOCK).read_text().strip()
-        return process.isdecimal() and Path(f"/proc/{process}").exists()
+    """Return whether a runner holds the lock of the run."""
+    try:
+        with (run.path / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # closing the file unlocks it at once
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
     return False

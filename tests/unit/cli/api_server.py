@@ -29,6 +29,7 @@ class ApiServer:
         self.log: LogHandler | None = None
         self.before: Callable[[str], None] = lambda path: None  # called with the path of each request
         self.requests: list[str] = []
+        self.token = ""  # if given, requests with another one are refused
         self.url = ""
 
     def put(self, *objects: dict[str, Any]) -> None:
@@ -44,6 +45,8 @@ class ApiServer:
         """Answer a request to get or list objects, or for a log."""
         self.requests.append(request.path)
         self.before(request.path)
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return status(401, "Unauthorized", "Unauthorized")
         for resource in KINDS:
             parts = self._below(resource, request.path)
             if parts is None:

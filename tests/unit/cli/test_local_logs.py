@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +30,16 @@ def write_trial(folder: Path, **changes: Any) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Iterator[Path]:
     """The folder of a run with one trial in its first attempt, whose runner is this process."""
     for name in ("objects", "logs"):
         (tmp_path / name).mkdir()
     (tmp_path / "lock").write_text(str(os.getpid()))
     (tmp_path / "logs" / "digits-9-0.log").write_text("a\nb\nc\n")
     write_trial(tmp_path, phase="Running")
-    return tmp_path
+    with (tmp_path / "lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield tmp_path
 
 
 @pytest.mark.parametrize("inside", ["", "objects"])
@@ -102,7 +106,9 @@ def test_a_followed_log_continues_with_the_next_attempt_until_the_trial_ends(
 
 
 def test_a_followed_log_ends_with_a_runner_that_was_stopped(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (folder / "lock").write_text("")
+    """The number in the lock is that of another process, here of this one."""
+    (folder / "lock").unlink()
+    (folder / "lock").write_text(str(os.getpid()))
     assert run(["logs", "digits-9", "-f", "--from-files", str(folder)]) is Exit.OK
     out, err = capfd.readouterr()
     assert out == "a\nb\nc\n"

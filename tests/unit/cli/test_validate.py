@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,26 @@ def test_validate_reads_numbers_and_words_as_kubectl_does(
     path.write_text(JOB.replace("max: 8,", f"max: {word},"))
     taken = run(["validate", str(path)])
     assert (taken is Exit.OK) is (word != "yes"), capsys.readouterr().out
+
+
+@pytest.mark.parametrize("metadata", ["oops", '["x"]', "[]", "3"])
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_metadata_that_is_no_object_is_refused(
+    command: str, metadata: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.replace("{name: sweep, namespace: default}", metadata))
+    assert run([command, str(path)]) is Exit.FAILED
+    printed = capsys.readouterr()
+    assert "metadata" in printed.out + printed.err
+
+
+def test_a_name_that_cannot_be_encoded_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text('{"apiVersion": "podium.dev/v1alpha1", "kind": "HyperParamJob", "metadata": {"name": "\\ud800"}}')
+    command = [sys.executable, "-m", "podium_cli.main", "validate", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.FAILED
+    assert "Traceback" not in done.stderr
+    assert "\\ud800: " in done.stdout

@@ -26,9 +26,9 @@ def guardian(tmp_path: Path) -> Iterator[Guardian]:
     started.close()
 
 
-def family(folder: Path, guardian: Guardian) -> TrialProcess:
+def family(folder: Path, guardian: Guardian, **variables: str) -> TrialProcess:
     """Start the shell and wait for its children."""
-    marked = {**os.environ, process_tree.RUN_VARIABLE: str(folder)}
+    marked = {**os.environ, process_tree.RUN_VARIABLE: str(folder), **variables}
     started = TrialProcess(Launch(["sh", "-c", FAMILY], marked, str(folder)), folder / "log", guardian)
     wait_until(lambda: len(marked_by(folder)) == 4)
     return started
@@ -61,6 +61,33 @@ def test_what_a_trial_leaves_behind_ends_with_it(tmp_path: Path, guardian: Guard
     assert process.exit_code() == 128 + signal.SIGKILL
     guardian.close()  # as at the end of a run
     assert marked_by(tmp_path) == set()
+
+
+def test_a_kill_reaches_workers_in_sessions_of_their_own(tmp_path: Path, guardian: Guardian) -> None:
+    process = family(tmp_path, guardian)
+    mine = process_tree.tree(process.pid, process_tree.all_processes())
+    process.kill()
+    assert process.exit_code() == 128 + signal.SIGKILL
+    assert not any(map(is_alive, mine))
+
+
+def test_a_launcher_that_ends_by_itself_leaves_no_worker(tmp_path: Path, guardian: Guardian) -> None:
+    mark = {process_tree.ATTEMPT_VARIABLE: str(tmp_path / "tiny-0-0")}
+    process = family(tmp_path, guardian, **mark)
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: process.exit_code() is not None)
+    assert marked_by(tmp_path) == set()
+
+
+def test_a_kill_spares_a_process_with_the_number_of_one_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {7: process_tree.Process("S", 1, 7, 7, 100), 8: process_tree.Process("S", 7, 8, 8, 101)}
+    after = {8: process_tree.Process("S", 1, 8, 8, 999)}  # another process since then
+    views, sent = iter([before, after]), []
+    monkeypatch.setattr(process_tree, "all_processes", lambda: next(views))
+    monkeypatch.setattr(process_tree, "send", lambda pid, number: sent.append(pid))
+    monkeypatch.setattr(process_tree, "_signal_group", lambda root, number: None)
+    assert process_tree.kill(7)
+    assert sorted(sent) == [7, 8]
 
 
 RUNNER = """

@@ -15,6 +15,7 @@ from podium_local.attempt import Attempt
 from podium_local.devices import Device
 from podium_local.errors import LocalError
 from podium_local.run_state import RunState, open_run
+from podium_local.runner import Runner
 from podium_local.snapshot import choose_devices, local_job_view, snapshot_of
 from podium_local.store import RunFolder
 from podium_local.trial import Trial, new_trial
@@ -159,3 +160,20 @@ def test_a_write_that_is_cut_off_leaves_the_old_state(tmp_path: Path) -> None:
 def test_keys_of_trials_are_stable(tmp_path: Path) -> None:
     state = opened(tmp_path)
     assert add(state, 2).key == TrialKey("default", "j-2", f"{state.job.metadata.uid}-2")
+
+
+def test_a_stray_file_beside_the_trials_is_ignored(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    state.folder.write_trial(add(state, 3).manifest(101.0), durable=True)
+    state.folder.close()
+    for name in ("trial-3 (copy).json", "trial-3x.json", "trial-.json"):
+        (tmp_path / "objects" / name).write_text("{}")
+    assert [one.number for one in opened(tmp_path).ordered] == [3]
+
+
+def test_a_helper_that_cannot_be_copied_is_an_error_with_the_cure(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    (tmp_path / "python").write_text("in the way, as if the disk were full")
+    with pytest.raises(LocalError, match="free space"):
+        Runner(state).run()
+    opened(tmp_path).folder.close()  # the error unlocks the folder
