@@ -45,7 +45,7 @@ def job_status(
         phase, reason, message = ("Succeeded" if end.succeeded else "Failed"), end.reason, end.message
     elif phase not in FINISHED:
         phase, reason = "Running", "TrialsRunning"
-        message = f"{done} of {size} trials have ended, {len(trials) - done} are under way."
+        message = f"{done} of at most {size} trials have ended, {len(trials) - done} are under way."
     finished = phase in FINISHED
     training = sum(trial.ledger.gpu_seconds(now) for trial in trials)
     ledgers = [trial.ledger for trial in trials]

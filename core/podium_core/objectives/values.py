@@ -80,11 +80,11 @@ def _gpu_seconds(spec: JobSpec, measured: Measured) -> float:
     """Return the GPU-seconds of a whole trial.
 
     A trial that is not complete counts with what it would take at its pace. Otherwise the trial that trained least
-    would be the cheapest.
+    would be the cheapest. Without `maxSteps` a whole trial is not known before it succeeds.
     """
     steps, done = spec.trials.max_steps, measured.last_step or 0.0
-    if measured.phase is TrialPhase.SUCCEEDED or steps is None:
+    if measured.phase is TrialPhase.SUCCEEDED:
         return measured.gpu_seconds
-    if done <= 0.0:
+    if steps is None or done <= 0.0:
         return _NOT_KNOWN
     return measured.gpu_seconds * max(1.0, steps / done)

@@ -15,7 +15,7 @@ from podium_core.domain.actions import Action, DeletePod, EndJob, EndTrial
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
-from podium_core.planning.exploitation import children, founders
+from podium_core.planning.exploitation import children, founders_to_come
 
 Live = Mapping[JobKey, Sequence[TrialView]]
 
@@ -133,7 +133,7 @@ def _verdict(job: JobView, trials: Sequence[TrialView], done: int, now: float) -
     return (
         _target(job, trials)
         or (_failures(job, trials) if done > job.limits.max_failed else None)
-        or (_all_done(trials) if len(trials) >= founders(job) and done == len(trials) else None)
+        or (_all_done(trials) if done == len(trials) and not founders_to_come(job, trials) else None)
         or _budget(job, trials, now)
     )
 

@@ -16,7 +16,7 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey, TrialView
 from podium_core.planning.completion import Closing, ending, without
-from podium_core.planning.exploitation import founders
+from podium_core.planning.exploitation import founders_to_come
 from podium_core.planning.ranking import Standing
 from podium_core.policies.base import Admission
 
@@ -83,7 +83,7 @@ def end_paused(
         key, waiting = mine[0].job.key, [s for s in mine if s.paused]
         if key in changing or mine[0].job.state.suspended:
             continue
-        if len(waiting) == len(mine) and len(closing.trials_by_job[key]) >= founders(mine[0].job):
+        if len(waiting) == len(mine) and not founders_to_come(mine[0].job, closing.trials_by_job[key]):
             for s in waiting:
                 text = "Its policy pauses it and selects no other trial of the job any more."
                 actions += ending(s.trial, STOPPED, "PolicyDone", text)

@@ -14,6 +14,7 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.phrases import count
 from podium_core.domain.snapshot import JobView, Snapshot, TrialView
+from podium_core.planning.exploitation import founders_to_come
 from podium_core.planning.pod_quota import CPU_ONLY_PARALLEL
 
 END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python and RFC 3339 have four-digit years
@@ -34,8 +35,13 @@ def pace(job: JobView, trial: TrialView) -> float | None:
     """
     if not trial.curve or trial.gpu_seconds <= 0.0:
         return None
-    steps = trial.curve[-1].step
+    steps = trial.curve[-1].step - _begin(trial)
     return trial.gpu_seconds / max(1, job.gpus.per_trial) / steps if steps > 0.0 else None
+
+
+def _begin(trial: TrialView) -> float:
+    """Return the step from which the trial trains: that of a child's boundary."""
+    return 0.0 if trial.lineage is None else trial.lineage.step
 
 
 def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
@@ -44,7 +50,7 @@ def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
     paces = [  # `pace` inlined, since each plan computes it for all trials
         t.gpu_seconds / width / steps
         for t in trials
-        if t.curve and t.gpu_seconds > 0.0 and (steps := t.curve[-1].step) > 0.0
+        if t.curve and t.gpu_seconds > 0.0 and (steps := t.curve[-1].step - _begin(t)) > 0.0
     ]
     return median(paces) if paces else None
 
@@ -60,14 +66,15 @@ def remaining(job: JobView, trial: TrialView, usual: Callable[[], float | None])
     rate = usual() if own is None else own
     if rate is None:
         return None
-    done = trial.curve[-1].step if trial.curve else 0.0
+    done = trial.curve[-1].step if trial.curve else _begin(trial)
     return max(0.0, job.max_steps - done) * rate
 
 
 def estimate(job: JobView, snapshot: Snapshot) -> Eta:
     """Estimate the time to the end of the job if it keeps its GPUs. O(trials of the job + GPUs).
 
-    It is the remaining training of all trials, divided by the GPUs that the job can use.
+    It is the remaining training of all trials, divided by the GPUs that the job can use. Future children of a
+    population do not count: each one replaces a trial that would train as far.
     """
     if job.state.finished:
         return Eta(0.0, "The job is finished.")
@@ -81,7 +88,7 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
     for trial in live:
         own = remaining(job, trial, lambda: usual)
         left += max(0.0, whole - trial.gpu_seconds / max(1, job.gpus.per_trial)) if own is None else own
-    to_come = max(0, job.limits.max_trials - len(trials))
+    to_come = founders_to_come(job, trials)
     left += to_come * whole
     width = _width(job, snapshot)
     if width == 0:

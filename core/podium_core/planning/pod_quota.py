@@ -13,6 +13,7 @@ from types import MappingProxyType
 from podium_core.domain.fitting import fits
 from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
+from podium_core.planning.exploitation import most_at_once
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 CPU_ONLY_PARALLEL = 8  # trials without a GPU and `parallel: auto`: the capacity of the CPUs is not known here
@@ -75,8 +76,7 @@ def _is_stuck(trial: TrialView) -> bool:
 
 def _demand(job: JobView, closing: Closing) -> int:
     """Return how many pods the job could use: its unfinished and future trials, within `parallel`."""
-    over = len(closing.trials_by_job.get(job.key, ())) - len(closing.live.get(job.key, ()))
-    left = max(0, job.limits.max_trials - over)
+    left = most_at_once(job, closing.trials_by_job.get(job.key, ()), len(closing.live.get(job.key, ())))
     if job.limits.parallel is not None:
         return min(job.limits.parallel, left)
     return min(left, CPU_ONLY_PARALLEL) if job.gpus.per_trial == 0 else left

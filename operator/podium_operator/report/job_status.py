@@ -129,7 +129,7 @@ def _phase(
         return "Suspended", "SuspendedByUser", "spec.suspend is set: the trials hold no GPU and keep their progress."
     live = sum(phases.values()) - done
     if done or sum(phases[p] for p in (*ON_GPU, TrialPhase.SUSPENDED)):
-        return "Running", "TrialsRunning", f"{done} of {size} trials have ended, {live} are under way."
+        return "Running", "TrialsRunning", f"{done} of at most {size} trials have ended, {live} are under way."
     waiting = "No trial has had a time slice on a GPU yet." if live else "No trial exists yet: no slot is free."
     return "Pending", "WaitingForGPU", waiting
 

@@ -13,6 +13,7 @@ from podium_core.domain.gpu_reservation import ReservationFacts, ReservationStat
 from podium_core.domain.phase import FINAL
 from podium_core.domain.relocation import is_started
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
+from podium_core.planning.exploitation import most_at_once
 from podium_core.planning.gpu_reservations import Demand, Pool, Reservation
 from podium_core.schema.gpunode import GPUNode, GpuStatus
 from podium_operator.observe.reservation_state import ReservationPodState
@@ -80,7 +81,7 @@ def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[s
     if job.state.suspended:
         return
     need.together |= job.gpus.per_trial > 1
-    left = max(0, job.limits.max_trials - sum(trial.phase in FINAL for trial in trials))
+    left = most_at_once(job, trials, sum(trial.phase not in FINAL for trial in trials))
     wanted = left if job.limits.parallel is None else min(job.limits.parallel, left)
     for trial in trials:
         lost = any(uuid in gpus and gpus[uuid].reservation_ended for uuid in trial.gpus)

@@ -50,8 +50,17 @@ def test_values_are_in_the_order_of_the_objectives_and_the_cost_is_that_of_a_who
     assert objective_values(SIZE, measured()) == (40.0, 0.8, 0.7)
     assert objective_values(COST, measured(P.SUCCEEDED)) == (0.8, 20.0), "it ended before maxSteps, by itself"
     assert objective_values(COST, measured(step=12.0)) == (0.8, 20.0), "it is beyond maxSteps"
+
+
+@pytest.mark.parametrize("phase", [P.RUNNING, P.SUSPENDED, P.EARLY_STOPPED])
+def test_without_max_steps_the_cost_is_not_known_before_the_trial_succeeds(phase: TrialPhase) -> None:
+    """A barely started trial would otherwise be the cheapest, and in the front for good."""
     endless = spec(("acc", "maximize"), (GPU_SECONDS, "minimize"), max_steps=None)
-    assert objective_values(endless, measured()) == (0.8, 20.0)
+    begun = Measured(phase, last_step=1.0, last_value=0.1, gpu_seconds=1.0)
+    assert objective_values(endless, begun) == (0.1, pytest.approx(math.nan, nan_ok=True))
+    assert objective_values(endless, measured(P.SUCCEEDED)) == (0.8, 20.0)
+    both = [Candidate.of(endless, "begun", begun), Candidate.of(endless, "whole", measured(P.SUCCEEDED))]
+    assert [one.trial for one in pareto_front(endless, both)] == ["whole"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from plans import P, of, orders, sound, why
 
 from podium_core.domain.actions import CreateTrial, DeletePod, EndTrial, Plan
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.population import Lineage, Population
 from podium_core.domain.snapshot import Scalar, Snapshot
 from podium_core.planning.early_stopping import PLACING_SECONDS
 from podium_core.testing.builders import change_trial, make_gpu, make_job, make_snapshot, make_trial
@@ -181,3 +182,12 @@ def test_no_trial_is_paused_without_gpus() -> None:
     made = sound(search(AT_RUNG, phase=P.RUNNING, gpus_per_trial=0))
     assert ended(made) == {}
     assert {why(made, f"job-{i}") for i in range(4)} == {"NoGPUAssigned"}
+
+
+def test_paused_members_do_not_end_while_a_founder_is_to_come() -> None:
+    """A child has ended and four of five founders exist: one of them ends so that the fifth gets its slot."""
+    snapshot = search(ONE_VALUE, settings={"eta": 6}, max_trials=12)
+    job = replace(snapshot.jobs[0], population=Population(5, 1.0, 0.5))
+    child = make_trial(5, values=[0.3] * 4, phase=P.SUCCEEDED, lineage=Lineage("job-1", "uid-job-1", 1, 1.0, "job-9"))
+    made = sound(replace(snapshot, jobs=(job,), trials=(*snapshot.trials, child)))
+    assert ended(made) == {"job-0": "SlotNeeded"}

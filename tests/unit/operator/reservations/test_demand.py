@@ -12,6 +12,7 @@ from reservation_builders import POOL, reservation_node, seen
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.population import Population
 from podium_core.domain.snapshot import GpuView
 from podium_core.planning.gpu_reservations import Demand, Pool, Reservation
 from podium_core.testing import builders as views
@@ -34,6 +35,7 @@ def test_a_reservation_pod_is_parsed_as_it_was_created() -> None:
 DEMANDS: list[tuple[str, dict[str, Any], int | None]] = [
     ("as many as run at a time", {"parallel": 3, "max_trials": 12}, 3),
     ("auto: every trial that is left", {"parallel": None, "max_trials": 5}, 5),
+    ("a population: its founders", {"parallel": None, "max_trials": 12, "population": Population(3, 2.0, 0.5)}, 3),
     ("several a trial", {"parallel": 2, "gpus_per_trial": 4}, 8),
     ("at most those that are left", {"parallel": 8, "max_trials": 2}, 2),
     ("suspended: none for now", {"suspended": True}, 0),
