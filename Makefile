@@ -191,7 +191,7 @@ bench-planner: setup ## cost of a tick of the planner, up to 10,000 trials on 1,
 bench-scale: setup ## memory, etcd and time to the first plan with 1,000 to 10,000 trials on a real API server (root; 10 minutes)
 	@$(BENCH).planner.bench_scale $(OUTPUT)
 
-bench-rivals: setup ## two searches by Optuna, Ray Tune and Podium on this machine's cores (SEEDS=10; idle: 50 minutes)
+bench-rivals: setup ## two searches by Optuna, Ray Tune and Podium on this machine's cores (SEEDS=10; idle: an hour)
 	@test -x $(RIVALS)/bin/python || $(PYTHON) -m venv $(RIVALS)
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/uv pip install -q --compile-bytecode --python $(RIVALS)/bin/python --require-hashes -r benchmarks/rivals/requirements.lock

@@ -1,7 +1,7 @@
 """Two searches by Optuna, by Ray Tune and by Podium, on the same cores of one machine.
 
-    make bench-rivals [SEEDS=10] [OUT=FOLDER]           (an idle machine; 50 minutes)
-    python -m benchmarks.rivals.bench_rivals [--rivals PYTHON] [--seeds 10] [--budget 20] [--task digits]
+    make bench-rivals [SEEDS=10] [OUT=FOLDER]           (an idle machine; an hour)
+    python -m benchmarks.rivals.bench_rivals [--rivals PYTHON] [--seeds 10] [--budget 30] [--task digits]
 
 The tasks: a network on the digits (4 parameters), and gradient-boosted trees (6 parameters). The contenders: Optuna's
 TPE with its Hyperband pruner; Ray Tune's ASHA over random points, and over those of its OptunaSearch; Podium's default
@@ -41,7 +41,7 @@ from podium_searchers.random import RandomSearcher
 
 ROOT = Path(__file__).resolve().parents[2]
 PR_SET_CHILD_SUBREAPER = 36
-BUDGET = 20.0  # seconds on all cores
+BUDGET = 30.0  # seconds on all cores
 MAX_START = 120.0  # seconds within which a contender must have started a trial
 CONTENDERS = {  # module, Podium's policy, and the search algorithm
     "optuna": ("contender_optuna", "", "tpe"),
