@@ -151,7 +151,7 @@ def test_a_child_on_a_gpu_has_the_bits_of_its_parents_state(site: Any, families:
     }
     site.kubectl("apply", "-f", "-", stdin=json.dumps(alone))
     try:
-        site.kubectl("wait", "pod/replayed", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s", timeout=130)
+        site.kubectl("wait", "pod/replayed", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=400s", timeout=410)
         again = site.evidence.printed(site.log_of(site.get("pod", "replayed"), "train"), "val_acc", "epoch")
     finally:
         site.kubectl("delete", "pod", "replayed", "--wait=false")
