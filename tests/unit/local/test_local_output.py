@@ -49,6 +49,7 @@ def test_a_terminal_that_was_closed_stops_the_run_gracefully(scene: Scene) -> No
     scene.write("--pause=0.2")
     pid, master = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
         os.chdir(scene.folder)
         os.execv(COMMAND[0], COMMAND)
     assert os.read(master, 1)
