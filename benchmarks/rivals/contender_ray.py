@@ -66,14 +66,11 @@ def main(path: str) -> None:
     setup = Setup.read(path)
     ray.init(num_cpus=setup.cores, include_dashboard=False, log_to_driver=False, _temp_dir=setup.scratch)
     space, chosen_by = points(setup)
-    scheduler = ASHAScheduler(max_t=setup.epochs)
-    metric = {} if chosen_by else {"metric": "val_acc", "mode": "max"}
-    if chosen_by:
-        scheduler = ASHAScheduler(max_t=setup.epochs, metric="val_acc", mode="max")
+    scheduler = ASHAScheduler(max_t=setup.epochs, metric="val_acc", mode="max")
     tuner = tune.Tuner(
         tune.with_resources(tune.with_parameters(Search, setup_file=path), {"cpu": 1}),
         param_space=space,
-        tune_config=tune.TuneConfig(scheduler=scheduler, reuse_actors=True, **metric, **chosen_by),
+        tune_config=tune.TuneConfig(scheduler=scheduler, reuse_actors=True, **chosen_by),
         run_config=tune.RunConfig(storage_path=setup.scratch, verbose=0),
     )
     failed = tuner.fit().num_errors

@@ -195,6 +195,16 @@ class TrialView:
     objective_values: tuple[float, ...] = ()  # value of each of several objectives; NaN: not known
 
     @property
+    def first_step(self) -> float:
+        """Return the step from which it trains: for a child, that at which its parent was chosen."""
+        return 0.0 if self.lineage is None else self.lineage.step
+
+    @property
+    def reached_step(self) -> float:
+        """Return the step of its last value; a child stands at least where it begins."""
+        return max(self.first_step, self.curve[-1].step if self.curve else 0.0)
+
+    @property
     def node(self) -> str | None:
         """Return the node of its pod."""
         pod = self.pod or self.ended_pod

@@ -35,13 +35,8 @@ def pace(job: JobView, trial: TrialView) -> float | None:
     """
     if not trial.curve or trial.gpu_seconds <= 0.0:
         return None
-    steps = trial.curve[-1].step - _begin(trial)
+    steps = trial.curve[-1].step - trial.first_step
     return trial.gpu_seconds / max(1, job.gpus.per_trial) / steps if steps > 0.0 else None
-
-
-def _begin(trial: TrialView) -> float:
-    """Return the step from which the trial trains: that of a child's boundary."""
-    return 0.0 if trial.lineage is None else trial.lineage.step
 
 
 def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
@@ -50,7 +45,7 @@ def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
     paces = [  # `pace` inlined, since each plan computes it for all trials
         t.gpu_seconds / width / steps
         for t in trials
-        if t.curve and t.gpu_seconds > 0.0 and (steps := t.curve[-1].step - _begin(t)) > 0.0
+        if t.curve and t.gpu_seconds > 0.0 and (steps := t.curve[-1].step - t.first_step) > 0.0
     ]
     return median(paces) if paces else None
 
@@ -66,7 +61,7 @@ def remaining(job: JobView, trial: TrialView, usual: Callable[[], float | None])
     rate = usual() if own is None else own
     if rate is None:
         return None
-    done = trial.curve[-1].step if trial.curve else _begin(trial)
+    done = trial.curve[-1].step if trial.curve else trial.first_step
     return max(0.0, job.max_steps - done) * rate
 
 

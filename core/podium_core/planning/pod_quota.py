@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from podium_core.domain.fitting import fits
-from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialView
+from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.completion import Closing
 from podium_core.planning.exploitation import most_at_once
 
@@ -141,24 +141,26 @@ class _Free:
     def _capacity(self, job: JobView) -> int:
         """Return the free slots for trials of this job: each needs slots on different GPUs of one node."""
         if job.key not in self._capacities:
-            fitting, need = self._fit(job), job.gpus.per_trial
             nodes: dict[str, list[int]] = {}
-            for gpu in self._gpus:
-                if gpu.uuid in fitting:
-                    nodes.setdefault(gpu.node, []).append(self._free[gpu.uuid])
+            for gpu in self._usable(job):
+                nodes.setdefault(gpu.node, []).append(self._free[gpu.uuid])
+            need = job.gpus.per_trial
             self._capacities[job.key] = sum(_groups(free, need) * need for free in nodes.values())
         return self._capacities[job.key]
 
     def _fit(self, job: JobView) -> frozenset[str]:
         if job.key not in self._fitting:
             found = frozenset(gpu.uuid for gpu in self._gpus if fits(job, gpu))
-            # The same object for equal sets: they are keys, and identical keys are not compared element by element
+            # The same object for equal sets: they are keys, and identical keys are not compared element by element.
             self._fitting[job.key] = self._sets.setdefault(found, found)
         return self._fitting[job.key]
 
-    def refusal(self, job: JobView) -> tuple[str, str]:
+    def _usable(self, job: JobView) -> list[GpuView]:
         fitting = self._fit(job)
-        usable = [gpu for gpu in self._gpus if gpu.uuid in fitting]
+        return [gpu for gpu in self._gpus if gpu.uuid in fitting]
+
+    def refusal(self, job: JobView) -> tuple[str, str]:
+        usable = self._usable(job)
         if not self._gpus:
             return "NoGPUs", "No node has reported a GPU yet."
         if not usable:

@@ -205,8 +205,7 @@ def _intervals(
     """Return, by row, how many intervals each member has trained. A child has at least those of its parent."""
     passed = np.zeros(len(curves), dtype=np.intp)  # it has rows of ended trials, too
     for trial in trials:
-        begin, step = 0.0 if trial.lineage is None else trial.lineage.step, trial.curve[-1].step if trial.curve else 0.0
-        passed[curves.rows[trial.key]] = int(min(max(begin, step), length) / population.interval + 1e-9)
+        passed[curves.rows[trial.key]] = int(min(trial.reached_step, length) / population.interval + 1e-9)
     return passed
 
 

@@ -58,11 +58,9 @@ def _level(trials: Sequence[TrialView], curves: CurveTable) -> NDArray[np.float6
 
     A child stands at least where its trials were compared.
     """
-    begins = [0.0 if t.lineage is None else t.lineage.step for t in trials]
-    reached = [max(begin, t.curve[-1].step if t.curve else 0.0) for begin, t in zip(begins, trials, strict=True)]
-    steps = sum(reached) - sum(begins)
+    steps = sum(t.reached_step for t in trials) - sum(t.first_step for t in trials)
     pace = sum(t.gpu_seconds for t in trials) / steps if steps > 0.0 else 0.0
     level = np.zeros(len(curves))  # it has rows of ended trials, too
-    for trial, step in zip(trials, reached, strict=True):
-        level[curves.rows[trial.key]] = pace * step if pace > 0.0 else trial.gpu_seconds
+    for trial in trials:
+        level[curves.rows[trial.key]] = pace * trial.reached_step if pace > 0.0 else trial.gpu_seconds
     return level

@@ -15,7 +15,7 @@ from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import ObjectMeta, SpecModel, StatusModel
 from podium_core.schema.job_status import JobStatus
 from podium_core.schema.metrics_spec import Metrics
-from podium_core.schema.search_spec import Parameter, Search
+from podium_core.schema.search_spec import MAX_OBJECTIVES, Parameter, Search
 
 Quantity = Annotated[
     str,
@@ -220,7 +220,7 @@ class JobSpec(SpecModel):
     objectives: list[OneOfObjectives] | None = Field(
         None,
         min_length=2,
-        max_length=4,
+        max_length=MAX_OBJECTIVES,
         description="Numbers that the search optimizes together, instead of objective; immutable. The result is the "
         "Pareto front. Requires policy pareto, round_robin or fifo.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["metric"]},

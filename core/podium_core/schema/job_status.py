@@ -11,7 +11,7 @@ from pydantic import Field
 from podium_core.domain.phase import ON_GPU, WAITING, TrialPhase
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import Condition, StatusModel
-from podium_core.schema.search_spec import MAX_RESULTS
+from podium_core.schema.search_spec import MAX_OBJECTIVES, MAX_RESULTS
 
 MAX_WARM_START_TRIALS = MAX_RESULTS
 MAX_FRONT = 50  # trials of the Pareto front that a status holds
@@ -34,7 +34,7 @@ class FrontTrial(StatusModel):
     trial: str = Field(description="Name of the trial.")
     step: float = Field(description="Last step of the trial.")
     values: list[float] = Field(
-        max_length=4,
+        max_length=MAX_OBJECTIVES,
         description="Value of each objective at that step, in the order of spec.objectives. For podium.dev/gpu-seconds "
         "it is the cost of a whole trial: measured, or as the trial's pace so far suggests.",
     )
@@ -84,7 +84,9 @@ class WarmStartTrial(StatusModel):
     parameters: dict[str, Scalar] = Field(default_factory=dict, description="Parameters of the trial.")
     value: float = Field(description="Best value of the objective; of several, of the first that the trial prints.")
     values: list[float] = Field(
-        default_factory=list, max_length=4, description="Value of each of several objectives; empty if there is one."
+        default_factory=list,
+        max_length=MAX_OBJECTIVES,
+        description="Value of each of several objectives; empty if there is one.",
     )
     step: float = Field(0.0, description="Step of the trial's last value.")
     completed: bool = Field(False, description="Whether the trial was trained to its end.")

@@ -10,6 +10,7 @@ from pydantic import Field
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import SpecModel
 
+MAX_OBJECTIVES = 4
 MAX_RESULTS = 100  # of other searches that a job lists
 
 
@@ -88,7 +89,9 @@ class EarlierResult(SpecModel):
         json_schema_extra={"x-says": "give the best value that the trial reported"},
     )
     values: list[float] = Field(
-        default_factory=list, max_length=4, description="Value of each of several objectives, in their order."
+        default_factory=list,
+        max_length=MAX_OBJECTIVES,
+        description="Value of each of several objectives, in their order.",
     )
     step: float = Field(0.0, ge=0, description="Step of the trial's last value.")
     completed: bool = Field(True, description="Whether the trial was trained to its end.")

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS
 from podium_core.acceptance.finding import Finding
 from podium_core.acceptance.warm_start import choose, ended_results, given_results, objectives_of
-from podium_core.domain.phase import TrialPhase
 from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.trial import JOB_LABEL, HyperParamTrial
 from podium_core.schema.validation import Refusal, parse_job
 from podium_operator.observe.snapshot import is_finished
 
 FIELD = "spec.search.warmStart.jobs"
-_ENDED = (TrialPhase.SUCCEEDED, TrialPhase.EARLY_STOPPED)
-_BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
