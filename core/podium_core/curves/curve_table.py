@@ -9,6 +9,7 @@ Thinning drops points; then everything from the first dropped point is computed 
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -193,10 +194,14 @@ class CurveTable(RowArrays):
         for point in curve[kept:]:
             if not diverged(point.value):
                 value = self.sign * point.value
-                first = value if first == -np.inf else first
-                best, worst = max(best, value), min(worst, value)
-                if point.step > 0.0:
-                    trained = max(trained, value)
+                if first == -math.inf:
+                    first = value
+                if value > best:
+                    best = value
+                if value < worst:
+                    worst = value
+                if value > trained and point.step > 0.0:
+                    trained = value
             until.extend((first, best, worst, trained))
         self.first[row], self.best[row], self.worst[row] = first, best, worst
         last = curve[-1] if curve else None

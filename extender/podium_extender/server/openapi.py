@@ -1,6 +1,7 @@
 """The OpenAPI description of the verbs, generated from the models of `wire`.
 
-FastAPI does not parse the bodies (`verbs.wire` does, with its own error messages), so it does not know their models.
+FastAPI does not parse the bodies (`verbs.wire` does, with its own error messages), so it does not know their models,
+and the verbs are plain routes without FastAPI's dependencies, which it does not describe.
 """
 
 from __future__ import annotations
@@ -45,21 +46,24 @@ _REFS, _SCHEMAS = models_json_schema(
 
 
 class DescribedAPI(FastAPI):
-    """FastAPI with the schemas of the bodies in its OpenAPI document."""
+    """FastAPI whose OpenAPI document describes the verbs and their bodies."""
 
     def openapi(self) -> dict[str, Any]:
         """Return the document."""
-        document = get_openapi(title=self.title, version=self.version, routes=self.routes)
-        return document | {"components": {"schemas": _SCHEMAS["$defs"]}}
+        document = get_openapi(title=self.title, version=self.version, routes=())
+        paths = {f"/{verb}": {"post": _describe(verb)} for verb in _VERBS}
+        return document | {"paths": paths, "components": {"schemas": _SCHEMAS["$defs"]}}
 
 
-def describe_verb(verb: str) -> dict[str, Any]:
-    """Return `openapi_extra` of a verb: its request, its response and its errors."""
+def _describe(verb: str) -> dict[str, Any]:
+    """Return the operation of a verb: its request, its response and its errors."""
     request, response = _VERBS[verb]
     errors = {str(status): _content(ErrorResponse, _WRITE) | {"description": text} for status, text in _ERRORS.items()}
+    success = _content(response, _WRITE) | {"description": "The response of kube-scheduler's extender protocol."}
     return {
+        "operationId": verb,
         "requestBody": _content(request, _READ) | {"required": True},
-        "responses": {"200": _content(response, _WRITE), **errors},
+        "responses": {"200": success, **errors},
     }
 
 

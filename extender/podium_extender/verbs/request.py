@@ -20,6 +20,7 @@ _START = b'{"Pod":'
 _BETWEEN = b',"Nodes":null,"NodeNames":["'
 _END = b'"]}'
 _COMMA = '","'
+_QUOTE = ord('"')
 _SPACE = 0x20  # a string of JSON must not contain characters below it
 
 
@@ -76,10 +77,11 @@ class RequestParser:
             if known[0] == names_json:
                 return known
         inner = names_json[2:-2]
-        if not inner.isascii() or b"\\" in inner or (inner and np.frombuffer(inner, np.uint8).min() < _SPACE):
+        characters = np.frombuffer(inner, np.uint8)
+        if not inner.isascii() or b"\\" in inner or (inner and characters.min() < _SPACE):
             return None
         names = tuple(inner.decode().split(_COMMA))
-        if inner.count(b'"') != 2 * (len(names) - 1):
+        if np.count_nonzero(characters == _QUOTE) != 2 * (len(names) - 1):
             return None
         self._names = [(names_json, names)]
         return self._names[0]
