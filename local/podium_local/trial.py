@@ -32,6 +32,7 @@ from podium_core.domain.population import Lineage
 from podium_core.domain.snapshot import JobKey, Point, Scalar, TrialKey
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch
 from podium_core.logs.line_reader import Reader, line_reader
+from podium_core.logs.skipping import SkippingReader
 from podium_core.objectives.values import Measured, objective_values
 from podium_core.schema.base import Condition, ObjectMeta
 from podium_core.schema.gpunode import SlotState
@@ -85,6 +86,7 @@ class Trial:
         self.urgent = False  # the change has to be stored durably
         self._pending_start = self.cursor.offset if self.cursor is not None else 0
         self._reading = reading
+        self._read = SkippingReader(reading.read)
         self._node = node
         self._notes: UnreadLogNotes | None = None
 
@@ -314,7 +316,7 @@ class Trial:
 
     def _add_lines(self, lines: Sequence[LogLine], now: float) -> None:
         before = self.curve
-        self.curve = extend(before, lines, self._reading.read, self._reading.grid)
+        self.curve = extend(before, lines, self._read, self._reading.grid)
         announced = self.curve.step_pending
         if announced is not None and announced is not before.step_pending:
             self._pending_start = next(line.start for line in lines if line is announced.line)
@@ -322,7 +324,7 @@ class Trial:
             back = self.curve.repeated_steps - before.repeated_steps
             self.ledger = add_repeated_steps(self.ledger, self.number_of_attempt, before.current_step, back, now)
         if self._notes is not None and not self.curve.points:
-            self._notes.add(lines, now)
+            self._notes.add(lines, now, self._read.explain())
         self.touch()
 
 

@@ -26,10 +26,6 @@ PROVOKED = {
     "tests/e2e/test_uninstall.py::": "Helm deletes the roles while the pods that use them end",
     "tests/e2e/test_kubernetes_faults.py::": "an API server that starts answers 403 until it has read the roles",
 }
-# a part of the answers to requests that are tried again and then allowed
-FOR_A_MOMENT = {
-    "what it writes is of node ''": "the agent's first report may precede the operator's, which adds its node",
-}
 
 
 def not_run(collected: Iterable[str], records: Iterable[Record]) -> set[str]:
@@ -38,9 +34,8 @@ def not_run(collected: Iterable[str], records: Iterable[Record]) -> set[str]:
 
 
 def unprovoked(refusals: Iterable[Refusal]) -> list[Refusal]:
-    """Return the refusals that last, during tests that take no right away."""
-    lasting = (one for one in refusals if not any(part in one.message for part in FOR_A_MOMENT))
-    return sorted(one for one in lasting if not one.test.startswith(tuple(PROVOKED)))
+    """Return the refusals during tests that take no right away."""
+    return sorted(one for one in refusals if not one.test.startswith(tuple(PROVOKED)))
 
 
 def of_programs(grants: Iterable[Grant], requests: Iterable[Request]) -> set[Grant]:

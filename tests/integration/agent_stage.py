@@ -166,6 +166,8 @@ class Node:
         else:
             del pod["spec"]["initContainers"], pod["spec"]["readinessGates"]
         change(pod)
+        status = json.dumps({"status": {"nodes": [NODE]}})
+        self.cluster.kubectl("patch", "hpt", name, "--subresource=status", "--type=merge", "-p", status)
         self.create(pod, folder)
 
     def set_run_queue(self, *names: str) -> None:

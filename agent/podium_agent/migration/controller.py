@@ -176,8 +176,9 @@ class MigrationController:
         # the runtime continues to write an archive after the request was cancelled
         archive_possible = now < self._archive_possible_until.get(pod.uid, 0.0)
         if CONTAINER_CHECKPOINT in pod.methods and (archive_possible or pod.uid not in self._archives_removed):
-            self._archives_removed.add(pod.uid)  # an earlier agent may have died half-way
+            # an earlier agent may have died half-way
             await asyncio.to_thread(archive.remove_archives, self._settings.checkpoints_dir, _container_ref(pod))
+            self._archives_removed.add(pod.uid)
         result = trial_record.container_checkpoint
         if result is not None and (not result.image or await self._remove(pod, result.image, now)):
             trial_record.set_container_checkpoint(None)

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from podium_agent.observe.gpu_health import Reading, Sample, merge, unknown
 from podium_agent.observe.nvml import Driver, DriverTroubleError
 from podium_core.domain.back_off import back_off_pause
+from podium_core.schema.gpunode import INSUFFICIENT_NODE_RESOURCES
 
 log = logging.getLogger(__name__)
 LONGEST_PAUSE = 10.0
@@ -62,7 +63,10 @@ class Telemetry:
 
     async def _look(self, pool: ThreadPoolExecutor) -> str | None:
         """Take one sample; return None, or a sentence that explains why there is none."""
-        job: Future[tuple[str, tuple[Sample, ...]]] = pool.submit(self._read)
+        try:
+            job: Future[tuple[str, tuple[Sample, ...]]] = pool.submit(self._read)
+        except (RuntimeError, MemoryError) as error:  # the node, or the agent's cgroup, has no free pid or memory
+            return f"{INSUFFICIENT_NODE_RESOURCES}: no thread to ask the driver ({error})"
         try:
             driver, samples = await asyncio.wait_for(asyncio.wrap_future(job), self._timeout)
         except TimeoutError:

@@ -1,7 +1,8 @@
 """Reader of one trial's metrics: from its source into its record, in passes of bounded time. The writer calls it.
 
-A trial may write anything. Whatever error a source, or the parser of its lines, raises, the reader closes the source
-and opens it again later, from the last position of the record. The trial's status is written all the same.
+A trial may write anything. A line on which the parser fails is skipped and counted. Whatever error a source raises, or
+a parser that fails on every line, the reader closes the source and opens it again later, from the last position of the
+record. The trial's status is written all the same.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from podium_cluster import clock
 from podium_cluster.backoff import Backoff
 from podium_core.attempts.unread_log import MAX_REASON, UnreadLogNotes
 from podium_core.curves.thinning import Grid
+from podium_core.logs.readings import ParsedLine
+from podium_core.logs.skipping import MAX_CONSECUTIVE, SkippingReader
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.trial import UnreadLog
@@ -49,6 +52,7 @@ class MetricsReader:
         self._metrics = metrics
         self._record = trial_record
         self._source: MetricsSource | None = None
+        self._lines = SkippingReader(_nothing, MAX_CONSECUTIVE)
         self._unread: UnreadLogNotes | None = None
         self._grid = Grid(maximize=True)
         self._line_time = 0.0  # of the last line that was read
@@ -67,15 +71,18 @@ class MetricsReader:
         self._logs = logs
         self._grid = Grid(maximize=pod.reading.direction == "maximize")
         self._unread = UnreadLogNotes(pod.reading)
+        self._lines = SkippingReader(_nothing, MAX_CONSECUTIVE)
         self._retry_at = 0.0
         self._open_again(pod.reading)
 
     def _open_again(self, reading: MetricsConfig) -> None:
         try:
-            self._source, self._retry_at = self._open(reading, self._logs), None
+            source = self._open(reading, self._logs)
         except ValueError as error:
             self._retry_at = None
             log.error("%s: its metrics are not read: %s", self._record.pod.name, error)
+        else:
+            self._source, self._retry_at, self._lines.parse = source, None, source.parse
 
     def _open(self, reading: MetricsConfig, logs: Path) -> MetricsSource:
         """Return the source of a job's metrics; raises ValueError for settings that it cannot use."""
@@ -115,10 +122,11 @@ class MetricsReader:
         trial_record, metrics = self._record, self._metrics
         begun = time.monotonic()
         while time.monotonic() - begun < READ_SECONDS:
-            lost = source.lost
+            lost, skipped = source.lost, self._lines.skipped
             batch = self._with_times(await source.read(trial_record.ended))
             before = trial_record.curve
-            trial_record.add_lines(batch, source.parse, self._grid)
+            trial_record.add_lines(batch, self._lines, self._grid)
+            self._note_skipped(skipped)
             after = trial_record.curve
             self._note_fault(source)
             if batch.lines and self._backoff.failures:
@@ -181,6 +189,14 @@ class MetricsReader:
         elif before and error is None:
             log.info("%s: its metrics can be read again", self._record.pod.name)
 
+    def _note_skipped(self, before: int) -> None:
+        """Report skipped lines: each counts, and the log of the agent has a line whenever their number has doubled."""
+        skipped = self._lines.skipped
+        if skipped > before:
+            self._metrics.failures.labels("metrics", "LineSkipped").inc(skipped - before)
+        if skipped.bit_length() > before.bit_length():
+            log.error("%s: %s", self._record.pod.name, self._lines.explain())
+
     def _with_times(self, batch: Batch) -> Batch:
         """Return the batch with times that other nodes and the curve so far agree with."""
         now = clock.now()
@@ -200,7 +216,12 @@ class MetricsReader:
             self._record.set_unread_log(None)
             return
         now = time.monotonic()
-        self._unread.add(batch.lines, now, source.explain())
+        self._unread.add(batch.lines, now, source.explain() or self._lines.explain())
         report = self._unread.report(now)
         if report is not None:
             self._record.set_unread_log(report)
+
+
+def _nothing(_: str) -> list[ParsedLine]:
+    """Read the lines of a source that is not open: there are none."""
+    return []

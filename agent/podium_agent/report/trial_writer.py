@@ -32,13 +32,14 @@ from podium_core.attempts.lost_work import AttemptStart
 from podium_core.attempts.trial_status import curve_from, ledger_from, reached
 from podium_core.attempts.usage_ledger import begin_attempt
 from podium_core.schema.metric_rules import PATH_SOURCES
-from podium_core.schema.trial import HyperParamTrial
+from podium_core.schema.trial import HyperParamTrial, TrialStatus
 
 log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
 ROUNDING = 1e-9  # of sums of seconds: the fourth pass after a patch is not before its two seconds
 MAX_CONFLICTS = 5
 CRASHES_AFTER_END = 6  # consecutive passes that fail, about a minute, until the writer of an ended trial gives up
+LISTED_SECONDS = 60.0  # for the operator to add this node to status.nodes; a failover takes it up to 20 s
 UNREADABLE_SECONDS = 30.0  # after the end of a trial whose metrics cannot be read; the operator waits longer
 
 
@@ -72,6 +73,8 @@ class TrialWriter:
         self._stored_container = ""  # the container that the stored cursor is of, where the pod is not known any more
         self._load_at = 0.0
         self._load_backoff = Backoff(first=0.4, longest=LONGEST_PAUSE)
+        self._listed_backoff = Backoff(first=0.4, longest=4.0)
+        self._listed_by: float | None = None  # when this writer no longer waits for the operator
         self._flush_at: float | None = None
 
     @property
@@ -167,20 +170,40 @@ class TrialWriter:
         if time.monotonic() < self._load_at:
             return
         try:
-            await self._begin()
+            trial = await self._get()
         except ApiError as error:
             pause = self._load_backoff.pause(error.retry_after)
             self._load_at = time.monotonic() + pause
             log.warning("%s: status not loaded, trying again in %.1f s: %s", self._record.pod.name, pause, error)
+            return
+        if trial is not None and not self._waits_for_operator(trial.status):
+            self._begin(trial)
 
-    async def _begin(self) -> None:
+    def _waits_for_operator(self, status: TrialStatus) -> bool:
+        """Return whether the operator has yet to add this node to `status.nodes`; then the status is read again soon.
+
+        Until then the admission policies refuse what this agent writes. An operator that is away must not keep the
+        metrics unread, so the wait has an end.
+        """
+        trial_record, pod = self._record, self._record.pod
+        mine = status.log_cursor is not None and status.log_cursor.pod_uid == pod.uid
+        if trial_record.node in status.nodes or mine or trial_record.orphaned or status.attempt > pod.attempt:
+            return False
+        now = time.monotonic()
+        if self._listed_by is None:
+            self._listed_by = now + LISTED_SECONDS
+        if now < self._listed_by:
+            self._load_at = now + self._listed_backoff.pause()
+            return True
+        message = "%s: the operator has not listed node %s in its status within %g s, so the report may be refused"
+        log.warning(message, pod.name, trial_record.node, LISTED_SECONDS)
+        return False
+
+    def _begin(self, trial: HyperParamTrial) -> None:
         """Take over the status as it is now.
 
         This happens again whenever another writer changed it before this pod's record is in it.
         """
-        trial = await self._get()
-        if trial is None:
-            return
         trial_record, pod, status = self._record, self._record.pod, trial.status
         mine = status.log_cursor is not None and status.log_cursor.pod_uid == pod.uid
         if mine and trial_record.ledger is not None:
@@ -277,7 +300,7 @@ class TrialWriter:
             self._pause = 0.0
             self._backoff.reset()
         except ApiError as error:
-            # refused until the operator has added this node to status.nodes, which takes it a moment
+            # refused while the operator is away and has not added this node to status.nodes
             self._pause = 1.0 if error.status == 403 else self._backoff.pause(error.retry_after)
             self._metrics.failures.labels("trial-status", error.reason).inc()
             log.warning(
@@ -305,7 +328,9 @@ class TrialWriter:
                     return
                 if not error.conflict:
                     raise
-                await self._begin()
+                trial = await self._get()
+                if trial is not None:
+                    self._begin(trial)
                 if not trial_record.owned:
                     # started again: first its log must be read again
                     self._last = -math.inf

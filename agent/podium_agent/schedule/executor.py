@@ -151,7 +151,8 @@ class Executor:
         outcome = await self._try(lambda targets: self._methods.suspend(method, targets), record)
         self._finish(record, "suspend", outcome)
         if not outcome.ok:
-            record.failed.add(method)
+            if not outcome.says_nothing:
+                record.failed.add(method)
         else:
             record.method = method
             record.admitted = False

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.schedule.memory_ledger import Footprint, Shortfall, shortfall, shortfall_alone
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
+from podium_agent.suspension.driver_calls import DriverTimeoutError, NoThreadError, call_with_timeout
 from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.schema.gpunode import SlotState
@@ -88,15 +88,15 @@ class MemoryAdmission:
     async def _read(self) -> GpuMemory:
         """Read the memory of the GPUs.
 
-        Raises as `read_memory` does, and GivenUpError: a driver that hangs is not asked again until it answers.
-        Otherwise each check would leave one more thread behind, and later checks would queue behind it.
+        Raises as `read_memory` does, DriverTimeoutError and NoThreadError. A driver that hangs is not asked again until
+        it answers. Otherwise each check would leave one more thread behind, and later checks would queue behind it.
         """
         if self._reading:
             raise DriverTimeoutError("the driver has not answered yet")
         self._reading = True
         try:
             return await call_with_timeout(READ_SECONDS, self._read_in_thread)
-        except RuntimeError:  # no thread could be started
+        except NoThreadError:
             self._reading = False
             raise
 

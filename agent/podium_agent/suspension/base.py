@@ -6,16 +6,19 @@ kernel. The outcome reports them with a code and a message. `tests/contract/test
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from podium_agent.observe.cgroups import Freezer
+from podium_core.schema.gpunode import INSUFFICIENT_NODE_RESOURCES
 
 # Bytes that must be free in addition to those that a restore brings back. Without them the driver loses the process.
 # On an H100 with driver 580.159 a restore needed 4 to 6 MiB more than NVML had listed, for processes of 0.6 to 17 GB
 # (benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md).
 RESTORE_SCRATCH = 32 << 20
+_SHORTAGES = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class SuspensionState(StrEnum):
@@ -41,6 +44,18 @@ class Outcome:
     message: str = ""
     freed: int = 0
     ended: tuple[int, ...] = ()
+
+    @property
+    def says_nothing(self) -> bool:
+        """Return whether the failure says nothing about the method: the node had no resources to try it."""
+        return self.code == INSUFFICIENT_NODE_RESOURCES
+
+
+def outcome_of(error: OSError, seconds: float = 0.0) -> Outcome:
+    """Return the outcome of a call that the kernel refused."""
+    code = INSUFFICIENT_NODE_RESOURCES if error.errno in _SHORTAGES else "FreezerRefused"
+    place = f"{error.filename}: " if error.filename is not None else ""
+    return Outcome(False, seconds, code, f"{place}{error.strerror}")
 
 
 class SuspensionMethod(Protocol):

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension import gpu_memory
-from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, SuspensionState
+from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, SuspensionState, outcome_of
 from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
 from podium_agent.suspension.freeze import Freeze
@@ -395,6 +395,6 @@ class CudaCheckpoint:
 
 def _outcome_of(error: Exception) -> Outcome:
     if isinstance(error, OSError):
-        return Outcome(False, 0.0, "FreezerRefused", f"{error.filename}: {error.strerror}")
+        return outcome_of(error)
     code = "GPUMemoryUnknown" if isinstance(error, GPUMemoryUnknownError) else "DriverUnresponsive"
     return Outcome(False, 0.0, code, str(error))

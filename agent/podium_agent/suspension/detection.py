@@ -1,4 +1,4 @@
-"""Detect which suspension methods this node supports, at the agent's start and while the driver is missing.
+"""Detect which suspension methods this node supports, at the agent's start and while the driver does not answer.
 
 A method that is not available is logged with its reason.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from podium_agent.observe.cgroups import cgroup_names
 from podium_agent.settings import AgentSettings
+from podium_agent.suspension.base import outcome_of
 from podium_agent.suspension.capability import (
     cuda_checkpoint_unsupported,
     gpu_map_unsupported,
@@ -19,7 +20,7 @@ from podium_agent.suspension.capability import (
 )
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
+from podium_agent.suspension.driver_calls import DriverTimeoutError, NoThreadError, call_with_timeout
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.methods import SuspensionMethods
@@ -28,6 +29,7 @@ from podium_agent.suspension.processes import CudaProcesses
 log = logging.getLogger(__name__)
 OPEN_SECONDS = 30.0  # cuInit on a node with many GPUs takes seconds
 MISSING = "DriverMissing"
+UNRESPONSIVE = "DriverUnresponsive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +74,20 @@ class MethodDetection:
         reservations, migrates = settings.gpu_mode == "reservations", bool(settings.registry)
         self.methods = SuspensionMethods(self.freeze, notes=self.notes, reservations=reservations, migrates=migrates)
         self.reason = f"{MISSING}: the driver has not been queried yet"
+        self._asks = True
+        self._hangs = False  # also after its time limit: a driver that hangs has one thread at most
 
     async def detect(self) -> None:
         """Query the driver once and add `cuda-checkpoint` if it is supported."""
         before = self.reason
         try:
-            detection = await call_with_timeout(OPEN_SECONDS, lambda: probe(self._settings))
-        except (DriverTimeoutError, OSError) as error:
-            detection = Detection(
-                reason=f"DriverUnresponsive: {error}; the agent queries the driver again when it restarts"
-            )
+            detection = await self._probe()
+            self._asks = detection.reason.startswith(MISSING)
+        except DriverTimeoutError as error:
+            detection = Detection(reason=f"{UNRESPONSIVE}: {error}; the agent queries the driver again")
+        except OSError as error:  # no thread, or no free descriptor for a file of /proc
+            outcome = outcome_of(error)
+            detection = Detection(reason=f"{outcome.code}: {outcome.message}; the agent queries the driver again")
         self.reason = detection.reason
         if detection.driver is None:
             if self.reason != before:
@@ -98,8 +104,24 @@ class MethodDetection:
         log.info("restore on other GPUs of this node: %s; not used", detection.gpu_map_refusal or "supported")
         log.info("custom storage of the driver (CUDA 13.4): %s", storage)
 
+    async def _probe(self) -> Detection:
+        if self._hangs:
+            raise DriverTimeoutError("it has not answered the last query")
+        self._hangs = True
+        try:
+            return await call_with_timeout(OPEN_SECONDS, self._probe_in_thread)
+        except NoThreadError:
+            self._hangs = False
+            raise
+
+    def _probe_in_thread(self) -> Detection:
+        try:
+            return probe(self._settings)
+        finally:
+            self._hangs = False
+
     async def run(self) -> None:
-        """Query the driver periodically while it is missing."""
-        while self.reason.startswith(MISSING):
+        """Query the driver periodically until it has answered whether it supports the method."""
+        while self._asks:
             await asyncio.sleep(self._settings.driver_seconds)
             await self.detect()

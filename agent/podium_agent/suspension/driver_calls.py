@@ -7,7 +7,9 @@ call may still succeed after its timeout. Its `undo` function then reverts the e
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,56 +24,66 @@ class DriverTimeoutError(Exception):
     """The driver did not answer in time."""
 
 
+class NoThreadError(OSError):
+    """No thread could start, so the call was not made: the node, or the agent's cgroup, has no free pid or memory."""
+
+
 async def call_with_timeout(seconds: float, act: Callable[[], T], undo: Callable[[], object] | None = None) -> T:
     """Return the result of `act`; raise DriverTimeoutError if it does not return in time.
 
-    `undo` is called if `act` succeeds after its timeout or cancellation.
+    Raises NoThreadError if no thread can start. `undo` is called if `act` succeeds after its timeout or cancellation.
     """
     call = _Call(act, undo)
-    threading.Thread(target=call.run, daemon=True, name="driver call").start()
+    call.start()
+    wanted = False
     try:
-        return await asyncio.wait_for(call.answer, seconds)
+        async with asyncio.timeout(seconds):  # `wait_for` of Python 3.11 can swallow a cancellation
+            answer = await call.answer
+        wanted = True
     except TimeoutError as error:
-        call.give_up()
         raise DriverTimeoutError(f"no answer within {seconds:g} s") from error
-    except asyncio.CancelledError:
-        call.give_up()
-        raise
+    finally:
+        call.settle(wanted)
+    return answer
 
 
 class _Call(Generic[T]):
-    """One call with its thread and the future on which the event loop waits."""
+    """One call with its thread and the future on which the event loop waits.
+
+    The thread stays until the caller has taken the answer or given up. So it can undo a call whatever the caller
+    decides, without another thread, which the node might not have.
+    """
 
     def __init__(self, act: Callable[[], T], undo: Callable[[], object] | None) -> None:
         self._act = act
         self._undo = undo
         self._loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[T] = self._loop.create_future()
-        self._guard = threading.Lock()
-        self._given_up = False
-        self._succeeded = False
+        self._settled = threading.Event()
+        self._wanted = False
 
-    def run(self) -> None:
+    def start(self) -> None:
+        try:
+            threading.Thread(target=self._run, daemon=True, name="driver call").start()
+        except (RuntimeError, MemoryError) as error:
+            text = f"{os.strerror(errno.EAGAIN)}: no thread for a call of the driver ({error})"
+            raise NoThreadError(errno.EAGAIN, text) from error
+
+    def settle(self, wanted: bool) -> None:
+        """Note whether the caller has the answer; if not, a call that succeeds is undone."""
+        self._wanted = wanted
+        self._settled.set()
+
+    def _run(self) -> None:
         try:
             answer = self._act()
         except Exception as error:  # raised again where the call is awaited
             self._deliver(partial(self.answer.set_exception, error))
             return
-        with self._guard:
-            self._succeeded = True
-            late = self._given_up
-        if late:
+        self._deliver(partial(self.answer.set_result, answer))
+        self._settled.wait()
+        if not self._wanted:
             self._undo_late()
-        else:
-            self._deliver(partial(self.answer.set_result, answer))
-
-    def give_up(self) -> None:
-        """Stop waiting for the call; undo it if it has succeeded in the meantime."""
-        with self._guard:
-            self._given_up = True
-            late = self._succeeded
-        if late:
-            threading.Thread(target=self._undo_late, daemon=True, name="driver undo").start()
 
     def _deliver(self, settle: Callable[[], None]) -> None:
         def once() -> None:

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 
 from podium_agent.observe.cgroups import Freezer, FreezerState
-from podium_agent.suspension.base import Outcome, SuspensionState
+from podium_agent.suspension.base import Outcome, SuspensionState, outcome_of
 from podium_core.domain.back_off import back_off_pause
 
 FIRST_POLL = 0.0005
@@ -35,7 +35,7 @@ class Freeze:
             left = await self._until(targets, FreezerState.FROZEN, begin)
         except OSError as error:
             self.request_thaw(targets)
-            return Outcome(False, time.monotonic() - begin, "FreezerRefused", f"{error.filename}: {error.strerror}")
+            return outcome_of(error, time.monotonic() - begin)
         except BaseException:  # cancelled, or an unexpected error: never leave only some frozen
             self.request_thaw(targets)
             raise
@@ -57,7 +57,7 @@ class Freeze:
                 target.ask(False)
             left = await self._until(targets, FreezerState.THAWED, begin)
         except OSError as error:
-            return Outcome(False, time.monotonic() - begin, "FreezerRefused", f"{error.filename}: {error.strerror}")
+            return outcome_of(error, time.monotonic() - begin)
         if left:
             message = f"{left[0].path} was not thawed within {self._timeout:g} s"
             return Outcome(False, time.monotonic() - begin, "ThawTimeout", message)

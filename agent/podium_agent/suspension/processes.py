@@ -14,7 +14,8 @@ from enum import StrEnum
 
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
-from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
+from podium_agent.suspension.driver_calls import DriverTimeoutError, NoThreadError, call_with_timeout
+from podium_core.schema.gpunode import INSUFFICIENT_NODE_RESOURCES
 
 QUERY_SECONDS = 5.0  # for queries, which move no memory
 LOST = "CUDAFailed"  # code: the work since the last checkpoint cannot be recovered
@@ -84,7 +85,8 @@ class CudaProcesses:
     async def states_of(self, targets: Iterable[Freezer]) -> Mapping[int, ProcessState]:
         """Return the states of the containers' CUDA processes by pid.
 
-        Raises OSError if the kernel does not list the processes, DriverTimeoutError if the driver does not answer.
+        Raises OSError if the kernel does not list the processes or no thread can start, and DriverTimeoutError if the
+        driver does not answer.
         """
         pids = sorted(pid for target in targets for pid in target.processes())
         return await call_with_timeout(QUERY_SECONDS, lambda: self.states(pids))
@@ -122,6 +124,8 @@ class CudaProcesses:
             if isinstance(answer, DriverTimeoutError):
                 text = f"the driver's {step.lower()} of process {pid}: {answer}"
                 errors.append(StepError(f"{step}Timeout", text, True))
+            elif isinstance(answer, NoThreadError):
+                errors.append(StepError(INSUFFICIENT_NODE_RESOURCES, f"{answer.strerror}"))
             elif isinstance(answer, CudaError):
                 if await self._is_alive(pid):
                     errors.append(_step_error(step, answer))
@@ -141,7 +145,11 @@ class CudaProcesses:
                 self._pending.discard(pid)
 
         self._pending.add(pid)
-        await call_with_timeout(seconds, tracked, undo)
+        try:
+            await call_with_timeout(seconds, tracked, undo)
+        except NoThreadError:
+            self._pending.discard(pid)
+            raise
 
     def _calls(
         self, step: Step, pid: int, gpu_map: Mapping[str, str] | None
@@ -169,7 +177,7 @@ class CudaProcesses:
     async def _is_alive(self, pid: int) -> bool:
         try:
             return bool(await call_with_timeout(QUERY_SECONDS, lambda: self.states([pid])))
-        except DriverTimeoutError:
+        except (DriverTimeoutError, NoThreadError):
             return True
 
 

@@ -61,7 +61,10 @@ class UnreadLogNotes:
         self._last = (*self._last, *ends)[-KEPT:]
         named = next((text for text in reversed(texts) if self._metrics.metric in text), None)
         if named is not None:
-            self._reason = reason_of(named, self._metrics) or self._reason
+            try:
+                self._reason = reason_of(named, self._metrics) or self._reason
+            except Exception as error:  # a defect that this line shows must not keep the later lines unread
+                self._reason = f"the reader failed on a line with {self._metrics.metric}: {error!r}"
 
     def report(self, now: float) -> UnreadLog | None:
         """Return what to report; the same report until the number of lines has doubled, to save writes."""

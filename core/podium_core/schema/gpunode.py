@@ -14,6 +14,8 @@ from pydantic import Field, computed_field
 from podium_core.schema.base import ObjectMeta, StatusModel, TrialRef
 
 INSUFFICIENT_GPU_MEMORY = "InsufficientGPUMemory"  # reason of a pod's conditions
+# Code: the node, or the agent's container, had no free thread, file descriptor or memory.
+INSUFFICIENT_NODE_RESOURCES = "InsufficientNodeResources"
 
 
 class RunQueueEntry(StatusModel):

@@ -19,6 +19,7 @@ from podium_core.curves import additional_metrics
 from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader, line_reader
+from podium_core.logs.skipping import SkippingReader
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.metrics_config import metrics_config_of
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
@@ -67,7 +68,7 @@ class FinalLogReader:
             try:
                 text = await self._api.logs(pod.name, pod.namespace, config.container, limit_bytes=MAX_BYTES)
                 grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
-                curve = await _read_curve(text, pod.ended_at or 0.0, line_reader(config), grid)
+                curve = await _read_curve(text, pod.ended_at or 0.0, SkippingReader(line_reader(config)), grid)
                 if not curve.points:
                     break
                 await self._api.apply_status(TRIALS, _manifest(trial, curve), manager=MANAGER)

@@ -50,16 +50,20 @@ def pod(name: str = "a", attempt: int = 0, **changes: object) -> TrialPod:
 
 
 class TrialServer:
-    """The calls that a writer makes of the API for a trial, with the server's own rule for versions."""
+    """The calls that a writer makes of the API for a trial, with the server's own rule for versions.
+
+    The operator has listed the nodes already, unless `status` has `nodes`.
+    """
 
     def __init__(self, name: str = "a", **status: Any) -> None:
         self.key = key(name)
-        self.status: dict[str, Any] = status
+        self.status: dict[str, Any] = {"nodes": ["n", "m"]} | status
         self.version = 1
         self.patches = 0
         self.written: list[dict[str, Any]] = []  # by the agent
         self.conflicts = 0
         self.away = False
+        self.refused = 0  # by the admission policy, which knows the nodes from the operator
         self.answers_lost = 0  # number of next patches whose answers are lost
 
     @property
@@ -82,6 +86,9 @@ class TrialServer:
     async def apply_status(self, resource: Any, manifest: dict[str, Any], manager: str) -> dict[str, Any]:
         if self.away:
             raise ApiError(0, "Unreachable", "the API server is away")
+        if self.status.get("nodes") == []:
+            self.refused += 1
+            raise ApiError(403, "Forbidden", "NodeMismatch: what it writes is of node ''")
         if manifest["metadata"]["resourceVersion"] != str(self.version):
             self.conflicts += 1
             raise ApiError(409, "Conflict", "the object has been modified")

@@ -138,14 +138,6 @@ def test_refusals_count_outside_of_tests_that_provoke_them(check: ModuleType) ->
     assert check.unprovoked([own, provoked]) == [own]
 
 
-def test_a_refusal_that_ends_by_itself_does_not_count(check: ModuleType) -> None:
-    early, own = "NodeMismatch: what it writes is of node ''; an agent writes", "of node 'm'"
-    refused = [
-        Refusal(Request(AGENT, "get", "", "nodes"), message, "tests/e2e/test_a.py::t") for message in (early, own)
-    ]
-    assert check.unprovoked(refused) == refused[1:]
-
-
 def test_requests_of_kube_scheduler_need_none_of_the_charts_own_permissions(check: ModuleType) -> None:
     account, permission = f"{OWN}podium-scheduler", Permission("list", "", "pods")
     own, theirs = (Grant(role, account, "", permission) for role in ("podium-scheduler", "system:kube-scheduler"))

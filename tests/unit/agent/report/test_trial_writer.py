@@ -20,6 +20,7 @@ from podium_agent.report.trial_record import TrialRecord
 from podium_core.attempts.lost_work import CompletionMarker, GateReport
 from podium_core.attempts.usage_ledger import SuspensionCost
 from podium_core.logs.line_reader import ParsedLine
+from podium_core.logs.skipping import MAX_CONSECUTIVE
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.metrics_config import MetricsConfig
 
@@ -78,7 +79,48 @@ def test_a_value_ends_the_report(write: Callable[..., TrialServer], monkeypatch:
     assert server.status["lastValue"] == 0.9
 
 
-def test_an_unexpected_line_pauses_only_the_metrics(
+def test_a_line_on_which_the_parser_fails_is_skipped_and_counted(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    parse = podium_agent.observe.sources.stdout.line_reader(JSON)
+
+    def read(line: str) -> list[ParsedLine]:
+        if "bad" in line:
+            raise ZeroDivisionError(line)
+        return parse(line)
+
+    monkeypatch.setattr(podium_agent.observe.sources.stdout, "line_reader", lambda _: read)
+
+    async def scene(writing: Writing) -> None:
+        lines = [cri(f"bad {number}") for number in range(5)]
+        writing.machine.log(pod()).write_text("".join(lines[:4]) + cri('{"acc": 0.5}') + lines[4] + cri('{"acc": 0.6}'))
+        await writing.whole_life(started(pod()))
+
+    server = write(scene)
+    assert [point.value for point in server.parsed.curve.points] == [0.5, 0.6]
+    assert "unreadLog" not in server.status
+    assert "the reader failed on 5 lines and skipped them, at last for ZeroDivisionError('bad 4')" in caplog.text
+
+
+def test_skipped_lines_are_reported_until_a_value_comes(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(line: str) -> list[ParsedLine]:
+        raise ZeroDivisionError(line)
+
+    monkeypatch.setattr(podium_agent.observe.sources.stdout, "line_reader", lambda _: read)
+    monkeypatch.setattr(podium_core.attempts.unread_log, "AFTER", 0.0)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(pod()).write_text(cri("one acc") + cri("two"))
+        await writing.whole_life(started(pod()))
+
+    status = write(scene).status
+    reason = "the reader failed on 2 lines and skipped them, at last for ZeroDivisionError('two')"
+    assert status["unreadLog"]["reason"] == reason
+
+
+def test_a_source_on_which_every_line_fails_pauses_only_the_metrics(
     write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The trial's GPU-seconds are counted and written all the same."""
@@ -90,7 +132,7 @@ def test_an_unexpected_line_pauses_only_the_metrics(
     monkeypatch.setattr(podium_agent.report.trial_writer, "UNREADABLE_SECONDS", 0.0)
 
     async def scene(writing: Writing) -> None:
-        writing.machine.log(pod()).write_text(cri("x"))
+        writing.machine.log(pod()).write_text(cri("x") * (MAX_CONSECUTIVE + 1))
         record, server = started(pod()), writing.server
         record.follow(RUNNING, ("G",), time.time())
         task = writing.start(record, holder_report_seconds=0.01)
@@ -108,7 +150,7 @@ def test_an_unexpected_line_pauses_only_the_metrics(
 def test_a_source_that_failed_once_is_read_from_its_position(
     write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parse, failures = podium_agent.observe.sources.stdout.line_reader, [ZeroDivisionError()]
+    parse, failures = podium_agent.observe.sources.stdout.line_reader, [MemoryError()]
 
     def read(line: str) -> list[ParsedLine]:
         if "0.75" in line and failures:
@@ -273,6 +315,61 @@ def test_writes_of_the_operator_cost_only_another_read(write: Callable[..., Tria
     server = write(scene)
     assert server.conflicts >= 4
     assert (server.parsed.suspensions.count, server.parsed.rank) == (5, 5)
+
+
+def test_a_writer_sends_nothing_before_the_operator_has_listed_its_node(write: Callable[..., TrialServer]) -> None:
+    """The admission policy would refuse it."""
+
+    async def scene(writing: Writing) -> None:
+        server, reads, get = writing.server, 0, writing.server.get
+
+        async def counted(*rest: object) -> dict[str, object]:
+            nonlocal reads
+            reads += 1
+            return await get(*rest)
+
+        server.get = counted  # type: ignore[method-assign]
+        writing.machine.log(pod()).write_text(cri('{"acc": 0.5}'))
+        task = writing.start(started(pod()))
+        await writing.until(lambda: reads == 2, "the status is read again")
+        assert (server.written, server.refused) == ([], 0)
+        server.operator_writes(nodes=["n"], phase="Running")
+        await writing.until(lambda: server.status.get("lastValue") == 0.5, "the value")
+        await kill(task)
+
+    server = write(scene, nodes=[])
+    assert (server.refused, server.conflicts) == (0, 0)
+
+
+def test_without_an_operator_the_metrics_are_read_all_the_same(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(podium_agent.report.trial_writer, "LISTED_SECONDS", 0.0)
+
+    async def scene(writing: Writing) -> None:
+        server, trial_record = writing.server, started(pod())
+        writing.machine.log(pod()).write_text(cri('{"acc": 0.5}'))
+        task = writing.start(trial_record)
+        await writing.until(lambda: server.refused and trial_record.curve.accepted, "the value is read")
+        server.operator_writes(nodes=["n"])
+        await writing.until(lambda: server.status.get("lastValue") == 0.5, "the value is written")
+        await kill(task)
+
+    write(scene, nodes=[])
+
+
+@pytest.mark.parametrize(("attempt", "written"), [(0, True), (1, False)])
+def test_a_pod_that_is_in_the_status_waits_for_no_operator(
+    write: Callable[..., TrialServer], attempt: int, written: bool
+) -> None:
+    """A later pod may have taken the place of this node in the list, and the record is complete or gone."""
+
+    async def scene(writing: Writing) -> None:
+        await writing.whole_life(started(pod()))
+
+    cursor = log_cursor(pod().uid if written else "another")
+    server = write(scene, nodes=["m"], attempt=attempt, logCursor=cursor)
+    assert bool(server.written) is written
 
 
 def test_a_lost_answer_counts_nothing_twice(write: Callable[..., TrialServer]) -> None:

@@ -8,7 +8,9 @@ from typing import Any, cast
 import pytest
 from operator_builders import ended, make_cluster_state, make_job, make_pod, make_trial
 
+import podium_operator.observe.final_log_read
 from podium_cluster.client import Api
+from podium_core.logs.line_reader import line_reader
 from podium_core.schema.trial import TrialStatus
 from podium_operator.observe.final_log_read import FinalLogReader
 
@@ -65,6 +67,22 @@ def test_the_objective_and_additional_metrics(metrics: dict[str, str], log: str)
     assert written["additionalMetrics"] == [
         {"metric": "loss", "step": 2.0, "latest": "nan", "min": 2.0, "minStep": 2.0, "max": 3.0, "maxStep": 1.0}
     ]
+
+
+def test_a_line_on_which_the_parser_fails_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reader(metrics: Any) -> Any:
+        parse = line_reader(metrics)
+
+        def read(line: str) -> Any:
+            if "bad" in line:
+                raise ZeroDivisionError
+            return parse(line)
+
+        return read
+
+    monkeypatch.setattr(podium_operator.observe.final_log_read, "line_reader", reader)
+    _, status = status_after('{"step": 1, "acc": 0.5}\nbad\n{"step": 2, "acc": 0.75}\n')
+    assert [point.value for point in status.curve.points] == [0.5, 0.75]
 
 
 def test_without_additional_metrics_the_field_is_not_written() -> None:

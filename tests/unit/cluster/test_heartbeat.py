@@ -1,0 +1,85 @@
+"""The heartbeat over a faulty transport, on virtual time: a component that is reached now and then is not given up."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, cast
+
+import aiohttp
+from faulty_server import Response
+from virtual_time import run
+
+from podium_cluster.client import Api
+from podium_cluster.heartbeat import send_heartbeats
+from podium_core.domain.observe import AGENT_STALE_SECONDS
+
+DAY = 86_400.0
+
+
+class Leases:
+    """Takes the place of the HTTP session of `Api`; `fails` decides about each request."""
+
+    def __init__(self, fails: Callable[[], bool]) -> None:
+        self.requests: list[float] = []
+        self.renewals: list[float] = []
+        self.rest_client = self
+        self._fails = fails
+
+    async def param_serialize(self, method: str, path: str, **how: Any) -> tuple[str, str, Any, None, None]:
+        return method, path, how["header_params"], None, None
+
+    async def request(self, *_: Any, _request_timeout: Any, **__: Any) -> Response:
+        now = asyncio.get_running_loop().time()
+        self.requests.append(now)
+        await asyncio.sleep(0.01)
+        if self._fails():
+            raise aiohttp.ClientConnectionError("refused")
+        self.renewals.append(now)
+        return Response(200, self._lease(), now + _request_timeout.total)
+
+    async def _lease(self) -> AsyncGenerator[bytes, None]:
+        yield json.dumps({"metadata": {"name": "a", "resourceVersion": "1"}}).encode()
+
+
+def heartbeats(fails: Callable[[], bool], seconds: float) -> Leases:
+    """Send heartbeats for so long."""
+    leases = Leases(fails)
+
+    async def scene() -> None:
+        api = Api(cast(Any, leases), 10.0)
+        beat = asyncio.ensure_future(
+            send_heartbeats(api, name="a", namespace="n", holder="a", seconds=10, manager="podium-agent")
+        )
+        await asyncio.sleep(seconds)
+        assert not beat.done()
+        beat.cancel()
+        await asyncio.gather(beat, return_exceptions=True)
+
+    run(scene())
+    return leases
+
+
+def stale_share(leases: Leases) -> float:
+    """Return the share of a day in which the operator believes that the agent is gone."""
+    gaps = [after - before for before, after in itertools.pairwise([0.0, *leases.renewals, DAY])]
+    return sum(max(0.0, gap - AGENT_STALE_SECONDS) for gap in gaps) / DAY
+
+
+def test_an_agent_whose_requests_often_fail_still_counts_as_there() -> None:
+    chance = random.Random(0)
+    assert stale_share(heartbeats(lambda: chance.random() < 0.5, DAY)) < 0.002
+
+
+def test_a_server_that_is_away_gets_few_requests() -> None:
+    leases = heartbeats(lambda: True, 3600.0)
+    pauses = [after - before for before, after in itertools.pairwise(leases.requests)]
+    assert min(pauses) >= 1.0
+    assert len(leases.requests) <= 3600 / 2.5 + 2
+
+
+def test_a_heartbeat_that_arrives_is_repeated_at_its_own_pace() -> None:
+    assert len(heartbeats(lambda: False, 3600.0).requests) in (360, 361)
