@@ -53,6 +53,17 @@ def load_curves(given: Sequence[Path]) -> tuple[Trace, ...]:
         raise SystemExit(f"--curves: {error}") from None
 
 
+def positive(text: str) -> int:
+    """Return a number of repetitions, for `type=` of an option; raises ArgumentTypeError below 1."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}; give a whole number of 1 or more")
+    return number
+
+
 def require(path: Path, option: str) -> Path:
     """Return `path`; end the program where it does not exist. `option`: which option names another file."""
     if not path.exists():

@@ -20,7 +20,18 @@ Say = Callable[[str], None]
 def add_out(parser: argparse.ArgumentParser) -> None:
     """Add `--out`, the folder of the result files."""
     text = f"folder for the result files (default: {RESULTS} in the current folder)"
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help=text)
+    parser.add_argument("--out", type=_folder, default=str(RESULTS), metavar="FOLDER", help=text)
+
+
+def _folder(text: str) -> Path:
+    """Return the folder; raise ArgumentTypeError where no file could be written, which is better known at the start."""
+    path = Path(text)
+    above = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    if not above.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: {above} is a file; name a folder (make: OUT=)")
+    if not os.access(above, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text}: {above} is not writable; name another folder (make: OUT=)")
+    return path
 
 
 def write_page(path: Path, text: str) -> None:

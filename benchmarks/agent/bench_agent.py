@@ -41,6 +41,7 @@ from benchmarks.digits_cluster import (
     is_frozen,
     percentile,
 )
+from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import JOBS, PODS, TRIALS
@@ -271,7 +272,7 @@ async def measure(cluster: Cluster, options: argparse.Namespace) -> tuple[Run, R
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default="bench", help="name of the cluster (default: bench)")
-    parser.add_argument("--rounds", type=int, default=50, help="suspensions and requeues (default: 50)")
+    parser.add_argument("--rounds", type=positive, default=50, help="suspensions and requeues (default: 50)")
     parser.add_argument("--epoch-seconds", type=float, default=0.25, help="length of an epoch (default: 0.25)")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that the end of a run may take")
     add_out(parser)

@@ -21,6 +21,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.schema.metrics_config import MetricsConfig
@@ -110,7 +111,7 @@ def unbounded(text: str) -> object:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="repetitions of each line (default: 5)")
+    parser.add_argument("--rounds", type=positive, default=5, help="repetitions of each line (default: 5)")
     add_out(parser)
     options = parser.parse_args()
     hostile = lines()

@@ -31,6 +31,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import parse_manifests
@@ -56,9 +57,9 @@ class Times:
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=6)
-    parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--trials", type=positive, default=6)
+    parser.add_argument("--epochs", type=positive, default=40)
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--no-install", action="store_true", help="leave out the cold start")
     add_out(parser)
     options = parser.parse_args()

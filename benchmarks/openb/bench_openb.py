@@ -24,7 +24,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from benchmarks.inputs import NODES, PODS
+from benchmarks.inputs import NODES, PODS, positive
 from benchmarks.openb.replay import Replay, Trace, add_trace, read_trace, replay
 from benchmarks.output import add_out, command, commit, result_line, write_page
 from podium_core.placement.registry import DEFAULT, placement_policy
@@ -159,7 +159,7 @@ def figures(runs: Runs) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_trace(parser)
-    parser.add_argument("--seeds", type=int, default=10, help="orders of arrival (default: 10)")
+    parser.add_argument("--seeds", type=positive, default=10, help="orders of arrival (default: 10)")
     parser.add_argument("--policies", help=f"with commas between (default: {','.join(ORDER)})")
     parser.add_argument("--without-cpus", action="store_true", help="the policies do not know free CPUs")
     add_out(parser)

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.control_plane import ExtenderSetup, now, open_setup
+from benchmarks.inputs import positive
 from benchmarks.openb.replay import Arrival, Trace, add_trace, arrivals, read_trace
 from benchmarks.output import add_out, command, commit, result_line, write_page
 from podium_cluster.client import Api
@@ -230,7 +231,7 @@ average {os.getloadavg()[0]:.1f} at the end.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_trace(parser)
-    parser.add_argument("--count", type=int, default=500, help="pods to place (default: 500)")
+    parser.add_argument("--count", type=positive, default=500, help="pods to place (default: 500)")
     parser.add_argument("--weight", type=int, default=WEIGHT, help="of the extender; the chart's default is 15")
     parser.add_argument("--policies", default=",".join(POLICIES), help=f"(default: {','.join(POLICIES)})")
     add_out(parser)

@@ -23,6 +23,7 @@ from time import process_time
 
 import numpy as np
 
+from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_cluster.garbage_collection import tune_garbage_collector
 from podium_core.domain.actions import Plan, WriteRunQueues
@@ -153,8 +154,8 @@ def growth(rows: Sequence[Measured]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--max-gpus", type=int, default=1000, help="GPUs of the largest cluster (default: 1000)")
-    parser.add_argument("--ticks", type=int, default=5, help="of each cluster (default: 5)")
+    parser.add_argument("--max-gpus", type=positive, default=1000, help="GPUs of the largest cluster (default: 1000)")
+    parser.add_argument("--ticks", type=positive, default=5, help="of each cluster (default: 5)")
     parser.add_argument("--policies", default=POLICIES, help=f"(default: {POLICIES})")
     add_out(parser)
     options = parser.parse_args()

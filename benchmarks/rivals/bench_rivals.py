@@ -31,6 +31,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.inputs import positive
 from benchmarks.output import add_out, command
 from benchmarks.rivals.report import Run, publish, read_run
 from benchmarks.rivals.tasks import TASKS, Task
@@ -55,11 +56,11 @@ CONTENDERS = {  # module, Podium's policy, and the search algorithm
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rivals", type=Path, default=ROOT / ".venv/rivals/bin/python", help="the rivals' Python")
-    parser.add_argument("--seeds", type=int, default=10, help="searches of each contender (default: 10)")
+    parser.add_argument("--seeds", type=positive, default=10, help="searches of each contender (default: 10)")
     parser.add_argument("--budget", type=float, default=BUDGET, help=f"seconds on all cores (default: {BUDGET:g})")
-    parser.add_argument("--trials", type=int, default=60, help="of a search at most (default: 60)")
+    parser.add_argument("--trials", type=positive, default=60, help="of a search at most (default: 60)")
     parser.add_argument("--task", action="append", choices=TASKS, help="tasks (default: all)")
-    parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1), help="(default: 2)")
+    parser.add_argument("--cores", type=positive, default=min(2, os.cpu_count() or 1), help="(default: 2)")
     parser.add_argument("--only", action="append", choices=CONTENDERS, help="contenders (default: all)")
     parser.add_argument("--note", default="", help="a sentence for the page: what else the machine did meanwhile")
     add_out(parser)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_core.schema.manifests import parse_manifests
 
@@ -44,10 +45,12 @@ class Search:
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=24)
-    parser.add_argument("--population", type=int, default=8)
-    parser.add_argument("--work", type=int, default=20, help="views of each image per step; time is proportional to it")
+    parser.add_argument("--seeds", type=positive, default=5)
+    parser.add_argument("--epochs", type=positive, default=24)
+    parser.add_argument("--population", type=positive, default=8)
+    parser.add_argument(
+        "--work", type=positive, default=20, help="views of each image per step; time is proportional to it"
+    )
     add_out(parser)
     options = parser.parse_args()
     pairs: list[tuple[Search, Search]] = []

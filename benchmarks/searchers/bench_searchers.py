@@ -19,7 +19,7 @@ from statistics import fmean
 
 import numpy as np
 
-from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves
+from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves, positive
 from benchmarks.output import add_out, command, commit, machine, result_line, write_page
 from benchmarks.searchers.surfaces import Surface, functions, recorded
 from podium_core.domain.snapshot import Scalar
@@ -114,21 +114,28 @@ def table(surfaces: Sequence[Surface], contenders: Sequence[str], seeds: int, at
 def main() -> None:
     """Run the benchmark and write its page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10, help="repetitions with other random choices (default: 10)")
-    parser.add_argument("--trials", type=int, nargs="+", default=[20, 50, 100], help="report after these many trials")
-    parser.add_argument("--parallel", type=int, default=4, help="trials that run at the same time (default: 4)")
+    parser.add_argument(
+        "--seeds", type=positive, default=10, help="repetitions with other random choices (default: 10)"
+    )
+    parser.add_argument(
+        "--trials", type=positive, nargs="+", default=[20, 50, 100], help="report after these many trials"
+    )
+    parser.add_argument("--parallel", type=positive, default=4, help="trials that run at the same time (default: 4)")
     parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=list(CONTENDERS))
     add_curves(parser, TASKSET, "the four tasks of TaskSet")
     add_out(parser)
     given = parser.parse_args()
     surfaces = [*functions(), *map(recorded, load_curves(curve_files(given.curves)))]
-    contenders = [name for name in given.contenders if not missing_packages(CONTENDERS[name][0])]
+    missing = {name: missing_packages(CONTENDERS[name][0]) for name in given.contenders}
+    contenders = [name for name, packages in missing.items() if not packages]
+    left_out = "".join(f"\nNot measured: {name}, which needs {', '.join(p)}.\n" for name, p in missing.items() if p)
+    print(left_out, end="", flush=True)
     start = time.monotonic()
     text = table(surfaces, contenders, given.seeds, sorted(given.trials), given.parallel)
     head = (
         "# bench-searchers\n\nShare of random points that are better than a search's best: smaller is better. "
         f"Geometric mean of {given.seeds} runs; {given.parallel} trials run at the same time.\n\n"
-        f"`{command()}`, commit {commit()}, {machine()}.\n"
+        f"`{command()}`, commit {commit()}, {machine()}.\n{left_out}"
     )
     write_page(given.out / "bench-searchers.md", head + text)
     print(text)

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
+from benchmarks.inputs import positive
 from benchmarks.output import add_out, machine, result_line, write_page
 from benchmarks.simulator import forecast, noise
 from benchmarks.simulator.comparison import BARS, Comparison, Search, compared, error_of, read_searches
@@ -110,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default="reality", help="name of the cluster (default: reality)")
     parser.add_argument("--policy", choices=NAMES, help="of the job, without settings (default: the example's, with)")
-    parser.add_argument("--seeds", type=int, default=3, help="searches (default: 3)")
+    parser.add_argument("--seeds", type=positive, default=3, help="searches (default: 3)")
     parser.add_argument("--work", type=int, default=0, help="of a trial (train.py --work; default: the example's)")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that one search may take")
     parser.add_argument("--save", type=Path, help="folder for the objects of the searches (default: not kept)")

@@ -27,7 +27,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves
+from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves, positive
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_core.policies.registry import NAMES, create
 from podium_core.testing.builders import make_job
@@ -168,7 +168,9 @@ def traffic() -> Scenario:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_curves(parser, TASKSET[:1], f"benchmarks/data/curves/{TASKSET[0].name}")
-    parser.add_argument("--samples", type=int, default=SAMPLES, help=f"searches with and without --exact ({SAMPLES})")
+    parser.add_argument(
+        "--samples", type=positive, default=SAMPLES, help=f"searches with and without --exact ({SAMPLES})"
+    )
     add_out(parser)
     options = parser.parse_args()
     recordings = load_curves(curve_files(options.curves))

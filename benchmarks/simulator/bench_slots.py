@@ -21,7 +21,7 @@ from statistics import fmean
 
 import numpy as np
 
-from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves
+from benchmarks.inputs import TASKSET, add_curves, curve_files, load_curves, positive
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_simulator.replay.statistics import Ratio, summary
 from podium_simulator.system.comparison import BASE, ClusterSpec, compare
@@ -72,7 +72,7 @@ def row(slots: int, name: str, figures: Measured) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_curves(parser, TASKSET, "the TaskSet files of benchmarks/data/curves")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"searches of each task (default: {SEEDS})")
+    parser.add_argument("--seeds", type=positive, default=SEEDS, help=f"searches of each task (default: {SEEDS})")
     add_out(parser)
     options = parser.parse_args()
     recordings = load_curves(curve_files(options.curves))

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.inputs import positive
 from benchmarks.theory.part import page_path, run_alone, write
 from podium_optimisers.arrays import Floats
 from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
@@ -203,7 +204,7 @@ def plot(report: Report, path: Path) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the number of held-out workloads."""
     text = f"held-out workloads (default: {EPISODES})"
-    parser.add_argument("--episodes", type=int, default=EPISODES, help=text)
+    parser.add_argument("--episodes", type=positive, default=EPISODES, help=text)
 
 
 if __name__ == "__main__":

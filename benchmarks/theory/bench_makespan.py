@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.inputs import positive
 from benchmarks.theory.part import page_path, run_alone, write
 from podium_optimisers.makespan import dual, generator, milp, registry
 from podium_optimisers.makespan.instance import MakespanInstance
@@ -221,7 +222,7 @@ def _mean_max(values: list[float]) -> str:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the number of instances."""
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"instances of each size (default: {SEEDS})")
+    parser.add_argument("--seeds", type=positive, default=SEEDS, help=f"instances of each size (default: {SEEDS})")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.inputs import PHILLY, require
+from benchmarks.inputs import PHILLY, positive, require
 from benchmarks.theory.part import page_path, run_alone, write
 from podium_optimisers.arrays import Floats
 from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
@@ -373,7 +373,7 @@ def plot(report: Report, path: Path) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the number of jobs and the trace."""
     text = f"jobs in each simulated M/M/1 queue (default: {JOBS})"
-    parser.add_argument("--jobs", type=int, default=JOBS, help=text)
+    parser.add_argument("--jobs", type=positive, default=JOBS, help=text)
     text = f"CSV of jobs, or `{SYNTHETIC}` (default: benchmarks/data/philly/{PHILLY.name})"
     parser.add_argument("--trace", default=str(PHILLY), metavar="FILE", help=text)
 

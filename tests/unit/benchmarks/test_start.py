@@ -28,6 +28,8 @@ STARTED = {  # programs that a benchmark starts; they have no options
 MAIN = 'if __name__ == "__main__"'
 BENCHMARKS = [name for name, path in FILES.items() if MAIN in path.read_text() and name not in STARTED]
 CALLS = dict(re.findall(r"\$\(BENCH\)(\S+)(.*)", (ROOT / "Makefile").read_text()))
+# bench_demo takes 0: only the delays of run queues
+WITH_SEEDS = [f"benchmarks{name}" for name, options in CALLS.items() if "SEEDS" in options and "demo" not in name]
 
 
 @pytest.fixture(autouse=True)
@@ -62,5 +64,24 @@ def test_a_benchmark_starts_and_has_the_options_of_the_makefile(
         assert re.search(rf"{option}\b", text), f"the Makefile uses {option}"
 
 
+@pytest.mark.parametrize("name", WITH_SEEDS)
+def test_a_benchmark_refuses_no_seeds_before_it_starts(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "argv", [name, "--seeds", "0"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    message = f"{end.value.code}{capsys.readouterr().err}"
+    assert re.search(r"--seeds: '?0'?; give .*1 or more", message)
+
+
 def test_the_makefile_calls_benchmarks_that_exist() -> None:
     assert {f"benchmarks{name}" for name in CALLS} <= set(BENCHMARKS)
+
+
+def test_the_overview_lists_every_benchmark_of_the_makefile() -> None:
+    targets = re.findall(r"^(bench-[a-z-]+): setup", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    overview = (ROOT / "benchmarks" / "README.md").read_text()
+    assert len(targets) >= len(CALLS) - 1
+    assert [target for target in targets if f"| `make {target}` |" not in overview] == []

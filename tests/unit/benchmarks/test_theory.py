@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,16 @@ def test_a_failed_part_is_reported() -> None:
 def test_every_part_runs_and_is_named_in_the_tables() -> None:
     modules = {path.stem.removeprefix("bench_") for path in Path(bench_theory.__file__).parent.glob("bench_*.py")}
     assert set(bench_theory.PARTS) == set(bench_theory.ORDER) == modules - {"theory"}
+
+
+def test_a_trace_in_another_format_ends_the_benchmark_before_its_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs.csv").write_text("a,b\n1,2\n")
+    monkeypatch.setattr(sys, "argv", ["bench_theory", "--trace", str(tmp_path / "jobs.csv"), "--out", str(tmp_path)])
+    monkeypatch.setattr(bench_theory, "measure", lambda *_: pytest.fail("the parts were started"))
+    with pytest.raises(SystemExit, match=r"jobs\.csv is not in the format of the Philly trace"):
+        bench_theory.main()
 
 
 def test_the_result_has_the_share_over_both_kinds_of_fifo() -> None:
