@@ -1,7 +1,7 @@
 """Python API: start a search from a script or notebook, here or on a cluster. Users import it as `podium`."""
 
 from podium_api.client import Client
-from podium_api.errors import SearchError
+from podium_api.errors import SearchError, SearchWarning
 from podium_api.results import Point, Trial
 from podium_api.search import Search
 from podium_api.space import Dimension, choice, loguniform, randint, uniform
@@ -15,6 +15,7 @@ __all__ = [
     "Point",
     "Search",
     "SearchError",
+    "SearchWarning",
     "Trial",
     "choice",
     "loguniform",

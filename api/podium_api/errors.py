@@ -1,4 +1,4 @@
-"""The error that every part of the Python API raises."""
+"""The error that every part of the Python API raises, and the warning of `podium.tune`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ class SearchError(Exception):
         self.code = code
         self.message = message
         self.transient = transient
+
+
+class SearchWarning(UserWarning):
+    """Part of a search probably does not work as intended; the text names the field and the cure."""
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 from podium_api.errors import SearchError
 from podium_api.function_source import check_signature, container_of
 from podium_api.space import Dimension, parameters
-from podium_core.acceptance.findings import errors_of, findings
+from podium_core.acceptance.findings import errors_of, findings, local_warnings_of
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import API_VERSION
 
@@ -43,6 +43,15 @@ def manifest_of(
         shown = [str(one) for one in wrong[:MAX_SHOWN]]
         raise SearchError(wrong[0].code, "\n  ".join(["the search is refused:", *shown]))
     return manifest
+
+
+def warnings_of(manifest: Mapping[str, Any], *, local: bool) -> tuple[str, ...]:
+    """Return what in an accepted job probably does not work as intended, as `podium validate` shows it.
+
+    `local`: it runs on this machine, so that warnings about a cluster do not apply.
+    """
+    found = findings(manifest)
+    return tuple(f"{one.code}: {one}" for one in (local_warnings_of(found) if local else found))
 
 
 def objectives(metric: str | Sequence[str], mode: str | Sequence[str]) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from podium_api.errors import SearchError, needs_cluster
+from podium_api.errors import SearchError, SearchWarning, needs_cluster
 from podium_api.local_run import LocalRun
-from podium_api.manifest import Work, manifest_of, objectives
+from podium_api.manifest import Work, manifest_of, objectives, warnings_of
 from podium_api.search import Search
 from podium_api.space import Dimension
 from podium_api.warm_start import with_earlier
@@ -74,6 +75,9 @@ def tune(
 
     Raises:
         SearchError: the search is refused, or it cannot start. The text names what is wrong and the cure.
+
+    Warns:
+        SearchWarning: the search starts, but a part of it probably does not work as intended.
     """
     called = name or _name_of(train)
     goal = objectives(metric, mode)
@@ -89,6 +93,7 @@ def tune(
     if where == "local":
         work = Work(train, arguments or {}, image or "none", sys.executable)
         manifest = with_earlier(manifest_of(called, work, space, fields), warm_start)
+        _warn(warnings_of(manifest, local=True))
         run = LocalRun(Path(folder) if folder is not None else RUNS / called)
         run.start(manifest, restart=restart)
         return Search(called, run)
@@ -99,9 +104,16 @@ def tune(
     with needs_cluster("where='cluster'"):
         from podium_api.cluster_job import Cluster, ClusterJob
     manifest = with_earlier(manifest_of(called, Work(train, arguments or {}, image), space, fields), warm_start)
+    _warn(warnings_of(manifest, local=False))
     job = ClusterJob(Cluster(namespace, kubeconfig, context), called)
     job.create(manifest)
     return Search(called, job)
+
+
+def _warn(texts: Sequence[str]) -> None:
+    """Issue warnings that point to the line that calls `tune`."""
+    for text in texts:
+        warnings.warn(text, SearchWarning, stacklevel=3)
 
 
 def _name_of(train: Callable[..., Any] | Sequence[str]) -> str:

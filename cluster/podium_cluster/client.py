@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -34,6 +33,7 @@ from podium_cluster.answers import (
     read_lines,
     read_start,
 )
+from podium_cluster.connections import Connections
 from podium_cluster.credentials import Credentials
 from podium_cluster.errors import INVALID_ANSWER, ApiError, error_from_answer
 from podium_cluster.kubeconfig import ClusterTarget, find_target
@@ -64,6 +64,7 @@ class Api:
         self._client = client
         self._timeout = timeout
         self._credentials = credentials
+        self._connections = Connections(client)
         self._fence: Fence | None = None
 
     def fence(self, may_write: Callable[[], bool], seconds: float) -> None:
@@ -288,36 +289,47 @@ class Api:
         content_type: str = "application/json",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         headers = {"Accept": "application/json", "Content-Type": content_type}
-        begun = time.monotonic()
         silent = "follow" in (query or {})  # a kubelet sends the headers of a log with its first line
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(CONNECT_SECONDS, timeout))
+        version = await self._refresh(method)
+        begun = time.monotonic()
         try:
-            async with asyncio.timeout(timeout if silent else min(timeout, max(HEADER_SECONDS, self._timeout))):
-                _, url, headers, _, _ = await self._client.param_serialize(
-                    method,
-                    path,
-                    query_params=list((query or {}).items()),
-                    header_params=headers,
-                    auth_settings=["BearerToken"],
-                )
-                answer = await self._client.rest_client.request(
-                    method, url, headers=headers, body=body, _request_timeout=limits
-                )
-            response: aiohttp.ClientResponse = answer.response
-            clock.observe(response.headers.get("Date"), time.monotonic() - begun)
-            try:
-                if response.status == 401 and self._credentials is not None:
-                    self._credentials.refuse()
-                if response.status >= 400:
-                    start = await read_start(response.content.iter_any(), MAX_ERROR_BYTES)
-                    raise error_from_answer(response.status, response.headers.get("Retry-After"), start)
-                yield response
-            finally:
-                response.release()  # this closes the connection if a part of the body has not been read
+            async with self._connections.pool(version) as pool:
+                async with asyncio.timeout(timeout if silent else min(timeout, max(HEADER_SECONDS, self._timeout))):
+                    _, url, headers, _, _ = await self._client.param_serialize(
+                        method,
+                        path,
+                        query_params=list((query or {}).items()),
+                        header_params=headers,
+                        auth_settings=["BearerToken"],
+                    )
+                    answer = await pool.request(method, url, headers=headers, body=body, _request_timeout=limits)
+                response: aiohttp.ClientResponse = answer.response
+                clock.observe(response.headers.get("Date"), time.monotonic() - begun)
+                try:
+                    if response.status == 401 and self._credentials is not None:
+                        self._credentials.refuse(version)
+                    if response.status >= 400:
+                        start = await read_start(response.content.iter_any(), MAX_ERROR_BYTES)
+                        raise error_from_answer(response.status, response.headers.get("Retry-After"), start)
+                    yield response
+                finally:
+                    response.release()  # this closes the connection if a part of the body has not been read
         except TimeoutError as error:
             raise ApiError(0, "Timeout", f"{method} {path} took longer than {timeout:g} s") from error
         except (aiohttp.ClientError, OSError, kube_config.ConfigException) as error:
             raise ApiError(0, "Unreachable", f"{method} {path}: {error}") from error
+
+    async def _refresh(self, method: str) -> int:
+        """Renew the credentials if that is due, and return their version.
+
+        No timeout applies, because a plugin may have to ask the user. So a fenced write takes those that there are.
+        """
+        if self._credentials is None:
+            return 0
+        if self._fence is not None and method != "GET":
+            return self._credentials.version
+        return await self._credentials.refresh(self._client.configuration)
 
 
 @asynccontextmanager
@@ -338,13 +350,7 @@ async def connect(settings: ClusterSettings, target: ClusterTarget | None = None
         kube_config.load_incluster_config(client_configuration=configuration)
         _refresh_token(configuration, Path(SERVICE_TOKEN_FILENAME))
     else:
-        loader = await kube_config.load_kube_config(
-            config_file=os.pathsep.join(map(str, target.files)),
-            context=target.context,
-            client_configuration=configuration,
-        )
-        credentials = Credentials(loader)
-        configuration.refresh_api_key_hook = credentials.refresh  # type: ignore[assignment]
+        credentials = await Credentials.read(target, configuration)
     async with kube_client.ApiClient(configuration) as client:
         yield Api(client, settings.request_timeout, credentials)
 

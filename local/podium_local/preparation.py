@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from podium_core.acceptance.findings import errors_of, findings
+from podium_core.acceptance.finding import Finding
+from podium_core.acceptance.findings import errors_of, findings, local_warnings_of
 from podium_core.acceptance.warm_start import choose, given_results
 from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.job_status import WarmStartStatus
@@ -43,10 +44,14 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A run that can start, and what differs from a cluster, as sentences."""
+    """A run that can start.
+
+    `notes`: what differs from a cluster, as sentences. `warnings`: what in the job may not work as intended.
+    """
 
     state: RunState
     notes: tuple[str, ...]
+    warnings: tuple[Finding, ...]
 
 
 def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[str, str]) -> Prepared:
@@ -54,8 +59,8 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
     changed = with_command(manifest, options.command)
     parsed = parse_job(changed)
     missing = missing_packages(parsed.spec.search.algorithm) if isinstance(parsed, HyperParamJob) else ()
-    wrong = errors_of(findings(changed, missing_packages=missing))
-    if wrong:
+    found = findings(changed, missing_packages=missing)
+    if wrong := errors_of(found):
         lines = [f"{one.code}: {one}" for one in wrong[:MAX_SHOWN]]
         raise LocalError(Kind.FAILED, "InvalidJob", "\n  ".join(["the job is refused, as on a cluster:", *lines]))
     job = HyperParamJob.model_validate({**changed, "status": {}})
@@ -81,7 +86,7 @@ def prepare(manifest: Mapping[str, Any], options: RunOptions, environ: Mapping[s
     job = job.model_copy(update={"spec": job.spec.model_copy(update=changes)})
     devices = find_devices(job.spec, options.devices, environ)
     state = open_run(job, options.folder, devices, environ)
-    return Prepared(state, (*notes, *_about(job, devices)))
+    return Prepared(state, (*notes, *_about(job, devices)), local_warnings_of(found))
 
 
 def _refuse_unavailable(spec: JobSpec) -> None:

@@ -17,6 +17,7 @@ _SEARCH = (
     "Client",
     "Search",
     "SearchError",
+    "SearchWarning",
     "Trial",
     "choice",
     "loguniform",

@@ -10,6 +10,7 @@ from podium_api import GPU_SECONDS as GPU_SECONDS
 from podium_api import Client as Client
 from podium_api import Search as Search
 from podium_api import SearchError as SearchError
+from podium_api import SearchWarning as SearchWarning
 from podium_api import Trial as Trial
 from podium_api import choice as choice
 from podium_api import loguniform as loguniform

@@ -136,6 +136,8 @@ def run(
         runner = Runner(prepared.state, screen.show)
         with _stopped_by_signals(runner, screen):
             screen.on_reader_gone(runner.stop)
+            for warning in prepared.warnings:
+                screen.line(f"warning: {warning.code}: {warning}")
             for note in prepared.notes:
                 screen.line(f"note: {note}")
             with screen.opened():

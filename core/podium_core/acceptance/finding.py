@@ -14,13 +14,15 @@ Severity = Literal["error", "warning"]
 class Finding:
     """Finding about one field: a code for programs, the severity, and a sentence with the cure.
 
-    A job with an error is refused. A job with warnings runs.
+    A job with an error is refused. A job with warnings runs. `cluster_only`: it does not apply to a search on one
+    machine, because it concerns pods, nodes or agents.
     """
 
     code: str
     severity: Severity
     field: str
     message: str
+    cluster_only: bool = False
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
@@ -31,6 +33,6 @@ def error_of(refusal: Refusal) -> Finding:
     return Finding(refusal.code, "error", refusal.field, refusal.message)
 
 
-def warning(code: str, field: str, message: str) -> Finding:
+def warning(code: str, field: str, message: str, *, cluster_only: bool = False) -> Finding:
     """Return a warning."""
-    return Finding(code, "warning", field, message)
+    return Finding(code, "warning", field, message, cluster_only)

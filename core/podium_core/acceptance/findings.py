@@ -42,6 +42,11 @@ def errors_of(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(one for one in found if one.severity == "error")
 
 
+def local_warnings_of(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Return the warnings that also apply to a search on one machine."""
+    return tuple(one for one in found if one.severity == "warning" and not one.cluster_only)
+
+
 def _policy(job: HyperParamJob) -> Iterator[Finding]:
     try:
         create(job.spec.policy.name, job.spec.policy.settings)
@@ -61,7 +66,7 @@ def _packages(job: HyperParamJob, missing: Sequence[str]) -> Iterator[Finding]:
 def _optional(job: HyperParamJob) -> Iterator[Finding]:
     if job.spec.search.algorithm == "gp":
         message = f"gp needs PyTorch, which Podium's image does not have: install {GP_EXTRA} in the operator's image"
-        yield warning("SearcherOptional", "spec.search.algorithm", message)
+        yield warning("SearcherOptional", "spec.search.algorithm", message, cluster_only=True)
 
 
 def _memory_not_movable(job: HyperParamJob) -> Iterator[Finding]:

@@ -71,13 +71,13 @@ def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Find
             f"container {container.name} asks for {name}, which Podium neither shares nor counts: "
             f"remove it and set gpus.perTrial, or keep it for trials without GPUs of Podium"
         )
-        yield warning("GPUResource", f"{where}.resources.{part}", message)
+        yield warning("GPUResource", f"{where}.resources.{part}", message, cluster_only=True)
     if env_sources(container):
         message = (
             "the variables of envFrom are not in the manifest: if one is CUDA_VISIBLE_DEVICES or starts with NVIDIA_, "
             "the trial sees GPUs of others; remove it there"
         )
-        yield warning("VariablesUnknown", f"{where}.envFrom", message)
+        yield warning("VariablesUnknown", f"{where}.envFrom", message, cluster_only=True)
     for field, texts in (("command", container.command), ("args", container.args)):
         found = next((match[1] for text in texts or [] if (match := _SET_IN_COMMAND.search(text[:MAX_TEXT]))), None)
         if found is not None and spec.gpus.per_trial > 0:
@@ -90,10 +90,10 @@ def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Find
     context, resources = extra.get("securityContext"), extra.get("resources")
     if isinstance(context, Mapping) and context.get("privileged") is True:
         message = f"container {container.name} is privileged, so it sees all GPUs of its node: remove privileged"
-        yield warning("GPUsNotIsolated", f"{where}.securityContext.privileged", message)
+        yield warning("GPUsNotIsolated", f"{where}.securityContext.privileged", message, cluster_only=True)
     if isinstance(resources, Mapping) and resources.get("claims"):
         message = "a device of resource claims stays with the trial while it is suspended: use gpus.perTrial for GPUs"
-        yield warning("DeviceClaim", f"{where}.resources.claims", message)
+        yield warning("DeviceClaim", f"{where}.resources.claims", message, cluster_only=True)
 
 
 def _pod(extra: Mapping[str, Any], spec: JobSpec, grace: int | None) -> Iterator[Finding]:
@@ -104,7 +104,8 @@ def _pod(extra: Mapping[str, Any], spec: JobSpec, grace: int | None) -> Iterator
         inside = any(path.rstrip("/") == one or path.startswith(f"{one}/") for one in _DEVICES)
         if (inside or path == "/") and path != "/dev/shm" and not path.startswith("/dev/infiniband"):
             message = f"hostPath {path} shows devices of the node to the trial, other trials' GPUs too: remove it"
-            yield warning("GPUsNotIsolated", f"spec.template.spec.volumes[{number}].hostPath", message)
+            field = f"spec.template.spec.volumes[{number}].hostPath"
+            yield warning("GPUsNotIsolated", field, message, cluster_only=True)
     wanted = spec.suspension.grace_period_seconds
     if grace is not None and grace < wanted and "app-checkpoint" in spec.suspension.methods:
         message = (

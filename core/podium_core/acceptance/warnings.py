@@ -122,13 +122,13 @@ def _suspension(spec: JobSpec) -> Iterator[Finding]:
             "container-checkpoint is experimental; it moves a trial off a draining node if "
             "the GPUNodes of both nodes list it."
         )
-        yield warning("Experimental", where, message)
+        yield warning("Experimental", where, message, cluster_only=True)
     if "cuda-checkpoint" in methods and not {"freeze", APP_CHECKPOINT} & set(methods):
         message = "a node whose GPUNode does not list cuda-checkpoint cannot suspend trials: add freeze."
-        yield warning("NodesWithoutMethod", where, message)
+        yield warning("NodesWithoutMethod", where, message, cluster_only=True)
     if spec.checkpoint is not None and spec.checkpoint.volume.empty_dir is not None:
         message = "an emptyDir is deleted with its pod: a new attempt starts from step 0."
-        yield warning("CheckpointNotPersistent", "spec.checkpoint.volume", message)
+        yield warning("CheckpointNotPersistent", "spec.checkpoint.volume", message, cluster_only=True)
     elif spec.checkpoint is not None and spec.gpus.per_trial > 0 and "suspension" not in spec.model_fields_set:
         message = (
             "checkpoints are used only when a pod ends: with the default suspension.methods, [freeze], Podium requeues "
@@ -136,7 +136,11 @@ def _suspension(spec: JobSpec) -> Iterator[Finding]:
         )
         yield warning("CheckpointWithoutMethod", "spec.checkpoint", message)
     if spec.gpus.per_trial == 0:
-        yield warning("TrialsWithoutGPUs", "spec.gpus.perTrial", "trials are not ranked and never suspended.")
+        message = (
+            "trials without GPUs are not ranked and never suspended: set perTrial to 1 or more (`podium run` on a "
+            "machine without GPUs counts CPU cores instead), or keep 0 if that is meant"
+        )
+        yield warning("TrialsWithoutGPUs", "spec.gpus.perTrial", message)
 
 
 def _population(spec: JobSpec) -> Iterator[Finding]:
@@ -155,7 +159,7 @@ def _population(spec: JobSpec) -> Iterator[Finding]:
             "the agent reads the values and checkpoints of a running trial, so no trial is replaced on a node without "
             "one: let template.spec.nodeSelector choose nodes that have a GPUNode, or set gpus.perTrial"
         )
-        yield warning("PopulationWithoutAgent", "spec.gpus.perTrial", message)
+        yield warning("PopulationWithoutAgent", "spec.gpus.perTrial", message, cluster_only=True)
     elif spec.policy.name not in POLICIES_OF_POPULATIONS:
         message = (
             f"policy {spec.policy.name} does not keep a population at the same step: with fewer GPUs than trials, good "

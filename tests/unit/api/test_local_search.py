@@ -81,6 +81,25 @@ def test_a_failure_shows_the_traceback(tmp_path: Path) -> None:
         search.wait(timeout=240, progress=False)
 
 
+def test_what_may_not_work_here_is_a_python_warning(tmp_path: Path) -> None:
+    """It names the line of the caller. A warning about nodes is not issued."""
+    with pytest.warns(podium.SearchWarning) as issued:
+        search = podium.tune(
+            *(quadratic, {"x": [0.25]}),
+            metric="loss",
+            mode="max",
+            trials=1,
+            max_steps=5,
+            folder=tmp_path,
+            spec={"checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}}},
+        )
+    texts = [str(one.message) for one in issued]
+    assert [text.partition(":")[0] for text in texts] == ["DirectionUnusual", "SingleValue"]
+    assert "spec.objective.direction: maximize loss looks reversed: use minimize" in texts[0]
+    assert {one.filename for one in issued} == {__file__}
+    assert search.wait(timeout=240, progress=False).phase == "Succeeded"
+
+
 def test_a_stopped_search_continues(tmp_path: Path) -> None:
     search = podium.tune(slow, SPACE, metric="loss", mode="min", trials=2, max_steps=100_000, folder=tmp_path)
     with pytest.raises(TimeoutError, match="it continues"):

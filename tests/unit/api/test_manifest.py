@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from podium_api.errors import SearchError
-from podium_api.manifest import Work, manifest_of, objectives
+from podium_api.manifest import Work, manifest_of, objectives, warnings_of
 from podium_api.space import loguniform
 from podium_core.schema.job import GPU_SECONDS, HyperParamJob
 
@@ -51,6 +51,13 @@ def test_what_a_cluster_refuses_is_refused_here() -> None:
     with pytest.raises(SearchError, match=r"spec\.trials\.max") as raised:
         manifest_of("vit", Work(train), {"lr": loguniform(1e-4, 1e-1)}, {**SPEC, "trials": {"max": 0}})
     assert raised.value.code
+
+
+def test_a_cluster_gets_the_warnings_about_nodes_too() -> None:
+    spec = {**SPEC, "checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}}}
+    manifest = manifest_of("vit", Work(train), {"lr": loguniform(1e-4, 1e-1)}, spec)
+    assert [text.partition(":")[0] for text in warnings_of(manifest, local=False)] == ["CheckpointNotPersistent"]
+    assert warnings_of(manifest, local=True) == ()
 
 
 def test_the_mode_is_max_or_min() -> None:

@@ -62,7 +62,6 @@ def test_a_refused_token_is_replaced(
     expires: str | None, server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(credentials, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(credentials, "CHECK_SECONDS", 0.0)
     server.token = "first"
     issue(tmp_path, "first", expires)
     kubeconfig = with_plugin(server, tmp_path)
@@ -85,7 +84,7 @@ def test_a_refused_token_is_replaced(
 def test_a_token_that_expires_is_replaced_before_a_refusal(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(credentials, "RETRY_SECONDS", 0.0)
     server.token = "first"
     issue(tmp_path, "first", "2020-01-01T00:00:00Z")
     kubeconfig = with_plugin(server, tmp_path)

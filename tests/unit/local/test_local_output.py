@@ -84,3 +84,20 @@ def test_a_checkpoint_folder_that_cannot_be_created_fails_the_trial(scene: Scene
     output = scene.run(code=1)
     assert "could not be created" in output
     assert "Traceback" not in output
+
+
+def test_warnings_that_apply_here_are_printed_once_before_the_start(scene: Scene) -> None:
+    """Those of `podium validate`, without those about pods and nodes."""
+    one = [{"name": "x", "values": [0.5]}]
+    suspension = {"methods": ["cuda-checkpoint"]}
+    scene.write(parameters=one, suspension=suspension, gpus={"memory": "1Gi"}, trials={"max": 1, "maxSteps": 2})
+    shown = scene.run().splitlines()
+    warnings = [line for line in shown if line.startswith("warning: ")]
+    text = "parameter x has one value, so no trial differs by it: list more, or remove it"
+    assert warnings == [f"warning: SingleValue: spec.parameters[0].values: {text}"]
+    started = next(number for number, line in enumerate(shown) if "Running" in line)
+    assert shown.index(warnings[0]) < started
+    validated = [sys.executable, "-m", "podium_cli.main", "validate", "search.yaml"]
+    output = subprocess.run(validated, cwd=scene.folder, capture_output=True, text=True, check=True).stdout
+    assert "warning: SingleValue: " in output
+    assert "warning: NodesWithoutMethod: " in output

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from podium_core.acceptance.findings import findings
+from podium_core.acceptance.findings import findings, local_warnings_of
 
 JOB: dict[str, Any] = {
     "apiVersion": "podium.dev/v1alpha1",
@@ -95,6 +95,22 @@ WARNINGS = [
 def test_what_may_not_work_is_a_warning(manifest: dict[str, Any], code: str) -> None:
     assert (code, "warning") in said(manifest)
     assert {severity for _, severity in said(manifest)} == {"warning"}
+
+
+CLUSTER_ONLY = {
+    "DeviceClaim",
+    "GPUResource",
+    "GPUsNotIsolated",
+    "NodesWithoutMethod",
+    "PopulationWithoutAgent",
+    "VariablesUnknown",
+}
+
+
+def test_warnings_about_pods_and_nodes_are_for_clusters_only() -> None:
+    for manifest, code in WARNINGS:
+        local = {one.code for one in local_warnings_of(findings(manifest))}
+        assert (code in local) is (code not in CLUSTER_ONLY), code
 
 
 ERRORS = [
