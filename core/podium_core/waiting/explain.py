@@ -1,6 +1,7 @@
 """Explain why a job runs or waits: a pure function of the stored objects.
 
-The dashboard and `podium explain job` call it. `podium_simulator.expected` adds when its next trial starts and when it ends.
+The dashboard and `podium explain job` call it. `podium_simulator.expected` adds when the next trial starts and when the
+job ends.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def explain_job(objects: StoredObjects, key: JobKey) -> JobExplanation:
         if more is not None and any(one.code == more.code for one in of_trials):
             more = None
         reasons = tuple(one for one in (unfit, *of_trials, more) if one is not None)
-        queue = waiting_queue(objects, _rivals(objects, view, gpus))
+        queue = waiting_queue(objects, rivals(objects, view, gpus))
     state = _state(job, reasons, running)
     position = next((one.position for one in queue if (one.namespace, one.job) == key), None)
     ahead = _ahead(key, queue, gpus, position)
@@ -63,17 +64,17 @@ def explain_job(objects: StoredObjects, key: JobKey) -> JobExplanation:
     )
 
 
-def _rivals(objects: StoredObjects, view: JobView, gpus: Sequence[GpuState]) -> Collection[JobKey]:
+def rivals(objects: StoredObjects, view: JobView, gpus: Sequence[GpuState]) -> Collection[JobKey]:
     """Return the open jobs that could use a GPU that this job can use, this job included."""
     mine = {gpu.uuid for gpu in gpus if gpu.use != "unusable"}
-    rivals = {view.key}
+    found = {view.key}
     for job in objects.open_jobs():
         other = view_of(job)
         if other.gpus.per_trial and not mine.isdisjoint(
             gpu.uuid for gpu in gpu_states(other, objects.nodes, {}) if gpu.use != "unusable"
         ):
-            rivals.add(other.key)
-    return rivals
+            found.add(other.key)
+    return found
 
 
 def _state(job: HyperParamJob, reasons: Sequence[Reason], running: int) -> State:
