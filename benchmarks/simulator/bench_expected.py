@@ -1,11 +1,11 @@
 """Calibration of `podium explain job`: how often is the real end of a search inside the interval that was expected?
 
-    make bench-expected [CURVES="PATH ..."] [SEEDS=2] [OUT=FOLDER]
-    python -m benchmarks.simulator.bench_expected [--curves PATH ...] [--seeds 2]
+    make bench-expected [CURVES="PATH ..."] [SEEDS=1] [OUT=FOLDER]
+    python -m benchmarks.simulator.bench_expected [--curves PATH ...] [--seeds 1]
 
-Recorded curves stand for the real trials. Each search (16 trials on 4 GPUs with 3 slots each) is simulated to its end,
+Recorded curves stand for the real trials. Each search (12 trials on 4 GPUs with 2 slots each) is simulated to its end,
 which is the real one. It is then cut after a tenth, a third and two thirds of that time. From what is known at the cut
-the end is expected as `podium explain job` does it: 25 samples, an interval of 80 %. The rest of the curves, the paces
+the end is expected as `podium explain job` does it: 15 samples, an interval of 80 %. The rest of the curves, the paces
 of trials that have not started, and where trials end are not known to it. The simulated system itself is the same on
 both sides, so these figures say nothing about the difference between simulation and reality (`make bench-reality`).
 
@@ -33,10 +33,10 @@ from podium_simulator.system.scenario import Method, SimJob
 from podium_simulator.system.searches import even_nodes, search_job
 from podium_simulator.traces.trace import Trace, bundled_trace
 
-TRIALS, GPUS, SLOTS, SEEDS = 16, 4, 3, 2
+TRIALS, GPUS, SLOTS, SEEDS = 12, 4, 2, 1
 POLICIES = ("fifo", "envelope", "asha")
 CUTS = (0.1, 1 / 3, 2 / 3)
-SAMPLES, LEVEL = 25, 0.8
+SAMPLES, LEVEL = 15, 0.8
 
 
 @dataclass(frozen=True, slots=True)
