@@ -49,7 +49,7 @@ def explain_job(
     output: Output = "table",
     samples: Annotated[
         int, typer.Option(metavar="N", help="Simulated samples of the expected times; 0: no times.")
-    ] = 25,
+    ] = 19,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the samples.", min=0)] = 0,
     step_seconds: Annotated[
         float | None,

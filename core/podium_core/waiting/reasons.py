@@ -117,7 +117,7 @@ def whole_job(job: HyperParamJob) -> Reason | None:
         cure = "Correct the field that the message names, then delete the job and create it again."
         return Reason(code or "Refused", text or "The job was refused.", cure, (), True)
     if job.metadata.deletion_timestamp is not None:
-        return Reason("Deleted", "The job is being deleted.", NOTHING_TO_DO, (), True)
+        return Reason("BeingDeleted", "The job is being deleted.", NOTHING_TO_DO, (), True)
     if accepted is not None and accepted.status == "Unknown":
         cure = "Create what the message names, or wait until it has ended."
         return Reason(accepted.reason, accepted.message, cure, (), True)

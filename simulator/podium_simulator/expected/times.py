@@ -43,7 +43,7 @@ class Sampling:
     trial has made one.
     """
 
-    samples: int = 25
+    samples: int = 19
     seconds: float = 5.0
     level: float = 0.8
     seed: int = 0
@@ -324,7 +324,9 @@ def _interval(values: Sequence[float], level: float) -> Interval:
     """Return median and interval; with few samples the interval reaches to the outermost ones."""
     ordered, tail = sorted(values), (1.0 - level) / 2.0
     last = len(ordered) - 1
-    low = max(0, math.floor(tail * (last + 2)) - 1)
+    low = max(
+        0, math.floor(tail * (last + 2) + 1e-9) - 1
+    )  # order statistics k and n + 1 - k hold (n + 1 - 2 k) / (n + 1)
     return Interval(ordered[low], ordered[last // 2] if last % 2 == 0 else _middle(ordered), ordered[last - low])
 
 
