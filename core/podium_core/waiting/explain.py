@@ -86,7 +86,8 @@ def _state(job: HyperParamJob, reasons: Sequence[Reason], running: int) -> State
         return "Refused" if job.status.phase == "Refused" else "Blocked"
     if running:
         return "Running"
-    return "Blocked" if any(one.blocks and not one.trials for one in reasons) else "Waiting"
+    structural = any(one.blocks and not one.trials for one in reasons)
+    return "Blocked" if structural or (reasons and all(one.blocks for one in reasons)) else "Waiting"
 
 
 def _ahead(

@@ -37,7 +37,7 @@ def waiting_queue(objects: StoredObjects, jobs: Collection[JobKey]) -> tuple[Que
 
     active = [trial for trial in waiting if trial.status.reason not in PAUSED]
     with_slot = sorted((trial for trial in active if trial.status.gpus), key=turn)
-    without = _slot_order(objects, jobs, {key: [t for t in active if job_of(t) == key] for key in jobs}, mine)
+    without = _slot_order(objects, jobs, mine)
     paused = sorted((trial for trial in waiting if trial.status.reason in PAUSED), key=turn)
     return tuple(
         QueuedTrial(
@@ -61,10 +61,7 @@ def _turns(nodes: Iterable[GPUNode]) -> Mapping[tuple[str, str], int]:
 
 
 def _slot_order(
-    objects: StoredObjects,
-    jobs: Collection[JobKey],
-    active: Mapping[JobKey, Sequence[HyperParamTrial]],
-    alive: Mapping[JobKey, Sequence[HyperParamTrial]],
+    objects: StoredObjects, jobs: Collection[JobKey], alive: Mapping[JobKey, Sequence[HyperParamTrial]]
 ) -> Iterator[HyperParamTrial]:
     """Yield the trials without a slot in the order in which they get one."""
     line: dict[JobKey, list[HyperParamTrial]] = {}
@@ -72,13 +69,14 @@ def _slot_order(
     for job in (job for job in objects.open_jobs() if key_of(job) in jobs):
         key = key_of(job)
         by_rank = view_of(job).reclaims_slots
-        line[key] = sorted((t for t in active[key] if not t.status.gpus), key=lambda t: _priority(t, by_rank=by_rank))
+        without = [t for t in alive[key] if is_waiting(t) and not t.status.gpus and t.status.reason not in PAUSED]
+        line[key] = sorted(without, key=lambda t: _priority(t, by_rank=by_rank), reverse=True)  # the next one last
         pods[key] = sum(bool(trial.status.gpus) for trial in alive[key])
     order = {key: place for place, key in enumerate(line)}  # the older job first among equals
     while any(line.values()):
         key = min((key for key, rest in line.items() if rest), key=lambda key: (pods[key], order[key]))
         pods[key] += 1
-        yield line[key].pop(0)
+        yield line[key].pop()
 
 
 def _priority(trial: HyperParamTrial, *, by_rank: bool) -> tuple[bool, int, int, str]:

@@ -103,6 +103,7 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         "FreeGPU": _Kind(_PASSING, "about to get a free GPU"),
     }
 )
+_RETRIED = frozenset({"BackOff", "PodRejected"})  # a person should look, but Podium tries again by itself
 _UNKNOWN = _Kind(_BLOCKED, "waiting", "Read `podium explain trial NAME` and `kubectl describe pod`.")
 
 
@@ -213,7 +214,7 @@ def _group(code: str, trials: Sequence[HyperParamTrial]) -> Reason:
     text = f"{count(len(trials), 'trial')} ({listed}) {verb} {kind.text}."
     if first is not None and kind.tier != _USER:
         text = f"{text} {first.metadata.name}: {one_line(first.status.message)}"
-    return Reason(code, text, kind.cure, names, kind.tier in (_USER, _BLOCKED))
+    return Reason(code, text, kind.cure, names, kind.tier in (_USER, _BLOCKED) and code not in _RETRIED)
 
 
 def _reason(code: str, text: str) -> Reason:

@@ -1,8 +1,8 @@
 """Samples of what is not known of a search: the rest of each curve, and how long its steps take. Pure and seeded.
 
 - Pace. The logarithms of the seconds of a step are taken as normal. Their mean and spread come from the trials that
-  have made steps, together with one imagined trial of `PRIOR_SPREAD`, so few trials give wide intervals. A trial keeps
-  its own pace, which varies by `OWN_SPREAD`. `COMMON_SPREAD` varies all paces of a sample together.
+  have made steps, together with `PRIOR_WEIGHT` imagined ones of `PRIOR_SPREAD`: few trials give wide intervals. A
+  trial keeps its own pace, which varies by `OWN_SPREAD`. `COMMON_SPREAD` varies all paces of a sample together.
 - Length. A trial ends at maxSteps. If trials have ended by themselves, it ends where a random one of those did.
 - Values. The rest of a curve continues like that of a random trial that is further. Beyond the furthest one it
   flattens. Values matter only for what the policy does with a trial.
@@ -25,6 +25,7 @@ from podium_simulator.expected.histories import SearchHistory, TrialHistory
 from podium_simulator.traces.trace import RecordedTrial
 
 PRIOR_SPREAD = 0.25  # of the logarithm of a step's seconds, between trials of one search
+PRIOR_WEIGHT = 3
 OWN_SPREAD = 0.03  # of the logarithm of a trial's own pace, between its past and its future
 # of the logarithm of all paces of a sample: what a simulation misses; forecasts of real searches were up to 15 % off
 COMMON_SPREAD = 0.05
@@ -50,7 +51,7 @@ def pace_of(search: SearchHistory, step_seconds: float | None) -> Pace | None:
         return None if step_seconds is None else Pace(math.log(step_seconds), 0.0, 0)
     count, mean = len(logs), math.fsum(logs) / len(logs)
     squares = math.fsum((one - mean) ** 2 for one in logs)
-    return Pace(mean, math.sqrt((squares + PRIOR_SPREAD**2) / count), count)
+    return Pace(mean, math.sqrt((squares + PRIOR_WEIGHT * PRIOR_SPREAD**2) / (count - 1 + PRIOR_WEIGHT)), count)
 
 
 def ends_at(search: SearchHistory) -> tuple[float, ...]:
@@ -73,7 +74,8 @@ def draw_futures(
     common = COMMON_SPREAD * float(random.standard_normal())
     mean = pace.mean + common
     if pace.known:
-        mean += float(random.standard_t(pace.known)) * pace.spread / math.sqrt(pace.known)
+        freedom = pace.known - 1 + PRIOR_WEIGHT
+        mean += float(random.standard_t(freedom)) * pace.spread / math.sqrt(pace.known)
     donors = [t for t in search.trials if len(t.steps) > 1 and not any(map(diverged, t.values))]
     curves = []
     for number in range(max([search.view.limits.max_trials, *(n + 1 for n in by_number)])):

@@ -32,7 +32,7 @@ MOST_POINTS, FEWEST_POINTS = 32, 4  # of a whole curve
 TIME_LIMIT_FACTOR = 20.0  # a sample is abandoned after this multiple of what one GPU would take for all
 MIN_SAMPLES = 5  # fewer give no interval
 CPUS = "cpus"  # stands for the places of trials without a GPU
-Draw = Callable[[SearchHistory, int], tuple[RecordedTrial, ...] | None]
+Draw = Callable[[SearchHistory, int], tuple[RecordedTrial, ...]]  # whole curves by number, for a seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,28 +206,35 @@ def _sampled(pace: Pace, ends: Sequence[float], points: int) -> Draw:
 
 
 def _scenario(
-    present: Present, searches: Sequence[SearchHistory], curves: Sequence[tuple[RecordedTrial, ...] | None], seed: int
+    present: Present, searches: Sequence[SearchHistory], curves: Sequence[tuple[RecordedTrial, ...]], seed: int
 ) -> Scenario:
-    jobs = [_sim_job(search, mine, present) for search, mine in zip(searches, curves, strict=True) if mine is not None]
+    taken: set[str] = set()
+    jobs = [_sim_job(search, mine, present.gpus, taken) for search, mine in zip(searches, curves, strict=True)]
     timing = present.timing
     start = timing.place + timing.gate + timing.load + timing.ended
     longest = TIME_LIMIT_FACTOR * sum(curve.length + start for job in jobs for curve in job.curves)
     return Scenario(present.nodes, tuple(jobs), timing, seed=seed, longest=longest)
 
 
-def _sim_job(search: SearchHistory, curves: tuple[RecordedTrial, ...], present: Present) -> SimJob:
+def _sim_job(
+    search: SearchHistory, curves: tuple[RecordedTrial, ...], gpus: Mapping[str, str], taken: set[str]
+) -> SimJob:
+    """Return a search with its present state. `taken`: GPUs that are held already; it grows."""
     view = search.view
     if view.directions:  # recorded curves have one metric: fifo too ends no trial early
         view = replace(view, policy=Fifo.name, settings={}, directions=())
     if view.gpus.per_trial == 0:
         view = replace(view, gpus=replace(view.gpus, per_trial=1), policy=Fifo.name, settings={})
-    progress = tuple(_progress(trial, present.gpus, view.gpus.per_trial) for trial in search.trials)
+    progress = tuple(_progress(trial, gpus, view.gpus.per_trial, taken) for trial in search.trials)
     return SimJob(view, curves, search.method, progress=progress)
 
 
-def _progress(trial: TrialHistory, gpus: Mapping[str, str], width: int) -> TrialProgress:
+def _progress(trial: TrialHistory, gpus: Mapping[str, str], width: int, taken: set[str]) -> TrialProgress:
     there = tuple(gpus[uuid] for uuid in trial.gpus if uuid in gpus)
     placed = there if len(there) == width else ()
+    # while GPUs change hands, statuses may show two holders; the second one waits
+    holds = trial.holds and bool(placed) and taken.isdisjoint(placed)
+    taken.update(placed if holds else ())
     return TrialProgress(
         number=trial.number,
         values=trial.times,
@@ -235,7 +242,7 @@ def _progress(trial: TrialHistory, gpus: Mapping[str, str], width: int) -> Trial
         gpu_seconds=trial.gpu_seconds,
         ended=trial.ended,
         gpus=placed,
-        holds=trial.holds and bool(placed),
+        holds=holds,
     )
 
 

@@ -115,7 +115,7 @@ def test_no_gpu_and_too_few_gpus() -> None:
     ("spec", "status", "code", "blocks"),
     [
         ({"suspend": True}, {"phase": "Suspended", "reason": "TrialSuspended"}, "TrialSuspended", True),
-        ({}, {"phase": "Requeued", "reason": "BackOff", "message": "Failure 1 of 2"}, "BackOff", True),
+        ({}, {"phase": "Requeued", "reason": "BackOff", "message": "Failure 1 of 2"}, "BackOff", False),
         ({}, {"phase": "Pending", "reason": "Unscheduled", "message": "0/3 nodes"}, "Unscheduled", True),
         ({}, {"phase": "Pending", "reason": "BackOff", "message": "pods: exceeded quota: q"}, "QuotaExceeded", True),
         ({}, {"phase": "Pending", "reason": "NoFreeSlot"}, "NoFreeSlot", False),
@@ -230,3 +230,11 @@ def test_positions_are_a_permutation_of_the_waiting_trials(
     assert made.position == (own[0] if own else None)
     first = made.queue[: made.position - 1] if made.position else ()
     assert sum(one.waiting for one in made.ahead) == len(first)
+
+
+def test_a_search_is_blocked_if_every_reason_needs_a_person() -> None:
+    stuck = trial(0, phase="Pending", reason="Unscheduled", message="0/3 nodes are available")
+    only = {"trials": {"max": 2, "maxSteps": 100}}
+    assert explained(job(spec=only), [stuck, trial(1, phase="Succeeded")]).state == "Blocked"
+    assert explained(job(spec=only), [stuck, trial(1, phase="Gated", reason="RankedBehind")]).state == "Waiting"
+    assert explained(job(spec=only), [stuck, trial(1, phase="Running", gpus=["a-0"])]).state == "Running"
