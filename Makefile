@@ -24,7 +24,7 @@ BARE_FAULTS := $(addprefix tests/integration/test_,agent_partition.py operator_p
 .PHONY: notebook help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
-	bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines dist sbom lock clean clean-cache
+	bench-expected bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines dist sbom lock clean clean-cache
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -181,6 +181,9 @@ bench-simulation: setup ## speed of the simulated system (CURVES=FILE)
 
 bench-slots: setup ## what is left of a policy's gain where GPUs have few slots, with and without checkpoints (CURVES=, SEEDS=4)
 	@$(BENCH).simulator.bench_slots $(and $(CURVES),--curves $(CURVES)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
+
+bench-expected: setup ## how often a search ends inside the interval of `podium explain job` (CURVES=, SEEDS=1)
+	@$(BENCH).simulator.bench_expected $(and $(CURVES),--curves $(CURVES)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)
 
 bench-reality: setup ## the digits search on the real cluster against its simulation and its forecast (POLICY=NAME; root)
 	@$(BENCH).simulator.bench_reality $(and $(POLICY),--policy $(POLICY)) $(and $(SEEDS),--seeds $(SEEDS)) $(OUTPUT)

@@ -39,7 +39,10 @@ COMMANDS = (
     CommandEntry("best", "best", READ, "Print the best trial of a job: value, step and parameters."),
     CommandEntry("get", "get", READ, "List jobs, the trials of a job, or the GPUs of the cluster."),
     CommandEntry(
-        "explain", "explain", READ, "Explain why a trial runs or waits, or how the nodes are scored for a pod."
+        "explain",
+        "explain",
+        READ,
+        "Explain why a search or a trial runs or waits, or how the nodes are scored for a pod.",
     ),
     CommandEntry("logs", "logs", READ, "Print the log of a trial, and follow it across its attempts."),
     CommandEntry("export", "export", READ, "Write the learning curves of a search to a file for `podium simulate`."),

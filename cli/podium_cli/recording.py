@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from types import MappingProxyType
 
 from podium_cli.job_snapshot import JobSnapshot
 from podium_core.curves import additional_metrics
 from podium_core.curves.non_finite import to_wire
 from podium_core.domain.phase import TrialPhase
-from podium_core.schema.trial import Allocation, CurvePoint, HyperParamTrial
+from podium_core.schema.trial import HyperParamTrial
+from podium_simulator.traces.held_seconds import held_seconds
 from podium_simulator.traces.trace import RecordedTrial, Trace
-
-TOLERANCE = (
-    0.01  # share of the training that the record may lack, and of the usual time between two values that are separate
-)
 
 
 def recording_of(seen: JobSnapshot) -> Trace:
@@ -37,41 +30,12 @@ def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTri
     trained = (status.gpu_seconds - status.lost_work.gpu_seconds) / max(1, width)
     if not points:
         return None
+    ended = [(one.start.timestamp(), one.end.timestamp()) for one in status.allocations if one.end is not None]
     return RecordedTrial(
         trial.metadata.name,
         MappingProxyType(dict(trial.spec.parameters)),
-        _seconds(points, status.allocations, trained),
+        held_seconds(points, ended, trained),
         tuple(to_wire(p.value, maximize) for p in points),
         tuple(p.step for p in points),
         additional_metrics.from_status(status.additional_metrics),
     )
-
-
-def _seconds(points: Sequence[CurvePoint], allocations: Sequence[Allocation], trained: float) -> tuple[float, ...]:
-    """Return the seconds for which the trial had held its GPUs at each point, starts included.
-
-    The last point gets all of `trained`, so the curve is as long as the training was. The times are spread evenly over
-    the steps if they are not known. They are unknown in two cases:
-
-    - The recorded allocations (the last 512 that have ended) do not add up to the training, because older ones are
-      missing or work was repeated.
-    - Values arrived together from a script that buffers its output.
-    """
-    pace = trained / points[-1].step if trained > 0.0 else 1.0
-    even = tuple(point.step * pace for point in points)
-    ended = sorted(
-        (allocation.start.timestamp(), allocation.end.timestamp())
-        for allocation in allocations
-        if allocation.end is not None
-    )
-    until = list(accumulate((end - start for start, end in ended), initial=0.0))  # total seconds after each allocation
-    if not trained > 0.0 or abs(until[-1] - trained) > TOLERANCE * trained:
-        return even
-    held = []
-    for point in points[:-1]:
-        started = bisect(ended, (point.time, math.inf))
-        rest = max(0.0, ended[started - 1][1] - point.time) if started else 0.0
-        held.append((until[started] - rest) * trained / until[-1])
-    measured = (*held, trained)
-    gaps = zip(pairwise((0.0, *measured)), pairwise((0.0, *even)), strict=True)
-    return measured if all(b - a >= TOLERANCE * (usual - last) for (a, b), (last, usual) in gaps) else even

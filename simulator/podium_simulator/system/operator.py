@@ -25,7 +25,7 @@ from podium_core.domain.actions import (
 )
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
-from podium_core.domain.snapshot import Costs, JobKey, RunQueueView, Snapshot, TrialKey, TrialView
+from podium_core.domain.snapshot import Costs, JobKey, Point, RunQueueView, Snapshot, TrialKey, TrialView
 from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
@@ -36,7 +36,7 @@ from podium_simulator.system.migration import Migrations
 from podium_simulator.system.outcome import Decision
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.reports import Reports
-from podium_simulator.system.scenario import SimJob, Timing
+from podium_simulator.system.scenario import SimJob, Timing, TrialProgress
 from podium_simulator.system.state import Gpu, Job, Node, Trial
 from podium_simulator.system.status_writer import StatusWriter
 from podium_simulator.traces.trace import RecordedTrial
@@ -87,6 +87,8 @@ class Operator:
 
     def add_job(self, job: SimJob) -> None:
         self.jobs[job.key] = Job(job, job.view, policy_of(job.view))
+        for progress in job.progress:
+            self._restore_trial(self.jobs[job.key], progress)
         self.changed()
 
     def changed(self) -> None:
@@ -194,14 +196,33 @@ class Operator:
             case WriteRunQueues():
                 self._write_run_queues(action)
 
-    def _create_trial(self, job: Job, number: int) -> None:
+    def _create_trial(self, job: Job, number: int) -> Trial:
         namespace, name = job.view.key.namespace, f"{job.view.key.name}-{number}"
         key = TrialKey(namespace, name, f"{job.view.uid}-{number}")
         curve = job.spec.curves[number % len(job.spec.curves)]
         tries = tuple(curve.hparams.items())
         view = TrialView(key, job.view.key, number, self._queue.now, TrialPhase.PENDING, parameters=tries)
-        self.trials[key] = Trial(key, job, number, curve, steps_of(curve), view)
-        insort(self._by_key, self.trials[key], key=attrgetter("key"))
+        trial = self.trials[key] = Trial(key, job, number, curve, steps_of(curve), view)
+        insort(self._by_key, trial, key=attrgetter("key"))
+        return trial
+
+    def _restore_trial(self, job: Job, progress: TrialProgress) -> None:
+        """Create a trial that exists already, in its present state."""
+        trial = self._create_trial(job, progress.number)
+        known = zip(trial.steps, trial.curve.values, progress.values, strict=False)
+        trial.points = [Point(step, value, time) for step, value, time in known]
+        trial.evaluations, trial.trained = len(trial.points), progress.trained
+        trial.gpu_seconds = progress.gpu_seconds
+        if trial.trained > 0.0:
+            trial.checkpoint_seconds = trial.trained
+        trial.written_status = trial.record(self._queue.now)
+        if progress.ended is not None:
+            trial.ended = self._queue.now
+            trial.publish(progress.ended)
+        elif progress.gpus:
+            self._pods.restore(trial, tuple([self._gpus[uuid] for uuid in progress.gpus]), holds=progress.holds)
+        else:
+            trial.publish(TrialPhase.REQUEUED if trial.trained > 0.0 else TrialPhase.PENDING)
 
     def _write_run_queues(self, action: WriteRunQueues) -> None:
         self._epochs[action.node] = action.epoch

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import JobKey, JobView
 from podium_simulator.traces.trace import RecordedTrial
@@ -77,13 +78,31 @@ class PodFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialProgress:
+    """State of a trial that exists when the simulation begins, at time 0.
+
+    `values`: time of each of its known evaluations, at most 0; its job's curve holds their values. `trained`: seconds
+    of its training so far. `ended`: its final phase. `gpus`: UUIDs of the simulated GPUs on which it has a slot, and
+    `holds` whether it holds them. Without them it waits for a slot, and continues from what it has trained.
+    """
+
+    number: int
+    values: tuple[float, ...] = ()
+    trained: float = 0.0
+    gpu_seconds: float = 0.0
+    ended: TrialPhase | None = None
+    gpus: tuple[str, ...] = ()
+    holds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SimJob:
     """One job.
 
     `view`: as the planner sees it (`created` = its arrival). Trial number n trains along `curves[n]`, modulo their
     number. Steps are those of the curves, or seconds of training where none were recorded. `checkpoints`: a fault
     resets a trial to its last evaluation, otherwise to its start. `facts`: facts of each trial's pod by number; empty
-    where nothing is known.
+    where nothing is known. `progress`: its trials that exist already.
     """
 
     view: JobView
@@ -91,6 +110,7 @@ class SimJob:
     method: Method = field(default_factory=Method)
     checkpoints: bool = False
     facts: tuple[PodFacts, ...] = ()
+    progress: tuple[TrialProgress, ...] = ()
 
     def fact(self, number: int) -> PodFacts:
         return self.facts[number] if number < len(self.facts) else PodFacts()

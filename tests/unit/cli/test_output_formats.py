@@ -28,6 +28,7 @@ CLUSTER_CASES = {
     "get gpus": ([], "GPU"),
     "best": (["digits"], "trial  "),
     "summary": (["digits"], "job  "),
+    "explain job": (["digits", "--samples", "0"], "job  "),
     "explain trial": (["digits-9"], "trial  "),
     "explain pod": (["digits-9-0"], "pod  "),
 }

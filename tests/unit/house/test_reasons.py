@@ -27,7 +27,7 @@ NAME = re.compile(r"[A-Z][a-z0-9]*(?:[A-Z][A-Za-z0-9]*)?")
 CONSTRUCTORS = {
     *("Refusal", "NodeRefusal", "Rule", "Verdict", "TrialRank", "DerivedPhase", "MigrationStep"),
     *("CreateTrial", "CreatePod", "DeletePod", "Requeue", "Migrate", "EndTrial", "EndJob"),
-    *("RequestReservation", "ReleaseReservation", "PodQuota"),
+    *("RequestReservation", "ReleaseReservation", "PodQuota", "Reason"),
 }
 # The agent composes the codes of a failed driver call from its step (`podium_agent.suspension.processes`).
 DRIVER_STEPS = {

@@ -1,0 +1,166 @@
+"""Expected times of a search: exact where nothing is unknown, wide where little is known, bounded and seeded."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from benchmarks.simulator.bench_expected import history_at
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium_simulator.expected import times
+from podium_simulator.expected.futures import draw_futures, ends_at, pace_of
+from podium_simulator.expected.histories import SearchHistory, TrialHistory
+from podium_simulator.expected.times import Present, Sampling, simulated_times
+from podium_simulator.replay.samples import Sample
+from podium_simulator.system.comparison import ClusterSpec, scenario_of
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import Outcome
+from podium_simulator.system.scenario import Method, SimJob
+from podium_simulator.system.searches import even_nodes, search_job
+from podium_simulator.traces.trace import RecordedTrial
+
+EARLY = Sampling(samples=15)
+
+
+def curve(number: int, seconds: float, steps: int = 20) -> RecordedTrial:
+    """Return a curve of `steps` steps of these seconds, which ends at a value of its own."""
+    top = 0.5 + number / 50.0
+    each = range(1, steps + 1)
+    return RecordedTrial(
+        f"t{number}",
+        {"lr": number / 10.0},
+        tuple(seconds * step for step in each),
+        tuple(top * (1.0 - 0.9**step) for step in each),
+        tuple(float(step) for step in each),
+    )
+
+
+def search(policy: str, paces: list[float], gpus: int = 2, slots: int = 2) -> tuple[ClusterSpec, SimJob, Outcome]:
+    """Return a search with trials of these seconds a step, and its real outcome."""
+    place = ClusterSpec(even_nodes(gpus, 1, slots), Method())
+    trials = tuple(curve(number, pace) for number, pace in enumerate(paces))
+    job = search_job(Sample("task", "family", 0, True, None, trials), policy, place.method)
+    return place, job, simulate(scenario_of(place, (job,), 0, 1e7))
+
+
+def cut(found: tuple[ClusterSpec, SimJob, Outcome], now: float) -> Present:
+    """Return the state of the search at a time."""
+    place, job, outcome = found
+    return Present((history_at(outcome, job, now),), place.nodes, {uuid: uuid for uuid in outcome.gpus}, place.timing)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(("fifo", "envelope", "round_robin")),
+    st.lists(st.floats(0.5, 8.0), min_size=3, max_size=7),
+    st.floats(0.05, 0.9),
+)
+def test_where_nothing_is_unknown_the_interval_is_the_simulated_end(
+    policy: str, paces: list[float], share: float
+) -> None:
+    found = search(policy, paces)
+    _, job, outcome = found
+    now = share * outcome.makespan
+    made = simulated_times(cut(found, now), Sampling(samples=3), known=[lambda search, seed: job.curves])
+    assert made.end is not None
+    assert made.end.low == made.end.median == made.end.high
+    # what pods had done of a start is not part of the state, and a switch in progress begins again
+    assert made.end.median == pytest.approx(outcome.makespan - now, abs=8.0 + 0.05 * outcome.makespan)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.floats(0.5, 8.0), min_size=4, max_size=8), st.integers(0, 9))
+def test_the_interval_contains_the_median_and_starts_come_before_the_end(paces: list[float], seed: int) -> None:
+    found = search("envelope", paces)
+    made = simulated_times(cut(found, 0.3 * found[2].makespan), Sampling(samples=6, seed=seed))
+    assert made.end is not None
+    assert 0.0 <= made.end.low <= made.end.median <= made.end.high < math.inf
+    for one in made.starts:
+        if one.start is not None:
+            assert one.start.low <= one.start.median <= made.end.high
+
+
+def test_the_same_seed_gives_the_same_times() -> None:
+    state = cut(found := search("envelope", [1.0, 2.0, 3.0, 4.0]), 20.0)
+    assert found[2].makespan > 20.0
+    assert simulated_times(state, EARLY) == simulated_times(state, EARLY)
+    assert simulated_times(state, EARLY) != simulated_times(state, replace(EARLY, seed=100))
+
+
+def test_the_time_limit_bounds_the_samples() -> None:
+    state, ticks = cut(search("fifo", [1.0, 2.0, 3.0]), 10.0), count()
+    made = simulated_times(state, Sampling(samples=100, seconds=3.0, clock=lambda: float(next(ticks))))
+    assert made.samples == 2, "each sample takes a second of this clock, and the third might end too late"
+    assert made.assumptions[-1] == "only 2 samples fitted into the time limit: the interval is too narrow"
+
+
+def test_few_known_paces_give_a_wide_interval() -> None:
+    """Trials of equal pace: the interval shrinks from one known pace to many."""
+    found = search("fifo", [2.0] * 12)
+    widths = []
+    for share in (0.1, 0.6):
+        end = simulated_times(cut(found, share * found[2].makespan), Sampling(samples=25)).end
+        assert end is not None
+        widths.append((end.high - end.low) / end.median)
+    assert widths[0] > 2.0 * widths[1]
+
+
+def test_without_a_step_the_cure_is_named() -> None:
+    place, job, outcome = search("fifo", [2.0] * 3)
+    nothing = SearchHistory(job.view, job.method, ())
+    state = Present((nothing,), place.nodes, {}, place.timing)
+    made = simulated_times(state, EARLY)
+    assert (made.start, made.end) == (None, None)
+    assert made.unknown.endswith("no trial has made a step yet; wait, or give --step-seconds.")
+    end = simulated_times(state, replace(EARLY, step_seconds=2.0)).end
+    assert end is not None
+    assert end.median == pytest.approx(outcome.makespan, rel=0.1)
+
+
+def test_without_an_end_of_trials_the_cure_is_named() -> None:
+    _, job, _ = search("fifo", [2.0] * 3)
+    begun = TrialHistory(0, steps=(1.0, 2.0), values=(0.1, 0.2), seconds=(1.0, 2.0), times=(-1.0, 0.0), trained=2.0)
+    endless = SearchHistory(replace(job.view, max_steps=None), job.method, (begun,))
+    made = simulated_times(Present((endless,), even_nodes(1, 1, 2), {}, times.Timing()), EARLY)
+    assert made.unknown.endswith("set trials.maxSteps.")
+
+
+def test_too_many_trials_are_refused() -> None:
+    _, job, _ = search("fifo", [2.0] * 3)
+    begun = TrialHistory(0, steps=(1.0, 2.0), values=(0.1, 0.2), seconds=(1.0, 2.0), times=(-1.0, 0.0), trained=2.0)
+    many = replace(job.view, limits=replace(job.view.limits, max_trials=times.MAX_TRIALS + 1))
+    state = Present((SearchHistory(many, job.method, (begun,)),), even_nodes(1, 1, 2), {}, times.Timing())
+    assert "more than are simulated" in simulated_times(state, EARLY).unknown
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0.0, 30.0), st.integers(0, 6))
+def test_a_sampled_curve_continues_what_is_known(seed: int, since: float, known: int) -> None:
+    import numpy as np
+
+    whole = curve(0, 2.0, steps=10)
+    own = TrialHistory(
+        0,
+        steps=whole.steps[:known],
+        values=whole.values[:known],
+        seconds=whole.seconds[:known],
+        times=tuple(float(n - known) for n in range(known)),
+        trained=(whole.seconds[known - 1] if known else 0.0) + since,
+    )
+    other = TrialHistory(
+        1, steps=whole.steps, values=whole.values, seconds=whole.seconds, times=(0.0,) * 10, trained=20.0
+    )
+    _, job, _ = search("fifo", [2.0] * 2)
+    history = SearchHistory(replace(job.view, max_steps=10.0), job.method, (own, other))
+    pace = pace_of(history, None)
+    assert pace is not None
+    first, second = draw_futures(history, pace, ends_at(history), 8, np.random.default_rng(seed))
+    assert first.values[:known] == own.values
+    assert first.seconds[: max(0, known)] == own.seconds
+    assert all(a < b for a, b in zip(first.seconds, first.seconds[1:], strict=False))
+    assert first.seconds[-1] > own.trained, "it has at least one evaluation to come"
+    assert len(second.steps) > 10, "a live trial at its last step still ends later"
