@@ -33,18 +33,24 @@ def recording_of(seen: JobSnapshot) -> Trace:
 def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTrial | None:
     status = trial.status
     points = [p for p in status.curve.points if p.step > 0.0]
-    # repeated work does not belong to the curve; without a GPU a step counts as a second
-    trained = (status.gpu_seconds - status.lost_work.gpu_seconds) / max(1, width)
     if not points:
         return None
     return RecordedTrial(
         trial.metadata.name,
         MappingProxyType(dict(trial.spec.parameters)),
-        _seconds(points, status.allocations, trained),
+        training_seconds(trial, points, width),
         tuple(to_wire(p.value, maximize) for p in points),
         tuple(p.step for p in points),
         additional_metrics.from_status(status.additional_metrics),
     )
+
+
+def training_seconds(trial: HyperParamTrial, points: Sequence[CurvePoint], width: int) -> tuple[float, ...]:
+    """Return the seconds for which the trial had held its GPUs at each of the points; their steps are above 0."""
+    status = trial.status
+    # repeated work does not belong to the curve; without a GPU a step counts as a second
+    trained = (status.gpu_seconds - status.lost_work.gpu_seconds) / max(1, width)
+    return _seconds(points, status.allocations, trained) if points else ()
 
 
 def _seconds(points: Sequence[CurvePoint], allocations: Sequence[Allocation], trained: float) -> tuple[float, ...]:
