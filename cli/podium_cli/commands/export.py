@@ -13,8 +13,8 @@ import typer
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.exports.formats import CURVES, FORMATS, open_target
-from podium_cli.exports.names import file_name
-from podium_cli.exports.search import Add, ExportedSearch
+from podium_cli.exports.names import clean, file_name
+from podium_cli.exports.search import Add, ExportedSearch, ExportedTrial
 from podium_cli.exports.sources import deliver, deliver_curves, single_trace
 from podium_cli.exports.target import Target, claim_file
 from podium_cli.job_snapshot import JobSnapshot
@@ -109,8 +109,18 @@ class _Export:
 
     def begin(self, search: ExportedSearch) -> Add:
         """Create the files, and return the function that takes the trials."""
-        self._target, self._path = open_target(self._form, self._output, search, force=self._force)
-        return self._target.add
+        target, self._path = open_target(self._form, self._output, search, force=self._force)
+        self._target = target
+        names: set[str] = set()
+
+        def add(trial: ExportedTrial) -> None:
+            if trial.name in names:
+                text = f"two trials have the name {clean(trial.name)}; give each trial a name of its own"
+                raise CliError(Exit.FAILED, "TrialNameAmbiguous", text)
+            names.add(trial.name)
+            target.add(trial)
+
+        return add
 
     def __enter__(self) -> None:
         """Begin nothing yet: the search is not known."""

@@ -12,6 +12,7 @@ from podium_core.domain.snapshot import Scalar
 
 MAX_NAME = 120  # characters of a file name
 MAX_TEXT = 6000  # characters of a text; MLflow's limit of a parameter
+MAX_WHOLE = 1 << 53  # beyond it not every whole number is a double
 MAX_DIGITS = 400  # decimal digits of a whole number that is written as it is
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+", re.ASCII)
@@ -51,7 +52,7 @@ def scalar(value: Scalar) -> Scalar:
         return clean(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    return value if abs(value) <= 1 << 53 else text(value)
+    return value if abs(value) <= MAX_WHOLE else text(value)
 
 
 def text(value: Scalar) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.exports.search import NUMBER, WHOLE, ExportedSearch, ExportedTrial
-from podium_cli.exports.tables import Cell, columns, rows
+from podium_cli.exports.names import clean, text
+from podium_cli.exports.search import NUMBER, TEXT, WHOLE, ExportedSearch, ExportedTrial
+from podium_cli.exports.tables import COLUMNS, Cell, columns, rows
 from podium_cli.exports.target import Target, claim_file, writing
+from podium_core.domain.snapshot import Scalar
+from podium_core.tables.csv_table import shown
 
 GROUP = 50_000  # rows of a group, which are in memory at a time
 
@@ -34,7 +38,15 @@ class ParquetFile(Target):
         if not trial.points:
             self.omitted_trials += 1
             return
-        self._rows += rows(self._search, trial)
+        kinds = self._search.parameters
+        for name, value in trial.parameters.items():
+            if not _holds(kinds.get(name, TEXT), value):
+                message = f"trial {clean(trial.name)}: parameter {clean(name)} is {shown(value)}, not a {kinds[name]}"
+                cure = "correct the saved objects, or give --format csv"
+                raise CliError(Exit.FAILED, "ParameterTypeMismatch", f"{message}; {cure}")
+        for row in rows(self._search, trial):
+            fixed, given = row[: len(COLUMNS)], row[len(COLUMNS) :]
+            self._rows.append((*fixed, *map(_cell, given, kinds.values())))
         self.trials += 1
         self.values += len(trial.points)
         if len(self._rows) >= GROUP:
@@ -66,6 +78,19 @@ class ParquetFile(Target):
         text, whole, number = arrow.string(), arrow.int64(), arrow.float64()
         fixed = [text, whole, text, number, number, number, arrow.timestamp("us", tz="UTC")]
         return [*fixed, *({NUMBER: number, WHOLE: whole}.get(kind, text) for kind in self._search.parameters.values())]
+
+
+def _holds(kind: str, value: Scalar) -> bool:
+    """Return whether a column of this kind can hold the value."""
+    if kind == TEXT:
+        return True
+    return not isinstance(value, bool | str) and (kind == NUMBER or float(value).is_integer())
+
+
+def _cell(value: Cell, kind: str) -> Cell:
+    if value is None or isinstance(value, datetime):
+        return value
+    return text(value) if kind == TEXT else float(value) if kind == NUMBER else int(value)
 
 
 def _library() -> tuple[Any, Any]:

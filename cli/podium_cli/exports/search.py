@@ -8,22 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from types import MappingProxyType
 
-from podium_cli.exports.names import clean, moment, scalar
+from podium_cli.exports.names import MAX_WHOLE, clean, moment, scalar
 from podium_cli.recording import training_seconds
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.search_spec import ParameterType
+from podium_core.schema.search_spec import Parameter, ParameterType
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.traces.trace import RecordedTrial, Trace
 
 MAX_TIME = 253402300799.0  # the end of the year 9999, in seconds since 1970
 MAX_STEP = float(1 << 62)  # of tools that count steps in whole numbers of 64 bits
-NUMBER, WHOLE, TEXT = "number", "whole", "text"  # kinds of a parameter
-_KINDS = {ParameterType.FLOAT: NUMBER, ParameterType.INT: WHOLE}
+NUMBER, WHOLE, TEXT = "number", "whole number", "text"  # kinds of a parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def search_of(job: HyperParamJob) -> ExportedSearch:
         f"{meta.namespace}/{meta.name}/{meta.uid}",
         spec.objective.metric,
         spec.objective.direction.value == "maximize",
-        {parameter.name: _KINDS.get(parameter.kind, TEXT) for parameter in spec.parameters},
+        {parameter.name: _kind_of(parameter) for parameter in spec.parameters},
         tuple(dict.fromkeys(names)),
         created,
     )
@@ -137,7 +137,7 @@ def trial_of(trial: HyperParamTrial, width: int) -> ExportedTrial:
         notes["parent"] = spec.parent.name
     return ExportedTrial(
         trial.metadata.name,
-        spec.number,
+        min(spec.number, MAX_WHOLE),
         status.phase,
         {name: scalar(value) for name, value in spec.parameters.items()},
         points,
@@ -153,7 +153,8 @@ def search_of_curves(trace: Trace) -> ExportedSearch:
     kinds: dict[str, str] = {}
     for trial in trace.trials:
         for name, value in trial.hparams.items():
-            kinds[name] = _wider(kinds.get(name), _kind(scalar(value)))
+            kind = _kind(scalar(value))
+            kinds[name] = _wider(kinds.setdefault(name, kind), kind)
     return ExportedSearch(
         clean(trace.task), f"curves/{trace.task}", trace.metric, trace.maximize, kinds, (trace.metric,)
     )
@@ -180,13 +181,22 @@ def _value(value: float) -> float:
     return math.nan if diverged(value) else value
 
 
+def _kind_of(parameter: Parameter) -> str:
+    """Return the kind of all values that a parameter can have."""
+    if parameter.values is not None:
+        return reduce(_wider, (_kind(scalar(value)) for value in parameter.values))
+    ends = [end for end in (parameter.min, parameter.max) if end is not None]
+    whole = parameter.kind is ParameterType.INT and all(abs(end) <= MAX_WHOLE for end in ends)
+    return WHOLE if whole else TEXT if parameter.kind is ParameterType.BOOLEAN else NUMBER
+
+
 def _kind(value: Scalar) -> str:
     if isinstance(value, bool | str):
         return TEXT
     return WHOLE if isinstance(value, int) else NUMBER
 
 
-def _wider(known: str | None, kind: str) -> str:
-    if known in (None, kind):
+def _wider(known: str, kind: str) -> str:
+    if known == kind:
         return kind
     return TEXT if TEXT in (known, kind) else NUMBER

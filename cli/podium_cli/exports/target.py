@@ -10,7 +10,7 @@ from pathlib import Path
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.exports.search import ExportedSearch, ExportedTrial
 
-MARKER = "podium-export.json"
+MARKER = ".podium-export.json"  # no trial has a folder of this name
 MAX_MARKER = 1 << 16  # bytes
 
 
