@@ -45,7 +45,7 @@ COMMANDS = (
         "Explain why a search or a trial runs or waits, or how the nodes are scored for a pod.",
     ),
     CommandEntry("logs", "logs", READ, "Print the log of a trial, and follow it across its attempts."),
-    CommandEntry("export", "export", READ, "Write the learning curves of a search to a file for `podium simulate`."),
+    CommandEntry("export", "export", READ, "Write a search to a file for `podium simulate`, or for other tools."),
     CommandEntry(
         "suspend", "intent", CHANGE, "Suspend a whole job: its trials release their GPUs and keep their progress."
     ),

@@ -45,14 +45,18 @@ def snapshot_of(payloads: Iterable[Payload], name: str | None, namespace: str | 
 
 def read_folder(folder: Path) -> list[Payload]:
     """Return every object in the YAML and JSON files of a folder. It may be a folder of `podium run`."""
+    return [payload for path in files_of_objects(folder) for payload in read_file(path)]
+
+
+def files_of_objects(folder: Path) -> list[Path]:
+    """Return the YAML and JSON files of a folder, or of the objects in a folder of `podium run`."""
     if not folder.is_dir():
         raise CliError(
             Exit.NOT_FOUND, "FolderNotFound", f"{folder} is not a folder; name a folder of YAML or JSON files"
         )
     if (folder / RUN_OBJECTS / "job.json").is_file():
         folder = folder / RUN_OBJECTS
-    files = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml", ".json"})
-    return [payload for path in files for payload in read_file(path)]
+    return sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml", ".json"})
 
 
 def read_jobs(path: Path) -> list[Payload]:

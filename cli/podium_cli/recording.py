@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from podium_cli.job_snapshot import JobSnapshot
 from podium_core.curves import additional_metrics
 from podium_core.curves.non_finite import to_wire
 from podium_core.domain.phase import TrialPhase
-from podium_core.schema.trial import HyperParamTrial
+from podium_core.schema.trial import CurvePoint, HyperParamTrial
 from podium_simulator.traces.held_seconds import held_seconds
 from podium_simulator.traces.trace import RecordedTrial, Trace
 
@@ -26,16 +27,22 @@ def recording_of(seen: JobSnapshot) -> Trace:
 def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTrial | None:
     status = trial.status
     points = [p for p in status.curve.points if p.step > 0.0]
-    # repeated work does not belong to the curve; without a GPU a step counts as a second
-    trained = (status.gpu_seconds - status.lost_work.gpu_seconds) / max(1, width)
     if not points:
         return None
-    ended = [(one.start.timestamp(), one.end.timestamp()) for one in status.allocations if one.end is not None]
     return RecordedTrial(
         trial.metadata.name,
         MappingProxyType(dict(trial.spec.parameters)),
-        held_seconds(points, ended, trained),
+        training_seconds(trial, points, width),
         tuple(to_wire(p.value, maximize) for p in points),
         tuple(p.step for p in points),
         additional_metrics.from_status(status.additional_metrics),
     )
+
+
+def training_seconds(trial: HyperParamTrial, points: Sequence[CurvePoint], width: int) -> tuple[float, ...]:
+    """Return the seconds for which the trial had held its GPUs at each of the points; their steps are above 0."""
+    status = trial.status
+    # repeated work does not belong to the curve; without a GPU a step counts as a second
+    trained = (status.gpu_seconds - status.lost_work.gpu_seconds) / max(1, width)
+    ended = [(one.start.timestamp(), one.end.timestamp()) for one in status.allocations if one.end is not None]
+    return held_seconds(points, ended, trained) if points else ()
