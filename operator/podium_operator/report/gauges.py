@@ -30,7 +30,7 @@ def export(metrics: Metrics, cluster: ClusterState, observations: Mapping[TrialK
     phases = Counter(observation.phase for observation in observations.values())
     for phase in TrialPhase:
         metrics.trials.labels(phase.value).set(phases[phase])
-    jobs = Counter(job.status.phase for job in cluster.jobs)
+    jobs: Counter[str] = Counter(job.status.phase for job in cluster.jobs)
     for name in PHASES:
         metrics.jobs.labels(name).set(jobs[name])
     metrics.agent_responsive.clear()
