@@ -113,9 +113,10 @@ images: setup ## build the images and load them into the running cluster
 kind: setup ## run the same chart, fake driver and example on kind (needs Docker; RESERVATIONS=1: GPUs of another device plugin)
 	@$(BIN)/python -m podium_devcluster.kind $(if $(RESERVATIONS),--reservations)
 
-generate: setup ## write CRDs and reference pages from the models
+generate: setup ## write CRDs and reference pages from the models, and the chart's dashboards and alert rules
 	@$(BIN)/python -m podium_core.schema.crd --write
 	@$(BIN)/python tools/reasons.py
+	@PYTHONPATH=tools:$$PYTHONPATH $(BIN)/python -m monitoring
 
 notebook: setup ## run examples/notebook.ipynb in a Jupyter kernel and store its outputs in it (a minute)
 	@$(BIN)/python tools/notebook.py

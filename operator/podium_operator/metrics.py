@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
@@ -40,3 +42,63 @@ class Metrics:
             registry=self.registry,
         )
         self.jobs = Gauge("podium_jobs", "Jobs by phase", ["phase"], registry=self.registry)
+        self.agent_responsive = Gauge(
+            "podium_operator_agent_responsive",
+            "1 if the node's agent renews its heartbeat, else 0",
+            ["node"],
+            registry=self.registry,
+        )
+        self.refused_pods = Gauge(
+            "podium_refused_pods",
+            "Pods that the API server refuses for now, by kind (trial, reservation) and cause (quota, other)",
+            ["namespace", "kind", "cause"],
+            registry=self.registry,
+        )
+        self.lost_work = Counter(
+            "podium_lost_work_total",
+            "Attempts that had to repeat work because a pod ended before its trial could checkpoint",
+            ["namespace"],
+            registry=self.registry,
+        )
+        self.lost_gpu_seconds = Counter(
+            "podium_lost_work_gpu_seconds_total",
+            "GPU-seconds that had to be repeated because a pod ended before its trial could checkpoint",
+            ["namespace"],
+            registry=self.registry,
+        )
+        self.job = JobGauges.of(self.registry)
+
+
+@dataclass(frozen=True, slots=True)
+class JobGauges:
+    """Gauges of single jobs. Their labels are the namespace and the name of the job."""
+
+    trials: Gauge
+    max_trials: Gauge
+    gpu_seconds: Gauge
+    suspensions: Gauge
+    best_value: Gauge
+    end: Gauge
+    shown: Gauge
+
+    @staticmethod
+    def of(registry: CollectorRegistry) -> JobGauges:
+        """Create the gauges in a registry."""
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"podium_job_{name}", text, ["namespace", "job_name", *labels], registry=registry)
+
+        return JobGauges(
+            trials=gauge("trials", "Trials by state: pending, running, suspended, succeeded, failed", "state"),
+            max_trials=gauge("max_trials", "Largest number of trials: trials.max"),
+            gpu_seconds=gauge("gpu_seconds", "GPU-seconds of all trials by use: training, switching", "use"),
+            suspensions=gauge("suspensions", "Suspensions of all trials"),
+            best_value=gauge("best_value", "Best value of the objective so far"),
+            end=gauge("expected_end_timestamp_seconds", "Expected end of the search, in seconds of the epoch"),
+            shown=Gauge("podium_jobs_shown", "Jobs with metrics of their own", registry=registry),
+        )
+
+    def clear(self) -> None:
+        """Forget all jobs."""
+        for one in (self.trials, self.max_trials, self.gpu_seconds, self.suspensions, self.best_value, self.end):
+            one.clear()

@@ -37,6 +37,7 @@ from podium_operator.observe.observation import Observation, observe
 from podium_operator.observe.requeue_costs import RequeueCosts
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.report import gauges
 from podium_operator.report.status_writer import Report, StatusWriter
 from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
@@ -262,7 +263,9 @@ class Reconciler:
             if trial in rankings:  # with a requeue's reason, a later end of the pod would be attributed to Podium
                 text = f"{rankings[trial].message} The API server did not delete its pod: {text}"
                 rankings[trial] = replace(rankings[trial], reason="PodDeletionRefused", message=text)
-        for trial, text in self._actuator.refused().items():
+        refused_pods = self._actuator.refused()
+        gauges.export_refused_pods(self._metrics, refused_pods, self._reservation_controller.refused())
+        for trial, text in refused_pods.items():
             if trial in rankings:
                 rankings[trial] = replace(rankings[trial], reason="PodRefused", message=text)
         with self._metrics.part_seconds.labels("report").time():

@@ -22,11 +22,12 @@ import pytest
 from podium_cluster.client import ApiError, connect
 from podium_cluster.resources import NAMESPACES
 from podium_cluster.settings import ClusterSettings
-from podium_devcluster.artifacts import binaries
+from podium_devcluster.artifacts import binaries, unpacked
 from podium_devcluster.audit_log import AuditLog
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
+from podium_devcluster.shell import CommandError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -84,6 +85,15 @@ def binary() -> Callable[[str], Path]:
         return wanted.path(cache) if wanted else cache.bin / name
 
     return find
+
+
+@pytest.fixture(scope="session")
+def prometheus_programs() -> tuple[Path, Path]:
+    """Debian's prometheus and promtool; they are downloaded once (19 MB, two seconds on an idle machine)."""
+    try:
+        return unpacked.prometheus(Cache.default())
+    except CommandError as error:
+        pytest.skip(f"prometheus and promtool are not in the cache and cannot be downloaded: {error}")
 
 
 @pytest.fixture(scope="module")

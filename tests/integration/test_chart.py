@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
 import uuid
@@ -14,7 +15,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from chart_rendering import CHART, EVERYTHING, Tool, make_tool, one, parse, pod_specs, render
+from chart_rendering import CHART, EVERYTHING, Objects, Tool, make_tool, one, parse, pod_specs, render
 
 pytestmark = pytest.mark.integration
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
@@ -118,6 +119,9 @@ def test_the_extender_can_read_all_pods_and_nodes_and_change_none(tool: Tool, va
         ("operator.rebalancing.minStaySeconds=0", "'/operator/rebalancing/minStaySeconds': minimum"),
         ("networkPolicy.enabled=maybe", "'/networkPolicy/enabled': got string, want boolean"),
         ("metrics.serviceMonitor.interval=often", "'/metrics/serviceMonitor/interval'"),
+        ("metrics.dashboards.labels.a=1", "'/metrics/dashboards/labels/a': got number, want string"),
+        ("metrics.alerts.runbook=page", "'/metrics/alerts/runbook'"),
+        ("metrics.alert.enabled=true", "additional properties 'alert' not allowed"),
     ],
 )
 def test_the_schema_refuses_invalid_values_and_names_them(tool: Tool, values: str, message: str) -> None:
@@ -350,7 +354,8 @@ def test_two_packages_of_the_chart_are_equal_and_name_the_images_version(
 
 def test_optional_objects_are_off_by_default(tool: Tool) -> None:
     kinds = {item["kind"] for item in parse(render(tool))}
-    assert not kinds & {"ServiceMonitor", "Service"}
+    assert not kinds & {"ServiceMonitor", "PrometheusRule", "Service"}
+    assert not [name for name in names_of(parse(render(tool)), "ConfigMap") if "dashboard" in name]
     more = parse(
         render(
             tool,
@@ -361,3 +366,43 @@ def test_optional_objects_are_off_by_default(tool: Tool) -> None:
     kinds = {item["kind"] for item in more}
     assert {"ServiceMonitor", "Service"} <= kinds
     assert not kinds & {"PriorityClass", "NetworkPolicy", "ValidatingAdmissionPolicy"}
+
+
+def names_of(objects: Objects, kind: str) -> set[str]:
+    return {item["metadata"]["name"] for item in objects if item["kind"] == kind}
+
+
+def test_the_dashboards_are_config_maps_that_grafanas_sidecar_finds(tool: Tool, namespace: str) -> None:
+    values = "metrics.dashboards.enabled=true,metrics.dashboards.annotations.grafana_folder=Podium"
+    text = render(tool, values, namespace=namespace)
+    objects = parse(text)
+    for name in ("cluster", "search", "node", "extender"):
+        found = one(objects, "ConfigMap", f"podium-dashboard-{name}")
+        assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert found["metadata"]["annotations"] == {"grafana_folder": "Podium"}
+        (file,) = found["data"].items()
+        assert file[0] == f"podium-{name}.json"
+        assert json.loads(file[1]) == json.loads((CHART / "monitoring" / f"dashboard-{name}.json").read_text())
+    done = tool("kubectl", "apply", "--dry-run=server", "--validate=strict", "-f", "-", given=text)
+    assert done.returncode == 0, done.stderr
+    other = parse(render(tool, "metrics.dashboards.enabled=true,metrics.dashboards.labels.grafana_dashboard=null"))
+    assert "grafana_dashboard" not in one(other, "ConfigMap", "podium-dashboard-node")["metadata"]["labels"]
+
+
+def test_the_alerts_are_a_prometheus_rule(tool: Tool) -> None:
+    values = "metrics.alerts.enabled=true,metrics.alerts.labels.release=prometheus"
+    rule = one(parse(render(tool, values)), "PrometheusRule", "podium")
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    assert rule["spec"] == yaml.safe_load((CHART / "monitoring" / "alerts.yaml").read_text())
+    site = "https://docs.example/respond-to-alerts.html"
+    other = one(parse(render(tool, f"{values},metrics.alerts.runbook={site}")), "PrometheusRule", "podium")
+    links = [entry["annotations"]["runbook_url"] for entry in other["spec"]["groups"][0]["rules"]]
+    assert len(links) == 7
+    assert all(link.startswith(f"{site}#podium") for link in links)
+
+
+def test_the_service_monitor_keeps_labels_of_metrics_and_adds_the_node(tool: Tool) -> None:
+    monitor = one(parse(render(tool, "metrics.serviceMonitor.enabled=true")), "ServiceMonitor", "podium")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["honorLabels"] is True
+    assert endpoint["relabelings"] == [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}]

@@ -156,5 +156,4 @@ class NodeReporter:
         self._metrics.trials.clear()
         for state, count in counts.items():
             self._metrics.trials.labels(state).set(count)
-        for gpu in status.gpus:
-            self._metrics.healthy.labels(gpu.uuid).set({"Healthy": 1, "Unhealthy": 0}.get(gpu.health, -1))
+        self._metrics.gpus.set(status.gpus)

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from podium_devcluster import locks
-from podium_devcluster.artifacts import debian
+from podium_devcluster.artifacts import unpacked
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.runtime.network import netns_path
@@ -27,16 +25,7 @@ READY_SECONDS = 60.0
 
 def ensure(cache: Cache) -> Path:
     """Return the program, unpacked from Debian's package into the cache without an installation."""
-    program = cache.bin / PROGRAM
-    with locks.held(cache.root / "bin.lock", timeout=900):
-        if not program.exists():
-            with TemporaryDirectory(prefix="podium-registry-") as folder:
-                package = debian.download_package(PACKAGE, Path(folder))
-                run(["dpkg", "-x", str(package), f"{folder}/root"], timeout=60)
-                temporary = program.with_suffix(".tmp")
-                temporary.write_bytes((Path(folder) / "root/usr/bin" / PROGRAM).read_bytes())
-                temporary.chmod(0o755)
-                temporary.replace(program)
+    (program,) = unpacked.ensure(cache, PACKAGE, (PROGRAM,))
     return program
 
 

@@ -36,3 +36,8 @@ def refused_again(before: RefusedAction | None, message: str) -> RefusedAction:
     """Return the refusal after `before`, which backs off twice as long."""
     failures = 1 if before is None else before.failures + 1
     return RefusedAction(message, failures, time.monotonic() + back_off_pause(failures, FIRST_PAUSE, LONGEST_PAUSE))
+
+
+def exceeds_quota(message: str) -> bool:
+    """Return True if the API server refused an object because of a ResourceQuota, by its message."""
+    return "exceeded quota" in message

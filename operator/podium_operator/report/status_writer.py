@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_core.curves.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, TrialRank
-from podium_core.domain.phase import REQUEUES, TrialPhase
+from podium_core.domain.phase import REQUEUES
 from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
 from podium_core.planning.eta import Eta, estimate
 from podium_core.schema.job import HyperParamJob
@@ -26,7 +25,9 @@ from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.observation import Observation
 from podium_operator.observe.trial_state import TrialState
+from podium_operator.report import gauges
 from podium_operator.report.job_status import JobReport, job_status
+from podium_operator.report.lost_work_counter import LostWorkCounter
 from podium_operator.report.trial_status import TrialReport, trial_status
 from podium_operator.reservations.condition import ReservationCondition
 
@@ -81,6 +82,7 @@ class StatusWriter:
         self._metrics = metrics
         self._written: dict[str, tuple[float, Manifest]] = {}
         self._event_recorder = EventRecorder(api)
+        self._lost_work = LostWorkCounter(metrics)
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
 
     async def write(
@@ -107,7 +109,8 @@ class StatusWriter:
             jobs.append(self._job(cluster, view, trials, observations, snapshot, report))
         await asyncio.gather(*jobs)
         self._forget(cluster)
-        self._count(cluster, observations)
+        self._lost_work.count(cluster.trials)
+        gauges.export(self._metrics, cluster, observations)
 
     async def _trial(self, trial: TrialState, status: Manifest, observation: Observation, now: float) -> None:
         if await self._apply(TRIALS, trial, trial.status.phase.value, status, now):
@@ -171,14 +174,6 @@ class StatusWriter:
         for uid in self._written.keys() - there:
             del self._written[uid]
         self._event_recorder.forget(there)
-
-    def _count(self, cluster: ClusterState, observations: Mapping[TrialKey, Observation]) -> None:
-        phases = Counter(observation.phase for observation in observations.values())
-        for phase in TrialPhase:
-            self._metrics.trials.labels(phase.value).set(phases[phase])
-        jobs = Counter(job.status.phase for job in cluster.jobs)
-        for name in ("Pending", "Running", "Suspended", "Succeeded", "Failed", "Refused"):
-            self._metrics.jobs.labels(name).set(jobs[name])
 
 
 def _urgent(last: Manifest, status: Manifest) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.planning.gpu_reservations import Demand, Reservation
+from podium_operator.act.back_off import exceeds_quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def reservation_condition(
         return ReservationCondition(False, "Starting", f"{text}, {states[ReservationState.STARTING]} starting.{more}")
     if refusal:
         return ReservationCondition(
-            False, "QuotaExceeded" if "exceeded quota" in refusal else "ReservationRefused", f"{text}.{more}"
+            False, "QuotaExceeded" if exceeds_quota(refusal) else "ReservationRefused", f"{text}.{more}"
         )
     if preempted_by:
         return ReservationCondition(

@@ -124,6 +124,10 @@ class ReservationController:
         }
         return by_job, min(wake_times, default=None)
 
+    def refused(self) -> Mapping[Pool, str]:
+        """Return the pools whose reservation pod cannot be created for now, with the server's message."""
+        return {pool: refusal.message for pool, refusal in self._refused.items()}
+
     async def _record_ends(self, cluster: ClusterState) -> None:
         """Record each preemption once, and delete reservation pods that ended by themselves."""
         there = {one.uid: one for one in cluster.reservations}
