@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from types import MappingProxyType
 
-from podium_cli.job_snapshot import JobSnapshot
 from podium_core.curves import additional_metrics
 from podium_core.curves.non_finite import to_wire
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import Allocation, CurvePoint, HyperParamTrial
 from podium_simulator.traces.trace import RecordedTrial, Trace
+from podium_views.job_snapshot import JobSnapshot
 
 TOLERANCE = (
     0.01  # share of the training that the record may lack, and of the usual time between two values that are separate

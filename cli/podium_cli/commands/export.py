@@ -12,15 +12,15 @@ from typing import Annotated
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples
 from podium_cli.options.source import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.output import write
 from podium_cli.recording import recording_of
-from podium_cli.views import formatting
 from podium_core.domain.phase import TrialPhase
 from podium_simulator.traces.sources import reads_as_lines
 from podium_simulator.traces.trace import trace_lines
+from podium_views import formatting
+from podium_views.job_snapshot import JobSnapshot
 
 app = typer.Typer()
 
