@@ -7,7 +7,7 @@ so that the token stays out of the history, of screenshots and of the Referer he
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
 from typing import Protocol
 from urllib.parse import parse_qs
@@ -110,7 +110,7 @@ def _cookies(headers: Headers) -> dict[str, str]:
     return {name: one.value for name, one in jar.items()}
 
 
-def _with_headers(send: Send) -> Callable[[Message], object]:
+def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             own = {name for name, _ in message.get("headers", ())}
