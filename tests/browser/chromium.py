@@ -111,10 +111,10 @@ class Tab:
         for kind in ("keyDown", "keyUp"):
             await self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
 
-    async def screenshot(self, file: Path) -> None:
-        """Write the whole page as PNG."""
-        answer = await self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        file.write_bytes(base64.b64decode(answer["data"]))
+    async def screenshot(self) -> bytes:
+        """Return the visible part of the page as PNG."""
+        answer = await self.call("Page.captureScreenshot", captureBeyondViewport=False)
+        return base64.b64decode(answer["data"])
 
 
 @asynccontextmanager

@@ -49,6 +49,7 @@ def environment(package: str) -> Environment:
         "scalar": formatting.scalar,
         "parameters": _parameters,
         "steps": _steps,
+        "counted": formatting.count,
         "moment": _moment,
     }
     return made

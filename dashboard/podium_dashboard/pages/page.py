@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from urllib.parse import quote, unquote
 
@@ -79,6 +80,7 @@ class Extra:
     """What a page needs besides the state."""
 
     log: LogTail | None = None
+    now: datetime | None = None  # None: the clock of this machine
 
 
 def fragment(name: str, template: str, **values: object) -> Fragment:

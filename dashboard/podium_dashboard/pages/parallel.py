@@ -25,20 +25,23 @@ def parallel_coordinates(report: JobReport) -> Markup:
         return charts.NONE
     gap = (charts.WIDTH - 2 * SIDE) / len(axes)
     parts: list[Markup] = []
+    texts: list[Markup] = []  # above the lines
     places: list[tuple[float, Place]] = []
     for number, axis in enumerate(axes):
         x = SIDE + gap * number
         place, marks = _parameter(axis, rows)
         places.append((x, place))
-        parts += _axis(x, axis.name + (" (log)" if axis.log else ""), marks)
+        parts.append(_axis(x))
+        texts += _texts(x, axis.name + (" (log)" if axis.log else ""), marks)
     low, high = svg.value_range([row.best for row in rows if row.best is not None])
     scale = svg.Scale(low, high, HEIGHT - BOTTOM, TOP)
     last = charts.WIDTH - SIDE
-    parts += _axis(last, f"best {report.metric}", [(scale(one), formatting.number(one)) for one in scale.ticks(5)])
+    parts.append(_axis(last))
+    texts += _texts(last, f"best {report.metric}", [(scale(one), formatting.number(one)) for one in scale.ticks(5)])
     places.append((last, lambda row: None if row.best is None else scale(row.best)))
     lines = [_line(report, row, places) for row in sorted(rows, key=lambda row: -row.level)]
     label = f"Parameters and best {report.metric} of {formatting.count(len(rows), 'trial')}"
-    return svg.drawing(charts.WIDTH, HEIGHT, label, *parts, *lines)
+    return svg.drawing(charts.WIDTH, HEIGHT, label, *parts, *lines, *texts)
 
 
 def _line(report: JobReport, row: TrialRow, places: list[tuple[float, Place]]) -> Markup:
@@ -54,12 +57,13 @@ def _line(report: JobReport, row: TrialRow, places: list[tuple[float, Place]]) -
     )
 
 
-def _axis(x: float, name: str, marks: list[tuple[float, str]]) -> list[Markup]:
-    parts = [
-        element("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM, class_="grid"),
-        svg.text(x, TOP - 18, name if len(name) <= 18 else name[:17] + "…", class_="label middle"),
-    ]
-    return [*parts, *(svg.text(x - 6, y + 4, text[:12], class_="tick end") for y, text in marks)]
+def _axis(x: float) -> Markup:
+    return element("line", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM, class_="grid")
+
+
+def _texts(x: float, name: str, marks: list[tuple[float, str]]) -> list[Markup]:
+    head = svg.text(x, TOP - 18, name if len(name) <= 18 else name[:17] + "…", class_="label middle")
+    return [head, *(svg.text(x - 6, y + 4, text[:12], class_="tick end halo") for y, text in marks)]
 
 
 def _parameter(axis: Axis, rows: list[TrialRow]) -> tuple[Place, list[tuple[float, str]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from podium_dashboard.hub import Hub
@@ -55,11 +55,11 @@ class PageRenderer:
 
     async def _render(self, ref: PageRef) -> _Kept:
         version, state = self._hub.version, self.source.state()
-        extra = Extra()
+        extra = Extra(now=self.source.now())
         if ref.kind is Kind.TRIAL:
             found = state.trial(ref.namespace, ref.name)
             if found is not None:
-                extra = Extra(await self.source.log_tail(found[1]))
+                extra = replace(extra, log=await self.source.log_tail(found[1]))
         page = await asyncio.to_thread(render, state, ref, extra, version)
         kept = _Kept(page, time.monotonic())
         if page is not None:
@@ -72,8 +72,7 @@ class PageRenderer:
 
 def render(state: State, ref: PageRef, extra: Extra, version: int) -> Page | None:
     """Return a page of a state; None if there is no such search or trial."""
-    now = datetime.now(UTC)
-    made = _fragments(state, ref, extra, now)
+    made = _fragments(state, ref, extra, extra.now or datetime.now(UTC))
     if not made:
         return None
     title = ref.name or ("GPUs" if ref.kind is Kind.GPUS else "Searches")

@@ -72,7 +72,7 @@ def fragments(state: State, key: tuple[str, str], now: datetime) -> tuple[Fragme
     for name, title, drawing, with_legend, note in cards:
         values = {"title": title, "drawing": drawing, "note": note, "report": report, "levels": LEVELS}
         parts.append(fragment(name, "card.html.j2", with_legend=with_legend, **values))
-    levels = {line.name: line.level for line in report.trials}
+    levels = {one.name: one.level for one in report.trials}
     ranked = snapshot.by_rank
     rows = [line(snapshot, trial, levels.get(trial.metadata.name, LEVELS - 1)) for trial in ranked[:MAX_ROWS]]
     more = len(ranked) - len(rows)

@@ -109,4 +109,4 @@ def expected_end(job: HyperParamJob, now: datetime) -> str:
     if status.eta is None:
         return "unknown"
     left = (status.eta - now).total_seconds()
-    return f"in {formatting.duration(left)}" if left >= 1 else "any moment now"
+    return f"in {formatting.duration(left)}" if left >= 1 else "soon"

@@ -48,7 +48,7 @@ def fragments(state: State, namespace: str, name: str, now: datetime, extra: Ext
         metrics=additional_metrics.sentences(snapshot.job, trial),
         **values,
     )
-    note = "Grey: other trials of the search." if others else ""
+    note = "Thin lines: other trials of the search." if others else ""
     curve = {"title": "Learning curve", "drawing": charts.curves(shown), "note": note, "report": report}
     allocations = [
         (

@@ -6,7 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from datetime import UTC, datetime
 
+from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Selection
 from podium_cluster.watch import WatchCache
@@ -47,6 +49,10 @@ class ClusterSource:
     def state(self) -> State:
         """Return the newest state."""
         return self._state
+
+    def now(self) -> datetime:
+        """Return the time of the API server."""
+        return datetime.fromtimestamp(clock.now(), UTC)
 
     async def run(self, changed: Callable[[], None]) -> None:
         """Follow the cluster until cancelled."""

@@ -20,6 +20,7 @@ from podium_views.job_snapshot import of_job
 
 POLL_SECONDS = 0.4
 MAX_RUNS = 200
+MAX_TIME = 4102444800.0  # the year 2100: a file may hold any number
 
 
 class FolderError(Exception):
@@ -49,6 +50,10 @@ class FolderSource:
     def state(self) -> State:
         """Return the newest state."""
         return self._state
+
+    def now(self) -> datetime:
+        """Return the time of this machine, which ran the search."""
+        return datetime.now(UTC)
 
     async def run(self, changed: Callable[[], None]) -> None:
         """Look for changed files until cancelled."""
@@ -94,16 +99,9 @@ class FolderSource:
         return State.of(
             tuple(searches.values()),
             tuple(nodes[name] for name in sorted(nodes)),
-            stopped=self._stopped(),
+            stopped=None if any(self._live.values()) else _latest(searches.values()),
             problems=tuple(problems[:5]),
         )
-
-    def _stopped(self) -> datetime | None:
-        """Return when the last file changed, if no runner lives: no duration must grow from then on."""
-        if any(self._live.values()):
-            return None
-        newest = max((run.changed_at for run in self._runs.values()), default=0.0)
-        return datetime.fromtimestamp(newest, UTC)
 
     def _tail(self, trial: HyperParamTrial) -> LogTail:
         name = f"{pod_name(trial.metadata.name, trial.status.attempt)}.log"
@@ -111,8 +109,24 @@ class FolderSource:
             return LogTail(note="The name of the trial is not that of a file.")
         for path, run in self._runs.items():
             if any(one is trial for one in run.objects):
-                return _read_tail(StoredRun(path).logs / name)
+                logs = StoredRun(path).logs
+                return _read_tail(logs / name) if logs.is_dir() else LogTail(note="The folder has no logs.")
         return LogTail(note="The folder has no log of this trial.")
+
+
+def _latest(searches: Iterable[Search]) -> datetime:
+    """Return the latest time in the objects. Without a runner, no duration may grow from then on."""
+    moments: list[datetime | None] = [datetime.fromtimestamp(0, UTC)]
+    for search in searches:
+        status = search.job.status
+        moments += [search.job.metadata.creation_timestamp, status.started_at, status.finished_at]
+        moments += [node.status.updated_at for node in search.nodes]
+        for trial in search.trials:
+            points = trial.status.curve.points[-1:]
+            moments += [datetime.fromtimestamp(min(max(one.time, 0.0), MAX_TIME), UTC) for one in points]
+            moments += [trial.status.started_at, trial.status.finished_at]
+            moments += [one.end or one.start for one in trial.status.allocations]
+    return max(moment for moment in moments if moment is not None)
 
 
 def _read_tail(path: Path) -> LogTail:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from podium_core.schema.trial import HyperParamTrial
@@ -41,6 +42,9 @@ class Source(Protocol):
 
     def state(self) -> State:
         """Return the newest state. It is called on the event loop and must be quick."""
+
+    def now(self) -> datetime:
+        """Return the present time by the clock that wrote the times in the objects."""
 
     async def run(self, changed: Callable[[], None]) -> None:
         """Follow the source until cancelled, and call `changed` after each change of the state."""
