@@ -21,7 +21,7 @@ export_records = rm -rf $(RECORDS); export PODIUM_AUDIT_RECORDS=$(CURDIR)/$(RECO
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_hung_components.py tests/e2e/test_node_loss.py
 BARE_FAULTS := $(addprefix tests/integration/test_,agent_partition.py operator_partition.py deletions.py disk_and_descriptors.py clock_jumps.py faulty_transport.py)
 
-.PHONY: notebook help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu fuzz fuzz-watch test-older-scheduler test-recipes cluster \
+.PHONY: notebook help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-dashboard fuzz fuzz-watch test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-migration bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-slots \
 	bench-expected bench-reality bench-planner bench-scale bench-rivals bench-searchers bench-pbt bench-local bench-log-lines dist sbom lock clean clean-cache
@@ -91,6 +91,9 @@ test-older-scheduler: setup ## run the extender's tests with the kube-scheduler 
 
 test-gpu: setup ## run the cuda-checkpoint tests on this machine's NVIDIA driver (root; fails without one)
 	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda*.py tests/unit/agent/suspension
+
+test-dashboard: setup ## open the dashboard in a headless Chromium; screenshots in build/dashboard (skipped without one)
+	@$(PYTEST) tests/browser
 
 fuzz: setup ## run 100,000 cases of each reader and parser with 4 GB of memory (hours; CASES=N, TARGET=test_name)
 	@ulimit -v 4194304; PODIUM_FUZZ_CASES=$(or $(CASES),100000) $(PYTEST) tests/unit/fuzz $(and $(TARGET),-k $(TARGET))

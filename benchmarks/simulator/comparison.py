@@ -21,7 +21,6 @@ from scipy.stats import kendalltau
 from benchmarks.simulator.forecast import Run, run_of
 from benchmarks.simulator.pod_times import PodTimes, first_pods
 from benchmarks.simulator.starts import end_of, gap, held, starts, stopped, usual_gap
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import saved_at, snapshot_of
 from podium_core.domain.phase import TrialPhase
 from podium_core.planning.job_view import job_view
@@ -31,6 +30,7 @@ from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob
 from podium_simulator.traces.trace import RecordedTrial
+from podium_views.job_snapshot import JobSnapshot
 
 BARS = {"tau": 0.9, "finish_error_median": 0.10, "finish_error_p90": 0.25}
 STARTS_A_TIME_SLICE = frozenset({"starting", "resuming"})

@@ -28,6 +28,12 @@ COMMANDS = (
         "watch", "watch", READ, "Show a running search: holder of each GPU, reasons, ranks, values, progress."
     ),
     CommandEntry(
+        "dashboard",
+        "dashboard",
+        READ,
+        "Show searches as a live page in the browser, from a cluster or from folders of `podium run`.",
+    ),
+    CommandEntry(
         "report",
         "report",
         READ,

@@ -11,13 +11,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_snapshot import JobSnapshot, of_job
 from podium_core.conversion.sources import tool_of
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import ManifestError, flattened, parse_manifests
 from podium_core.schema.trial import HyperParamTrial
 from podium_core.tables.text_file import refuse_devices
+from podium_views.job_snapshot import JobSnapshot, of_job
 
 Payload = Mapping[str, Any]
 STDIN = Path("-")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from podium_cli.job_snapshot import JobSnapshot
 from podium_core.curves import additional_metrics
 from podium_core.curves.non_finite import to_wire
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
 from podium_simulator.traces.held_seconds import held_seconds
 from podium_simulator.traces.trace import RecordedTrial, Trace
+from podium_views.job_snapshot import JobSnapshot
 
 
 def recording_of(seen: JobSnapshot) -> Trace:

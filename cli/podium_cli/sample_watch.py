@@ -11,9 +11,9 @@ from rich.live import Live
 
 from podium_cli import samples
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import snapshot_of
 from podium_cli.views.watch import changes, view
+from podium_views.job_snapshot import JobSnapshot
 
 SPEED = 8.0  # seconds of the search in one second
 FRAME = 0.25  # seconds between two snapshots

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_snapshot import JobSnapshot, of_job
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError, connect
@@ -22,6 +21,7 @@ from podium_cluster.kubeconfig import ClusterTarget, find_target, kubeconfig_pat
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource
 from podium_cluster.settings import ClusterSettings
 from podium_core.schema.trial import JOB_LABEL
+from podium_views.job_snapshot import JobSnapshot, of_job
 
 MANAGER = "podium-cli"
 T = TypeVar("T")

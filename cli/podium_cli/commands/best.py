@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.options.common import FORMATS, Kubeconfig, KubeContext, Namespace, examples, one_of
 from podium_cli.options.source import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.structured import print_data
-from podium_cli.views import additional_metrics, formatting
 from podium_core.attempts.substitution import arguments, text
 from podium_core.schema.trial import BestPoint, HyperParamTrial
+from podium_views import additional_metrics, formatting
+from podium_views.job_snapshot import JobSnapshot
 
 ARGS = "args"
 BEST_FORMATS = (*FORMATS, ARGS)

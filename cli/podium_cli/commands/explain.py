@@ -12,7 +12,6 @@ import typer
 
 from podium_cli.commands.explain_job import explained_job
 from podium_cli.commands.explain_pod import pod_explanation
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, Output, examples, one_of
 from podium_cli.options.names import trial_names
@@ -25,6 +24,7 @@ from podium_cli.views import explain_job as explain_job_view
 from podium_cluster import clock
 from podium_cluster.resources import JOBS, TRIALS
 from podium_core.placement.registry import DEFAULT, POLICIES, placement_policy
+from podium_views.job_snapshot import JobSnapshot
 
 app = typer.Typer()
 explain = typer.Typer(

@@ -13,7 +13,6 @@ from typing import Any
 
 from podium_cli import samples
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import RUN_OBJECTS, parse_job, parse_node, parse_trial, read_folder, saved_at, snapshot_of
 from podium_cli.options.source import SAMPLE_SECONDS, Source
 from podium_cli.progress import progress
@@ -29,6 +28,7 @@ from podium_core.waiting.explanation import JobExplanation
 from podium_core.waiting.objects import StoredObjects
 from podium_simulator.expected.times import ExpectedTimes, Sampling, expected_times
 from podium_simulator.system.scenario import Timing
+from podium_views.job_snapshot import JobSnapshot
 
 SAMPLE_MOMENT = SAMPLE_SECONDS / 10.0  # of the synthetic search: some of its trials still wait
 LOCAL = Timing(

@@ -19,7 +19,6 @@ from rich.text import Text
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_node, parse_trial
 from podium_cli.session import Session, fetch
-from podium_cli.views import formatting
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Page, Resource
@@ -42,6 +41,7 @@ from podium_core.placement.scores import score_nodes
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import NodeView, PodNeed
 from podium_core.schema.pod import Pod
+from podium_views import formatting
 
 Payload = Mapping[str, Any]
 

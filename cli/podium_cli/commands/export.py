@@ -17,17 +17,17 @@ from podium_cli.exports.names import clean, file_name
 from podium_cli.exports.search import Add, ExportedSearch, ExportedTrial
 from podium_cli.exports.sources import deliver, deliver_curves, single_trace
 from podium_cli.exports.target import Target, claim_file
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, one_of
 from podium_cli.options.curves import CurveOptions, Metric, goal_option
 from podium_cli.options.source import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.output import write
 from podium_cli.progress import progress
 from podium_cli.recording import recording_of
-from podium_cli.views import formatting
 from podium_core.domain.phase import TrialPhase
 from podium_simulator.traces.sources import reads_as_lines
 from podium_simulator.traces.trace import Trace, trace_lines
+from podium_views import formatting
+from podium_views.job_snapshot import JobSnapshot
 
 app = typer.Typer()
 

@@ -10,9 +10,10 @@ import typer
 from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, Output, examples
 from podium_cli.options.source import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.output import write
-from podium_cli.report import model, page
+from podium_cli.report import page
 from podium_cli.structured import print_data
 from podium_cli.views import summary as summary_view
+from podium_views import model
 
 app = typer.Typer()
 

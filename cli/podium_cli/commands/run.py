@@ -17,14 +17,12 @@ from rich.live import Live
 
 from podium_cli.commands.warm_start import results_added, single_job
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import name_of
 from podium_cli.options.common import examples
 from podium_cli.output import write
 from podium_cli.recording import recording_of
-from podium_cli.report import model, page
+from podium_cli.report import page
 from podium_cli.streams import mute
-from podium_cli.views import formatting
 from podium_cli.views import summary as summary_view
 from podium_cli.views.watch import changes, view
 from podium_core.domain.phase import TrialPhase
@@ -33,6 +31,8 @@ from podium_local.errors import Kind, LocalError
 from podium_local.preparation import RunOptions, prepare
 from podium_local.runner import Runner, RunView
 from podium_simulator.traces.trace import trace_lines
+from podium_views import formatting, model
+from podium_views.job_snapshot import JobSnapshot
 
 FIXED_LINES = 10  # of the screen besides devices and trials, as in `podium watch`
 RUNS = Path("podium-runs")

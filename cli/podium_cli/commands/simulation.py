@@ -24,7 +24,6 @@ from podium_cli.output import show, write
 from podium_cli.progress import progress
 from podium_cli.report import simulation as simulation_page
 from podium_cli.structured import print_data
-from podium_cli.views import formatting
 from podium_cli.views import simulate as simulate_view
 from podium_cli.views import system as system_view
 from podium_core.domain.migration import CONTAINER_CHECKPOINT
@@ -37,6 +36,7 @@ from podium_simulator.system import switch_times
 from podium_simulator.system.arrivals import Arrivals
 from podium_simulator.system.scenario import Method
 from podium_simulator.traces.trace import Trace, TraceError
+from podium_views import formatting
 
 
 @dataclass(frozen=True, slots=True)

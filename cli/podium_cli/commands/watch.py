@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.live import Live
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_snapshot import JobSnapshot, of_job
 from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples, seconds
 from podium_cli.options.names import job_names
 from podium_cli.sample_watch import show_sample
@@ -28,6 +27,7 @@ from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import JOB_LABEL, HyperParamTrial
+from podium_views.job_snapshot import JobSnapshot, of_job
 
 FRAME = 0.25  # least number of seconds between two snapshots
 TICK = 1.0  # largest number of seconds between two snapshots, so that clocks and ETA advance

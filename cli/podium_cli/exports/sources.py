@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from podium_cli import samples
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.exports.search import Add, Begin, search_of, search_of_curves, trial_of, trials_of_curves
-from podium_cli.job_snapshot import of_job
 from podium_cli.objects import Payload, files_of_objects, parse_trial, read_file, snapshot_of
 from podium_cli.options.curves import CurveOptions, recordings
 from podium_cli.options.source import SAMPLE_SECONDS, Source
@@ -17,6 +16,7 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import flattened
 from podium_core.schema.trial import JOB_LABEL
 from podium_simulator.traces.trace import Trace
+from podium_views.job_snapshot import of_job
 
 if TYPE_CHECKING:
     from podium_cli.session import Session

@@ -7,9 +7,9 @@ from enum import Enum
 from typing import Any
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.views import formatting
 from podium_core.domain.phase import is_final
 from podium_core.schema.trial import HyperParamTrial
+from podium_views import formatting
 
 Pod = dict[str, Any]
 

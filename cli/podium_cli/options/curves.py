@@ -11,9 +11,9 @@ import typer
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.options.common import one_of
-from podium_cli.views import formatting
 from podium_simulator.traces.sources import KINDS, ReadOptions, needs_goal, needs_metric, read_all
 from podium_simulator.traces.trace import Trace, TraceError, bundled_trace
+from podium_views import formatting
 
 PANEL = "Curves"
 GOALS = ("maximize", "minimize")

@@ -11,10 +11,10 @@ import typer
 
 from podium_cli import samples
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import read_folder, saved_at, snapshot_of
 from podium_cli.options.names import job_names
 from podium_cli.progress import progress
+from podium_views.job_snapshot import JobSnapshot
 
 if TYPE_CHECKING:
     from podium_cli.session import Session

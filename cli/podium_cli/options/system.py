@@ -10,7 +10,6 @@ import typer
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.options import faults
 from podium_cli.options.faults import FaultOptions
-from podium_cli.views import formatting
 from podium_core.domain.snapshot import Costs
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.quantity import to_bytes
@@ -19,6 +18,7 @@ from podium_simulator.system import switch_times
 from podium_simulator.system.comparison import ClusterSpec
 from podium_simulator.system.scenario import Method, Timing
 from podium_simulator.system.searches import even_nodes
+from podium_views import formatting
 
 MAX_COUNT = 10_000  # of trials, as Podium's limit; also of GPUs, nodes and searches
 MIN_TELEMETRY_SECONDS = 1e-6  # least time between two reports of an agent, unless it is 0

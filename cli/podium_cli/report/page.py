@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from podium_cli.report import charts, pareto
-from podium_cli.report.lineage import lineage
-from podium_cli.report.model import LEVELS, JobReport
-from podium_cli.report.template import render as render_template
+from podium_views import charts, pareto
+from podium_views.lineage import lineage
+from podium_views.model import LEVELS, JobReport
+from podium_views.template import render as render_template
 
 
 def render(report: JobReport) -> str:
     """Return the report as one HTML file."""
     return render_template(
+        "podium_cli.report",
         "report.html.j2",
         report=report,
         levels=LEVELS,

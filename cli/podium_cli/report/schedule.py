@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from podium_cli.report import svg
-from podium_cli.report.template import render as render_template
-from podium_cli.views import formatting
 from podium_cli.views import optimise as optimise_view
+from podium_views import formatting, svg
+from podium_views.template import render as render_template
 
 if TYPE_CHECKING:
     from podium_optimisers.makespan.instance import MakespanInstance
@@ -37,6 +36,7 @@ class _TaskBar:
 def render(instance: MakespanInstance, schedule: MakespanSchedule) -> str:
     """Return one HTML file without scripts, links or external fonts."""
     return render_template(
+        "podium_cli.report",
         "schedule.html.j2",
         method=schedule.method,
         summary=optimise_view.summary(instance, schedule),

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from podium_cli.report import charts, svg
-from podium_cli.report.model import LEVELS, AllocationBar, Lane
-from podium_cli.report.svg import element
-from podium_cli.report.template import render as render_template
-from podium_cli.views import formatting
 from podium_cli.views import system as system_view
 from podium_simulator.replay.samples import Sample
 from podium_simulator.system.comparison import SearchResult, SystemComparison
 from podium_simulator.system.outcome import TRAINING, Outcome
+from podium_views import charts, formatting, svg
+from podium_views.model import LEVELS, AllocationBar, Lane
+from podium_views.svg import element
+from podium_views.template import render as render_template
 
 COLOURS = 10  # number of colours for policies in page.css
 LETTER_WIDTH = 6.4  # approximate, in a label
@@ -42,7 +41,9 @@ class TaskSection:
 
 def render(contests: Sequence[SystemComparison]) -> str:
     """Return the page; the same curves and options give the same file."""
-    return render_template("simulation.html.j2", tasks=[_task(contest) for contest in contests], colours=COLOURS)
+    return render_template(
+        "podium_cli.report", "simulation.html.j2", tasks=[_task(contest) for contest in contests], colours=COLOURS
+    )
 
 
 def _task(contest: SystemComparison) -> TaskSection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from podium_cli.views import formatting
+from podium_views import formatting
 
 if TYPE_CHECKING:
     from podium_optimisers.queueing.capacity import CapacityPlan

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from podium_cli.job_snapshot import JobSnapshot, run_queue_of
 from podium_cli.structured import time
-from podium_cli.views import additional_metrics, formatting
 from podium_cli.views.trials import trial_data
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import HyperParamTrial, Migration
+from podium_views import additional_metrics, formatting
+from podium_views.job_snapshot import JobSnapshot, run_queue_of
 
 SHOWN_ALLOCATIONS = 8
 SAME_GPUS = (

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from podium_cli.structured import time
-from podium_cli.views import formatting
 from podium_core.waiting.explanation import Ahead, GpuState
 from podium_simulator.expected.times import ExpectedTimes, Interval
+from podium_views import formatting
 
 if TYPE_CHECKING:
     from podium_cli.commands.explain_job import ExplainedJob

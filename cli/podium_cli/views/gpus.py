@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from podium_cli.structured import items, time
-from podium_cli.views import formatting
 from podium_cli.views.plain_table import plain_table
 from podium_cli.views.watch import HEALTH_STYLE, utilization
 from podium_core.schema.gpunode import GPUNode, GpuStatus
+from podium_views import formatting
 
 
 def table(nodes: Sequence[GPUNode], now: datetime) -> Table:

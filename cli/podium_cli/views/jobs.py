@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from podium_cli.structured import items, time
-from podium_cli.views import formatting
 from podium_cli.views.plain_table import plain_table
 from podium_cli.views.watch import JOB_STYLE
 from podium_core.schema.job import HyperParamJob
+from podium_views import formatting
+from podium_views.progress import gpus_in_use, trials_done
 
 
 def in_order(jobs: Iterable[HyperParamJob]) -> list[HyperParamJob]:
@@ -78,17 +79,6 @@ def _goal(job: HyperParamJob) -> dict[str, Any]:
         "objectives": [one.model_dump(mode="json") for one in listed],
         "paretoFront": [one.model_dump(mode="json") for one in job.status.pareto_front],
     }
-
-
-def trials_done(job: HyperParamJob) -> int:
-    """Return the number of trials that have ended; the operator writes it as `done/max`."""
-    count = job.status.done.partition("/")[0]
-    return int(count) if count.isdecimal() else 0
-
-
-def gpus_in_use(job: HyperParamJob) -> int:
-    """Return the number of GPUs that the job's running trials hold."""
-    return job.status.trials.running * job.spec.gpus.per_trial
 
 
 def _eta(job: HyperParamJob, now: datetime) -> str:

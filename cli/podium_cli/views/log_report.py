@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podium_cli.views import formatting
 from podium_core.curves.growing_curve import Curve
 from podium_core.logs.explain import LogReport, ReadLine
 from podium_core.schema.metrics_config import MetricsConfig
+from podium_views import formatting
 
 
 def lines(report: LogReport, curve: Curve, metrics: MetricsConfig) -> Iterator[str]:

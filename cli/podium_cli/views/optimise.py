@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from podium_cli.structured import items
-from podium_cli.views import formatting
+from podium_views import formatting
 
 if TYPE_CHECKING:
     from podium_optimisers.makespan.instance import MakespanInstance

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
-from podium_cli.views import formatting
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView
 from podium_simulator.system.comparison import SearchResult, SearchScore
 from podium_simulator.system.forecast import JobForecast, low_median_high
+from podium_views import formatting
 
 Figure = Callable[[SearchScore], float | None]
 HOUR = 3600.0

@@ -7,8 +7,8 @@ from statistics import fmean
 
 from rich.table import Table
 
-from podium_cli.views import formatting
 from podium_simulator.replay.comparison import ReplayComparison
+from podium_views import formatting
 
 REPORTED = ("time_to_target", "time_to_near_best", "time_to_best", "mean_regret")
 

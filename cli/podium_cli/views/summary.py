@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from podium_cli.report.model import JobReport
 from podium_cli.structured import time
-from podium_cli.views import formatting, front
+from podium_views import formatting, front
+from podium_views.model import JobReport
 
 
 def last_line(report: JobReport, written_to: str) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from podium_cli.job_snapshot import JobSnapshot, present_rank
 from podium_cli.structured import items
-from podium_cli.views import additional_metrics, formatting
 from podium_cli.views.plain_table import plain_table
-from podium_cli.views.watch import why
 from podium_core.schema.trial import HyperParamTrial
+from podium_views import additional_metrics, formatting
+from podium_views.job_snapshot import JobSnapshot, present_rank
+from podium_views.progress import why
 
 Order = Callable[[JobSnapshot], tuple[HyperParamTrial, ...]]
 ORDERS: dict[str, Order] = {

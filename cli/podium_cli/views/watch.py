@@ -10,12 +10,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from podium_cli.job_snapshot import JobSnapshot, present_rank, run_queue_of
-from podium_cli.views import additional_metrics, formatting, front
-from podium_cli.views.decision import newest_decision
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.gpunode import GPUNode, GpuStatus, SlotState
 from podium_core.schema.trial import HyperParamTrial
+from podium_views import additional_metrics, formatting, front
+from podium_views.decision import newest_decision
+from podium_views.job_snapshot import JobSnapshot, present_rank, run_queue_of
+from podium_views.progress import eta_text, fraction_done, why
 
 PHASE_STYLE = {
     TrialPhase.RUNNING: "bold green",
@@ -103,30 +104,6 @@ def decision_line(snapshot: JobSnapshot) -> Text:
     return line
 
 
-def fraction_done(snapshot: JobSnapshot) -> float:
-    """Return the completed part of the job, from 0 to 1."""
-    if snapshot.job.status.phase == "Succeeded":
-        return 1.0
-    spec = snapshot.job.spec.trials
-    total = float(snapshot.done)
-    for trial in snapshot.trials:
-        step = trial.status.last_step
-        if trial.status.finished_at is None and step is not None and spec.max_steps:
-            total += min(step / spec.max_steps, 1.0) * 0.99
-    return min(total / spec.max, 1.0)
-
-
-def eta_text(snapshot: JobSnapshot) -> str:
-    """Return the expected end of the job, or its duration if it has ended."""
-    status = snapshot.job.status
-    if status.finished_at is not None:
-        return f"took {formatting.since(status.started_at, status.finished_at)}"
-    if status.eta is None:
-        return "ETA unknown"
-    left = (status.eta - snapshot.now).total_seconds()
-    return f"ETA {formatting.duration(left)}" if left >= 1 else "any moment now"
-
-
 def gpu_lines(snapshot: JobSnapshot) -> Table:
     """Return a line for each GPU: holder, utilisation, memory and the waiting trials."""
     table = Table(box=None, padding=(0, 1), show_header=True, header_style="dim", expand=True)
@@ -205,12 +182,6 @@ def trial_row(snapshot: JobSnapshot, trial: HyperParamTrial, metrics: Sequence[s
         *(Text(additional_metrics.latest(trial, metric)) for metric in metrics),
         Text(why(trial), style="dim"),
     )
-
-
-def why(trial: HyperParamTrial) -> str:
-    """Return the reason of the trial's phase: its code, its sentence, or both."""
-    reason, message = formatting.clean(trial.status.reason), formatting.clean(trial.status.message)
-    return f"{reason}: {message}" if reason and message else reason or message
 
 
 def changes(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.objects import snapshot_of
 from podium_cli.samples import BEGIN, search_at
+from podium_views.job_snapshot import JobSnapshot
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `api_server`
 Snapshot = Callable[..., JobSnapshot]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from podium_cli.job_snapshot import JobSnapshot
-from podium_cli.views.decision import newest_decision
 from podium_cli.views.watch import decision_line
+from podium_views.decision import newest_decision
+from podium_views.job_snapshot import JobSnapshot
 
 Snapshot = Callable[..., JobSnapshot]
 GPU = "GPU-0a000000-0000-4000-8000-00000000000a"

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from podium_cli.commands.explain_pod import explanation, parse, views_of
 from podium_cli.exit_codes import CliError
-from podium_cli.views import formatting
 from podium_core.placement.node_parser import placed_pod
 from podium_core.placement.registry import POLICIES, placement_policy
+from podium_views import formatting
 
 NOW = 1_800_000_000.0
 FRESH, OLD = "2027-01-15T07:59:50Z", "2027-01-15T07:00:00Z"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from podium_cli.views import formatting
+from podium_views import formatting
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from html.parser import HTMLParser
 import pytest
 from jinja2 import UndefinedError
 
-from podium_cli.job_snapshot import JobSnapshot
-from podium_cli.report import charts, page, svg
-from podium_cli.report.model import build, percentile
+from podium_cli.report import page
 from podium_cli.report.simulation import TaskSection
-from podium_cli.report.template import render
 from podium_cli.views import summary
+from podium_views import charts, svg
+from podium_views.job_snapshot import JobSnapshot
+from podium_views.model import build, percentile
+from podium_views.template import render
 
 Snapshot = Callable[..., JobSnapshot]
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b"
@@ -129,7 +130,7 @@ def test_all_text_of_users_and_trials_is_escaped(snapshot: Snapshot) -> None:
     ],
 )
 def test_the_other_pages_escape_text_too(template: str, values: dict[str, object]) -> None:
-    html = render(template, **values)
+    html = render("podium_cli.report", template, **values)
     structure = read(html)
     assert structure.count("script") == 0
     assert "<script" not in html
@@ -141,7 +142,7 @@ def test_the_other_pages_escape_text_too(template: str, values: dict[str, object
 
 def test_a_missing_value_of_a_template_is_an_error() -> None:
     with pytest.raises(UndefinedError):
-        render("schedule.html.j2", method="heft")
+        render("podium_cli.report", "schedule.html.j2", method="heft")
 
 
 def test_the_drawings_are_well_formed_xml(snapshot: Snapshot) -> None:

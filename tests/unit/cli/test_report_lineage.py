@@ -10,9 +10,10 @@ from typing import Any
 from rich.console import Console
 
 from podium_cli.commands.get import trials_table
-from podium_cli.job_snapshot import JobSnapshot
-from podium_cli.report import lineage, page
-from podium_cli.report.model import build
+from podium_cli.report import page
+from podium_views import lineage
+from podium_views.job_snapshot import JobSnapshot
+from podium_views.model import build
 
 Snapshot = Callable[..., JobSnapshot]
 EVIL = '"><script>'

@@ -14,15 +14,15 @@ import yaml
 from rich.console import Console, RenderableType
 
 from podium_cli.exit_codes import Exit
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.main import run
 from podium_cli.report import page
-from podium_cli.report.model import build
-from podium_cli.report.pareto import front as drawing
-from podium_cli.report.pareto import steps
 from podium_cli.samples import search_at
 from podium_cli.views import jobs, summary, watch
 from podium_cli.views.trials import trials_data, trials_table
+from podium_views.job_snapshot import JobSnapshot
+from podium_views.model import build
+from podium_views.pareto import front as drawing
+from podium_views.pareto import steps
 
 Snapshot = Callable[..., JobSnapshot]
 EXAMPLE = Path(__file__).parents[3] / "crds/examples/several-objectives.yaml"

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from podium_cli import sample_watch
 from podium_cli.exit_codes import Exit
-from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.main import run
 from podium_cli.views.watch import changes, view
+from podium_views.job_snapshot import JobSnapshot
 
 Snapshot = Callable[..., JobSnapshot]
 

@@ -43,10 +43,15 @@ def test_every_module_has_a_docstring_and_is_short(module: Path) -> None:
     assert len(text.splitlines()) <= 400, f"{module} has more than 400 lines; split it"
 
 
-def test_the_wheel_has_the_templates_of_the_pages() -> None:
+def test_the_wheel_has_the_templates_and_assets_of_the_pages() -> None:
     packed = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
-    needed = {path.relative_to(ROOT / "cli").as_posix() for path in (ROOT / "cli").rglob("templates/*")}
-    assert len(needed) >= 6
+    needed = {
+        path.relative_to(ROOT / folder).as_posix()
+        for folder in ("cli", "views", "dashboard")
+        for kind in ("templates", "assets")
+        for path in (ROOT / folder).rglob(f"{kind}/*")
+    }
+    assert len(needed) >= 20
     assert needed <= packed
 
 

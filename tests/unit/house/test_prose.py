@@ -15,6 +15,8 @@ FOLDERS = (
         "simulator",
         "searchers",
         "local",
+        "views",
+        "dashboard",
         "operator",
         "extender",
         "agent",

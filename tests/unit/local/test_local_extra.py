@@ -54,3 +54,11 @@ print(sorted(name for name in ("optuna", "scipy", "torch") if name in sys.module
     assert error.startswith("ExtraMissing: podium.Client without a folder needs aiohttp")
     assert "pip install 'kube-podium[cluster,cli]'" in error
     assert loaded == "[]", "they print warnings in notebooks, and cost a second"
+
+
+def test_the_dashboard_of_a_folder_needs_the_web_server_but_no_client_of_a_cluster() -> None:
+    without = [name for name in CLUSTER_ONLY if name != "fastapi"]
+    code = WITHOUT.format(blocked=without, command="dashboard", arguments=("missing", "--port", "0"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "FolderNotFound" in done.stderr

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from podium_cli.job_snapshot import JobSnapshot
-from podium_cli.views import additional_metrics, front
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.snapshot import Scalar
 from podium_core.objectives.front import Candidate
@@ -16,6 +14,8 @@ from podium_core.objectives.values import measured_of
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_status import FrontTrial
 from podium_core.schema.trial import HyperParamTrial
+from podium_views import additional_metrics, front
+from podium_views.job_snapshot import JobSnapshot
 
 LEVELS = 6  # 0 is the best trial, 1 to 5 grade the others from good to bad
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from podium_cli.report import svg
-from podium_cli.report.model import AllocationBar, Axis, Improvement, JobReport, Lane, TrialRow, category
-from podium_cli.report.svg import element
-from podium_cli.views import formatting
 from podium_core.curves.non_finite import diverged
+from podium_views import formatting, svg
+from podium_views.model import AllocationBar, Axis, Improvement, JobReport, Lane, TrialRow, category
+from podium_views.svg import element
 
 NONE = Markup("")
 WIDTH = 760.0

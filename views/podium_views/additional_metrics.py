@@ -5,9 +5,9 @@ The job names the metrics. A trial that has not printed a metric yet shows a das
 
 from __future__ import annotations
 
-from podium_cli.views import formatting
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import AdditionalMetric, HyperParamTrial
+from podium_views import formatting
 
 
 def names(job: HyperParamJob) -> tuple[str, ...]:

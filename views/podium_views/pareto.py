@@ -6,12 +6,11 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from podium_cli.report import svg
-from podium_cli.report.charts import BOTTOM, LEFT, NONE, RIGHT, TOP, WIDTH, grid_x, grid_y
-from podium_cli.report.model import JobReport
-from podium_cli.report.svg import element
-from podium_cli.views import formatting
 from podium_core.objectives.front import Candidate
+from podium_views import formatting, svg
+from podium_views.charts import BOTTOM, LEFT, NONE, RIGHT, TOP, WIDTH, grid_x, grid_y
+from podium_views.model import JobReport
+from podium_views.svg import element
 
 
 def front(report: JobReport) -> Markup:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from podium_cli.job_snapshot import JobSnapshot, run_queue_of
-from podium_cli.views import formatting
 from podium_core.domain.phase import is_final
 from podium_core.schema.gpunode import RunQueueEntry
 from podium_core.schema.trial import Allocation, HyperParamTrial
+from podium_views import formatting
+from podium_views.job_snapshot import JobSnapshot, run_queue_of
 
 WORD = re.compile(r"[A-Z][a-z]+|[A-Z]+(?![a-z])|[a-z0-9]+")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium_cli.views import formatting
 from podium_core.schema.job import JobSpec
 from podium_core.schema.job_status import FrontTrial
+from podium_views import formatting
 
 MAX_SHOWN = 4  # trials of one line
 

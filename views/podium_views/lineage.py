@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from podium_cli.report import charts, svg
-from podium_cli.report.model import JobReport, TrialRow
-from podium_cli.report.svg import element
-from podium_cli.views import formatting
+from podium_views import charts, formatting, svg
+from podium_views.model import JobReport, TrialRow
+from podium_views.svg import element
 
 MAX_ROWS = 200  # trials that are drawn: the families of the lowest numbers
 ROW = 17.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from podium_cli.report.template import printable
+from podium_views.template import printable
 
 
 def element(tag: str, /, *children: Markup, **attributes: str | float) -> Markup:

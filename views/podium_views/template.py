@@ -7,15 +7,17 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from podium_cli.views import formatting
 from podium_core.domain.snapshot import Scalar
+from podium_views import formatting
+
+SHARED = "podium_views"  # package of the templates that others extend
 
 
-def render(template: str, **values: object) -> str:
-    """Return the page that a template makes of the values."""
-    return _environment().get_template(template).render(values)
+def render(package: str, template: str, **values: object) -> str:
+    """Return the page that a template of a package makes of the values."""
+    return environment(package).get_template(template).render(values)
 
 
 def printable(value: Any) -> Any:
@@ -29,9 +31,10 @@ def printable(value: Any) -> Any:
 
 
 @cache
-def _environment() -> Environment:
+def environment(package: str) -> Environment:
+    """Return the templates of a package, which may extend those of this one."""
     made = Environment(
-        loader=PackageLoader("podium_cli.report"),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader(SHARED)]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=printable,
@@ -46,6 +49,7 @@ def _environment() -> Environment:
         "scalar": formatting.scalar,
         "parameters": _parameters,
         "steps": _steps,
+        "counted": formatting.count,
         "moment": _moment,
     }
     return made

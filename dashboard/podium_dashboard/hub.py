@@ -1,0 +1,27 @@
+"""The number of the newest state, and who waits for the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+
+class Hub:
+    """A version that grows with each change. Any number of tasks can wait for it; none has a queue."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._event = asyncio.Event()
+
+    def changed(self) -> None:
+        """Count a change and wake all that wait."""
+        self.version += 1
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def wait_newer(self, version: int, timeout: float) -> None:
+        """Wait until there is a newer version, or until the time is over."""
+        if self.version > version:
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), timeout)

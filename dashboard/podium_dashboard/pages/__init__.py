@@ -1,0 +1,1 @@
+"""The pages: values from the state, and fragments of HTML from the values."""

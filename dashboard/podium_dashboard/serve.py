@@ -1,0 +1,93 @@
+"""Serve a source on loopback until interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import uvicorn
+
+from podium_dashboard.hub import Hub
+from podium_dashboard.server.access import TokenAccess
+from podium_dashboard.server.app import create_app
+from podium_dashboard.server.connections import BoundedProtocol
+from podium_dashboard.sources.source import Source
+
+LOOPBACK = "127.0.0.1"
+READY_SECONDS = 20.0
+
+
+class NotReadyError(Exception):
+    """The source has nothing to show yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the pages are; the token makes the address a secret."""
+
+    port: int
+    token: str
+
+    @property
+    def url(self) -> str:
+        """Return the address to open."""
+        return f"http://{LOOPBACK}:{self.port}/?token={self.token}"
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket of this port on loopback; 0: any free port. Raises OSError."""
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((LOOPBACK, port))
+        opened.listen(128)
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+async def serve(source: Source, opened: socket.socket, announce: Callable[[Address], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `announce` gets the address once the pages have something to show."""
+    hub = Hub()
+    address = Address(opened.getsockname()[1], secrets.token_urlsafe(24))
+    app = create_app(source, hub, TokenAccess(address.token, address.port))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="off",
+            proxy_headers=False,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=10,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    following = asyncio.create_task(source.run(hub.changed))
+    following.add_done_callback(lambda _: setattr(server, "should_exit", True))
+    try:
+        await _until_ready(source, hub, following)
+        announce(address)
+        await server.serve([opened])
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+async def _until_ready(source: Source, hub: Hub, following: asyncio.Task[None]) -> None:
+    """Wait for the first state of a cluster. Raises NotReadyError after a while."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + READY_SECONDS
+    while not source.state().ready and not following.done():
+        if loop.time() > end:
+            problems = " ".join(source.state().problems)
+            raise NotReadyError(problems or f"no answer within {READY_SECONDS:g} s")
+        await hub.wait_newer(hub.version, 0.5)

@@ -1,0 +1,82 @@
+"""What the pages show at one moment: searches with their trials, and GPUs. A source makes it, the pages read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from podium_core.domain.phase import is_final
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
+from podium_views.job_snapshot import JobSnapshot
+
+Key = tuple[str, str]  # namespace and name of a job
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search: its job, its trials by number, and the GPUs that it may use."""
+
+    job: HyperParamJob
+    trials: tuple[HyperParamTrial, ...]
+    nodes: tuple[GPUNode, ...]
+
+    @property
+    def key(self) -> Key:
+        """Return namespace and name of the job."""
+        return self.job.metadata.namespace, self.job.metadata.name
+
+    @property
+    def done(self) -> int:
+        """Return the number of trials that have ended."""
+        return sum(1 for trial in self.trials if is_final(trial.status.phase))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything that a source knows.
+
+    `stopped`: time at which the source ended to change; None while it lives. `problems` are sentences for the reader.
+    """
+
+    searches: tuple[Search, ...] = ()
+    nodes: tuple[GPUNode, ...] = ()
+    stopped: datetime | None = None
+    problems: tuple[str, ...] = ()
+    ready: bool = True
+    by_key: dict[Key, Search] = field(default_factory=dict, compare=False)  # filled by `of`
+
+    @classmethod
+    def of(
+        cls,
+        searches: tuple[Search, ...],
+        nodes: tuple[GPUNode, ...],
+        *,
+        stopped: datetime | None = None,
+        problems: tuple[str, ...] = (),
+    ) -> State:
+        """Return a state with its index; the newest searches come first."""
+        ordered = tuple(sorted(searches, key=_newest_first))
+        return cls(ordered, nodes, stopped, problems, True, {one.key: one for one in ordered})
+
+    def snapshot(self, key: Key, now: datetime) -> JobSnapshot | None:
+        """Return the state of one search for the views; None if there is no such search."""
+        search = self.by_key.get(key)
+        if search is None:
+            return None
+        return JobSnapshot(search.job, search.trials, search.nodes, self.stopped or now)
+
+    def trial(self, namespace: str, name: str) -> tuple[Search, HyperParamTrial] | None:
+        """Return a trial with its search; None if there is no such trial."""
+        for search in self.searches:
+            if search.job.metadata.namespace == namespace:
+                for trial in search.trials:
+                    if trial.metadata.name == name:
+                        return search, trial
+        return None
+
+
+def _newest_first(search: Search) -> tuple[float, Key]:
+    created = search.job.metadata.creation_timestamp
+    return -(created or datetime.fromtimestamp(0, UTC)).timestamp(), search.key
