@@ -5,7 +5,7 @@ The decisions are pure: `podium_core.waiting` gives the reasons and the queue, `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
@@ -81,8 +81,8 @@ def explained_job(source: Source, simulated: int, seed: int, step_seconds: float
 def _read(source: Source) -> _Read:
     if source.sample:
         now = samples.BEGIN + timedelta(seconds=SAMPLE_MOMENT)
-        payloads = samples.search_at(SAMPLE_MOMENT)
-        return _from_payloads(payloads, snapshot_of(payloads, source.job, source.namespace, now))
+        saved: Sequence[Mapping[str, Any]] = samples.search_at(SAMPLE_MOMENT)
+        return _from_payloads(saved, snapshot_of(saved, source.job, source.namespace, now))
     if source.from_files:
         with progress("reading files"):
             payloads = read_folder(source.from_files)
