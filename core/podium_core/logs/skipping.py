@@ -42,5 +42,5 @@ class SkippingReader:
         """Return how many lines were skipped, and the last error; empty if there were none."""
         if not self.skipped:
             return ""
-        lines = "1 line, which it skipped" if self.skipped == 1 else f"{self.skipped:,} lines, which it skipped"
+        lines = "1 line and skipped it" if self.skipped == 1 else f"{self.skipped:,} lines and skipped them"
         return f"the reader failed on {lines}, at last for {self._last_error}"
