@@ -28,7 +28,7 @@ class SuspensionState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SuspensionOutcome:
     """Result of one attempt to suspend or resume.
 
     `seconds` is its duration, `freed` the number of bytes of GPU memory that it released. `ended` are processes that
@@ -51,11 +51,11 @@ class SuspensionMethod(Protocol):
         """Return the name by which jobs select this method."""
         ...
 
-    async def suspend(self, targets: tuple[Freezer, ...]) -> Outcome:
+    async def suspend(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
         """Stop all containers and verify that they stopped; on failure let all of them run again."""
         ...
 
-    async def resume(self, targets: tuple[Freezer, ...]) -> Outcome:
+    async def resume(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
         """Continue all containers exactly where they stopped."""
         ...
 

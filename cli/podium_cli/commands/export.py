@@ -16,7 +16,7 @@ from podium_cli.job_snapshot import JobSnapshot
 from podium_cli.options.common import Kubeconfig, KubeContext, Namespace, examples
 from podium_cli.options.source import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.output import write
-from podium_cli.recording import recording_of
+from podium_cli.trace import trace_of
 from podium_cli.views import formatting
 from podium_core.domain.phase import TrialPhase
 from podium_simulator.traces.sources import reads_as_lines
@@ -61,13 +61,13 @@ def export(
             Exit.USAGE, "InvalidFileName", f"{text} name as another format; give a name that ends with .jsonl"
         )
     seen = snapshot(Source(job, from_files, sample, namespace, kubeconfig, context))
-    recording = recording_of(seen)
-    if not recording.trials:
+    trace = trace_of(seen)
+    if not trace.trials:
         raise CliError(Exit.FAILED, "NothingToExport", _nothing(seen))
-    path = output or Path(f"{recording.task}.jsonl")
-    write(path, "".join(f"{line}\n" for line in trace_lines(recording)))
-    omitted = formatting.count(recording.left_out, "incomplete trial")
-    print(f"{path}: {formatting.count(len(recording.trials), 'trial')} written, {omitted} omitted.")
+    path = output or Path(f"{trace.task}.jsonl")
+    write(path, "".join(f"{line}\n" for line in trace_lines(trace)))
+    omitted = formatting.count(trace.left_out, "incomplete trial")
+    print(f"{path}: {formatting.count(len(trace.trials), 'trial')} written, {omitted} omitted.")
 
 
 def _nothing(seen: JobSnapshot) -> str:

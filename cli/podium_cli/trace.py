@@ -20,7 +20,7 @@ TOLERANCE = (
 )
 
 
-def recording_of(seen: JobSnapshot) -> Trace:
+def trace_of(seen: JobSnapshot) -> Trace:
     """Return the curves of the trials that succeeded, by number; their times are GPU-seconds of training."""
     spec = seen.job.spec
     whole = [t for t in seen.trials if t.status.phase is TrialPhase.SUCCEEDED]
