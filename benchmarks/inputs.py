@@ -43,7 +43,7 @@ def curve_files(given: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def load_curves(given: Sequence[Path]) -> tuple[Trace, ...]:
-    """Return the recordings of these paths; for none, the example's.
+    """Return the traces of these paths; for none, the example's.
 
     Ends the program where one cannot be read.
     """

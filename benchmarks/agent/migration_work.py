@@ -80,7 +80,7 @@ class Gpu:
 
 
 def connection() -> tuple[socket.socket, ...]:
-    """Return the sockets of a TCP connection of this process with itself; they close when they are no longer held."""
+    """Return the sockets of a TCP connection of this process with itself; they close when unreferenced."""
     server = socket.create_server(("127.0.0.1", 7000))
     return server, socket.create_connection(("127.0.0.1", 7000)), server.accept()[0]
 

@@ -5,7 +5,7 @@
 Two cases, both while a GPU breaks and recovers:
 
 - refused: every node refused the pod; from the write of the GPUNode to the pod's binding;
-- parked: no pod could be evicted because the GPU was unhealthy; from the write to the deletion of the evicted trial.
+- unschedulable: no pod could be evicted because the GPU was unhealthy; from the write to the deletion of its trial.
   Between two rounds there is more than a second, which is the extender's own limit for such retries.
 
 The real kube-apiserver, kube-scheduler and extender run with the chart's configuration. The last line is RESULT {json};
@@ -81,7 +81,7 @@ def measure_refused(setup: ExtenderSetup, rounds: int) -> list[float]:
     return taken
 
 
-def measure_parked(setup: ExtenderSetup, rounds: int) -> list[float]:
+def measure_unschedulable(setup: ExtenderSetup, rounds: int) -> list[float]:
     """Measure pods for which no pod could be evicted; evictions and retries of a pod have a rate limit."""
     refused = 'podium_extender_preemptions_total{code="Unhealthy"}'
     taken = []
@@ -109,7 +109,7 @@ def main() -> None:
     with open_setup() as setup:
         setup.start_extender()
         setup.start_scheduler()
-        taken = {"refused": measure_refused(setup, rounds), "parked": measure_parked(setup, rounds)}
+        taken = {"refused": measure_refused(setup, rounds), "unschedulable": measure_unschedulable(setup, rounds)}
     figures: dict[str, object] = {
         name: {"p50_ms": round(statistics.median(times), 1), "max_ms": round(max(times), 1)}
         for name, times in taken.items()

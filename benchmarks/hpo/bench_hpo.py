@@ -43,7 +43,7 @@ from benchmarks.hpo.report import (
     task_table,
     uses_table,
 )
-from benchmarks.hpo.runs import ENTRANTS, LONG, SHORT, Run, Source, recordings, replays_of, run_all
+from benchmarks.hpo.runs import ENTRANTS, LONG, SHORT, Run, Source, replays_of, run_all, traces
 from benchmarks.hpo.speed import BAR, over_the_bar, speed_report
 from benchmarks.hpo.until_best import until_best
 from benchmarks.inputs import CURVES, add_curves, curve_files
@@ -91,7 +91,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     options = arguments()
     source = Source(curve_files(options.curves), "random", options.size)
-    recordings(source.curves)  # an unreadable file ends the program before the first replay
+    traces(source.curves)  # an unreadable file ends the program before the first replay
     start = perf_counter()
     outcome: dict[str, object] = {}
     title = f"# bench-hpo\n\n`{command()}` on {os.cpu_count()} cores.\n"
@@ -104,9 +104,9 @@ def main() -> int:
     if not options.brief:
         parts.append(speed_report(outcome))
     if not (options.brief and source.curves):  # it takes seconds, and the example has no other report
-        parts.append(calibration_report(recordings(source.curves).values(), outcome))
+        parts.append(calibration_report(traces(source.curves).values(), outcome))
     if not options.brief:
-        parts.append(early_order_report(recordings(source.curves).values()))
+        parts.append(early_order_report(traces(source.curves).values()))
     parts.append(f"Took {perf_counter() - start:.0f} s.\n")
     return finish(options.out / f"{options.name}.md", parts, outcome)
 
@@ -233,7 +233,7 @@ def further(
     outcome["costs"] = {
         name: {key: round(value, 3) for key, value in family_costs.items()} for name, family_costs in costs.items()
     }
-    if any(len(r.distinct().trials) < len(r.trials) for r in recordings(source.curves).values()):
+    if any(len(r.distinct().trials) < len(r.trials) for r in traces(source.curves).values()):
         chosen = [*BY_TASK, "fifo", "slaq"]
         distinct_source = source._replace(draw="distinct")
         short = Machine(machine.gpus, SHORT)

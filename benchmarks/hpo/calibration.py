@@ -102,14 +102,14 @@ class Calibration:
     by_share: Mapping[tuple[float, int], Mapping[str, float]]
 
 
-def calibration_report(recordings: Iterable[Trace], outcome: dict[str, object]) -> str:
+def calibration_report(traces: Iterable[Trace], outcome: dict[str, object]) -> str:
     """Return the calibration by task and by share of training as Markdown; add its figures to `outcome`.
 
     Each task is held out of the fit. The example is in no fit, and is measured in any case. With fewer than three
-    recordings there is nothing to fit: then only the example is measured, with the shipped table.
+    traces there is nothing to fit: then only the example is measured, with the shipped table.
     """
     example = bundled_trace()
-    given = {r.task: r for r in recordings if r.task != example.task}
+    given = {r.task: r for r in traces if r.task != example.task}
     asked = {task: questions(r) for task, r in given.items()} if len(given) >= 3 else {}
     tasks = []
     for task, mine in asked.items():
@@ -125,12 +125,12 @@ def calibration_report(recordings: Iterable[Trace], outcome: dict[str, object]) 
     return "\n".join([heading, LEGEND, by_task(tasks, own), by_share(tasks, own)])
 
 
-def calibration(recording: Trace, asked: Sequence[Question], table: Floats) -> Calibration:
+def calibration(trace: Trace, asked: Sequence[Question], table: Floats) -> Calibration:
     """Return the calibration of one task with this table."""
-    shared = questions(recording, shares=REPORTED)
+    shared = questions(trace, shares=REPORTED)
     parts = {share: [q for q in shared if q.share == share] for share in REPORTED}
     return Calibration(
-        recording.task,
+        trace.task,
         {known: assess(asked, table, known) for known in COMPLETED},
         {(share, known): assess(part, table, known) for share, part in parts.items() if part for known in COMPLETED},
     )
@@ -223,11 +223,11 @@ def main() -> None:
     add_curves(parser, [CURVES], "benchmarks/data/curves")
     parser.add_argument("--fit", action="store_true", help="print the table that is fitted on these curves")
     options = parser.parse_args()
-    recordings = load_curves(curve_files(options.curves))
+    traces = load_curves(curve_files(options.curves))
     if not options.fit:
-        print(calibration_report(recordings, {}))
+        print(calibration_report(traces, {}))
         return
-    asked = [question for recording in recordings for question in questions(recording)]
+    asked = [question for trace in traces for question in questions(trace)]
     assert len(DOUBLINGS_LEFT) == len(EDGES) - 1
     for quantiles in fit(asked):
         print("        [" + ", ".join(f"{value:.2f}".rstrip("0").rstrip(".") for value in quantiles) + "],")

@@ -17,7 +17,7 @@ from benchmarks.hpo.envelope_variants import Refitted, until_best_entrant
 from benchmarks.hpo.held_out import Choice, HeldOut, measure_held_out
 from benchmarks.hpo.questions import Question, fit, questions
 from benchmarks.hpo.report import metric_ratios
-from benchmarks.hpo.runs import ENTRANTS, MAIN_METRICS, SHORT, Replay, Run, Source, recordings, run_all
+from benchmarks.hpo.runs import ENTRANTS, MAIN_METRICS, SHORT, Replay, Run, Source, run_all, traces
 from podium_core.curves.multiples import interval_widths
 from podium_core.policies.envelope import Envelope
 from podium_simulator.replay.samples import Machine
@@ -61,7 +61,7 @@ class Plan:
 
     def held_out(self) -> list[tuple[str, ...]]:
         """Return the tasks of each fold; those of a family are spread over the folds."""
-        known = recordings(self.source.curves)
+        known = traces(self.source.curves)
         tasks = sorted(known, key=lambda task: (known[task].family, task))
         if len(tasks) < 2 or self.folds == 1:
             text = f"{len(tasks)} tasks in {self.folds or len(tasks)} folds"
@@ -98,7 +98,7 @@ def tuned(plan: Plan) -> list[Choice]:
     No replay here reads the fold's own tasks, or a table that was fitted on them.
     """
     folds = plan.held_out()
-    known = recordings(plan.source.curves)
+    known = traces(plan.source.curves)
     tasks = [task for fold in folds for task in fold]
     asked: Mapping[str, list[Question]] = {task: questions(known[task]) for task in tasks}
     tables = [interval_widths(fit([q for task in tasks if task not in fold for q in asked[task]])) for fold in folds]

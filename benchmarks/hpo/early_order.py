@@ -23,7 +23,7 @@ SHARES = (0.03, 0.06, 0.125, 0.25, 0.5, 0.75, 0.9)
 TRIALS, BEST = 200, 0.1
 
 
-def early_order_report(recordings: Iterable[Trace]) -> str:
+def early_order_report(traces: Iterable[Trace]) -> str:
     """Return Markdown: one row for each task, one column for each share of the longest trial."""
     lines = ["## What the early order says\n"]
     lines.append(
@@ -35,19 +35,19 @@ def early_order_report(recordings: Iterable[Trace]) -> str:
     lines.append("means that the early order misleads.\n")
     lines.append("| task | " + " | ".join(f"{100 * share:g} %" for share in SHARES) + " |")
     lines.append("| --- " * (len(SHARES) + 1) + "|")
-    for recording in recordings:
-        cells = [f"{tau:.2f} ({position:.2f})" for tau, position in early_order(recording)]
-        lines.append(f"| {recording.task} | " + " | ".join(cells) + " |")
+    for trace in traces:
+        cells = [f"{tau:.2f} ({position:.2f})" for tau, position in early_order(trace)]
+        lines.append(f"| {trace.task} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def early_order(recording: Trace) -> list[tuple[float, float]]:
+def early_order(trace: Trace) -> list[tuple[float, float]]:
     """Return for each share: tau, and the mean position of the trials that end best.
 
     A trial that ended before a share keeps its best value there.
     """
-    sign = 1.0 if recording.maximize else -1.0
-    trials = recording.trials[:TRIALS]
+    sign = 1.0 if trace.maximize else -1.0
+    trials = trace.trials[:TRIALS]
     grid = np.array(SHARES) * max(trial.length for trial in trials)
     rows, ends = [], []
     for trial in trials:

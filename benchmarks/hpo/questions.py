@@ -48,13 +48,13 @@ class Question:
     reached: Floats
 
 
-def questions(recording: Trace, seed: int = 0, shares: Sequence[float] = SHARES) -> list[Question]:
-    """Return the questions that a recording asks at these shares of training."""
+def questions(trace: Trace, seed: int = 0, shares: Sequence[float] = SHARES) -> list[Question]:
+    """Return the questions that a trace asks at these shares of training."""
     random = np.random.default_rng(seed)
-    chosen = random.permutation(len(recording.trials))[:TRIALS]
-    trials = [recording.trials[i] for i in chosen]
+    chosen = random.permutation(len(trace.trials))[:TRIALS]
+    trials = [trace.trials[i] for i in chosen]
     horizon = max(trial.length for trial in trials)
-    job = make_job(maximize=recording.maximize, max_steps=horizon, max_trials=len(trials))
+    job = make_job(maximize=trace.maximize, max_steps=horizon, max_trials=len(trials))
     views = []
     for number, trial in enumerate(trials):
         curve = tuple(Point(s, v, s) for s, v in zip(trial.seconds, trial.values, strict=True))
@@ -83,7 +83,7 @@ def questions(recording: Trace, seed: int = 0, shares: Sequence[float] = SHARES)
             with np.errstate(over="ignore"):
                 ceiling, *reached = (np.array([highest[i], *seen.best[rows[peers]]]) - table.best[row, rung]) / units[i]
             values = (left, gained[i], units[i], spread, share, ceiling, gained[peers], np.array(reached))
-            asked.append(Question(recording.family, recording.task, *values))
+            asked.append(Question(trace.family, trace.task, *values))
     return asked
 
 

@@ -116,26 +116,26 @@ class Run:
     decisions: int
 
 
-def reference_draw(recording: Trace, seed: int, size: int = 64) -> Sample:
+def reference_draw(trace: Trace, seed: int, size: int = 64) -> Sample:
     """Return the sample of the independent replay: its seeds are the same for every task."""
-    order = np.random.default_rng(1000 + seed).permutation(len(recording.trials))[:size]
-    trials = tuple(recording.trials[i] for i in order)
-    return Sample(recording.task, recording.family, seed, recording.maximize, recording.target, trials)
+    order = np.random.default_rng(1000 + seed).permutation(len(trace.trials))[:size]
+    trials = tuple(trace.trials[i] for i in order)
+    return Sample(trace.task, trace.family, seed, trace.maximize, trace.target, trials)
 
 
 @cache
-def recordings(paths: tuple[Path, ...]) -> Mapping[str, Trace]:
-    """Return the recordings by task; those of the example where no path is given."""
-    return {recording.task: recording for recording in load_curves(paths)}
+def traces(paths: tuple[Path, ...]) -> Mapping[str, Trace]:
+    """Return the traces by task; those of the example where no path is given."""
+    return {trace.task: trace for trace in load_curves(paths)}
 
 
 @cache
 def sample_of(source: Source, task: str, seed: int) -> Sample:
     """Return one sample of a task."""
-    recording = recordings(source.curves)[task]
+    trace = traces(source.curves)[task]
     if source.draw == "reference":
-        return reference_draw(recording, seed, source.size)
-    return draw_sample(recording.distinct() if source.draw == "distinct" else recording, seed, source.size)
+        return reference_draw(trace, seed, source.size)
+    return draw_sample(trace.distinct() if source.draw == "distinct" else trace, seed, source.size)
 
 
 @cache
@@ -190,7 +190,7 @@ def replays_of(
     source: Source, seeds: int, entrants: Iterable[str], machine: Machine, family: str | None = None
 ) -> list[Replay]:
     """Return one replay for each task (of `family`), seed and entrant."""
-    tasks = [task for task, recording in recordings(source.curves).items() if family in (None, recording.family)]
+    tasks = [task for task, trace in traces(source.curves).items() if family in (None, trace.family)]
     names = list(entrants)
     return [Replay(source, task, seed, name, machine) for task in tasks for seed in range(seeds) for name in names]
 

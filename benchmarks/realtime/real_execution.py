@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.output import Say
 from benchmarks.realtime.report import QUIET
 from podium_realtime.results.metrics import Summary
-from podium_realtime.runtime.backend import Availability
+from podium_realtime.runtime.backend import BackendAvailability
 from podium_realtime.runtime.cpu import CpuSession, CpuTask, available_cores
 from podium_realtime.runtime.runner import NET, SchedulerConfig, SchedulerRunner
 from podium_realtime.runtime.worker import WHOLE_NETWORK
@@ -134,7 +134,7 @@ def _repetition(number: int, fps: float, seconds: float, say: Say) -> Measured:
     return Measured(whole.share(), zeros, overload)
 
 
-def on_gpu(gpu: Availability, seconds: float, say: Say) -> dict[str, Any]:
+def on_gpu(gpu: BackendAvailability, seconds: float, say: Say) -> dict[str, Any]:
     """Run ResNet-18 with batch 1 and 30 fps tasks on the GPU; "not run" where there is none.
 
     Figures are divided by those of one stream.

@@ -25,7 +25,7 @@ from benchmarks.rivals.training import Setup, Training
 
 
 class Search(tune.Trainable):
-    """A trainable whose step is one epoch of the training process. `setup_file` comes by `with_parameters`."""
+    """A trainable whose step is one epoch of the training; `setup_file` comes by `with_parameters`."""
 
     def setup(self, config: dict[str, Any], setup_file: str = "") -> None:
         self.training: Training | None = None

@@ -99,7 +99,10 @@ def duel(mine: Sequence[float], theirs: Sequence[float]) -> Duel:
 def publish(
     runs: Mapping[str, Mapping[str, Sequence[Run]]], options: Mapping[str, Any], versions: Mapping[str, str]
 ) -> None:
-    """Write the page and a plot for each task; print the page. `runs`: by task and contender, one for each seed."""
+    """Write the page and a plot for each task; print the page.
+
+    `runs`: by task and contender, one for each seed.
+    """
     budget, cores, name = options["budget"], options["cores"], options["name"]
     system = f"{platform.system()} {platform.release()}"
     packages = f"Ray {versions['ray']}, Optuna {versions['optuna']}"

@@ -10,7 +10,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`work`: the scripts' `--work`, to which the time of an epoch is proportional. `about`: a line for the page."""
+    """A task of the comparison; `about` is a line for the page.
+
+    `work`: the scripts' `--work`, to which the time of an epoch is proportional.
+    """
 
     script: Path
     job: Path

@@ -34,7 +34,10 @@ MANY = 10_000  # trials of the random search: the budget ends it
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Result of one search. `error`: the lowest share of wrong digits; `children`: trials that began from a copy."""
+    """Result of one search.
+
+    `error`: the lowest share of wrong digits; `children`: trials that began from a copy.
+    """
 
     error: float
     gpu_seconds: float

@@ -139,12 +139,12 @@ class ExactRatios:
         return f"| {self.name} | {cell(self.near_best)} | {cell(self.ends)} |"
 
 
-def exact_ratios(name: str, recording: Trace, samples: int) -> ExactRatios:
+def exact_ratios(name: str, trace: Trace, samples: int) -> ExactRatios:
     """Compare `podium simulate --system` with and without `--exact` on some samples."""
     place = ClusterSpec(NODES, METHOD)
     exact_place = replace(place, timing=replace(place.timing, progress=0.0))
     usual, precise = (
-        [run.score for run in compare(recording, [name], where, samples, TRIALS).runs[name]]
+        [run.score for run in compare(trace, [name], where, samples, TRIALS).runs[name]]
         for where in (place, exact_place)
     )
     pairs = list(zip(usual, precise, strict=True))
@@ -173,16 +173,16 @@ def main() -> None:
     )
     add_out(parser)
     options = parser.parse_args()
-    recordings = load_curves(curve_files(options.curves))
-    if len(recordings) != 1:
-        parser.error(f"--curves: {len(recordings)} recordings; give one file")
-    recording = recordings[0]
-    sample = draw_sample(recording, 0, TRIALS)
+    traces = load_curves(curve_files(options.curves))
+    if len(traces) != 1:
+        parser.error(f"--curves: {len(traces)} tasks; give one file")
+    trace = traces[0]
+    sample = draw_sample(trace, 0, TRIALS)
     curves = sample.trials
     replays = [replayed(name, sample) for name in NAMES]
-    searches = [timed(name, search(name, curves, recording.maximize)) for name in NAMES]
-    exact_searches = [timed(name, exact(search(name, curves, recording.maximize))) for name in COMPARED]
-    ratios = [exact_ratios(name, recording, options.samples) for name in COMPARED]
+    searches = [timed(name, search(name, curves, trace.maximize)) for name in NAMES]
+    exact_searches = [timed(name, exact(search(name, curves, trace.maximize))) for name in COMPARED]
+    ratios = [exact_ratios(name, trace, options.samples) for name in COMPARED]
     busy = timed("traffic", traffic())
     repeats = simulate(traffic()) == busy.outcome
     below = ", ".join(run.name for run in searches if run.events_per_minute < BAR_EVENTS)
@@ -190,7 +190,7 @@ def main() -> None:
     slow_replays = [run.name for run in replays if run.seconds >= BAR_SECONDS]
     result = {
         "bench": "simulation",
-        "curves": recording.task,
+        "curves": trace.task,
         "replay_cpu_seconds": {run.name: round(run.seconds, 2) for run in replays},
         "replays_over_the_bar": slow_replays,
         "search_cpu_seconds": {run.name: round(run.seconds, 2) for run in searches},
@@ -211,7 +211,7 @@ def main() -> None:
 smallest of {RUNS} runs. An event is something that happened in the simulated system: an evaluation, a report, a
 reconciliation of the operator, a change of a pod.
 
-## Replay of {len(curves)} trials on {GPUS} GPUs ({recording.task}, 4 s + 4 s a switch); bar {BAR_SECONDS:g} s
+## Replay of {len(curves)} trials on {GPUS} GPUs ({trace.task}, 4 s + 4 s a switch); bar {BAR_SECONDS:g} s
 
 | | CPU seconds | decisions | ms a decision |
 | --- | --- | --- | --- |

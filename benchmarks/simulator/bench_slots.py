@@ -43,14 +43,14 @@ CASES = (*((4, name) for name in METHODS), (16, "freeze"), (16, "app-checkpoint"
 Measured = Mapping[str, tuple[Ratio | None, float]]  # policy -> time_to_near_best against fifo, its end over fifo's
 
 
-def measured(slots: int, name: str, recordings: tuple[Trace, ...], seeds: int) -> Measured:
+def measured(slots: int, name: str, traces: tuple[Trace, ...], seeds: int) -> Measured:
     """Simulate all policies with this many slots a GPU and these methods."""
     chosen, timing = consistent(METHODS[name], TIMING)
     place = ClusterSpec(even_nodes(GPUS, 1, slots), chosen, timing)
     gains: dict[str, list[float]] = {policy: [] for policy in POLICIES}
     ends: dict[str, list[float]] = {policy: [] for policy in POLICIES}
-    for recording in recordings:
-        comparison = compare(recording, POLICIES, place, seeds, TRIALS)
+    for trace in traces:
+        comparison = compare(trace, POLICIES, place, seeds, TRIALS)
         for policy in POLICIES:
             for mine, base in zip(comparison.runs[policy], comparison.runs[BASE], strict=True):
                 ends[policy].append(mine.score.end / base.score.end)
@@ -75,15 +75,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=positive, default=SEEDS, help=f"searches of each task (default: {SEEDS})")
     add_out(parser)
     options = parser.parse_args()
-    recordings = load_curves(curve_files(options.curves))
-    figures = {case: measured(*case, recordings, options.seeds) for case in CASES}
+    traces = load_curves(curve_files(options.curves))
+    figures = {case: measured(*case, traces, options.seeds) for case in CASES}
     result = {
         f"{slots} slots, {name}": {p: None if r is None else round(r.mean, 2) for p, (r, _) in policies.items()}
         for (slots, name), policies in figures.items()
     }
     text = f"""# Slots: what is left of the gain where GPUs have few slots
 
-`{command()}`: {len(recordings)} tasks, {options.seeds} searches each of {TRIALS} trials on {GPUS} GPUs, the
+`{command()}`: {len(traces)} tasks, {options.seeds} searches each of {TRIALS} trials on {GPUS} GPUs, the
 whole system simulated ({SWITCH:g} s + {SWITCH:g} s a switch, {TIMING.load:g} s from a pod's open gate to its first
 step, {TIMING.save:g} s a checkpoint).
 

@@ -36,7 +36,7 @@ BARS = {"tau": 0.9, "finish_error_median": 0.10, "finish_error_p90": 0.25}
 STARTS_A_TIME_SLICE = frozenset({"starting", "resuming"})
 APPLIED = "podium.dev/bench-applied-at"  # annotation of the job: seconds since the epoch
 GATES, AGENTS = ".gates.log", ".agents.log"  # beside a search's objects
-OPERATOR_CYCLE, TURN_REPORT = 2.0, 5.0  # seconds; settings of operator and agent
+OPERATOR_CYCLE, HOLDER_REPORT = 2.0, 5.0  # seconds; settings of operator and agent
 SliceKey = tuple[int, int]  # trial number, which of its time slices
 
 
@@ -143,7 +143,7 @@ def search_of(snapshot: JobSnapshot, pods: Mapping[str, PodTimes]) -> Search:
         for trial in trials
         for index, hold in enumerate(sorted(trial.status.allocations, key=lambda hold: hold.start))
     }
-    timing = replace(begun.timing, cycle=OPERATOR_CYCLE, holder_report=TURN_REPORT)
+    timing = replace(begun.timing, cycle=OPERATOR_CYCLE, holder_report=HOLDER_REPORT)
     view = job_view(snapshot.job, points=None, accepted=True, finished=False, suspendable=True)
     usual = usual_gap(trials), *usual_first(trials)
     curves = tuple(

@@ -17,7 +17,7 @@ from statistics import median
 
 from benchmarks.simulator.pod_times import moment
 from benchmarks.simulator.starts import end_of, held
-from podium_cli.recording import recording_of
+from podium_cli.trace import trace_of
 from podium_core.domain.snapshot import JobView
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.system.comparison import ClusterSpec
@@ -47,7 +47,7 @@ class Run:
     """Outcome of a job.
 
     `end`: seconds from its creation; `gpu_seconds`: how long its trials held GPUs; `step_seconds`: median seconds of
-    training for a step; `exported`: the recording that `podium export` writes.
+    training for a step; `exported`: the trace that `podium export` writes.
     """
 
     end: float
@@ -110,7 +110,7 @@ def run_of(snapshot: JobSnapshot, origin: float) -> Run:
         gpu_seconds=sum(trial.status.gpu_seconds for trial in snapshot.trials),
         suspensions=sum(trial.status.suspensions.count for trial in snapshot.trials),
         step_seconds=_step_seconds(snapshot.trials),
-        exported=recording_of(snapshot),
+        exported=trace_of(snapshot),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from podium_cluster.answers import Manifest
 from podium_cluster.errors import OUT_OF_ORDER, ApiError
-from podium_cluster.versions import Key, SeenVersions, Verdict, is_older
+from podium_cluster.versions import EventVerdict, Key, SeenVersions, is_older
 
 T = TypeVar("T")
 Listener = Callable[[], None]
@@ -89,10 +89,10 @@ class ObjectStore(Generic[T]):
             verdict = self._seen.bookmark(version_of(payload))
         else:
             verdict = self._seen.add(key_of(payload), version_of(payload), deleted=kind == "DELETED")
-            if verdict is Verdict.OLD:
+            if verdict is EventVerdict.OLD:
                 return False
             self._change(kind, payload)
-        if verdict is Verdict.LATE:
+        if verdict is EventVerdict.LATE:
             # another event may be late, too, and would be lost if the connection ended now
             message = f"version {version_of(payload)} came after version {self._seen.newest}"
             raise ApiError(0, OUT_OF_ORDER, message)

@@ -14,7 +14,7 @@ Key = tuple[str, str]
 MAX_DELETED = 10_000  # deleted objects whose versions are remembered
 
 
-class Verdict(Enum):
+class EventVerdict(Enum):
     """What an event means for a cache."""
 
     NEWS = "newer than what is known"
@@ -44,11 +44,11 @@ class SeenVersions:
         self.objects: dict[Key, str] = dict(objects or {})
         self._deleted: OrderedDict[Key, str] = OrderedDict()
 
-    def add(self, key: Key, version: str, *, deleted: bool) -> Verdict:
+    def add(self, key: Key, version: str, *, deleted: bool) -> EventVerdict:
         """Record an event and return what it means."""
         late = is_older(version, self.newest)
         if self._is_old(key, version, deleted):
-            return Verdict.OLD
+            return EventVerdict.OLD
         if deleted:
             self.objects.pop(key, None)
             self._deleted[key] = version
@@ -58,16 +58,16 @@ class SeenVersions:
             self._deleted.pop(key, None)
             self.objects[key] = version
         if late:
-            return Verdict.LATE
+            return EventVerdict.LATE
         self.newest = version or self.newest
-        return Verdict.NEWS
+        return EventVerdict.NEWS
 
-    def bookmark(self, version: str) -> Verdict:
+    def bookmark(self, version: str) -> EventVerdict:
         """Record that the stream has reached `version`."""
         if is_older(version, self.newest):
-            return Verdict.LATE
+            return EventVerdict.LATE
         self.newest = version
-        return Verdict.NEWS
+        return EventVerdict.NEWS
 
     def _is_old(self, key: Key, version: str, deleted: bool) -> bool:
         if key in self.objects:

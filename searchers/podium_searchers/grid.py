@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium_core.schema.grid import Grid
+from podium_core.schema.grid import ParameterGrid
 from podium_core.schema.job import JobSpec
 from podium_searchers.base import Proposal, TrialResult
 
@@ -14,7 +14,7 @@ class GridSearcher:
 
     def propose(self, spec: JobSpec, number: int, tried: Sequence[TrialResult] = ()) -> Proposal | None:
         """Return remaining point `number` of the grid, or None after the last one."""
-        grid = Grid(spec)
+        grid = ParameterGrid(spec)
         if grid.size is None:
             raise ValueError("a grid needs a step for each range")
         for taken in sorted(grid.index(given) for given in spec.search.initial_trials):
@@ -23,4 +23,4 @@ class GridSearcher:
 
     def size(self, spec: JobSpec) -> int | None:
         """Return the number of points."""
-        return Grid(spec).size
+        return ParameterGrid(spec).size

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from podium_core.schema.grid import Grid
+from podium_core.schema.grid import ParameterGrid
 from podium_core.schema.job import JobSpec
 from podium_core.schema.search_settings import KNOWN, learns
-from podium_core.schema.search_spec import Search
+from podium_core.schema.search_spec import SearchSpec
 from podium_core.schema.validation import problems
 from podium_searchers.base import Proposal, TrialResult
 from podium_searchers.random import RandomSearcher
@@ -138,7 +138,7 @@ def check(parameters: Sequence[dict[str, Any]], proposal: Mapping[str, Any]) -> 
 
 def test_every_searcher_is_covered() -> None:
     assert {algorithm for algorithm, _ in CASES} == set(SEARCHERS) - (set() if has_torch else {"gp"})
-    assert set(KNOWN) == set(SEARCHERS) == set(get_args(Search.model_fields["algorithm"].annotation))
+    assert set(KNOWN) == set(SEARCHERS) == set(get_args(SearchSpec.model_fields["algorithm"].annotation))
 
 
 @pytest.mark.parametrize(("algorithm", "space"), CASES)
@@ -275,7 +275,7 @@ def test_a_grid_multiplies_a_conditional_parameter_only_where_it_is_active() -> 
     assert len({tuple(one.items()) for one in proposals}) == size
     for one in proposals:
         check(SPACES["grid with conditions"], one)
-    grid = Grid(spec)
+    grid = ParameterGrid(spec)
     assert [grid.index(one) for one in proposals] == list(range(size or 0))
 
 

@@ -95,27 +95,27 @@ def better(maximize: bool) -> str:
     return f"{'larger' if maximize else 'smaller'} is better"
 
 
-def search(recording: Trace) -> str:
+def search(trace: Trace) -> str:
     """Return the subject of a table: task, metric and its direction."""
-    return f"{clean(recording.task)} ({clean(recording.metric)}, {better(recording.maximize)})"
+    return f"{clean(trace.task)} ({clean(trace.metric)}, {better(trace.maximize)})"
 
 
-def left_out(recording: Trace, rest: str) -> str:
+def left_out(trace: Trace, rest: str) -> str:
     """Return a heading's note on omitted trials, or nothing; `rest` is the use of the other trials."""
-    if not recording.left_out:
+    if not trace.left_out:
         return ""
-    every = recording.left_out + len(recording.trials)
-    verb = "is" if recording.left_out == 1 else "are"
-    return f" {recording.left_out} of {every} trials {verb} omitted because of incomplete curves; {rest}."
+    every = trace.left_out + len(trace.trials)
+    verb = "is" if trace.left_out == 1 else "are"
+    return f" {trace.left_out} of {every} trials {verb} omitted because of incomplete curves; {rest}."
 
 
-def compared(recording: Trace) -> str:
+def compared(trace: Trace) -> str:
     """Return a heading's notes on a comparison of policies: the meaning of TARGET, and omitted trials."""
     target = ""
-    if recording.target is not None:
-        side = "more" if recording.maximize else "less"
-        target = f" TARGET: until {clean(recording.metric)} is {recording.target:.10g} or {side}."
-    return target + left_out(recording, "policies are compared on the others")
+    if trace.target is not None:
+        side = "more" if trace.maximize else "less"
+        target = f" TARGET: until {clean(trace.metric)} is {trace.target:.10g} or {side}."
+    return target + left_out(trace, "policies are compared on the others")
 
 
 def percent(part: float, whole: float) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podium_agent.migration import archive, image
-from podium_agent.migration.eligibility import ContainerFacts, NodeFacts, ineligible
+from podium_agent.migration.eligibility import ContainerFacts, NodeRuntime, ineligible
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.gpu_state import CheckpointedGpuState
 from podium_agent.migration.kubelet import ContainerRef, Kubelet
@@ -74,8 +74,8 @@ class Checkpointer:
         container: ContainerRef,
         freezer: Freezer,
         container_facts: ContainerFacts,
-        source: NodeFacts,
-        target: NodeFacts | None,
+        source: NodeRuntime,
+        target: NodeRuntime | None,
         before_push: Callable[[str], None] = lambda _: None,
     ) -> CheckpointImage:
         """Make and push the image of a container, and leave the container frozen.

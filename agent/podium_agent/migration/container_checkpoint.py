@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from podium_agent.migration.checkpointer import Checkpointer, CheckpointImage
 from podium_agent.migration.errors import MigrationError
-from podium_agent.migration.facts import Node, Pod
+from podium_agent.migration.facts import NodeAddress, Pod
 from podium_agent.migration.gpu_state import CheckpointedGpuState
 from podium_agent.migration.kubelet import ContainerRef, Kubelet
 from podium_agent.migration.open_files import open_files_of
@@ -112,9 +112,9 @@ def _held_bytes(tools: MigrationTools, freezer: Freezer) -> dict[str, int]:
     return dict(tools.notes.read(freezer.path.name).bytes_by_driver_gpu) if is_suspended else {}
 
 
-async def _node(api: Api, name: str) -> Node:
+async def _node(api: Api, name: str) -> NodeAddress:
     try:
-        return Node.model_validate(await api.get(NODES, name))
+        return NodeAddress.model_validate(await api.get(NODES, name))
     except ApiError as error:
         if not error.not_found:
             raise

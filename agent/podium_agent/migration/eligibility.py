@@ -25,7 +25,7 @@ IO_URING = "anon_inode:[io_uring]"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeRuntime:
     """A node: its name, its runtime as the node reports it, and its architecture (`amd64`, ...)."""
 
     node: str
@@ -55,13 +55,15 @@ class ContainerFacts:
     off_gpu: bool = False
 
 
-def ineligible(container_facts: ContainerFacts, source: NodeFacts, target: NodeFacts | None) -> MigrationError | None:
+def ineligible(
+    container_facts: ContainerFacts, source: NodeRuntime, target: NodeRuntime | None
+) -> MigrationError | None:
     """Return the first reason against a migration; None if there is none. `target` may be undecided."""
     return next((refused for refused in _reasons(container_facts, source, target) if refused is not None), None)
 
 
 def _reasons(
-    container_facts: ContainerFacts, source: NodeFacts, target: NodeFacts | None
+    container_facts: ContainerFacts, source: NodeRuntime, target: NodeRuntime | None
 ) -> Iterable[MigrationError | None]:
     runs = runtimes.parse(source.runtime)
     yield runtimes.checkpoint_unsupported(runs)
@@ -72,7 +74,7 @@ def _reasons(
     yield _written(container_facts)
 
 
-def _nodes(source: NodeFacts, target: NodeFacts, runs: runtimes.Runtime) -> MigrationError | None:
+def _nodes(source: NodeRuntime, target: NodeRuntime, runs: runtimes.Runtime) -> MigrationError | None:
     other = runtimes.parse(target.runtime)
     if other.name != runs.name:
         message = (

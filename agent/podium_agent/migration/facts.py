@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from podium_agent.migration.eligibility import ContainerFacts, NodeFacts
+from podium_agent.migration.eligibility import ContainerFacts, NodeRuntime
 from podium_agent.migration.open_files import OpenFiles
 from podium_core.schema.base import ObjectMeta, StatusModel
 
@@ -105,7 +105,7 @@ class _NodeStatus(StatusModel):
     daemon_endpoints: _Endpoints = Field(default_factory=_Endpoints)
 
 
-class Node(StatusModel):
+class NodeAddress(StatusModel):
     """A node and the address of its kubelet."""
 
     metadata: ObjectMeta
@@ -121,7 +121,7 @@ class Node(StatusModel):
         """Port of the kubelet."""
         return self.status.daemon_endpoints.kubelet_endpoint.port
 
-    def node_facts(self, restore_enabled: bool = False) -> NodeFacts:
+    def node_facts(self, restore_enabled: bool = False) -> NodeRuntime:
         """Return the facts about the node."""
         info = self.status.node_info
-        return NodeFacts(self.metadata.name, info.container_runtime_version, info.architecture, restore_enabled)
+        return NodeRuntime(self.metadata.name, info.container_runtime_version, info.architecture, restore_enabled)

@@ -22,7 +22,7 @@ from podium_core.placement.views import PodNeed
 
 log = logging.getLogger(__name__)
 SOON_SECONDS = 0.2  # between two questions to the kubelet while the GPUs of a pod are not known
-SIGHT_SECONDS = 0.5  # by which the kubelet may know a pod before the watch
+WATCH_DELAY_SECONDS = 0.5  # by which the kubelet may know a pod before the watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class OtherPods:
     async def find_pod_need(self, size: int) -> PodNeed | None:
         """Return the request of the pod that wants `size` slots now; None if it cannot be determined."""
         with suppress(KubeletAwayError, TimeoutError):
-            async with asyncio.timeout(SIGHT_SECONDS):
+            async with asyncio.timeout(WATCH_DELAY_SECONDS):
                 while True:
                     self._seen.clear()
                     have = await self._ask()

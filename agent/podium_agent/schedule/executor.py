@@ -20,7 +20,7 @@ from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.memory_admission import MemoryAdmission
-from podium_agent.suspension.base import Outcome
+from podium_agent.suspension.base import SuspensionOutcome
 from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster import clock
 from podium_core.attempts.local_scheduler import Action, Admit, Resume, Suspend, Wait
@@ -182,20 +182,22 @@ class Executor:
             if trial_record is not None:
                 trial_record.resumed(outcome.seconds)
 
-    async def _try(self, act: Callable[[tuple[Freezer, ...]], Awaitable[Outcome]], record: PodRecord) -> Outcome:
+    async def _try(
+        self, act: Callable[[tuple[Freezer, ...]], Awaitable[SuspensionOutcome]], record: PodRecord
+    ) -> SuspensionOutcome:
         begin = time.monotonic()
         try:
             outcome = await act(record.freezers)
         except Exception as error:  # any error: otherwise the record would show the act as under way permanently
             log.exception("%s: the suspension method failed unexpectedly", record.pod.name)
-            return Outcome(False, time.monotonic() - begin, "Crashed", repr(error))
+            return SuspensionOutcome(False, time.monotonic() - begin, "Crashed", repr(error))
         trial_record = self._trial_record_of(record.pod.uid)
         if outcome.ended and trial_record is not None:
             message = f"The GPU driver ended process {outcome.ended[0]} while it moved the memory of the trial."
             trial_record.note_driver_error(message, time.monotonic())
         return outcome
 
-    def _finish(self, record: PodRecord, what: str, outcome: Outcome) -> None:
+    def _finish(self, record: PodRecord, what: str, outcome: SuspensionOutcome) -> None:
         record.acting, record.done = Acting.NOTHING, record.acting if outcome.ok else Acting.NOTHING
         if outcome.ok:
             record.retry_at, record.trouble, record.memory_shortage = 0.0, "", ""

@@ -31,7 +31,7 @@ class SuspensionState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SuspensionOutcome:
     """Result of one attempt to suspend or resume.
 
     `seconds` is its duration, `freed` the number of bytes of GPU memory that it released. `ended` are processes that
@@ -51,11 +51,11 @@ class Outcome:
         return self.code == INSUFFICIENT_NODE_RESOURCES
 
 
-def outcome_of(error: OSError, seconds: float = 0.0) -> Outcome:
+def outcome_of(error: OSError, seconds: float = 0.0) -> SuspensionOutcome:
     """Return the outcome of a call that the kernel refused."""
     code = INSUFFICIENT_NODE_RESOURCES if error.errno in _SHORTAGES else "FreezerRefused"
     place = f"{error.filename}: " if error.filename is not None else ""
-    return Outcome(False, seconds, code, f"{place}{error.strerror}")
+    return SuspensionOutcome(False, seconds, code, f"{place}{error.strerror}")
 
 
 class SuspensionMethod(Protocol):
@@ -66,11 +66,11 @@ class SuspensionMethod(Protocol):
         """Return the name by which jobs select this method."""
         ...
 
-    async def suspend(self, targets: tuple[Freezer, ...]) -> Outcome:
+    async def suspend(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
         """Stop all containers and verify that they stopped; on failure let all of them run again."""
         ...
 
-    async def resume(self, targets: tuple[Freezer, ...]) -> Outcome:
+    async def resume(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
         """Continue all containers exactly where they stopped."""
         ...
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension import gpu_memory
-from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, SuspensionState, outcome_of
+from podium_agent.suspension.base import RESTORE_SCRATCH, SuspensionOutcome, SuspensionState, outcome_of
 from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
 from podium_agent.suspension.freeze import Freeze
@@ -71,7 +71,7 @@ class CudaCheckpoint:
         self._migrated = MigratedProcesses(processes, notes)
         self._refusals = RestoreRefusals()
 
-    async def suspend(self, targets: Targets) -> Outcome:
+    async def suspend(self, targets: Targets) -> SuspensionOutcome:
         """Checkpoint and freeze all processes of the trial, or let all of them run again."""
         begin, pids = time.monotonic(), known_pids(targets)
         try:
@@ -87,25 +87,25 @@ class CudaCheckpoint:
         self._migrated.pause(targets)
         return replace(outcome, seconds=time.monotonic() - begin, ended=self._processes.take_ended(pids))
 
-    async def _suspend(self, targets: Targets) -> Outcome:
+    async def _suspend(self, targets: Targets) -> SuspensionOutcome:
         if await self._is_already_suspended(targets):
-            return Outcome(True, 0.0, "Frozen")
+            return SuspensionOutcome(True, 0.0, "Frozen")
         states = await self._processes.states_of(targets)
         error = self._processes.pending_call(states) or failed_process(states)
         if error is not None:
-            return Outcome(False, 0.0, error.code, error.message)
+            return SuspensionOutcome(False, 0.0, error.code, error.message)
         if not states:  # the trial does not use its GPU now: no memory to move
             return await self._freeze.suspend(targets)
         before = await self._read_memory()
         before.check_processes(in_state(states, ProcessState.RUNNING, ProcessState.LOCKED))
         full = restore_impossible(before, all_pids(targets))
         if full is not None:
-            return Outcome(False, 0.0, "InsufficientRestoreMemory", full)
+            return SuspensionOutcome(False, 0.0, "InsufficientRestoreMemory", full)
         self._record_current_gpus(targets, states)
         self._note(targets, states, before)
         error = await self._lock_and_checkpoint(states)
         if error is not None:
-            return Outcome(False, 0.0, error.code, error.message)
+            return SuspensionOutcome(False, 0.0, error.code, error.message)
         await self._processes.wait_for_exits(targets)
         if not (frozen := await self._freeze.suspend(targets)).ok:
             return frozen
@@ -114,11 +114,11 @@ class CudaCheckpoint:
         left = after.held_by(all_pids(targets))
         if left:
             uuid, count = max(left.items(), key=lambda item: item[1])
-            return Outcome(
+            return SuspensionOutcome(
                 False, 0.0, "GPUMemoryNotReleased", f"{count} bytes of GPU {uuid} are still held after a checkpoint"
             )
         self._set_target_gpus(targets, NO_GPU_MAP)
-        return Outcome(True, 0.0, "Checkpointed", freed=sum(self._held(targets).values()))
+        return SuspensionOutcome(True, 0.0, "Checkpointed", freed=sum(self._held(targets).values()))
 
     async def _lock_and_checkpoint(self, states: Mapping[int, ProcessState]) -> StepError | None:
         """Lock all processes, then checkpoint all; return the first error, or None."""
@@ -131,7 +131,7 @@ class CudaCheckpoint:
                 return error
         return None
 
-    async def resume(self, targets: Targets, gpu_map: Mapping[str, str] = NO_GPU_MAP) -> Outcome:
+    async def resume(self, targets: Targets, gpu_map: Mapping[str, str] = NO_GPU_MAP) -> SuspensionOutcome:
         """Restore and thaw the trial.
 
         `gpu_map` maps each of its GPUs (UUID) to the GPU of the same product that replaces it (driver 580 and newer).
@@ -146,7 +146,7 @@ class CudaCheckpoint:
             outcome = _outcome_of(error)
         return replace(outcome, seconds=time.monotonic() - begin, ended=self._processes.take_ended(pids))
 
-    async def _resume(self, targets: Targets, gpu_map: Mapping[str, str]) -> Outcome:
+    async def _resume(self, targets: Targets, gpu_map: Mapping[str, str]) -> SuspensionOutcome:
         if all(home == to for home, to in gpu_map.items()):
             gpu_map = NO_GPU_MAP
         gpu_map = self._target_gpus(targets) or gpu_map
@@ -156,21 +156,21 @@ class CudaCheckpoint:
         if not self._has_note(targets):
             return await self._freeze.resume(targets)
         if self._is_migrating(targets):
-            return Outcome(
+            return SuspensionOutcome(
                 False, 0.0, "MigrationInProgress", "a live migration of the trial is in progress; it remains suspended"
             )
         if await self._is_already_restored(targets):
             self._remove_notes(targets)
-            return Outcome(True, 0.0, "Thawed")
+            return SuspensionOutcome(True, 0.0, "Thawed")
         shortage = await self._memory_shortage(targets, gpu_map)
         if shortage is not None:
-            return Outcome(False, 0.0, "InsufficientGPUMemory", f"{shortage}; the trial remains suspended")
+            return SuspensionOutcome(False, 0.0, "InsufficientGPUMemory", f"{shortage}; the trial remains suspended")
         thawed = await self._freeze.resume(targets)
         if not thawed.ok:
             return thawed
         error = await self._restore(targets, gpu_map)
         if error is None:
-            return Outcome(True, 0.0, "Moved" if gpu_map else "Thawed")
+            return SuspensionOutcome(True, 0.0, "Moved" if gpu_map else "Thawed")
         is_refused = not error.pending and error.code == f"{Step.RESTORE}Refused"
         lost = self._refusals.lost(target.path.name for target in targets) if is_refused else ""
         if lost:
@@ -179,7 +179,7 @@ class CudaCheckpoint:
             await self._suspend_again(targets)
         if error.code == LOST:
             await self._kill(targets)
-        return Outcome(False, 0.0, error.code, error.message)
+        return SuspensionOutcome(False, 0.0, error.code, error.message)
 
     def suspension_state(self, targets: Targets) -> SuspensionState:
         """Return the state of the trial's processes.
@@ -235,15 +235,15 @@ class CudaCheckpoint:
                 update = {"held": held, "held_by_process": held_by_process}
                 self._notes.write(name, note.model_copy(update=update))
 
-    def _check_gpu_map(self, targets: Targets, gpu_map: Mapping[str, str]) -> Outcome | None:
+    def _check_gpu_map(self, targets: Targets, gpu_map: Mapping[str, str]) -> SuspensionOutcome | None:
         noted = self._held(targets)
         unnamed = sorted(noted.keys() - gpu_map.keys())
         if unnamed or not noted:
             message = f"the map names no GPU for {unnamed[0]}" if unnamed else "the trial's memory is on its GPUs"
-            return Outcome(False, 0.0, "GPUMapIncomplete", f"{message}; the trial remains suspended")
+            return SuspensionOutcome(False, 0.0, "GPUMapIncomplete", f"{message}; the trial remains suspended")
         if len({gpu_map[home] for home in noted}) < len(noted):
             message = "the map names one GPU for two of the trial's GPUs"
-            return Outcome(False, 0.0, "GPUMapIncomplete", f"{message}; the trial remains suspended")
+            return SuspensionOutcome(False, 0.0, "GPUMapIncomplete", f"{message}; the trial remains suspended")
         return None
 
     async def _memory_shortage(self, targets: Targets, gpu_map: Mapping[str, str] = NO_GPU_MAP) -> str | None:
@@ -393,8 +393,8 @@ class CudaCheckpoint:
             self._notes.remove(target.path.name)
 
 
-def _outcome_of(error: Exception) -> Outcome:
+def _outcome_of(error: Exception) -> SuspensionOutcome:
     if isinstance(error, OSError):
         return outcome_of(error)
     code = "GPUMemoryUnknown" if isinstance(error, GPUMemoryUnknownError) else "DriverUnresponsive"
-    return Outcome(False, 0.0, code, str(error))
+    return SuspensionOutcome(False, 0.0, code, str(error))

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 
 from podium_agent.observe.cgroups import Freezer, FreezerState
-from podium_agent.suspension.base import Outcome, SuspensionState, outcome_of
+from podium_agent.suspension.base import SuspensionOutcome, SuspensionState, outcome_of
 from podium_core.domain.back_off import back_off_pause
 
 FIRST_POLL = 0.0005
@@ -26,7 +26,7 @@ class Freeze:
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
 
-    async def suspend(self, targets: tuple[Freezer, ...]) -> Outcome:
+    async def suspend(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
         """Freeze all containers, or thaw all of them again."""
         begin = time.monotonic()
         try:
@@ -42,14 +42,14 @@ class Freeze:
         if left:
             self.request_thaw(targets)
             message = f"{left[0].path} was not frozen within {self._timeout:g} s; it was thawed again"
-            return Outcome(False, time.monotonic() - begin, "FreezeTimeout", message)
+            return SuspensionOutcome(False, time.monotonic() - begin, "FreezeTimeout", message)
         # a container that ended while it was being frozen leaves an empty frozen cgroup, which the runtime cannot
         # remove: its pod would never end
         with suppress(OSError):
             self.request_thaw(tuple(target for target in targets if target.frost() is FreezerState.GONE))
-        return Outcome(True, time.monotonic() - begin, "Frozen")
+        return SuspensionOutcome(True, time.monotonic() - begin, "Frozen")
 
-    async def resume(self, targets: tuple[Freezer, ...]) -> Outcome:
+    async def resume(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
         """Thaw all containers."""
         begin = time.monotonic()
         try:
@@ -60,8 +60,8 @@ class Freeze:
             return outcome_of(error, time.monotonic() - begin)
         if left:
             message = f"{left[0].path} was not thawed within {self._timeout:g} s"
-            return Outcome(False, time.monotonic() - begin, "ThawTimeout", message)
-        return Outcome(True, time.monotonic() - begin, "Thawed")
+            return SuspensionOutcome(False, time.monotonic() - begin, "ThawTimeout", message)
+        return SuspensionOutcome(True, time.monotonic() - begin, "Thawed")
 
     def suspension_state(self, targets: tuple[Freezer, ...]) -> SuspensionState:
         """Return the state of all containers that still have processes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.base import Outcome, SuspensionMethod, SuspensionState
+from podium_agent.suspension.base import SuspensionMethod, SuspensionOutcome, SuspensionState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
@@ -67,11 +67,11 @@ class SuspensionMethods:
         ]
         return next((name for name in usable if name not in failed), usable[0] if usable else "")
 
-    async def suspend(self, name: str, targets: tuple[Freezer, ...]) -> Outcome:
+    async def suspend(self, name: str, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
         """Suspend the containers by the method of that name."""
         return await self._by_name[name].suspend(targets)
 
-    async def resume(self, targets: tuple[Freezer, ...]) -> Outcome:
+    async def resume(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
         """Resume the containers, whichever method suspended them."""
         if CudaCheckpoint.name not in self._by_name and self._notes is not None:
             for target in targets:
@@ -79,7 +79,7 @@ class SuspensionMethods:
                     message = (
                         "the driver that holds the trial's GPU memory is not available; the agent retries until it is"
                     )
-                    return Outcome(False, 0.0, "DriverMissing", message)
+                    return SuspensionOutcome(False, 0.0, "DriverMissing", message)
         return await self._most_capable.resume(targets)
 
     def held_bytes(self, targets: tuple[Freezer, ...]) -> Mapping[str, int]:

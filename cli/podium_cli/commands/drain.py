@@ -67,7 +67,7 @@ class _Pod(StatusModel):
 class RemainingTrial:
     """A trial whose pod is still on the node.
 
-    `lost_work` is what a deletion of the pod would lose; empty if nothing. `departure` is a clause that tells how the
+    `lost_work` is what a deletion of the pod would lose; empty if nothing. `relocation` is a clause that tells how the
     trial is moved; empty if it cannot be moved or its pod is terminating.
     """
 
@@ -76,7 +76,7 @@ class RemainingTrial:
     pod: str
     pod_uid: str
     lost_work: str
-    departure: str = ""
+    relocation: str = ""
 
 
 app = typer.Typer()
@@ -139,9 +139,9 @@ async def _until_empty(api: Api, node: str, wait: float, *, lose_steps: bool) ->
         for one in (one for uid, one in before.items() if uid not in there):
             print(f"{one.namespace}/{one.trial} is gone ({len(there)} remaining)", flush=True)
         before = there
-        for one in (one for one in there.values() if one.departure and (one.pod_uid, one.departure) not in reported):
-            print(f"{one.namespace}/{one.trial} {one.departure}", flush=True)
-            reported.add((one.pod_uid, one.departure))
+        for one in (one for one in there.values() if one.relocation and (one.pod_uid, one.relocation) not in reported):
+            print(f"{one.namespace}/{one.trial} {one.relocation}", flush=True)
+            reported.add((one.pod_uid, one.relocation))
         stuck = [one for one in there.values() if one.lost_work]
         for one in (one for one in stuck if (one.pod_uid, "") not in reported):
             end = "its pod is deleted" if lose_steps else "it keeps running here"
@@ -202,14 +202,14 @@ def remaining_trials(
         name = meta.labels.get(TRIAL_LABEL, meta.name)
         # a terminating pod needs no action, nor does a pod whose trial has ended or was deleted
         leaving = meta.deletion_timestamp is not None or trial is None or job is None or trial.status.phase in FINAL
-        lost_work = departure = ""
+        lost_work = relocation = ""
         if not leaving and trial is not None and job is not None:
-            departure, lost_work = departure_of(job, trial, meta.uid, node_migrates)
-        remaining.append(RemainingTrial(name, meta.namespace, meta.name, meta.uid, lost_work, departure))
+            relocation, lost_work = relocation_of(job, trial, meta.uid, node_migrates)
+        remaining.append(RemainingTrial(name, meta.namespace, meta.name, meta.uid, lost_work, relocation))
     return tuple(sorted(remaining, key=lambda one: (one.namespace, one.trial)))
 
 
-def departure_of(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_migrates: bool) -> tuple[str, str]:
+def relocation_of(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_migrates: bool) -> tuple[str, str]:
     """Return how the trial is moved, or the work that is lost if it cannot be moved; the other is empty."""
     migration = trial.status.migration
     migrated = migration is not None and migration.pod_uid != pod_uid and migration.phase in IN_PROGRESS

@@ -22,7 +22,7 @@ from podium_cli.options.curves import CurveOptions, Metric, goal_option
 from podium_cli.options.source import FromFiles, Job, Sample, Source, snapshot
 from podium_cli.output import write
 from podium_cli.progress import progress
-from podium_cli.recording import recording_of
+from podium_cli.trace import trace_of
 from podium_core.domain.phase import TrialPhase
 from podium_simulator.traces.sources import reads_as_lines
 from podium_simulator.traces.trace import Trace, trace_lines
@@ -147,7 +147,7 @@ class _Export:
 def _completed(source: Source) -> Trace:
     """Return the curves of the completed trials. Raises CliError if there are none."""
     seen = snapshot(source)
-    recording = recording_of(seen)
+    recording = trace_of(seen)
     if not recording.trials:
         raise CliError(Exit.FAILED, "NothingToExport", _nothing(seen))
     return recording

@@ -15,7 +15,7 @@ from podium_cli.options import curves as curve_options
 from podium_cli.options import faults as fault_options
 from podium_cli.options import system as system_options
 from podium_cli.options.common import Output, examples
-from podium_cli.options.curves import CurveOptions, goal_option, recordings
+from podium_cli.options.curves import CurveOptions, goal_option, read_traces
 from podium_cli.options.faults import FaultOptions
 from podium_cli.options.system import (
     MachineOptions,
@@ -99,9 +99,9 @@ def plan(
     system = SystemOptions(nodes, slots, load, gpu_memory, faults, telemetry, exact)
     method = _method(read, view, job, machine, gpu_memory)
     where = place_of(machine, SearchOptions(seeds), system, method)
-    traces = recordings(CurveOptions(tuple(curves or ()), goal, metric), view.maximize)
+    traces = read_traces(CurveOptions(tuple(curves or ()), goal, metric), view.maximize)
     if len(traces) != 1:
-        text = f"a forecast needs one recording (got {len(traces)}); name one file"
+        text = f"a forecast needs the curves of one search (got {len(traces)}); name one file"
         raise CliError(Exit.USAGE, "TooManyCurves", text)
     if step_seconds is not None and not 0.0 < step_seconds <= DAY:
         text = f"--step-seconds: must be greater than 0 and at most {DAY:g} (got {step_seconds:g})"

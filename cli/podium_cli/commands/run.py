@@ -20,9 +20,9 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import name_of
 from podium_cli.options.common import examples
 from podium_cli.output import write
-from podium_cli.recording import recording_of
 from podium_cli.report import page
 from podium_cli.streams import mute
+from podium_cli.trace import trace_of
 from podium_cli.views import summary as summary_view
 from podium_cli.views.watch import changes, view
 from podium_core.domain.phase import TrialPhase
@@ -261,11 +261,11 @@ def _finish(screen: Screen, runner: Runner, folder: Path) -> None:
         raise CliError(Exit.INTERRUPTED, "Interrupted", "stopped before the first plan; run the same command again")
     made = model.build(last)
     write(folder / REPORT, page.render(made), "--folder")
-    recording = recording_of(last)
+    trace = trace_of(last)
     screen.line("\n".join(summary_view.lines(made)))
     screen.line(f"report       {folder / REPORT}")
-    if recording.trials:
-        write(folder / CURVES, "".join(f"{line}\n" for line in trace_lines(recording)), "--folder")
+    if trace.trials:
+        write(folder / CURVES, "".join(f"{line}\n" for line in trace_lines(trace)), "--folder")
         screen.line(f"curves       {folder / CURVES}  (podium simulate {folder / CURVES})")
     if runner.interrupted:
         raise CliError(Exit.INTERRUPTED, "Interrupted", "the search is stored; run the same command again to continue")

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from podium_cli.commands.simulation import (
-    Simulation,
+    SimulateOptions,
     TrialOptions,
     known_policies,
     needs_no_system,
@@ -156,7 +156,7 @@ def simulate(
     policy, the fastest first.
     """
     faults = FaultOptions(node_fails, pod_fails, crashes, agent_silent, tuple(drain or ()))
-    asked = Simulation(
+    asked = SimulateOptions(
         known_policies(policy or FOR_ONE_OBJECTIVE),
         CurveOptions(tuple(curves or ()), goal, metric),
         target,

@@ -10,7 +10,7 @@ from typing import Any
 
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.options.arrivals import print_comparisons
-from podium_cli.options.curves import CurveOptions, recordings
+from podium_cli.options.curves import CurveOptions, read_traces
 from podium_cli.options.system import (
     MachineOptions,
     SearchOptions,
@@ -49,7 +49,7 @@ class TrialOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulation:
+class SimulateOptions:
     """Options of one `podium simulate`."""
 
     policies: Sequence[str]
@@ -68,7 +68,7 @@ class Simulation:
         return self.searches.trials or 0
 
 
-def needs_no_system(asked: Simulation) -> None:
+def needs_no_system(asked: SimulateOptions) -> None:
     """Raise CliError if an option of the simulated system is given without --system."""
     for name in given_options(asked.trial, asked.system):
         option = "--" + name.replace("_", "-")
@@ -87,10 +87,10 @@ def given_options(*groups: Any) -> Iterator[str]:
                 yield field.name
 
 
-def replay(asked: Simulation) -> None:
+def replay(asked: SimulateOptions) -> None:
     """Replay the policies on the curves and print the result."""
     where, searches = machine_of(asked.machine, asked.searches, asked.system), asked.searches
-    read = _recordings(asked)
+    read = _traces(asked)
     try:
         with progress("replaying searches", _searches(asked, read)) as advance:
             comparisons = [compare(r, asked.policies, where, searches.seeds, asked.trials, advance) for r in read]
@@ -104,12 +104,12 @@ def replay(asked: Simulation) -> None:
         show(simulate_view.table(one))
 
 
-def simulate_system(asked: Simulation) -> None:
+def simulate_system(asked: SimulateOptions) -> None:
     """Simulate one job under each policy, print the result and write the page."""
     memory, seeds, size = _of_a_trial(asked), asked.searches.seeds, asked.trials
     where = place_of(asked.machine, asked.searches, asked.system, _method(asked, memory))
     compared = system_comparison.compare
-    read = _recordings(asked)
+    read = _traces(asked)
     with progress(f"simulating {formatting.count(_searches(asked, read), 'search', 'searches')}"):
         comparisons = [compared(r, asked.policies, where, seeds, size, memory) for r in read]
     if asked.report is not None:
@@ -124,23 +124,23 @@ def simulate_system(asked: Simulation) -> None:
         print(f"{asked.report}: holder of each GPU over time, under each policy.")
 
 
-def simulate_arrivals(asked: Simulation, arrivals: Arrivals) -> None:
+def simulate_arrivals(asked: SimulateOptions, arrivals: Arrivals) -> None:
     """Simulate several jobs under each policy and print the result."""
     memory, seeds, size = _of_a_trial(asked), asked.searches.seeds, asked.trials
     where = place_of(asked.machine, asked.searches, asked.system, _method(asked, memory))
     shared = system_arrivals.SharedCluster(where, arrivals, memory)
-    read = _recordings(asked)
+    read = _traces(asked)
     with progress("simulating jobs", _searches(asked, read)) as advance:
         comparisons = [system_arrivals.compare(r, asked.policies, shared, seeds, size, advance) for r in read]
     print_comparisons(comparisons, asked.output)
 
 
-def _searches(asked: Simulation, read: Sequence[Trace]) -> int:
-    """Return the number of simulated searches: each policy and fifo, on each sample of each recording."""
+def _searches(asked: SimulateOptions, read: Sequence[Trace]) -> int:
+    """Return the number of simulated searches: each policy and fifo, on each sample of each trace."""
     return len(read) * asked.searches.seeds * len({BASE, *asked.policies})
 
 
-def _method(asked: Simulation, memory: int | None) -> Method:
+def _method(asked: SimulateOptions, memory: int | None) -> Method:
     machine = asked.machine
     name, suspend, resume = asked.trial.method or "freeze", machine.suspend, machine.resume
     check_resume(name, resume)
@@ -152,7 +152,7 @@ def _method(asked: Simulation, memory: int | None) -> Method:
     return replace(method, checkpoints=asked.trial.checkpoints)
 
 
-def _of_a_trial(asked: Simulation) -> int | None:
+def _of_a_trial(asked: SimulateOptions) -> int | None:
     """Return the bytes that a trial declares, or None if all fit; raise CliError if one size alone is given."""
     size, gpu_size = asked.trial.memory, asked.system.gpu_memory
     memory, limit = size_in_bytes("--memory", size), size_in_bytes("--gpu-memory", gpu_size)
@@ -183,19 +183,19 @@ def known_policies(names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _recordings(asked: Simulation) -> tuple[Trace, ...]:
-    """Return the recordings, with --target for those without a target."""
+def _traces(asked: SimulateOptions) -> tuple[Trace, ...]:
+    """Return the traces, with --target for those without a target."""
     target = asked.target
     if target is not None and not math.isfinite(target):
         text = f"--target: must be a finite number (got {target:g}), or omit it"
         raise CliError(Exit.USAGE, "InvalidTarget", text)
-    traces = recordings(asked.curves)
+    traces = read_traces(asked.curves)
     if target is None:
         return traces
-    without = any(recording.target is None for recording in traces)
-    for recording in traces:
-        if not without and recording.target != target:
-            text = f"--target: {target:.10g} has no effect: the file of {recording.task} sets its target to"
-            text += f" {recording.target:.10g}; omit --target, or correct the header of the file"
+    without = any(trace.target is None for trace in traces)
+    for trace in traces:
+        if not without and trace.target != target:
+            text = f"--target: {target:.10g} has no effect: the file of {trace.task} sets its target to"
+            text += f" {trace.target:.10g}; omit --target, or correct the header of the file"
             raise CliError(Exit.USAGE, "TargetWithoutEffect", text)
     return tuple(replace(one, target=target) if one.target is None else one for one in traces)

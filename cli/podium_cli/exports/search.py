@@ -12,7 +12,7 @@ from functools import reduce
 from types import MappingProxyType
 
 from podium_cli.exports.names import MAX_WHOLE, clean, moment, scalar
-from podium_cli.recording import training_seconds
+from podium_cli.trace import training_seconds
 from podium_core.curves.non_finite import diverged
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Scalar

@@ -10,7 +10,7 @@ from podium_cli import samples
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.exports.search import Add, Begin, search_of, search_of_curves, trial_of, trials_of_curves
 from podium_cli.objects import Payload, files_of_objects, parse_trial, read_file, snapshot_of
-from podium_cli.options.curves import CurveOptions, recordings
+from podium_cli.options.curves import CurveOptions, read_traces
 from podium_cli.options.source import SAMPLE_SECONDS, Source
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import flattened
@@ -40,7 +40,7 @@ def deliver(source: Source, begin: Begin) -> None:
 
 def single_trace(options: CurveOptions) -> Trace:
     """Return the only recording in these files. Raises CliError if there are several."""
-    traces = recordings(options)
+    traces = read_traces(options)
     if len(traces) != 1:
         text = f"--curves: {options.files[0]} holds {len(traces)} searches; name the file of one of them"
         raise CliError(Exit.USAGE, "CurvesAmbiguous", text)

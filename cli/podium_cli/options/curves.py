@@ -48,7 +48,7 @@ class CurveOptions:
     metric: str | None
 
 
-def recordings(options: CurveOptions, maximize: bool = True) -> tuple[Trace, ...]:
+def read_traces(options: CurveOptions, maximize: bool = True) -> tuple[Trace, ...]:
     """Read the curves and print a note to standard error for each omitted part.
 
     `maximize` is the direction of curves that have none, if --goal is not given.
@@ -71,10 +71,10 @@ def recordings(options: CurveOptions, maximize: bool = True) -> tuple[Trace, ...
         text = f"--metric: {metric} has no effect without a TensorBoard folder: JSON lines name their metric,"
         text += " and the metric of a CSV table is value; omit --metric, or name such a folder"
         raise CliError(Exit.USAGE, "MetricWithoutEffect", text)
-    for recording in traces:
-        if not asked and recording.maximize != reading.maximize:
-            text = f"--goal: {goal} has no effect: the file of {recording.task} states that "
-            text += f"{formatting.better(recording.maximize)}; omit --goal, or correct the header of the file"
+    for trace in traces:
+        if not asked and trace.maximize != reading.maximize:
+            text = f"--goal: {goal} has no effect: the file of {trace.task} states that "
+            text += f"{formatting.better(trace.maximize)}; omit --goal, or correct the header of the file"
             raise CliError(Exit.USAGE, "GoalWithoutEffect", text)
     return traces
 

@@ -39,29 +39,32 @@ class TaskSection:
     gantts: Sequence[tuple[str, Markup]]
 
 
-def render(contests: Sequence[SystemComparison]) -> str:
+def render(comparisons: Sequence[SystemComparison]) -> str:
     """Return the page; the same curves and options give the same file."""
     return render_template(
-        "podium_cli.report", "simulation.html.j2", tasks=[_task(contest) for contest in contests], colours=COLOURS
+        "podium_cli.report",
+        "simulation.html.j2",
+        tasks=[_task(comparison) for comparison in comparisons],
+        colours=COLOURS,
     )
 
 
-def _task(contest: SystemComparison) -> TaskSection:
-    names = system_view.fastest_first(contest)
-    firsts = [contest.runs[name][0] for name in names]
-    pool, metric = contest.samples[0], contest.trace.metric
+def _task(comparison: SystemComparison) -> TaskSection:
+    names = system_view.fastest_first(comparison)
+    firsts = [comparison.runs[name][0] for name in names]
+    sample, metric = comparison.samples[0], comparison.trace.metric
     span = max(run.outcome.makespan for run in firsts)
     return TaskSection(
-        name=contest.trace.task,
+        name=comparison.trace.task,
         metric=metric,
-        heading=system_view.heading(contest),
-        columns=system_view.columns(contest),
-        rows=system_view.rows(contest),
+        heading=system_view.heading(comparison),
+        columns=system_view.columns(comparison),
+        rows=system_view.rows(comparison),
         policies=names,
         stairs=_stairs(firsts, metric, span),
         regret=_bars(firsts, "regret"),
         overhead=_bars(firsts, "overhead"),
-        gantts=[(run.policy, _gantt(run, pool, span)) for run in firsts],
+        gantts=[(run.policy, _gantt(run, sample, span)) for run in firsts],
     )
 
 
@@ -126,15 +129,15 @@ def _bars(runs: Sequence[SearchResult], what: str) -> Markup:
     return svg.drawing(width, height, f"{name}, {formatting.count(len(runs), 'policy', 'policies')}", *parts)
 
 
-def _gantt(run: SearchResult, pool: Sample, span: float) -> Markup:
-    levels = quality_levels(pool)
+def _gantt(run: SearchResult, sample: Sample, span: float) -> Markup:
+    levels = quality_levels(sample)
     lanes = [Lane(gpu, tuple(_allocations(run.outcome, gpu, levels))) for gpu in run.outcome.gpus]
     return charts.lanes(lanes, span, lane_height=30.0)
 
 
-def quality_levels(pool: Sample) -> tuple[int, ...]:
+def quality_levels(sample: Sample) -> tuple[int, ...]:
     """Return the level of each trial: 0 is the best of the sample, 1 to 5 are equal parts by best value."""
-    order = sorted(range(len(pool.trials)), key=lambda i: (i != pool.winner, -pool.best_of(pool.trials[i]), i))
+    order = sorted(range(len(sample.trials)), key=lambda i: (i != sample.winner, -sample.best_of(sample.trials[i]), i))
     levels = [0] * len(order)
     for place, number in enumerate(order[1:]):
         levels[number] = 1 + place * (LEVELS - 1) // max(1, len(order) - 1)

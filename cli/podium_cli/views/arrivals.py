@@ -29,40 +29,40 @@ BY_USER = (
 )
 
 
-def heading(contest: ArrivalsComparison) -> str:
+def heading(comparison: ArrivalsComparison) -> str:
     """Return a sentence with the curves, the jobs and the simulated system."""
-    place, arrivals = contest.cluster, contest.arrivals
+    place, arrivals = comparison.cluster, comparison.arrivals
     method, slots = place.method, place.nodes[0].slots
     when = f"one every {formatting.duration(arrivals.every)}" if arrivals.every else "all at once"
     return (
-        f"{formatting.search(contest.trace)}: {formatting.count(arrivals.jobs, 'job')} of "
-        f"{formatting.count(arrivals.users, 'user')}, {when}, {formatting.count(contest.size, 'trial')} each, on "
+        f"{formatting.search(comparison.trace)}: {formatting.count(arrivals.jobs, 'job')} of "
+        f"{formatting.count(arrivals.users, 'user')}, {when}, {formatting.count(comparison.size, 'trial')} each, on "
         f"{formatting.count(place.gpus, 'GPU')} on {formatting.count(len(place.nodes), 'node')}, "
         f"{formatting.count(slots, 'slot')} per GPU, {switch(method)}, {drained(place)}"
-        f"{formatting.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
+        f"{formatting.count(len(_rounds(comparison)), 'round')}, the whole system simulated. "
         "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."
-        f"{formatting.compared(contest.trace)}"
+        f"{formatting.compared(comparison.trace)}"
     )
 
 
-def table(contest: ArrivalsComparison) -> Table:
+def table(comparison: ArrivalsComparison) -> Table:
     """Return a row for each policy, the fastest first.
 
     FOUND counts the jobs with a value within 1 % of their best, and NEAR BEST is their time until then. TARGET is the
     mean time until a value as good as the target. "never" means that not all jobs have such a value.
     """
-    at, aims = COLUMNS.index("DONE"), contest.trace.target is not None
+    at, aims = COLUMNS.index("DONE"), comparison.trace.target is not None
     view = _table((*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS)
-    for name in fastest_first(contest):
-        view.add_row(name, *_cells(contest.runs[name], aims=aims))
+    for name in fastest_first(comparison):
+        view.add_row(name, *_cells(comparison.runs[name], aims=aims))
     return view
 
 
-def by_user(contest: ArrivalsComparison) -> Table:
+def by_user(comparison: ArrivalsComparison) -> Table:
     """Return each user's share of the GPU time; the columns are users or policies, whichever are fewer."""
-    names, users = fastest_first(contest), [user.user for user in _rounds(contest)[0].users]
-    rows = [[_share(contest.runs[name], place) for place in range(len(users))] for name in names]
+    names, users = fastest_first(comparison), [user.user for user in _rounds(comparison)[0].users]
+    rows = [[_share(comparison.runs[name], place) for place in range(len(users))] for name in names]
     heads, sides, first = users, names, "POLICY"
     if len(users) > len(names):
         rows, heads, sides, first = [list(row) for row in zip(*rows, strict=True)], names, users, "USER"
@@ -72,22 +72,22 @@ def by_user(contest: ArrivalsComparison) -> Table:
     return view
 
 
-def fastest_first(contest: ArrivalsComparison) -> list[str]:
+def fastest_first(comparison: ArrivalsComparison) -> list[str]:
     """Return the policies by the number of jobs that come near their best, then by their mean time."""
 
     def key(name: str) -> tuple[int, float, str]:
-        near = _near(contest.runs[name])
+        near = _near(comparison.runs[name])
         return -len(near), fmean(near) if near else 0.0, name
 
-    return sorted(contest.runs, key=key)
+    return sorted(comparison.runs, key=key)
 
 
-def data(contests: Sequence[ArrivalsComparison]) -> list[dict[str, object]]:
+def data(comparisons: Sequence[ArrivalsComparison]) -> list[dict[str, object]]:
     """Return a list with an object for each file of curves.
 
     Times are seconds from a job's arrival. null means never, or no competition between users.
     """
-    return [_plain(contest) for contest in contests]
+    return [_plain(comparison) for comparison in comparisons]
 
 
 def _table(columns: Sequence[str]) -> Table:
@@ -97,8 +97,8 @@ def _table(columns: Sequence[str]) -> Table:
     return view
 
 
-def _rounds(contest: ArrivalsComparison) -> tuple[ArrivalsRun, ...]:
-    return next(iter(contest.runs.values()))
+def _rounds(comparison: ArrivalsComparison) -> tuple[ArrivalsRun, ...]:
+    return next(iter(comparison.runs.values()))
 
 
 def _jobs(rounds: Iterable[ArrivalsRun]) -> list[ArrivedJob]:
@@ -140,25 +140,25 @@ def _share(rounds: Sequence[ArrivalsRun], place: int) -> str:
     return f"{100 * fmean(user.share for user in mine):.0f} % ({relative})"
 
 
-def _plain(contest: ArrivalsComparison) -> dict[str, object]:
-    place, arrivals = contest.cluster, contest.arrivals
+def _plain(comparison: ArrivalsComparison) -> dict[str, object]:
+    place, arrivals = comparison.cluster, comparison.arrivals
     return {
-        "task": contest.trace.task,
-        "metric": contest.trace.metric,
-        "goal": contest.trace.goal,
-        "target": contest.trace.target,
-        "leftOut": contest.trace.left_out,
+        "task": comparison.trace.task,
+        "metric": comparison.trace.metric,
+        "goal": comparison.trace.goal,
+        "target": comparison.trace.target,
+        "leftOut": comparison.trace.left_out,
         "jobs": arrivals.jobs,
         "users": arrivals.users,
         "arrivalSeconds": arrivals.every,
-        "trials": contest.size,
-        "rounds": len(_rounds(contest)),
+        "trials": comparison.size,
+        "rounds": len(_rounds(comparison)),
         "gpus": place.gpus,
         "nodes": len(place.nodes),
         "method": place.method.name,
         "suspendSeconds": place.method.suspend,
         "resumeSeconds": place.method.resume,
-        "policies": [_policy(name, contest.runs[name]) for name in fastest_first(contest)],
+        "policies": [_policy(name, comparison.runs[name]) for name in fastest_first(comparison)],
     }
 
 

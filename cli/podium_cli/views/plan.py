@@ -36,15 +36,15 @@ def table(forecast: JobForecast) -> Table:
         made.add_column(name, no_wrap=True, justify="right" if name else "left")
     migrates = forecast.cluster.method.migrates and bool(forecast.cluster.drains)
     for name, of, read in _rows(forecast.view, migrates=migrates):
-        low, middle, high = _spread(forecast.own, of)
-        made.add_row(name, read(middle), read(low), read(high), read(_spread(forecast.fifo, of)[1]))
+        low, median, high = _spread(forecast.own, of)
+        made.add_row(name, read(median), read(low), read(high), read(_spread(forecast.fifo, of)[1]))
     for share in MARKS:
         values = [value for run in forecast.own if (value := best_at(run, share)) is not None]
         cells = [formatting.number(value) for value in low_median_high(values)] if values else [formatting.NOTHING] * 3
         made.add_row(f"best after {share:.0%} of the time", cells[1], cells[0], cells[2], "")
     cut = [sum(t.phase is TrialPhase.EARLY_STOPPED for t in run.outcome.trials) for run in forecast.own]
-    low, middle, high = low_median_high([float(n) for n in cut])
-    made.add_row("trials stopped early", *(formatting.number(n) for n in (middle, low, high)), "")
+    low, median, high = low_median_high([float(n) for n in cut])
+    made.add_row("trials stopped early", *(formatting.number(n) for n in (median, low, high)), "")
     return made
 
 
@@ -139,6 +139,6 @@ def _spread(runs: Sequence[SearchResult], of: Figure) -> tuple[float | None, flo
     there = sorted(value for value in values if value is not None)
     if not there:
         return None, None, None
-    low, middle, high = low_median_high(there)
+    low, median, high = low_median_high(there)
     missing = len(values) - len(there)
-    return low, (middle if 2 * missing < len(values) else None), (high if not missing else None)
+    return low, (median if 2 * missing < len(values) else None), (high if not missing else None)

@@ -32,17 +32,17 @@ TARGET = "TARGET"  # a column before REGRET, if the curves have a target
 MIGRATIONS = "MIGRATIONS"  # a column if live migration is possible
 
 
-def heading(contest: SystemComparison) -> str:
+def heading(comparison: SystemComparison) -> str:
     """Return a sentence with the curves and the simulated system."""
-    place, pool = contest.cluster, contest.samples[0]
+    place, sample = comparison.cluster, comparison.samples[0]
     method, slots = place.method, place.nodes[0].slots
     where = f"{formatting.count(place.gpus, 'GPU')} on {formatting.count(len(place.nodes), 'node')}"
     return (
-        f"{formatting.search(contest.trace)}: {formatting.count(len(pool.trials), 'trial')} on {where}, "
+        f"{formatting.search(comparison.trace)}: {formatting.count(len(sample.trials), 'trial')} on {where}, "
         f"{formatting.count(slots, 'slot')} per GPU, {switch(method)}, {drained(place)}"
-        f"{formatting.count(len(contest.samples), 'search', 'searches')}, "
+        f"{formatting.count(len(comparison.samples), 'search', 'searches')}, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
-        f"{formatting.compared(contest.trace)}"
+        f"{formatting.compared(comparison.trace)}"
     )
 
 
@@ -62,104 +62,108 @@ def switch(method: Method) -> str:
     return f"{cost} ({method.name}{f': {method.basis}' if method.basis else ''}){migration}"
 
 
-def columns(contest: SystemComparison) -> tuple[str, ...]:
+def columns(comparison: SystemComparison) -> tuple[str, ...]:
     """Return the heads of the table."""
-    at, aims = COLUMNS.index("REGRET"), contest.trace.target is not None
+    at, aims = COLUMNS.index("REGRET"), comparison.trace.target is not None
     names = (*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS
-    return (*names, MIGRATIONS) if contest.cluster.method.migrates else names
+    return (*names, MIGRATIONS) if comparison.cluster.method.migrates else names
 
 
-def rows(contest: SystemComparison) -> list[tuple[str, ...]]:
+def rows(comparison: SystemComparison) -> list[tuple[str, ...]]:
     """Return the cells of the table, the fastest policy first.
 
     NEAR BEST is the time until a value within 1 % of the best of all, TARGET until one as good as the target. "never"
     means in half of the searches or more; a dash means that no trial has such a value.
     """
-    return [_row(contest, name) for name in fastest_first(contest)]
+    return [_row(comparison, name) for name in fastest_first(comparison)]
 
 
-def table(contest: SystemComparison) -> Table:
+def table(comparison: SystemComparison) -> Table:
     """Return a row for each policy, the fastest first."""
     view = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns(contest):
+    for name in columns(comparison):
         view.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
-    for row in rows(contest):
+    for row in rows(comparison):
         view.add_row(*row)
     return view
 
 
-def against_fifo(contest: SystemComparison, name: str) -> list[float]:
+def against_fifo(comparison: SystemComparison, name: str) -> list[float]:
     """Return fifo's time to near the best over the policy's, for each search in which both reach it."""
-    pairs = zip(contest.runs[BASE], contest.runs[name], strict=True)
+    pairs = zip(comparison.runs[BASE], comparison.runs[name], strict=True)
     return [b.score.near_best / m.score.near_best for b, m in pairs if b.score.near_best and m.score.near_best]
 
 
-def fastest_first(contest: SystemComparison) -> list[str]:
+def fastest_first(comparison: SystemComparison) -> list[str]:
     """Return the policies by their median time to near the best."""
 
     def key(name: str) -> tuple[bool, float, str]:
-        near = _middle(contest.runs[name], lambda score: score.near_best)
+        near = _median(comparison.runs[name], lambda score: score.near_best)
         return near is None, 0.0 if near is None else near, name
 
-    return sorted(contest.runs, key=key)
+    return sorted(comparison.runs, key=key)
 
 
-def data(contests: Sequence[SystemComparison]) -> list[dict[str, object]]:
+def data(comparisons: Sequence[SystemComparison]) -> list[dict[str, object]]:
     """Return a list with an object for each file of curves; times are seconds, null means never."""
-    return [_plain(contest) for contest in contests]
+    return [_plain(comparison) for comparison in comparisons]
 
 
-def _row(contest: SystemComparison, name: str) -> tuple[str, ...]:
-    runs, ratios = contest.runs[name], against_fifo(contest, name)
+def _row(comparison: SystemComparison, name: str) -> tuple[str, ...]:
+    runs, ratios = comparison.runs[name], against_fifo(comparison, name)
     whole = len(ratios) == len(runs)
     return (
         name,
-        formatting.number(_middle(runs, lambda score: score.best)),
-        _until(contest, name, lambda score: score.near_best, near_best_value),
+        formatting.number(_median(runs, lambda score: score.best)),
+        _until(comparison, name, lambda score: score.near_best, near_best_value),
         f"{geometric_mean(ratios):.2f}" if whole else formatting.NOTHING,
         f"{min(ratios):.2f}" if whole else formatting.NOTHING,
         *(
-            [_until(contest, name, lambda score: score.target, target_value)]
-            if contest.trace.target is not None
+            [_until(comparison, name, lambda score: score.target, target_value)]
+            if comparison.trace.target is not None
             else []
         ),
         formatting.number(fmean(run.score.regret for run in runs), 3),
-        formatting.duration(_middle(runs, lambda score: score.end)),
-        formatting.duration(_middle(runs, lambda score: score.gpu_seconds)),
+        formatting.duration(_median(runs, lambda score: score.end)),
+        formatting.duration(_median(runs, lambda score: score.gpu_seconds)),
         f"{100 * fmean(run.score.overhead for run in runs):.1f} %",
         str(round(fmean(run.score.suspensions + run.score.checkpoints for run in runs))),
-        *([formatting.number(fmean(run.score.migrations for run in runs))] if contest.cluster.method.migrates else []),
+        *(
+            [formatting.number(fmean(run.score.migrations for run in runs))]
+            if comparison.cluster.method.migrates
+            else []
+        ),
     )
 
 
 def _until(
-    contest: SystemComparison,
+    comparison: SystemComparison,
     name: str,
     of: Callable[[SearchScore], float | None],
     goal: Callable[[Sample], float | None],
 ) -> str:
     """Return the median time, "never", or a dash if no trial of a sample has the value `goal`."""
-    seconds = _middle(contest.runs[name], of)
-    there = any(goal(pool) is not None for pool in contest.samples)
+    seconds = _median(comparison.runs[name], of)
+    there = any(goal(sample) is not None for sample in comparison.samples)
     return NEVER if seconds is None and there else formatting.duration(seconds)
 
 
-def _middle(runs: Sequence[SearchResult], of: Callable[[SearchScore], float | None]) -> float | None:
+def _median(runs: Sequence[SearchResult], of: Callable[[SearchScore], float | None]) -> float | None:
     """Return the median over the searches; None if half of them or more have no value."""
     values = [value for run in runs if (value := of(run.score)) is not None]
     return median(values) if 2 * len(values) > len(runs) else None
 
 
-def _plain(contest: SystemComparison) -> dict[str, object]:
-    place = contest.cluster
+def _plain(comparison: SystemComparison) -> dict[str, object]:
+    place = comparison.cluster
     return {
-        "task": contest.trace.task,
-        "metric": contest.trace.metric,
-        "goal": contest.trace.goal,
-        "target": contest.trace.target,
-        "leftOut": contest.trace.left_out,
-        "trials": len(contest.samples[0].trials),
-        "searches": len(contest.samples),
+        "task": comparison.trace.task,
+        "metric": comparison.trace.metric,
+        "goal": comparison.trace.goal,
+        "target": comparison.trace.target,
+        "leftOut": comparison.trace.left_out,
+        "trials": len(comparison.samples[0].trials),
+        "searches": len(comparison.samples),
         "gpus": place.gpus,
         "nodes": len(place.nodes),
         "slots": place.nodes[0].slots,
@@ -168,7 +172,9 @@ def _plain(contest: SystemComparison) -> dict[str, object]:
         "suspendSeconds": place.method.suspend,
         "resumeSeconds": place.method.resume,
         "migrationSeconds": place.method.migration_seconds if place.method.migrates else None,
-        "policies": [{"name": name, "searches": _searches(contest.runs[name])} for name in fastest_first(contest)],
+        "policies": [
+            {"name": name, "searches": _searches(comparison.runs[name])} for name in fastest_first(comparison)
+        ],
     }
 
 

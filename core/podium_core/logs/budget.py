@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Budget:
+class LineBudget:
     """Remaining budget of one line; a reader stops where one of the counts is below 0.
 
     `tokens`: brackets, texts and records that the scanner looks at. `attempts`: broken records. `matches`: matches of

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from podium_core.logs.budget import Budget
+from podium_core.logs.budget import LineBudget
 from podium_core.logs.line_reader import MetricsFormat, ParsedLine, line_reader
 from podium_core.logs.printed_numbers import printed_number
 from podium_core.logs.records import paths_of, records
@@ -72,7 +72,7 @@ def reason_of(line: str, metrics: MetricsFormat) -> str | None:
     what = "JSON object" if metrics.format == "json" else "dictionary"
     if "{" not in text:
         return f"the line holds no {what}; metrics.format is {metrics.format}"
-    if not records(text, dict.fromkeys(paths_of(metric), False), Budget()):
+    if not records(text, dict.fromkeys(paths_of(metric), False), LineBudget()):
         return f"the {what} does not end on this line, or its brackets do not match"
     value = shown(after.lstrip("\"': ")[:24])
     return f"{metric} is not a key of the {what}, or its value is not a number: {value!r}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import re2
 
-from podium_core.logs.budget import Budget
+from podium_core.logs.budget import LineBudget
 
 MAX_MEMORY = 1 << 20  # bytes that one compiled expression may take
 MAX_FILTERED = 1 << 14  # characters of one piece that a user's expression is given
@@ -63,7 +63,7 @@ def filter_error(pattern: str) -> str | None:
     return None
 
 
-def matches(expression: Any, text: str, budget: Budget) -> Iterator[Any]:
+def matches(expression: Any, text: str, budget: LineBudget) -> Iterator[Any]:
     """Return the matches in the text from left to right, as many as the budget allows."""
     budget.scanned -= len(text)
     budget.matches -= 1

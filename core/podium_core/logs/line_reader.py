@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from podium_core.logs.budget import Budget
+from podium_core.logs.budget import LineBudget
 from podium_core.logs.csv_rows import CsvReader
 from podium_core.logs.readings import AdditionalValue, MetricsFormat, ParsedLine, Reader
 from podium_core.logs.records import Path, paths_of, records
@@ -20,7 +20,7 @@ from podium_core.logs.text_lines import default_reader, filter_reader
 
 __all__ = ["AdditionalValue", "MetricsFormat", "ParsedLine", "Reader", "line_reader"]
 
-_PieceReader = Callable[[str, Budget], list[ParsedLine]]
+_PieceReader = Callable[[str, LineBudget], list[ParsedLine]]
 
 
 def line_reader(metrics: MetricsFormat) -> Reader:
@@ -40,7 +40,7 @@ def line_reader(metrics: MetricsFormat) -> Reader:
         lowered = line.lower() if ascii_only else ""
         if ascii_only and not any(hint in lowered for hint in hints):
             return []  # most lines hold none of the names
-        budget = Budget()
+        budget = LineBudget()
         return _latest([read(piece, budget) for piece in pieces(line)])
 
     return parse
@@ -70,7 +70,7 @@ def _record_pieces(metrics: MetricsFormat) -> _PieceReader:
     def first(record: Mapping[Path, float], name: str) -> float | None:
         return next((record[path] for path in named[name] if path in record), None)
 
-    def read(piece: str, budget: Budget) -> list[ParsedLine]:
+    def read(piece: str, budget: LineBudget) -> list[ParsedLine]:
         parsed = []
         for record in records(piece, wanted, budget):
             step, value = first(record, metrics.step_key), first(record, metrics.metric)
@@ -96,7 +96,7 @@ def _text_pieces(metrics: MetricsFormat) -> _PieceReader:
     else:
         values_of = filter_reader(metrics.filter, wanted, metrics.step_key)
 
-    def read(piece: str, budget: Budget) -> list[ParsedLine]:
+    def read(piece: str, budget: LineBudget) -> list[ParsedLine]:
         values = values_of(piece, budget)
         if not values:
             return []

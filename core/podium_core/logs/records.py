@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from podium_core.logs.budget import Budget
+from podium_core.logs.budget import LineBudget
 from podium_core.logs.printed_numbers import number_of_text, printed_number
 
 RECORD_COST = 24  # tokens that each record counts beside those in it
@@ -35,7 +35,7 @@ def paths_of(name: str) -> tuple[Path, ...]:
     return ((name,), parts) if len(parts) > 1 else ((name,),)
 
 
-def records(text: str, wanted: Mapping[Path, bool], budget: Budget) -> list[dict[Path, float]]:
+def records(text: str, wanted: Mapping[Path, bool], budget: LineBudget) -> list[dict[Path, float]]:
     """Return the wanted numbers of each record in the text, in their order.
 
     `wanted`: the paths of keys to read, and whether the number counts steps. A record without any of them is an empty
@@ -54,7 +54,9 @@ def records(text: str, wanted: Mapping[Path, bool], budget: Budget) -> list[dict
     return parsed
 
 
-def _record(text: str, start: int, wanted: Mapping[Path, bool], budget: Budget) -> tuple[dict[Path, float] | None, int]:
+def _record(
+    text: str, start: int, wanted: Mapping[Path, bool], budget: LineBudget
+) -> tuple[dict[Path, float] | None, int]:
     """Return the numbers of the record at `start` and where to continue; None where the record is broken."""
     numbers: dict[Path, float] = {}
     brackets: list[str] = []

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 
 import re2
 
-from podium_core.logs.budget import Budget
+from podium_core.logs.budget import LineBudget
 from podium_core.logs.filters import MAX_FILTERED, compiled, filter_error, matches
 from podium_core.logs.printed_numbers import number_of_text, printed_number
 
 Values = dict[str, float]
-TextReader = Callable[[str, Budget], Values]
+TextReader = Callable[[str, LineBudget], Values]
 _NOT_IN_NAME = r"(?:^|[^\pL\pN_|./@-])"  # what may precede a name
 
 
@@ -32,7 +32,7 @@ def default_reader(wanted: Mapping[str, bool], step_key: str) -> TextReader:
 
     digit = loose.groupindex["digit"]
 
-    def read(text: str, budget: Budget) -> Values:
+    def read(text: str, budget: LineBudget) -> Values:
         values: Values = {}
         for match in matches(named, text, budget):
             name = match.group("name")
@@ -64,7 +64,7 @@ def filter_reader(pattern: str, wanted: Mapping[str, bool], step_key: str) -> Te
     loose = default_reader({step_key: True}, step_key)
     value_group = expression.groupindex["value"]
 
-    def read(text: str, budget: Budget) -> Values:
+    def read(text: str, budget: LineBudget) -> Values:
         values: Values = {}
         for match in matches(expression, text[:MAX_FILTERED], budget):
             name, value = match.group("name"), match.group("value")

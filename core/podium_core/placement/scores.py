@@ -25,7 +25,7 @@ __all__ = [
     "HIGHEST",
     "MIDDLE",
     "STALE_AFTER",
-    "Ranking",
+    "NodeRanking",
     "has_single_best",
     "load_balance",
     "rank",
@@ -40,7 +40,7 @@ _ALIKE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranking:
+class NodeRanking:
     """Scores of nodes.
 
     `scores`: 0 to 10, one for each node. `costs`: the costs behind the scores. `favourite`: the index of the node with
@@ -103,7 +103,7 @@ def tie_break(policy: PlacementPolicy, question: PlacementQuery) -> tuple[bool, 
     return has_single_best(policy, question.need), question.pod if own else ""
 
 
-def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool, pod: str = "") -> Ranking:
+def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool, pod: str = "") -> NodeRanking:
     """Return the scores: 10 for the least cost, 0 for the highest, and linear in between.
 
     Equal or unknown (NaN) costs give 5. With `favourite`, the first node of the least cost scores one above all other
@@ -112,7 +112,7 @@ def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool, pod:
     unknown = np.isnan(costs)
     known = costs[~unknown] if unknown.any() else costs
     if not len(known):
-        return Ranking(np.full(len(names), MIDDLE), costs)
+        return NodeRanking(np.full(len(names), MIDDLE), costs)
     low, high = float(known.min()), float(known.max())
     alike = high - low <= _ALIKE
     if alike:
@@ -127,7 +127,7 @@ def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool, pod:
         top = MIDDLE + 1 if alike else HIGHEST
         np.minimum(values, top - 1, out=values)
         values[best] = top
-    return Ranking(values, costs, best)
+    return NodeRanking(values, costs, best)
 
 
 def _own_order(names: Sequence[str], pod: str) -> Callable[[int], tuple[int, str]]:

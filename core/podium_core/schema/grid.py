@@ -27,7 +27,7 @@ from podium_core.schema.search_spec import Parameter, ParameterType
 MAX_COUNTED_POINTS = 10**12  # A larger count says nothing more, and a quotient of floats may be infinite.
 
 
-class Grid:
+class ParameterGrid:
     """Combinations of the values of a search space."""
 
     def __init__(self, spec: JobSpec) -> None:

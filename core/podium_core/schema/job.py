@@ -14,8 +14,8 @@ from pydantic.config import JsonDict
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import ObjectMeta, SpecModel, StatusModel
 from podium_core.schema.job_status import JobStatus
-from podium_core.schema.metrics_spec import Metrics
-from podium_core.schema.search_spec import MAX_OBJECTIVES, Parameter, Search
+from podium_core.schema.metrics_spec import MetricsSpec
+from podium_core.schema.search_spec import MAX_OBJECTIVES, Parameter, SearchSpec
 
 Quantity = Annotated[
     str,
@@ -104,7 +104,7 @@ class Budget(SpecModel):
     deadline: AwareDatetime | None = Field(None, description="Time after which no trial runs.")
 
 
-class Policy(SpecModel):
+class PolicySpec(SpecModel):
     """How the trials are ranked."""
 
     name: Literal[
@@ -181,7 +181,7 @@ class CheckpointVolume(SpecModel):
     )
 
 
-class Checkpoint(SpecModel):
+class CheckpointSpec(SpecModel):
     """Where the trials write their checkpoints.
 
     Each trial has a folder of its own (subPath). The folders are removed together with the job unless `retain` is set.
@@ -235,23 +235,25 @@ class JobSpec(SpecModel):
         description="How many trials there are, how many run at a time, and how long each one trains."
     )
     template: dict[str, Any] = Field(description="Pod template of the trials: {metadata?, spec}; immutable.")
-    search: Search = Field(
-        default_factory=Search, description="How the parameters of the trials are proposed; immutable."
+    search: SearchSpec = Field(
+        default_factory=SearchSpec, description="How the parameters of the trials are proposed; immutable."
     )
     budget: Budget | None = Field(None, description="Limits at which the search stops, even if trials are left.")
-    policy: Policy = Field(default_factory=Policy, description="How the trials are ranked.")
+    policy: PolicySpec = Field(default_factory=PolicySpec, description="How the trials are ranked.")
     queue: str | None = Field(
         None, min_length=1, max_length=63, description="Reserved for queues, which this version does not have."
     )
     gpus: Gpus = Field(default_factory=Gpus, description="GPUs that one trial needs; immutable.")
-    metrics: Metrics = Field(default_factory=Metrics, description="Where the learning curve comes from; immutable.")
+    metrics: MetricsSpec = Field(
+        default_factory=MetricsSpec, description="Where the learning curve comes from; immutable."
+    )
     suspension: Suspension = Field(
         default_factory=Suspension,
         description="How a trial gives up its GPU for another one. Default: `methods: [freeze]`.",
         # CEL must distinguish a user's value from the default, since trials without GPUs are never suspended.
         json_schema_extra={"x-no-default": True},
     )
-    checkpoint: Checkpoint | None = Field(None, description="Where the trials write their checkpoints; immutable.")
+    checkpoint: CheckpointSpec | None = Field(None, description="Where the trials write their checkpoints; immutable.")
     ttl_seconds_after_finished: int | None = Field(
         None,
         ge=0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from podium_core.schema.job import JobSpec
-from podium_core.schema.metrics_spec import Metrics
+from podium_core.schema.metrics_spec import MetricsSpec
 from podium_core.schema.rules import Rule
 
 LINE_SOURCES = ("stdout", "file")  # read line by line, in a format
@@ -13,7 +13,7 @@ PATH_SOURCES = ("file", "tensorboard")  # read from the container's file system
 _UPWARD = re.compile(r"(^|/)\.\.(/|$)")
 
 
-def _relative(metrics: Metrics) -> bool:
+def _relative(metrics: MetricsSpec) -> bool:
     return metrics.path is not None and not metrics.path.startswith("/") and metrics.source in PATH_SOURCES
 
 

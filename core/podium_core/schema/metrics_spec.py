@@ -9,7 +9,7 @@ from pydantic import Field
 from podium_core.schema.base import SpecModel
 
 
-class Metrics(SpecModel):
+class MetricsSpec(SpecModel):
     """Where the learning curve comes from."""
 
     source: Literal["stdout", "file", "tensorboard", "prometheus", "push"] = Field(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.conditions import is_active
-from podium_core.schema.grid import MAX_COUNTED_POINTS, Grid
+from podium_core.schema.grid import MAX_COUNTED_POINTS, ParameterGrid
 from podium_core.schema.job import JobSpec
 from podium_core.schema.rules import Refusal
 from podium_core.schema.search_spec import Parameter, ParameterType
@@ -57,7 +57,7 @@ def grid_points(spec: JobSpec) -> int | None:
 
     None if a range has no points.
     """
-    return Grid(spec).size
+    return ParameterGrid(spec).size
 
 
 def _names(parameters: list[Parameter]) -> Iterator[Refusal]:

@@ -97,7 +97,7 @@ class EarlierResult(SpecModel):
     completed: bool = Field(True, description="Whether the trial was trained to its end.")
 
 
-class WarmStart(SpecModel):
+class WarmStartSpec(SpecModel):
     """Earlier searches whose results the search learns from: jobs, results that are listed here, or both."""
 
     jobs: list[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
@@ -114,7 +114,7 @@ class WarmStart(SpecModel):
     )
 
 
-class Search(SpecModel):
+class SearchSpec(SpecModel):
     """How the parameters of the trials are proposed."""
 
     algorithm: Literal["auto", "cmaes", "gp", "grid", "pbt", "qmc", "random", "tpe"] = Field(
@@ -145,6 +145,6 @@ class Search(SpecModel):
         description="Points that are tried first, in this order: values by parameter name. The values of parameters "
         "that an entry leaves out are drawn at random.",
     )
-    warm_start: WarmStart | None = Field(
+    warm_start: WarmStartSpec | None = Field(
         None, description="Earlier searches whose results an algorithm that learns uses from the beginning."
     )

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fit import FULL, refuse_with_freshness
-from podium_core.placement.scores import Ranking, costs_of, rank, tie_break
+from podium_core.placement.scores import NodeRanking, costs_of, rank, tie_break
 from podium_core.placement.views import NodeView, PodNeed
 from podium_extender.state.views import Views
 from podium_extender.verbs.node_results import NodeResults
@@ -84,7 +84,7 @@ class NodeEvaluator:
         reasons = {name: results.result(name, views) for name in compress(names, failed.tolist())}
         return FilterDecision(passed, {name: reason for name, reason in reasons.items() if reason is not None})
 
-    def prioritize(self, query: PlacementQuery, names: Sequence[str], views: Views, now: float) -> Ranking:
+    def prioritize(self, query: PlacementQuery, names: Sequence[str], views: Views, now: float) -> NodeRanking:
         """Score each node from 0 to 10, in the order given, and choose the one that should get the pod.
 
         The pod's CPU request is left out if the policy's costs do not depend on CPUs: more pods then share results.

@@ -19,7 +19,7 @@ import numpy as np
 from podium_core.placement.base import PlacementQuery
 from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, has_preferences, need_of
 from podium_core.placement.node_parser import PlacedPod, placed_pod
-from podium_core.placement.scores import MIDDLE, Ranking
+from podium_core.placement.scores import MIDDLE, NodeRanking
 from podium_core.placement.views import PodNeed
 from podium_core.schema.pod import Pod
 from podium_extender.metrics import Metrics
@@ -28,7 +28,7 @@ from podium_extender.state.node_cache import NodeCache
 from podium_extender.state.views import Views
 from podium_extender.verbs.binding_attempts import BindingAttempts
 from podium_extender.verbs.decisions import FilterDecision, NodeEvaluator, failed_node
-from podium_extender.verbs.node_selection import SCORED_NODES, Selection, select_best
+from podium_extender.verbs.node_selection import SCORED_NODES, NodeSelection, select_best
 from podium_extender.verbs.preempt import PreemptVerb
 from podium_extender.verbs.request import NodeRequest, RequestParser
 from podium_extender.verbs.response_rows import ResponseRows
@@ -48,7 +48,7 @@ class CycleState:
     pod: Pod
     need: PodNeed
     placed: PlacedPod  # as the watch will show the pod, without its node
-    selection: Selection | None = None
+    selection: NodeSelection | None = None
 
 
 class Verbs:
@@ -141,7 +141,7 @@ class Verbs:
 
     def _select(
         self, cycle: CycleState, passed: Sequence[str], views: Views, now: float
-    ) -> tuple[Selection | None, str]:
+    ) -> tuple[NodeSelection | None, str]:
         """Return the best of the nodes that fit, or None for all of them, and the reason for the metric."""
         if not passed:
             return None, "none"
@@ -197,7 +197,7 @@ class Verbs:
             self._assume(cycle, request.names[ranking.favourite])
         return self._rows.write(request.names, ranking.scores, views)
 
-    def _score(self, cycle: CycleState, names: Sequence[str], views: Views, now: float) -> Ranking:
+    def _score(self, cycle: CycleState, names: Sequence[str], views: Views, now: float) -> NodeRanking:
         """Score the nodes for the pod, with its CPU request if the free CPUs of the nodes are known."""
         meta, cpus_known = cycle.pod.metadata, self._node_cache.cpus_known  # as of the last call of `views`
         query = PlacementQuery(

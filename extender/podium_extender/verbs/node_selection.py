@@ -16,14 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.placement.scores import HIGHEST, Ranking
+from podium_core.placement.scores import HIGHEST, NodeRanking
 from podium_extender.state.views import Views
 
 SCORED_NODES = 32  # enough for kube-scheduler's own scores to choose among
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Selection:
+class NodeSelection:
     """The nodes that filter returns, with their scores among all nodes that fit.
 
     `favourite` is the node that should get the pod.
@@ -35,8 +35,8 @@ class Selection:
 
 
 def select_best(
-    ranking: Ranking, names: Sequence[str], views: Views, limit: int, avoided: Set[str] = frozenset()
-) -> Selection | None:
+    ranking: NodeRanking, names: Sequence[str], views: Views, limit: int, avoided: Set[str] = frozenset()
+) -> NodeSelection | None:
     """Return the best `limit` of `names`, in the order given; None if no node is the single best one.
 
     `avoided` are nodes with a taint `PreferNoSchedule`. If one of them is selected, the best of the other nodes are
@@ -50,7 +50,7 @@ def select_best(
         others = np.array([i for i, name in enumerate(names) if name not in avoided], dtype=np.intp)
         best = np.union1d(best, others[top_k(scores[others], costs[others], places[others], limit)])
     selected = tuple([names[i] for i in best.tolist()])
-    return Selection(selected, scores[best], names[ranking.favourite])
+    return NodeSelection(selected, scores[best], names[ranking.favourite])
 
 
 def top_k(scores: NDArray[np.int64], costs: NDArray[np.float64], places: NDArray[np.intp], k: int) -> NDArray[np.intp]:

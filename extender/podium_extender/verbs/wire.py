@@ -49,7 +49,7 @@ class NodeMeta(BaseModel):
     name: str
 
 
-class Node(BaseModel):
+class WireNode(BaseModel):
     """A node object with all its fields: in the full form the response must contain the nodes that passed."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -63,7 +63,7 @@ class NodeList(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     metadata: dict[str, Any] = Field(default_factory=dict)
-    items: list[Node] = Field(default_factory=list)
+    items: list[WireNode] = Field(default_factory=list)
 
 
 class ExtenderArgs(GoModel):

@@ -35,7 +35,7 @@ from podium_operator.act.pod_manifest import (
     make_pod,
     make_trial,
 )
-from podium_operator.act.requeue import INVALID, Requeues
+from podium_operator.act.requeue import INVALID, RequeueActuator
 from podium_operator.act.whole_gpu import ran_out_of_gpu_memory, smallest_whole_gpu
 from podium_operator.jobs.events import emit
 from podium_operator.metrics import Metrics
@@ -92,7 +92,7 @@ class Actuator:
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
         self._run_queue_slots = asyncio.Semaphore(PARALLEL_CALLS)  # no GPU waits for pods that are being created
         self._refused: dict[TrialKey, RefusedAction] = {}
-        self._requeues = Requeues(api, MANAGER)
+        self._requeues = RequeueActuator(api, MANAGER)
         self._refused_migrations: dict[TrialKey, str] = {}
         self._tried: dict[JobKey, list[TrialResult]] = {}  # in this reconcile, for searches that learn
         self._sent: dict[TrialKey, float] = {}  # when, by a monotonic clock

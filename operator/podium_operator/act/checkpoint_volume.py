@@ -14,7 +14,7 @@ from typing import Any
 from podium_core.attempts.substitution import Substitution
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
-from podium_core.schema.job import Checkpoint, CheckpointVolume, HyperParamJob
+from podium_core.schema.job import CheckpointSpec, CheckpointVolume, HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 
 Manifest = dict[str, Any]
@@ -72,7 +72,7 @@ def source(volume: CheckpointVolume) -> Manifest:
     return {"emptyDir": dict(volume.empty_dir or {})}
 
 
-def mount(pod: Manifest, main: Manifest, checkpoint: Checkpoint, folder: str) -> None:
+def mount(pod: Manifest, main: Manifest, checkpoint: CheckpointSpec, folder: str) -> None:
     """Add the volume to the pod, and mount its folder `folder` at checkpoint.path in the first container."""
     pod["volumes"] = [*(pod.get("volumes") or []), {"name": VOLUME, **source(checkpoint.volume)}]
     there = {"name": VOLUME, "mountPath": checkpoint.path, "subPath": folder}

@@ -21,7 +21,7 @@ from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.pod import Pod
 from podium_core.schema.trial import Rebalanced
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
-from podium_operator.observe.node_fit import Node, why_rejected
+from podium_operator.observe.node_fit import CandidateNode, why_rejected
 from podium_operator.observe.observation import Observation
 from podium_operator.observe.trial_state import TrialState
 from podium_operator.settings import OperatorSettings
@@ -128,7 +128,7 @@ class Rebalancer:
         if pod is None:
             return "its pod is gone"
         try:
-            node = Node.model_validate(await self._api.get(NODES, target))
+            node = CandidateNode.model_validate(await self._api.get(NODES, target))
             present = Pod.model_validate(await self._api.get(PODS, pod.name, pod.namespace))
             fields = f"spec.nodeName={target},status.phase!=Succeeded,status.phase!=Failed"
             there = [Pod.model_validate(one) for one in (await self._api.list(PODS, fields=fields))["items"]]

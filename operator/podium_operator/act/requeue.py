@@ -19,7 +19,7 @@ from podium_operator.observe.pod_state import PodState, parse_pod
 INVALID = 422
 
 
-class Requeues:
+class RequeueActuator:
     """Carries out requeues. `actuator` uses it."""
 
     def __init__(self, api: Api, manager: str) -> None:

@@ -58,7 +58,7 @@ class _NodeStatus(StatusModel):
     allocatable: dict[str, str] = Field(default_factory=dict)
 
 
-class Node(StatusModel):
+class CandidateNode(StatusModel):
     """Part of a Node object that decides whether a pod fits; a node that is not ready has a taint."""
 
     metadata: ObjectMeta
@@ -71,7 +71,7 @@ def lacks_capacity(pod: PodFacts) -> bool:
     return pod.node is None and any(message in pod.unschedulable for message in _CAPACITY_MESSAGES)
 
 
-def why_rejected(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, Any]) -> str | None:
+def why_rejected(node: CandidateNode, there: Iterable[Pod], pod: Pod, template: Mapping[str, Any]) -> str | None:
     """Return why the node would not accept another pod like `pod`, or None if it would accept it.
 
     `there` holds the pods on the node that have not ended. `template` is the spec that the user wrote: the pod itself
@@ -95,7 +95,7 @@ def why_rejected(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[s
     return _missing_resource(node, there, pod)
 
 
-def _missing_resource(node: Node, there: Iterable[Pod], pod: Pod) -> str | None:
+def _missing_resource(node: CandidateNode, there: Iterable[Pod], pod: Pod) -> str | None:
     """Return which resource the node lacks for another pod like `pod`, or None."""
     try:
         needs = requests_of(pod.spec)

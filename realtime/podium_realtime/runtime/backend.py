@@ -10,7 +10,7 @@ from podium_realtime.scheduling.jobs import StageBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Availability:
+class BackendAvailability:
     """Availability of a back-end on this machine. The message describes the device, or what is missing."""
 
     available: bool

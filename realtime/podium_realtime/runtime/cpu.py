@@ -23,7 +23,7 @@ import numpy as np
 
 from podium_realtime.model.errors import RealtimeError
 from podium_realtime.runtime.activations import Activations, activation_bytes
-from podium_realtime.runtime.backend import Availability, CompletedBatch
+from podium_realtime.runtime.backend import BackendAvailability, CompletedBatch
 from podium_realtime.runtime.convnet import Array, ConvNet, ConvNetSpec
 from podium_realtime.runtime.worker import REPLY, REQUEST, WHOLE_NETWORK
 from podium_realtime.scheduling.jobs import StageBatch
@@ -53,10 +53,10 @@ def available_cores() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def availability() -> Availability:
+def availability() -> BackendAvailability:
     """Return the number of cores and the version of numpy. The CPU back-end is always available."""
     count = len(available_cores())
-    return Availability(True, "Available", f"{count} cores, numpy {np.__version__}.")
+    return BackendAvailability(True, "Available", f"{count} cores, numpy {np.__version__}.")
 
 
 def core_sets(pool: Sequence[ContextSpec], cores: Sequence[int]) -> tuple[tuple[int, ...], ...]:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from podium_realtime.model.errors import RealtimeError
-from podium_realtime.runtime.backend import Availability, CompletedBatch
+from podium_realtime.runtime.backend import BackendAvailability, CompletedBatch
 from podium_realtime.runtime.cuda_graphs import StageGraphs
 from podium_realtime.scheduling.jobs import StageBatch
 from podium_realtime.scheduling.pool import ContextSpec, StreamPriority
@@ -29,7 +29,7 @@ WARM_UPS = 10  # as in the SGPRS repository
 GRANULARITY = 8  # SMs in a group; the driver rounds up to what the device supports
 
 
-def availability() -> Availability:
+def availability() -> BackendAvailability:
     """Return whether this back-end can run here.
 
     Never raises: an error of a broken installation is the reason.
@@ -37,29 +37,33 @@ def availability() -> Availability:
     try:
         return _detect()
     except Exception as error:
-        return Availability(False, "Broken", f"not run: detecting CUDA failed ({type(error).__name__}: {error}).")
+        return BackendAvailability(
+            False, "Broken", f"not run: detecting CUDA failed ({type(error).__name__}: {error})."
+        )
 
 
-def _detect() -> Availability:
+def _detect() -> BackendAvailability:
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ImportError:
-        return Availability(False, "NotInstalled", "not run: cuda-bindings is not installed.")
+        return BackendAvailability(False, "NotInstalled", "not run: cuda-bindings is not installed.")
     try:
         code = int(driver.cuInit(0)[0])
     except Exception as error:  # the bindings raise exceptions of their own if the driver's library is missing
-        return Availability(False, "DriverNotFound", f"not run: there is no CUDA driver ({type(error).__name__}).")
+        return BackendAvailability(
+            False, "DriverNotFound", f"not run: there is no CUDA driver ({type(error).__name__})."
+        )
     if code != 0 or int(_check(driver, driver.cuDeviceGetCount())) == 0:
-        return Availability(False, "NoDevice", f"not run: the CUDA driver found no device (code {code}).")
+        return BackendAvailability(False, "NoDevice", f"not run: the CUDA driver found no device (code {code}).")
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        return Availability(False, "PyTorchMissing", "not run: PyTorch is not installed.")
+        return BackendAvailability(False, "PyTorchMissing", "not run: PyTorch is not installed.")
     if not torch.cuda.is_available():
-        return Availability(False, "PyTorchMissing", "not run: PyTorch was built without CUDA.")
+        return BackendAvailability(False, "PyTorchMissing", "not run: PyTorch was built without CUDA.")
     device = torch.cuda.get_device_properties(0)
     kind = "green contexts" if _has_green_contexts(driver) else "plain streams"
-    return Availability(True, "Available", f"{device.name}, {device.multi_processor_count} SMs, {kind}.")
+    return BackendAvailability(True, "Available", f"{device.name}, {device.multi_processor_count} SMs, {kind}.")
 
 
 def device_sms() -> int:

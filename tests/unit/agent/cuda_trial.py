@@ -17,7 +17,7 @@ from cuda_node import until
 
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension import processes as cuda_processes
-from podium_agent.suspension.base import Outcome, SuspensionState
+from podium_agent.suspension.base import SuspensionOutcome, SuspensionState
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import NO_GPU_MAP, CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
@@ -50,10 +50,10 @@ class Trial:
         processes = CudaProcesses(CudaDriver(self.node.library), *self.waits)
         return CudaCheckpoint(processes, Freeze(5.0), GpuStateNotes(self.folder / "gpu-state"), memory)
 
-    def suspend(self) -> Outcome:
+    def suspend(self) -> SuspensionOutcome:
         return asyncio.run(self.method.suspend(self.targets))
 
-    def resume(self, gpu_map: Mapping[str, str] = NO_GPU_MAP) -> Outcome:
+    def resume(self, gpu_map: Mapping[str, str] = NO_GPU_MAP) -> SuspensionOutcome:
         return asyncio.run(self.method.resume(self.targets, gpu_map))
 
     @property

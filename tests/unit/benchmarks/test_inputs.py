@@ -18,8 +18,8 @@ def test_a_clone_has_all_data() -> None:
 
 
 def test_the_recorded_tasks_are_read() -> None:
-    recordings = load_curves(curve_files([CURVES]))
-    assert [sum(r.family == family for r in recordings) for family in ("algoperf", "taskset")] == [6, 4]
+    traces = load_curves(curve_files([CURVES]))
+    assert [sum(r.family == family for r in traces) for family in ("algoperf", "taskset")] == [6, 4]
     assert [r.task for r in load_curves(curve_files([Path(EXAMPLE)]))] == ["digits_example"]
 
 

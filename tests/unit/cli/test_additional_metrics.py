@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from podium_cli.recording import recording_of
 from podium_cli.report import page
+from podium_cli.trace import trace_of
 from podium_cli.views import summary
 from podium_cli.views.explain import lines as explanation
 from podium_cli.views.trials import trials_table
@@ -99,7 +99,7 @@ def test_the_report_has_a_column_for_each_and_escapes_names(beside: Callable[...
 def test_exported_curves_keep_them_and_files_without_them_are_read(
     beside: Callable[..., JobSnapshot], tmp_path: Path
 ) -> None:
-    found = recording_of(beside(["loss"], LOSS | {"latest": "inf"}))
+    found = trace_of(beside(["loss"], LOSS | {"latest": "inf"}))
     path = tmp_path / "digits.jsonl"
     path.write_text("".join(f"{line}\n" for line in trace_lines(found)))
     back = load(path)
@@ -116,6 +116,6 @@ def test_exported_curves_keep_them_and_files_without_them_are_read(
 
 @pytest.mark.parametrize("wrong", [7, [7], [{"metric": "loss"}], [LOSS | {"latest": "high"}]])
 def test_invalid_metrics_are_refused_with_their_line(beside: Callable[..., JobSnapshot], wrong: Any) -> None:
-    head, first, *_ = trace_lines(recording_of(beside(["loss"], LOSS)))
+    head, first, *_ = trace_lines(trace_of(beside(["loss"], LOSS)))
     with pytest.raises(TraceError, match=r"x\.jsonl, line 2: .* as in a trial's status"):
         parse([head, json.dumps(json.loads(first) | {"observations": wrong})], "x.jsonl")

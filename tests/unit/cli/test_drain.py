@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from podium_cli.commands import drain
-from podium_cli.commands.drain import _GpuNode, departure_of, lost_work_of, remaining_trials, supports_migration
+from podium_cli.commands.drain import _GpuNode, lost_work_of, relocation_of, remaining_trials, supports_migration
 from podium_cli.exit_codes import CliError, Exit
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS, Resource
@@ -138,10 +138,10 @@ DEPARTURES: list[tuple[str, dict[str, Any], dict[str, Any], bool, str, str]] = [
 )
 def test_how_a_trial_is_moved(spec: dict[str, Any], status: dict[str, Any], nodes: bool, way: str, loss: str) -> None:
     job, trial = HyperParamJob.model_validate(job_of(**spec)), HyperParamTrial.model_validate(trial_of(**status))
-    departure, lost_work = departure_of(job, trial, "pod-sweep-0", nodes)
-    assert way in departure
+    relocation, lost_work = relocation_of(job, trial, "pod-sweep-0", nodes)
+    assert way in relocation
     assert loss in lost_work
-    assert bool(departure) is not bool(lost_work)
+    assert bool(relocation) is not bool(lost_work)
 
 
 def test_both_nodes_must_support_live_migration() -> None:

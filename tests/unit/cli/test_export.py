@@ -11,8 +11,8 @@ import pytest
 from podium_cli import main
 from podium_cli.exit_codes import Exit
 from podium_cli.objects import snapshot_of
-from podium_cli.recording import recording_of
 from podium_cli.samples import BEGIN, search_at
+from podium_cli.trace import trace_of
 from podium_simulator.traces.sources import ReadOptions, read_all
 from podium_simulator.traces.trace import load
 
@@ -24,7 +24,7 @@ def test_a_search_is_written_and_replayed(tmp_path: Path, capsys: pytest.Capture
     assert main.run(["export", "--sample", "-o", str(path)]) is Exit.OK
     assert capsys.readouterr().out == f"{path}: 12 trials written, 0 incomplete trials omitted.\n"
     found = load(path)
-    assert found == recording_of(snapshot_of(ENDED, None, None, BEGIN + timedelta(seconds=600)))
+    assert found == trace_of(snapshot_of(ENDED, None, None, BEGIN + timedelta(seconds=600)))
     assert (
         main.run(["simulate", str(path), "--gpus", "2", "--seeds", "1", "--policy", "hermes", "-o", "json"]) is Exit.OK
     )
@@ -37,7 +37,7 @@ def test_times_are_gpu_seconds_without_lost_work() -> None:
     trial = next(o for o in objects if o["metadata"]["name"] == "digits-3")
     last = trial["status"]["curve"]["points"][-1]["step"]
     trial["status"] |= {"gpuSeconds": 100.0, "lostWork": {"gpuSeconds": 40.0}}
-    found = recording_of(snapshot_of(objects, None, None, BEGIN))
+    found = trace_of(snapshot_of(objects, None, None, BEGIN))
     mine = next(t for t in found.trials if t.name == "digits-3")
     assert mine.seconds[-1] == pytest.approx(60.0)
     assert mine.seconds[0] == pytest.approx(60.0 * trial["status"]["curve"]["points"][0]["step"] / last)
@@ -89,7 +89,7 @@ def test_times_are_the_seconds_for_which_the_trial_held_its_gpus(
             ]
         },
     }
-    found = recording_of(snapshot_of(objects, None, None, BEGIN))
+    found = trace_of(snapshot_of(objects, None, None, BEGIN))
     assert next(t for t in found.trials if t.name == "digits-3").seconds == pytest.approx(seconds)
 
 
@@ -98,7 +98,7 @@ def test_stopped_trials_are_omitted_and_nothing_writes_no_file(
 ) -> None:
     objects = search_at(600.0)
     next(o for o in objects if o["metadata"]["name"] == "digits-3")["status"]["phase"] = "EarlyStopped"
-    found = recording_of(snapshot_of(objects, None, None, BEGIN))
+    found = trace_of(snapshot_of(objects, None, None, BEGIN))
     assert (len(found.trials), found.left_out) == (11, 1)
     (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": search_at(1.0)}))
     assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.FAILED

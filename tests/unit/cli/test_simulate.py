@@ -199,8 +199,8 @@ def test_a_goal_that_contradicts_the_curves(curves: str, tmp_path: Path, capsys:
     assert main.run(["simulate", curves, "--goal", "maximize", *few]) is Exit.OK
     (tmp_path / "loss.csv").write_text(TABLE)
     assert main.run(["simulate", str(tmp_path), "--goal", "minimize", *few]) is Exit.OK
-    told_of = [line for line in capsys.readouterr().out.splitlines() if "is better" in line]
-    assert ["larger" in line for line in told_of] == [True, True, False], "each table names its own direction"
+    shown = [line for line in capsys.readouterr().out.splitlines() if "is better" in line]
+    assert ["larger" in line for line in shown] == [True, True, False], "each table names its own direction"
 
 
 LOSS = "trial,step,value,seconds\nslow,1,0.9,10\nslow,2,0.4,20\nslow,3,0.3,30\n"

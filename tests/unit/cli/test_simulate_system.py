@@ -48,8 +48,8 @@ def test_memory_for_one_trial_per_gpu_costs_time(capsys: pytest.CaptureFixture[s
     for size in ("40Gi", "80Gi"):
         command = ["simulate", "--system", *SHORT, "--policy", "envelope", "-o", "json", "--memory", "40Gi"]
         assert main.run([*command, "--gpu-memory", size]) is Exit.OK
-        (contest,) = json.loads(capsys.readouterr().out)
-        found[size] = {policy["name"]: policy["searches"][0] for policy in contest["policies"]}
+        (comparison,) = json.loads(capsys.readouterr().out)
+        found[size] = {policy["name"]: policy["searches"][0] for policy in comparison["policies"]}
     assert found["40Gi"]["fifo"]["endSeconds"] > found["80Gi"]["fifo"]["endSeconds"]
     assert found["40Gi"]["envelope"]["suspensions"] == 0 < found["80Gi"]["envelope"]["suspensions"]
 
@@ -89,9 +89,9 @@ def test_a_trial_that_saves_goes_on_in_a_new_pod(capsys: pytest.CaptureFixture[s
     shares = []
     for seconds in ("0", "60"):
         assert main.run([*command, "--suspend", seconds, "-o", "json"]) is Exit.OK
-        (contest,) = json.loads(capsys.readouterr().out)
-        assert (contest["method"], contest["suspendSeconds"]) == ("app-checkpoint", float(seconds))
-        found = {policy["name"]: policy["searches"][0] for policy in contest["policies"]}
+        (comparison,) = json.loads(capsys.readouterr().out)
+        assert (comparison["method"], comparison["suspendSeconds"]) == ("app-checkpoint", float(seconds))
+        found = {policy["name"]: policy["searches"][0] for policy in comparison["policies"]}
         assert (
             found["round_robin"]["suspensions"]
             == found["fifo"]["checkpoints"]
@@ -196,11 +196,11 @@ def test_settings_change_the_search_and_its_name(tmp_path: Path, capsys: pytest.
 
 
 def test_quality_levels_follow_the_final_values() -> None:
-    pool = draw_sample(bundled_trace(), 0, 12)
-    found = quality_levels(pool)
-    assert found[pool.winner] == 0
+    sample = draw_sample(bundled_trace(), 0, 12)
+    found = quality_levels(sample)
+    assert found[sample.winner] == 0
     assert sorted(found) == sorted([0, *(1 + place * 5 // 11 for place in range(11))])
-    worst = min(range(12), key=lambda number: pool.best_of(pool.trials[number]))
+    worst = min(range(12), key=lambda number: sample.best_of(sample.trials[number]))
     assert found[worst] == 5
 
 

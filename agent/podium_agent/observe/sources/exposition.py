@@ -17,7 +17,7 @@ _NAME = re.compile(rb"(?m)^[a-zA-Z_:][a-zA-Z0-9_:]{0,127}(?=[{ \t])")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class PageSample:
     """One sample of a page."""
 
     name: str
@@ -25,11 +25,11 @@ class Sample:
     value: float
 
 
-def samples(page: bytes, names: Iterable[str]) -> list[Sample]:
+def samples(page: bytes, names: Iterable[str]) -> list[PageSample]:
     """Return the samples of the metrics with these names; a line that cannot be parsed is left out."""
     wanted = rb"|".join(re.escape(name.encode()) for name in sorted(names))
     lines = re.finditer(rb"(?m)^(?:%b)(?=[{ \t])[^\n]*$" % wanted, page)
-    found: list[Sample] = []
+    found: list[PageSample] = []
     for number, match in enumerate(lines):
         if number >= MAX_LINES:
             break
@@ -38,15 +38,15 @@ def samples(page: bytes, names: Iterable[str]) -> list[Sample]:
     return found
 
 
-def _parsed(line: str) -> list[Sample]:
+def _parsed(line: str) -> list[PageSample]:
     try:
         families = list(text_string_to_metric_families(f"{line}\n"))
-        return [Sample(one.name, one.labels, float(one.value)) for family in families for one in family.samples]
+        return [PageSample(one.name, one.labels, float(one.value)) for family in families for one in family.samples]
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):  # the parser's own errors and slips
         return []
 
 
-def value_of(selector: Selector, found: Iterable[Sample]) -> tuple[float | None, str]:
+def value_of(selector: Selector, found: Iterable[PageSample]) -> tuple[float | None, str]:
     """Return the value that a selector selects, or why there is none."""
     wanted = dict(selector.labels)
     chosen = [one for one in found if one.name == selector.name and wanted.items() <= one.labels.items()]

@@ -17,7 +17,7 @@ from migration_servers import DUMP, FakeKubelet, FakeRegistry, archive_bytes, sh
 
 from podium_agent.migration import kubelet
 from podium_agent.migration.checkpointer import Checkpointer, CheckpointImage
-from podium_agent.migration.eligibility import ContainerFacts, NodeFacts
+from podium_agent.migration.eligibility import ContainerFacts, NodeRuntime
 from podium_agent.migration.errors import MigrationError
 from podium_agent.migration.kubelet import ContainerRef, Kubelet, error_from_response
 from podium_agent.migration.open_files import OpenFiles
@@ -28,7 +28,7 @@ from podium_core.schema.checkpoint_image import ImageReference
 from podium_devcluster.runtime import pki
 
 TRIAL = ContainerRef("team", "search-7-0", "train")
-HERE, THERE = NodeFacts("node-1", "containerd://2.1.9", "amd64"), NodeFacts("node-2", "containerd://2.1.9", "amd64")
+HERE, THERE = NodeRuntime("node-1", "containerd://2.1.9", "amd64"), NodeRuntime("node-2", "containerd://2.1.9", "amd64")
 FIT = ContainerFacts(("train",), (), "registry/trial@sha256:1")
 OTHERS = "checkpoint-search-7-0_team-train-logs-2026-11-22T04:52:25Z.tar"  # of a container named train-logs
 

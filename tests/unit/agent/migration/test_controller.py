@@ -15,7 +15,7 @@ from migration_scene import LATE, MINE, Scene, answered, settled
 from podium_agent.migration.controller import RETRY_SECONDS
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.pods import TrialPod
-from podium_agent.suspension.base import Outcome
+from podium_agent.suspension.base import SuspensionOutcome
 from podium_agent.suspension.freeze import Freeze
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.trial import ContainerCheckpoint
@@ -116,7 +116,7 @@ class Slow(Freeze):
         super().__init__(5.0)
         self.started, self.may = asyncio.Event(), asyncio.Event()
 
-    async def suspend(self, targets: tuple[Freezer, ...]) -> Outcome:
+    async def suspend(self, targets: tuple[Freezer, ...]) -> SuspensionOutcome:
         self.started.set()
         await self.may.wait()
         return await super().suspend(targets)

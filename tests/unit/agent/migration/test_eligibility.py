@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.migration.eligibility import ContainerFacts, NodeFacts, ineligible
+from podium_agent.migration.eligibility import ContainerFacts, NodeRuntime, ineligible
 from podium_agent.migration.errors import MigrationError
-from podium_agent.migration.facts import Node, Pod
+from podium_agent.migration.facts import NodeAddress, Pod
 from podium_agent.migration.open_files import OpenFiles, open_files_of
 from podium_agent.migration.runtimes import Runtime, checkpoint_unsupported, parse, restore_unsupported
 
-HERE = NodeFacts("node-1", "containerd://2.1.9", "amd64")
-THERE = NodeFacts("node-2", "containerd://2.1.9", "amd64")
+HERE = NodeRuntime("node-1", "containerd://2.1.9", "amd64")
+THERE = NodeRuntime("node-2", "containerd://2.1.9", "amd64")
 FIT = ContainerFacts(("train",), (("saves", "persistentVolumeClaim"),), "registry/trial@sha256:" + "0" * 64)
 WRITES = OpenFiles(frozenset({"/ckpt/run/events"}), frozenset({"/ckpt/run/events"}))
 
@@ -102,7 +102,7 @@ def test_which_runtimes_write_and_restore_checkpoints(
     ],
 )
 def test_a_container_that_cannot_be_migrated_is_refused_with_a_reason(
-    facts: ContainerFacts, target: NodeFacts | None, code: str | None, named: str
+    facts: ContainerFacts, target: NodeRuntime | None, code: str | None, named: str
 ) -> None:
     refused = ineligible(facts, HERE, target)
     assert (refused.code if refused else None) == code
@@ -149,7 +149,7 @@ def test_a_pod_and_a_node_as_the_api_writes_them() -> None:
     assert pod.container_facts("train", opened, off_gpu=True) == ContainerFacts(
         ("train", "proxy"), (("a", "emptyDir"), ("b", "secret")), "i@sha256:1", True, ("/b",), opened, True
     )
-    node = Node.model_validate(
+    node = NodeAddress.model_validate(
         {
             "metadata": {"name": "node-1"},
             "status": {

@@ -142,7 +142,7 @@ def test_the_kubelet_allocates_for_the_first_pod_with_missing_slots(
 ) -> None:
     async def main() -> None:
         kubelet = Kubelet(monkeypatch)
-        monkeypatch.setattr(podium_agent.observe.other_pods, "SIGHT_SECONDS", 60.0)
+        monkeypatch.setattr(podium_agent.observe.other_pods, "WATCH_DELAY_SECONDS", 60.0)
         pods.put("z", pod("z", 1, memory=30))
         pods.put("a", pod("a", 1))
         pods.put("pair", pod("pair", 2, memory=7))

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from podium_agent.observe.sources import prometheus
-from podium_agent.observe.sources.exposition import MAX_LINES, Sample, names_on, samples, value_of
+from podium_agent.observe.sources.exposition import MAX_LINES, PageSample, names_on, samples, value_of
 from podium_agent.observe.sources.prometheus import MAX_PAGE, PageError, PrometheusSource, fetch, page_url
 from podium_core.logs.selectors import Selector, parse_selector
 from podium_core.schema.metrics_config import MetricsConfig
@@ -79,18 +79,18 @@ def test_only_some_short_lines_are_parsed() -> None:
     long = b'acc{x="' + b"y" * 2000 + b'"} 1\n'
     many = b"".join(b'acc{x="%d"} 1\n' % number for number in range(10 * MAX_LINES))
     assert len(samples(long + many, {"acc"})) == MAX_LINES - 1
-    assert samples(b"acc{broken 1\nacc 2\nacc", {"acc"}) == [Sample("acc", {}, 2.0)]
+    assert samples(b"acc{broken 1\nacc 2\nacc", {"acc"}) == [PageSample("acc", {}, 2.0)]
     assert names_on(PAGE) == "acc, epoch, loss, other"
     assert value_of(Selector("acc"), []) == (None, "the page has no sample acc")
 
 
 @pytest.mark.parametrize("line", [b"acc " + b"9" * 400, b"acc 1 " + b"9" * 400, b"acc -" + b"9" * 900])
 def test_a_number_that_is_too_large_is_left_out(line: bytes) -> None:
-    assert samples(line + b"\nloss 2", {"acc", "loss"})[-1] == Sample("loss", {}, 2.0)
+    assert samples(line + b"\nloss 2", {"acc", "loss"})[-1] == PageSample("loss", {}, 2.0)
 
 
 def test_an_unexpected_error_ends_only_this_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> list[Sample]:
+    def broken(*_: Any) -> list[PageSample]:
         raise RecursionError("too deep")
 
     async def use(url: URL) -> None:

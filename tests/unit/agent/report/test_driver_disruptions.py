@@ -16,7 +16,7 @@ from podium_agent.metrics import Metrics
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.report.trial_record import DRIVER_ERROR_SECONDS, TrialRecord
 from podium_agent.schedule.executor import Executor, ExecutorHooks
-from podium_agent.suspension.base import Outcome
+from podium_agent.suspension.base import SuspensionOutcome
 from podium_cluster.client import ApiError
 from podium_core.attempts.local_scheduler import Suspend
 from podium_core.attempts.local_trial import LocalTrial
@@ -89,8 +89,8 @@ def test_a_suspension_in_which_a_process_ends_is_noted() -> None:
     record, trial_record = PodRecord(pod()), TrialRecord(pod(), "n")
     ends: list[tuple[int, ...]] = [(), (7,)]
 
-    async def suspend(*_: object) -> Outcome:
-        return Outcome(True, 0.1, "Checkpointed", ended=ends.pop(0))
+    async def suspend(*_: object) -> SuspensionOutcome:
+        return SuspensionOutcome(True, 0.1, "Checkpointed", ended=ends.pop(0))
 
     hooks = ExecutorHooks(lambda _: trial_record, lambda: None)
     parts: Any = SimpleNamespace(suspend=suspend, gates=None, admissions=None, memory=None)

@@ -17,7 +17,7 @@ from podium_core.attempts.local_trial import LocalTrial
 from podium_core.schema.gpunode import SlotState
 
 
-def parking(name: str, requests: int, **more: Any) -> TrialPod:
+def downsized(name: str, requests: int, **more: Any) -> TrialPod:
     return pod(name, cpu={"train": 1500}, requests={"train": requests}, **more)
 
 
@@ -37,15 +37,15 @@ def trial(one: TrialPod, state: SlotState) -> LocalTrial:
     ],
 )
 def test_a_running_trial_requests_its_cpus(state: SlotState, requests: int, wanted: int | None) -> None:
-    one = parking("a", requests)
+    one = downsized("a", requests)
     assert [resize.cpu["train"] for resize in resizes([one], [trial(one, state)])] == (
         [] if wanted is None else [wanted]
     )
 
 
 def test_decreases_come_first_and_deleted_pods_are_unchanged() -> None:
-    taker, giver, leaver, other = parking("a", 10), parking("b", 1500), parking("c", 1500, deadline=9.0), pod("d")
-    unknown = parking("e", 1500)
+    taker, giver, leaver, other = downsized("a", 10), downsized("b", 1500), downsized("c", 1500, deadline=9.0), pod("d")
+    unknown = downsized("e", 1500)
     states = [
         trial(taker, SlotState.RUNNING),
         *(trial(one, SlotState.SUSPENDED) for one in (giver, leaver, other)),
@@ -69,7 +69,7 @@ class Server:
 
 def times(server: Server, *moments: float) -> list[int]:
     """How many patches there were after a look at each of these moments; the watch shows none of them."""
-    one = parking("a", 10)
+    one = downsized("a", 10)
     cpu_downsizer = CpuDownsizer(cast(Api, server), Metrics(), lambda: [one])
     cpu_downsizer.on_view(View(trials=(trial(one, SlotState.RUNNING),)))
     counts = []
@@ -92,7 +92,7 @@ def test_a_refused_resize_is_retried_with_growing_pauses() -> None:
 
 
 def test_a_deleted_pod_is_not_a_failure_but_a_missing_subresource_is(caplog: pytest.LogCaptureFixture) -> None:
-    gone = ApiError(404, "NotFound", f'pods "{parking("a", 10).name}" not found')
+    gone = ApiError(404, "NotFound", f'pods "{downsized("a", 10).name}" not found')
     assert times(Server(gone), 0.0, 4.9) == [1, 1]
     assert not caplog.messages
     missing = ApiError(404, "NotFound", "the server could not find the requested resource")

@@ -14,7 +14,7 @@ from cuda_node import until
 from cuda_trial import SIZE, Trial, trial
 
 from podium_agent.suspension import restores
-from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, SuspensionState
+from podium_agent.suspension.base import RESTORE_SCRATCH, SuspensionOutcome, SuspensionState
 from podium_agent.suspension.cuda import OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
 from podium_agent.suspension.gpu_memory import GpuMemory, read_memory
 from podium_agent.suspension.gpu_state_notes import GpuStateNotes
@@ -164,7 +164,7 @@ def test_a_process_that_dies_during_a_step_does_not_block_the_others(trial: Tria
     states |= {"restore": ProcessState.CHECKPOINTED, "unlock": ProcessState.LOCKED}
     driver, dying = CudaDriver(trial.node.library), trial.programs[1]
 
-    async def act() -> Outcome:
+    async def act() -> SuspensionOutcome:
         act = trial.method.suspend if out else trial.method.resume
         task = asyncio.ensure_future(act(trial.targets))
         asked = trial.method._processes._pending

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from podium_agent.suspension.base import Outcome, SuspensionState
+from podium_agent.suspension.base import SuspensionOutcome, SuspensionState
 from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.driver_calls import DriverTimeoutError
@@ -98,13 +98,13 @@ class DyingTrial(Driver):
         held = {1: {"G": 4}, 2: {"G": 4}} if not self.killed else {2: {"G": 4}}
         return GpuMemory(held, {"G": 1 << 30}, {"G": 1 << 40})
 
-    async def suspend(self, _: object) -> Outcome:
+    async def suspend(self, _: object) -> SuspensionOutcome:
         self.frozen = self.processes()
-        return Outcome(True, 0.0, "Frozen")
+        return SuspensionOutcome(True, 0.0, "Frozen")
 
-    async def resume(self, _: object) -> Outcome:
+    async def resume(self, _: object) -> SuspensionOutcome:
         self.request_thaw(())
-        return Outcome(True, 0.0, "Thawed")
+        return SuspensionOutcome(True, 0.0, "Thawed")
 
     def request_thaw(self, _: object) -> None:
         self.frozen = frozenset()

@@ -98,7 +98,7 @@ NO_IMAGE = replace(NEW, waiting_reason="ErrImagePull", message="no such image")
 NO_SECRET = PodFacts("Pending", node="node-a", gate="Done", waiting_reason="CreateContainerConfigError")
 STARTS = PodFacts("Pending", node="node-a", gate="Done")
 GONE_IMAGE = replace(STARTS, waiting_reason="ErrImagePull")  # imagePullPolicy: Always, and the registry is away
-TOLD = replace(RUNNING, deleting=True, requeue="Preempted")
+REQUEUED = replace(RUNNING, deleting=True, requeue="Preempted")
 FAIL1 = replace(FAILED, exit_code=1)
 EXCEEDS = replace(FAIL1, exit_message=TORCH)
 ALONE = replace(EXCEEDS, whole_gpus=True)
@@ -163,7 +163,7 @@ PHASES = [
     ("counted once", facts(P.REQUEUED, FAIL1, failures=1, retries=2), P.REQUEUED, "WaitingForPod", False),
     ("evicted", facts(P.RUNNING, replace(FAIL1, reason="Evicted"), failures=9), P.REQUEUED, "PodDisrupted", False),
     ("gone", facts(P.RUNNING, None, had_pod=True), P.REQUEUED, "PodDeleted", False),
-    ("terminating", facts(P.RUNNING, TOLD), P.RUNNING, "Preempted", False),
+    ("terminating", facts(P.RUNNING, REQUEUED), P.RUNNING, "Preempted", False),
     ("terminating, gone", facts(P.RUNNING, None, had_pod=True, reason="Preempted"), P.REQUEUED, "Preempted", False),
     (
         "taken, gone",

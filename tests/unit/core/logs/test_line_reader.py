@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from podium_core.logs.budget import Budget
+from podium_core.logs.budget import LineBudget
 from podium_core.logs.filters import MAX_FILTERED, compiled, filter_error, matches
 from podium_core.logs.line_reader import ParsedLine, line_reader
 from podium_core.logs.records import records
@@ -189,11 +189,11 @@ def test_a_hostile_line_of_a_mebibyte_is_read_to_its_end(form: str, kind: str) -
 
 
 def test_the_budget_of_a_line_ends_the_scan() -> None:
-    budget = Budget()
+    budget = LineBudget()
     assert len(records("{}" * MIB, {("a",): False}, budget)) < 1000
     assert budget.tokens <= 0
-    budget = Budget()
-    assert sum(1 for _ in matches(compiled("a(?:.*b)?"), "a" * MAX_FILTERED, budget)) < Budget().matches
+    budget = LineBudget()
+    assert sum(1 for _ in matches(compiled("a(?:.*b)?"), "a" * MAX_FILTERED, budget)) < LineBudget().matches
     assert budget.scanned < 0, "each match looks for b up to the end"
 
 

@@ -103,9 +103,9 @@ def test_fill_equals_the_expected_filling() -> None:
     assert filled(only_large, left(1000)) == pytest.approx([0.75], abs=1e-6)
     assert filled(only_large, left(740)) == [0.0]
     # the CPUs last for half of a pod that takes three quarters
-    thirsty = pod_mix(((replace(large, cpu=4000), 1.0),), node("a", 0).gpus[0])
-    assert filled(thirsty, left(1000, 1000, cpus=6000.0)) == pytest.approx([0.75 * 1.5])
-    assert filled(thirsty, left(1000, cpus=3999.0)) == [0.0]
+    cpu_bound = pod_mix(((replace(large, cpu=4000), 1.0),), node("a", 0).gpus[0])
+    assert filled(cpu_bound, left(1000, 1000, cpus=6000.0)) == pytest.approx([0.75 * 1.5])
+    assert filled(cpu_bound, left(1000, cpus=3999.0)) == [0.0]
 
 
 GPU_STATES = st.tuples(st.integers(0, 5), st.integers(0, 85), st.sampled_from(["Healthy", "Unhealthy", "Unknown"]))
@@ -139,11 +139,11 @@ def test_batch_costs_equal_single_costs(
 
 @pytest.mark.parametrize("known", [True, False])
 def test_fill_prefers_gpus_that_lack_cpus(known: bool) -> None:
-    pod, thirsty = PodNeed(1, 80 * GIB, packed=True, cpu=100), PodNeed(1, 80 * GIB, packed=True, cpu=4000)
+    pod, cpu_bound = PodNeed(1, 80 * GIB, packed=True, cpu=100), PodNeed(1, 80 * GIB, packed=True, cpu=4000)
     rich, poor = (
         replace(node(name, 0, 0), cpu_free=cpus if known else None) for name, cpus in (("a", 64000), ("b", 1000))
     )
-    question = PlacementQuery(pod, "pod", ((thirsty, 1.0),), cpus_known=known)
+    question = PlacementQuery(pod, "pod", ((cpu_bound, 1.0),), cpus_known=known)
     scores = [one.value for one in score_nodes(placement_policy("fill"), question, [rich, poor], NOW)]
     assert scores == ([0, 10] if known else [6, 5])
 

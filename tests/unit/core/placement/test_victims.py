@@ -55,12 +55,12 @@ def proposal(
     return Proposal(view or NodeView(name, (), None), tuple(victims), violations, {one.pod.uid: one for one in known})
 
 
-def moved(victims: str, *, stranger: bool = False, **gib: int) -> Proposal:
+def moved(victims: str, *, other: bool = False, **gib: int) -> Proposal:
     """One GPU of 80 GiB with these trials, all moved off when they are suspended; the first would lose least."""
     known = [occupant(uid, unsaved=float(number), gib=size) for number, (uid, size) in enumerate(gib.items())]
     known = [replace(one, pod=replace(one.pod, need=replace(one.pod.need, memory_stays=False))) for one in known]
     largest = max(gib.values()) * GIB
-    sitting = "".join(gib) + ("X" if stranger else "")
+    sitting = "".join(gib) + ("X" if other else "")
     return proposal("a", victims, known, view=node("a", sitting, memory_reserved=largest, memory_movable=largest))
 
 
@@ -177,7 +177,7 @@ CASES = [
     ("while one large is there, room stays taken", MEMORY, [moved("A", A=60, B=60, C=50)], ("a", "ABC")),
     ("the largest alone is in the way", MEMORY, [moved("A", A=60, B=20, C=10)], ("a", "A")),
     ("the small ones are not", MEMORY, [moved("B", A=60, B=20, C=10)], ("a", "A")),
-    ("a other pods may be the largest", MEMORY, [moved("A", stranger=True, A=60, B=20)], None),
+    ("another pod may be the largest", MEMORY, [moved("A", other=True, A=60, B=20)], None),
 ]
 
 

@@ -60,7 +60,7 @@ def test_the_written_run_queue_decides_the_holder_until_the_agent_applies_it() -
 
 
 @pytest.mark.parametrize(
-    ("in_effect", "ousts_nobody", "phase", "expected"),
+    ("in_effect", "no_preemption", "phase", "expected"),
     [
         (True, False, RUN, {"gpu-0": ["job-1", "job-0", "job-2"]}),
         (False, False, RUN, {}),  # the agent may be about to migrate the order out
@@ -69,13 +69,13 @@ def test_the_written_run_queue_decides_the_holder_until_the_agent_applies_it() -
     ],
 )
 def test_a_trial_admitted_before_the_first_was_ready_keeps_its_time_slice(
-    in_effect: bool, ousts_nobody: bool, phase: P, expected: dict[str, list[str]]
+    in_effect: bool, no_preemption: bool, phase: P, expected: dict[str, list[str]]
 ) -> None:
     """Pods start in any order. One that ranks no better and comes to its gate a moment later throws no trial out."""
     trials = [replace(t, phase=p) for t, p in zip(on_gpu([], [], []), (P.GATED, phase, P.PENDING), strict=True)]
     base = holding(trials, since=999.8, holder=1)
     keys = tuple(trial.key for trial in trials)
-    gpu = change_gpu(base.gpus[0], run_queue=keys, in_effect=in_effect, no_preemption=ousts_nobody)
+    gpu = change_gpu(base.gpus[0], run_queue=keys, in_effect=in_effect, no_preemption=no_preemption)
     assert orders(sound(replace(base, gpus=(gpu,)))) == expected
 
 

@@ -134,8 +134,8 @@ def carried_out(snapshot: Snapshot) -> Snapshot:
             epochs[action.node] = action.epoch
             for uuid, places in action.gpus:
                 order = tuple(p.trial for p in places)
-                ousts = uuid in action.preempting
-                gpus[uuid] = change_gpu(gpus[uuid], run_queue=order, in_effect=False, no_preemption=not ousts)
+                preempts = uuid in action.preempting
+                gpus[uuid] = change_gpu(gpus[uuid], run_queue=order, in_effect=False, no_preemption=not preempts)
     return replace(snapshot, gpus=tuple(gpus.values()), epochs=epochs)
 
 

@@ -32,13 +32,13 @@ def works(number: int, node: str = "node-a") -> TrialView:
     return make_trial(number, gpus=[f"gpu-{node[-1]}"], node=node, phase=RUN, values=SLOW)
 
 
-def cluster(*trials: TrialView, free: int = 1, strangers: int = 0, job: Any = JOB, **there: Any) -> Snapshot:
+def cluster(*trials: TrialView, free: int = 1, others: int = 0, job: Any = JOB, **there: Any) -> Snapshot:
     """node-a and node-b drain; node-c has `free` slots but for those of `other pods`."""
     gpus: list[GpuView] = []
     for node in "ab":
         mine = [trial.key for trial in trials if f"gpu-{node}" in trial.gpus]
         gpus.append(make_gpu(f"gpu-{node}", node=f"node-{node}", trials=mine, draining=True, supports_migration=True))
-    taken = [make_trial(90 + i).key for i in range(strangers)]
+    taken = [make_trial(90 + i).key for i in range(others)]
     gpus.append(make_gpu("gpu-c", node="node-c", supports_migration=True, slots=free, **{"trials": taken, **there}))
     return make_snapshot(jobs=[job], trials=trials, gpus=gpus)
 
@@ -95,15 +95,15 @@ def test_a_slot_that_an_unplaced_pod_may_take_is_not_free(pending: dict[str, Any
 
 BROKEN: list[tuple[str, Snapshot, list[str]]] = [
     ("it is kept", cluster(on_way(0)), []),
-    ("another pod has the slot", cluster(on_way(0), strangers=1), ["job-0"]),
-    ("the image is there", cluster(on_way(0, PUSHED), strangers=1), ["job-0"]),
+    ("another pod has the slot", cluster(on_way(0), others=1), ["job-0"]),
+    ("the image is there", cluster(on_way(0, PUSHED), others=1), ["job-0"]),
     ("its new pod has it", cluster(on_way(0, PUSHED), trials=[on_way(0).key]), []),
     ("the most advanced comes first", cluster(on_way(0), on_way(1, PUSHED, "node-b")), ["job-0"]),
     ("a new pod before an image", cluster(on_way(0, PUSHED), on_way(1, PUSHED, migrated=True)), ["job-0"]),
     ("its GPU is unhealthy", cluster(on_way(0), health="Unhealthy"), ["job-0"]),
     ("its reservation has ended", cluster(on_way(0), reserved_for=""), ["job-0"]),
     ("nothing is heard of the node", replace(cluster(on_way(0)), gpus=cluster().gpus[:2]), []),
-    ("the node drains as well", cluster(on_way(0), strangers=1, draining=True), []),
+    ("the node drains as well", cluster(on_way(0), others=1, draining=True), []),
     ("two GPUs, one of them free", cluster(on_way(0), job=change_job(JOB, gpus_per_trial=2)), []),
 ]
 
@@ -114,7 +114,7 @@ def test_broken_promises_are_detected(seen: Snapshot, names: list[str]) -> None:
 
 
 def test_no_pod_is_created_from_an_image_whose_slot_is_taken() -> None:
-    assert of(sound(cluster(on_way(0, PUSHED), strangers=1)), CreatePod) == []
+    assert of(sound(cluster(on_way(0, PUSHED), others=1)), CreatePod) == []
     assert created(sound(cluster(on_way(0, PUSHED)))) == ["job-0"]
 
 
@@ -125,7 +125,7 @@ def test_no_pod_is_created_from_an_image_whose_slot_is_taken() -> None:
     st.integers(0, 3),
 )
 def test_no_more_slots_are_promised_than_are_free(
-    ways: list[tuple[MigrationPhase, bool, str]], free: int, strangers: int, fresh: int
+    ways: list[tuple[MigrationPhase, bool, str]], free: int, others: int, fresh: int
 ) -> None:
     """Promises, what is asked and what is created in one plan fit into what is free, together."""
     trials = [
@@ -133,9 +133,9 @@ def test_no_more_slots_are_promised_than_are_free(
         for i, (phase, carried, where) in enumerate(ways)
     ]
     more = [make_trial(20 + i) for i in range(fresh)]
-    seen = cluster(*trials, works(10), *more, free=free, strangers=strangers)
+    seen = cluster(*trials, works(10), *more, free=free, others=others)
     found, made = promises(seen), sound(seen)
-    left = max(0, free - strangers)
+    left = max(0, free - others)
     assert sum(found.slots.values()) + len(found.broken) == len(trials)
     assert all(shares <= left for shares in found.slots.values())
     newcomers = [name for name in created(made) if name not in {trial.key.name for trial in trials}]

@@ -142,13 +142,13 @@ def test_no_pod_is_created_for_a_draining_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leased_by", "pods", "reason"),
+    ("reserved_for", "pods", "reason"),
     [("lab", 1, None), ("other", 0, "NoReservation"), ("", 0, "NoReservation"), (None, 1, None)],
 )
 def test_pods_are_created_for_gpus_reserved_for_their_namespace(
-    leased_by: str | None, pods: int, reason: str | None
+    reserved_for: str | None, pods: int, reason: str | None
 ) -> None:
-    gpu = make_gpu(reserved_for=leased_by)
+    gpu = make_gpu(reserved_for=reserved_for)
     made = sound(make_snapshot(jobs=[make_job(max_trials=1)], trials=[make_trial(0)], gpus=[gpu]))
     assert len(created(made)) == pods
     assert reason is None or why(made, "job-0") == reason
@@ -212,9 +212,11 @@ def test_a_suspendable_trial_is_not_requeued_and_one_without_any_method_keeps_it
     assert why(neither, "job-1") == "HolderNotPreemptible"
 
 
-@pytest.mark.parametrize("who", ["trial", "job"])
-def test_suspend_requeues_a_trial_that_cannot_be_suspended(who: str) -> None:
-    snapshot = on_node(job=change_job(SAVES, suspendable=False, suspended=who == "job"), suspend=who == "trial")
+@pytest.mark.parametrize("suspended", ["trial", "job"])
+def test_suspend_requeues_a_trial_that_cannot_be_suspended(suspended: str) -> None:
+    snapshot = on_node(
+        job=change_job(SAVES, suspendable=False, suspended=suspended == "job"), suspend=suspended == "trial"
+    )
     assert requeues_of(sound(snapshot)) == [("job-0", "SuspendedByUser")]
 
 

@@ -21,7 +21,7 @@ from podium_core.policies.registry import (
     UnknownSettingError,
     create,
 )
-from podium_core.schema.job import Policy
+from podium_core.schema.job import PolicySpec
 from podium_core.schema.job_rules import POLICIES_THAT_STOP, POLICIES_WITHOUT_MAX_STEPS
 from podium_core.testing.builders import change_trial, make_job, make_snapshot, make_trial
 
@@ -182,7 +182,7 @@ def test_an_invalid_setting_is_reported_with_its_cure(
 
 
 def test_the_table_of_policies() -> None:
-    assert get_args(Policy.model_fields["name"].annotation) == NAMES  # what a job may ask for
+    assert get_args(PolicySpec.model_fields["name"].annotation) == NAMES  # what a job may ask for
     assert [create(name, {}).name for name in NAMES] == list(NAMES)
     assert tuple(name for name in NAMES if not create(name, {}).needs_max_steps) == POLICIES_WITHOUT_MAX_STEPS
     assert tuple(name for name in NAMES if create(name, {}).cuts) == POLICIES_THAT_STOP

@@ -199,19 +199,17 @@ def test_a_new_attempt_waits_for_the_final_report_of_the_one_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "last_words", "alone"),
+    ("stored", "message", "alone"),
     [(True, "", True), (False, "CUDA out of memory", True), (False, "KeyError", False)],
     ids=["written", "observed in this reconcile, as after a restart", "another failure"],
 )
-def test_a_trial_that_ran_out_of_gpu_memory_is_retried_on_whole_gpus(
-    stored: bool, last_words: str, alone: bool
-) -> None:
+def test_a_trial_that_ran_out_of_gpu_memory_is_retried_on_whole_gpus(stored: bool, message: str, alone: bool) -> None:
     node = make_node()
     gpu = node.status.gpus[0].model_copy(update={"memory_total": 24 << 30})
     node = node.model_copy(update={"status": node.status.model_copy(update={"gpus": [gpu]})})
     condition = {"type": "GPUMemoryExceeded", "status": "True", "reason": "OutOfMemory"}
     trial = make_trial(phase="Running", conditions=[condition] if stored else [])
-    end = {"terminated": {"exitCode": 1, "message": last_words, "finishedAt": moment(-60)}}
+    end = {"terminated": {"exitCode": 1, "message": message, "finishedAt": moment(-60)}}
     wire = Wire()
     cluster = make_cluster_state(make_job(), trial, make_pod(phase="Failed", main=end), node)
     carry_out(wire, cluster, CreatePod(trial_key(trial), 1, "Requeued", "again"))

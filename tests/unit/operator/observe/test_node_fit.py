@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from podium_core.schema.pod import Pod
-from podium_operator.observe.node_fit import Node, why_rejected
+from podium_operator.observe.node_fit import CandidateNode, why_rejected
 
 FREE = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -18,9 +18,9 @@ CLAIM = {"name": "ckpt", "persistentVolumeClaim": {"claimName": "shared"}}
 PREFERRED = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
 
 
-def node(has: dict[str, str] | None = None, labels: dict[str, str] | None = None, **spec: Any) -> Node:
+def node(has: dict[str, str] | None = None, labels: dict[str, str] | None = None, **spec: Any) -> CandidateNode:
     made = {"metadata": {"name": "b", "labels": labels or {}}, "spec": spec, "status": {"allocatable": has or FREE}}
-    return Node.model_validate(made)
+    return CandidateNode.model_validate(made)
 
 
 def pod(cpu: str = "1", memory: str = "1Gi", **spec: Any) -> Pod:
@@ -28,7 +28,7 @@ def pod(cpu: str = "1", memory: str = "1Gi", **spec: Any) -> Pod:
     return Pod.model_validate({"metadata": {}, "spec": {"containers": [{"resources": {"requests": requests}}], **spec}})
 
 
-CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
+CASES: list[tuple[str, CandidateNode, list[Pod], Pod, dict[str, Any], str | None]] = [
     ("empty", node(), [], pod(), {}, None),
     ("just enough CPUs", node(), [pod("1500m"), pod("1500m")], pod(), {}, None),
     ("too few CPUs", node(), [pod("1500m"), pod("1501m")], pod(), {}, "node b has 0.999 cpu left, but the pod needs 1"),
@@ -80,7 +80,7 @@ CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
     ("there", "pods", "mine", "template", "recorded"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
 def test_the_schedulers_answer(
-    there: Node, pods: list[Pod], mine: Pod, template: dict[str, Any], recorded: str | None
+    there: CandidateNode, pods: list[Pod], mine: Pod, template: dict[str, Any], recorded: str | None
 ) -> None:
     said = why_rejected(there, pods, mine, template)
     assert (said is None) is (recorded is None), said

@@ -14,7 +14,7 @@ from podium_simulator.traces.trace import RecordedTrial, Trace
 from podium_views.job_snapshot import JobSnapshot
 
 
-def recording_of(seen: JobSnapshot) -> Trace:
+def trace_of(seen: JobSnapshot) -> Trace:
     """Return the curves of the trials that succeeded, by number; their times are GPU-seconds of training."""
     spec = seen.job.spec
     whole = [t for t in seen.trials if t.status.phase is TrialPhase.SUCCEEDED]
