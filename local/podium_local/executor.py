@@ -43,7 +43,7 @@ INTERRUPTED = "SuspendedByUser"
 
 
 class Executor:
-    """Executor of a run's decisions."""
+    """Create, start, suspend and end the trials of a run as the planner and the local scheduler decide."""
 
     def __init__(self, state: RunState, guardian: Guardian) -> None:
         self._state = state

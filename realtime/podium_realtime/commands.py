@@ -46,9 +46,9 @@ def simulate(
 ) -> list[FigureData]:
     """Simulate the figures of the SGPRS paper, one for each number of contexts.
 
-    counts: numbers of tasks.
-    seconds: virtual time of each point.
-    report: receives each line of the tables when it is computed.
+    `counts`: numbers of tasks.
+    `seconds`: virtual time of each point.
+    `report`: receives each line of the tables when it is computed.
     """
     require_between(seconds, 2 * WARM_UP, 600.0, "--seconds")
     require_between(max(counts), 1, MAX_TASKS, "--tasks")

@@ -33,12 +33,12 @@ log = logging.getLogger(__name__)
 class CheckpointImage:
     """An image in the registry and the cost of making it.
 
-    reference: the image, by digest.
-    bytes: size of the archive.
-    checkpoint: seconds from the request to the kubelet until the archive is written; a part of it paused.
-    stop: seconds until the container is frozen.
-    push: seconds until the image is in the registry.
-    processes: number of processes with a CUDA context, which the driver has checkpointed.
+    `reference`: the image, by digest.
+    `bytes`: size of the archive.
+    `checkpoint`: seconds from the request to the kubelet until the archive is written; a part of it paused.
+    `stop`: seconds until the container is frozen.
+    `push`: seconds until the image is in the registry.
+    `processes`: number of processes with a CUDA context, which the driver has checkpointed.
     """
 
     reference: str
@@ -52,9 +52,9 @@ class CheckpointImage:
 class Checkpointer:
     """Makes images of containers.
 
-    folder: the kubelet's checkpoints as this process sees them (/var/lib/kubelet/checkpoints on the node).
-    seconds: limit of the checkpoint and of the push, each.
-    gpu_state: of a container whose GPU memory the driver has moved to host memory.
+    `folder`: the kubelet's checkpoints as this process sees them (/var/lib/kubelet/checkpoints on the node).
+    `seconds`: limit of the checkpoint and of the push, each.
+    `gpu_state`: of a container whose GPU memory the driver has moved to host memory.
     """
 
     def __init__(

@@ -38,12 +38,12 @@ class NodeRuntime:
 class ContainerFacts:
     """The container to migrate and its pod.
 
-    containers: names of the containers that run at the same time.
-    volumes: name and kind of each volume.
-    image_id: the image that the container runs, as its status reports it.
-    mounts: paths of the volumes in the container.
-    open_files: files that its processes have open.
-    off_gpu: whether the driver has moved its GPU memory to host memory (`cuda-checkpoint`).
+    `containers`: names of the containers that run at the same time.
+    `volumes`: name and kind of each volume.
+    `image_id`: the image that the container runs, as its status reports it.
+    `mounts`: paths of the volumes in the container.
+    `open_files`: files that its processes have open.
+    `off_gpu`: whether the driver has moved its GPU memory to host memory (`cuda-checkpoint`).
     """
 
     containers: tuple[str, ...]

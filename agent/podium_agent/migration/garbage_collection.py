@@ -47,9 +47,9 @@ async def remove_image(settings: MigrationSettings, image: str, namespace: str) 
 class MigrationChecks:
     """Questions that the garbage collector asks the controller about a pod or a container.
 
-    is_local: whether the pod with this UID is on this node.
-    is_migrating: whether an image of the pod with this UID is being made.
-    is_checkpointing: whether an image of this container is being made, perhaps of a later pod of the same name.
+    `is_local`: whether the pod with this UID is on this node.
+    `is_migrating`: whether an image of the pod with this UID is being made.
+    `is_checkpointing`: whether an image of this container is being made, perhaps of a later pod of the same name.
     """
 
     is_local: Callable[[str], bool]

@@ -55,7 +55,7 @@ class ExecutorHooks:
 
 
 class Executor:
-    """Executor of actions."""
+    """Start the local scheduler's actions as tasks, and record how each of them ended."""
 
     def __init__(
         self,

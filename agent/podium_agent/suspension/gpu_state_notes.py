@@ -39,14 +39,14 @@ class GpuStateNote(BaseModel):
 
     Its home GPUs are those of this node on which it had memory when it was checkpointed.
 
-    held: bytes by home GPU (UUID).
-    gpu_map: for a migrated container, GPU of the old node to its home GPU on this node.
-    processes: for a migrated container, the number of processes that the driver must know before they are restored.
-    migrating_until: until this time a live migration may thaw the container. It is a time of the
+    `held`: bytes by home GPU (UUID).
+    `gpu_map`: for a migrated container, GPU of the old node to its home GPU on this node.
+    `processes`: for a migrated container, the number of processes that the driver must know before they are restored.
+    `migrating_until`: until this time a live migration may thaw the container. It is a time of the
         monotonic clock, which all processes of a node share.
-    current_gpus: by process (pid), each home GPU with the GPU on which the driver counts the process now.
-    held_by_process: by process, its part of `held`; missing in notes of older agents and of migrated containers.
-    target_gpus: home GPU to the GPU on which an unfinished resume restores; some processes may already be there.
+    `current_gpus`: by process (pid), each home GPU with the GPU on which the driver counts the process now.
+    `held_by_process`: by process, its part of `held`; missing in notes of older agents and of migrated containers.
+    `target_gpus`: home GPU to the GPU on which an unfinished resume restores; some processes may already be there.
     """
 
     model_config = ConfigDict(frozen=True)

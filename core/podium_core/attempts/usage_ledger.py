@@ -33,7 +33,7 @@ class GpuAllocation:
     end: float | None = None
 
     def seconds(self, now: float) -> float:
-        """Return the GPU-seconds until its end, or until `now`."""
+        """Return the GPU-seconds of the allocation until its end, or until `now`."""
         return max(0.0, (now if self.end is None else self.end) - self.start) * len(self.gpus)
 
 
@@ -41,7 +41,7 @@ class GpuAllocation:
 class SuspensionCost:
     """Duration of one suspension and, once the trial was resumed, of the resumption.
 
-    Bytes `freed` on the GPU.
+    `freed`: bytes of GPU memory that the suspension released.
     """
 
     method: str

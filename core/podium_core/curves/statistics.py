@@ -31,7 +31,7 @@ def middle_values(values: Floats) -> Floats:
     """Return the four values, in order, that determine `median_of_others` for each of at least two values.
 
     The median of the others is the mean of their two middle values. Each of the two is one of two neighbours among all
-    values: leaving out a value below moves it up by one.
+    `values`: leaving out a value below moves it up by one.
     """
     ordered = np.sort(values)
     low, high = (len(values) - 2) // 2, (len(values) - 1) // 2

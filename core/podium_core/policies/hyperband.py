@@ -58,7 +58,7 @@ class Hyperband:
     def brackets(self, trials: int) -> tuple[int, ...]:
         """Return the number of trials of each bracket, the one with the lowest first rung first.
 
-        In the paper's proportion eta^s / (s + 1), with the sum `trials`.
+        The numbers follow the paper's proportion eta^s / (s + 1) and add up to `trials`.
         """
         shares = [self.eta**s / (s + 1) for s in range(self.rungs, -1, -1)]
         ends = [round(trials * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]

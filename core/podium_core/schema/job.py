@@ -82,8 +82,8 @@ class Trials(SpecModel):
     parallel: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = Field(
         "auto",
         description="Number of trials that are started and not finished at a time; it may exceed the number of GPUs. "
-        "auto: as many as there are slots, or twice as many if the trials can checkpoint for any node "
-        "and so can give up their slots to each other.",
+        "auto: as many as there are slots. Twice as many if the trials write checkpoints that every node can reach, "
+        "because they can then release their slots to each other.",
     )
     max_steps: float | None = Field(
         None,
@@ -123,7 +123,7 @@ class PolicySpec(SpecModel):
     settings: dict[str, Scalar] = Field(
         default_factory=dict,
         description="Settings of the policy; see the documentation of the policies. envelope: minShare (default "
-        "0.03, at most 0.5) is the largest part of the job's GPU time that trials get which have waited "
+        "0.03, at most 0.5) is the largest part of the job's GPU time that goes to the trials that have waited "
         "longest for their next value.",
     )
 

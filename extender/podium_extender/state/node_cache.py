@@ -95,7 +95,8 @@ class NodeCache:
     """Views of the nodes by name.
 
     `namespace` contains the agents' leases. `assumed` are pods that count on a node before their binding is observed.
-    `free_cpus` knows the CPUs, and `preferences` the soft preferences of kube-scheduler.
+    `free_cpus` counts the free CPUs of each node. `preferences` tells whether kube-scheduler has soft preferences among
+    the nodes for a pod.
     """
 
     def __init__(

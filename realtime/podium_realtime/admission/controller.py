@@ -30,8 +30,8 @@ class Guarantee:
 class GpuState:
     """A GPU with its admitted tasks.
 
-    contexts: number of contexts; they are numbered from 0.
-    worst_case: worst-case times of each network in each context.
+    `contexts`: number of contexts; they are numbered from 0.
+    `worst_case`: worst-case times of each network in each context.
     """
 
     name: str

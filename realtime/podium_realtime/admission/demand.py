@@ -22,8 +22,8 @@ MAX_TEST_POINTS = 20_000  # instants at which the demand is computed; beyond (ut
 class TaskDemand:
     """A task in one context. All times are in seconds.
 
-    execution_time: worst-case time of the whole network.
-    longest_stage: worst-case time of its longest stage.
+    `execution_time`: worst-case time of the whole network.
+    `longest_stage`: worst-case time of its longest stage.
     """
 
     period: float
@@ -36,8 +36,8 @@ class TaskDemand:
 class SchedulabilityResult:
     """Result of the schedulability test.
 
-    demand: seconds of work (with blocking) that are due within `interval` seconds, for the interval in which the demand
-        comes closest to the interval's length, or exceeds it first.
+    `demand`: seconds of work (with blocking) that are due within `interval` seconds. The interval is the one in which
+        the demand comes closest to the interval's length, or exceeds it first.
     """
 
     schedulable: bool

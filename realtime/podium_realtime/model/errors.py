@@ -8,9 +8,9 @@ import math
 class RealtimeError(ValueError):
     """Invalid input or a back-end that cannot run.
 
-    code: the reason in CamelCase.
-    where: the task and field ("task cam-3: period"), or the setting, that is wrong.
-    message: what is wrong with it and what to do.
+    `code`: the reason in CamelCase.
+    `where`: the task and field ("task cam-3: period"), or the setting, that is wrong.
+    `message`: what is wrong with it and what to do.
     """
 
     def __init__(self, code: str, where: str, message: str) -> None:

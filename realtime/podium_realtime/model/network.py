@@ -13,9 +13,9 @@ from podium_realtime.model.errors import RealtimeError, require_positive
 class Stage:
     """A part of a network that runs without preemption.
 
-    work: arithmetic relative to the whole reference network (ResNet-18, batch 1).
-    launches: host time for kernel launches, relative to the whole reference network.
-    after: indices of the stages whose output this stage reads.
+    `work`: arithmetic relative to the whole reference network (ResNet-18, batch 1).
+    `launches`: host time for kernel launches, relative to the whole reference network.
+    `after`: indices of the stages whose output this stage reads.
     """
 
     name: str

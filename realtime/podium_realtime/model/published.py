@@ -34,7 +34,7 @@ DARIS_MISSED = {"high": 0.0, "low": 0.0016}
 class SgprsRow:
     """Results of one configuration in the SGPRS repository.
 
-    missed: percentage of releases that missed their deadline, by number of tasks.
+    `missed`: percentage of releases that missed their deadline, by number of tasks.
     """
 
     contexts: int

@@ -25,8 +25,8 @@ class Priority(IntEnum):
 class PeriodicTask:
     """A task with constrained deadline (at most the period). All times are in seconds.
 
-    deadline: relative to the release of each job.
-    offset: time of the first release.
+    `deadline`: relative to the release of each job.
+    `offset`: time of the first release.
     """
 
     name: str
@@ -66,8 +66,8 @@ def identical_tasks(
 ) -> tuple[PeriodicTask, ...]:
     """Return the task set of the papers: `count` tasks of one network at one rate, with deadline = period.
 
-    high: number of high-priority tasks; they come first.
-    spread: distribute the first releases evenly over the period; otherwise all tasks are released at once.
+    `high`: number of high-priority tasks; they come first.
+    `spread`: distribute the first releases evenly over the period; otherwise all tasks are released at once.
     """
     require_positive(fps, "fps", "frames a second")
     period = 1.0 / fps

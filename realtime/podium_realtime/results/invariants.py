@@ -20,7 +20,7 @@ def violations(
 ) -> list[str]:
     """Return a sentence for each violated invariant; the list is empty for a correct run.
 
-    shared_queue: whether the policy binds stages to contexts only when they start.
+    `shared_queue`: whether the policy binds stages to contexts only when they start.
     """
     return [
         *_precedence(trace),

@@ -15,11 +15,11 @@ DROPPED = (JobOutcome.REJECTED, JobOutcome.SHED)
 class Summary:
     """Metrics of a run. Ratios are from 0 to 1, times in seconds.
 
-    missed: ratio of releases that did not finish in time (late, skipped, rejected or shed).
-    accepted_missed: the same for releases that were neither rejected nor shed (the measure of DARIS).
-    fps: frames a second that finished, late ones included.
-    fps_in_time: frames a second that met their deadline.
-    dropped: ratio of releases that were rejected or shed.
+    `missed`: ratio of releases that did not finish in time (late, skipped, rejected or shed).
+    `accepted_missed`: the same for releases that were neither rejected nor shed (the measure of DARIS).
+    `fps`: frames a second that finished, late ones included.
+    `fps_in_time`: frames a second that met their deadline.
+    `dropped`: ratio of releases that were rejected or shed.
     p99_response: 99th percentile of the response times.
     """
 
@@ -40,7 +40,7 @@ def summarise(
     Misses are counted for releases whose deadline lies in (warm_up, seconds], so that none is judged early. Frames are
     counted by their finish time.
 
-    priority: count only tasks of this priority.
+    `priority`: count only tasks of this priority.
     """
     chosen = [result for result in jobs if priority is None or result.job.task.priority is priority]
     judged = [result for result in chosen if warm_up < result.job.deadline <= seconds]

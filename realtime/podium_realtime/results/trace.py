@@ -11,7 +11,7 @@ from podium_realtime.scheduling.jobs import JobResult, StageBatch
 class BatchExecution:
     """A batch that ran, with times in seconds since the start of the run.
 
-    started: time at which the batch received SMs (or its core).
+    `started`: time at which the batch received SMs (or its core).
     """
 
     batch: StageBatch

@@ -25,9 +25,9 @@ CLASSES = 10
 class ConvNetSpec:
     """Shape of a network.
 
-    size: height and width of the 3-channel input; a multiple of 8.
-    width: channels of the first layer.
-    branched: two towers of half the width between stem and head, instead of a chain.
+    `size`: height and width of the 3-channel input; a multiple of 8.
+    `width`: channels of the first layer.
+    `branched`: two towers of half the width between stem and head, instead of a chain.
     """
 
     name: str

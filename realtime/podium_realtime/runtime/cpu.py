@@ -80,8 +80,8 @@ class CpuSession:
     Use it as a context manager; it ends all workers and frees all memory.
 
 
-    threads: threads of the BLAS library in each worker; None for as many as its context has cores.
-    cores: cores to use; by default all available ones.
+    `threads`: threads of the BLAS library in each worker; None for as many as its context has cores.
+    `cores`: cores to use; by default all available ones.
     """
 
     def __init__(

@@ -75,7 +75,7 @@ def device_sms() -> int:
 class CudaSession:
     """Pre-warmed streams for every context of a pool; runs ResNet-18 with batch 1.
 
-    tasks: names of the tasks; each has its own activations.
+    `tasks`: names of the tasks; each has its own activations.
     """
 
     def __init__(self, tasks: Sequence[str], pool: Sequence[ContextSpec]) -> None:

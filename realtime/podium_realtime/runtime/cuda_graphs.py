@@ -20,8 +20,8 @@ class StageGraphs:
     They hold the activations of one frame twice.
 
 
-    torch: the imported module.
-    stages: the network's modules.
+    `torch`: the imported module.
+    `stages`: the network's modules.
     """
 
     def __init__(self, torch: Any, stages: Sequence[Any], stream: Any, example: Any, warm_ups: int) -> None:

@@ -28,8 +28,8 @@ def profile_stages(
 ) -> dict[str, tuple[Profile, ...]]:
     """Return the median seconds of every stage of every network at each core count of the pool.
 
-    schedules_stages: profile each stage; otherwise the network as one stage.
-    occupied: measure with busy neighbours too; otherwise the occupied times are measured alone as well.
+    `schedules_stages`: profile each stage; otherwise the network as one stage.
+    `occupied`: measure with busy neighbours too; otherwise the occupied times are measured alone as well.
     """
     counts = sorted({context.sms for context in pool})
     contexts = [next(context.number for context in pool if context.sms == count) for count in counts]

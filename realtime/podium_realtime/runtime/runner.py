@@ -36,8 +36,8 @@ PoolFactory = Callable[[int, int], tuple[ContextSpec, ...]]
 class SchedulerConfig:
     """A policy with its pool and back-end.
 
-    pool: makes the pool from the number of cores or SMs and the number of tasks.
-    threads: threads of the BLAS library in each worker; None for as many as the partition has cores.
+    `pool`: makes the pool from the number of cores or SMs and the number of tasks.
+    `threads`: threads of the BLAS library in each worker; None for as many as the partition has cores.
     """
 
     name: str

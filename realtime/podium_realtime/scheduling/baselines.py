@@ -68,6 +68,6 @@ class Batching(SingleStream):
 def single_pool(device_sms: int, depth: int) -> tuple[ContextSpec, ...]:
     """Return one context with one stream.
 
-    depth: 1 to synchronise after each frame, 2 to launch the next frame while one runs.
+    `depth`: 1 to synchronise after each frame, 2 to launch the next frame while one runs.
     """
     return (ContextSpec(0, device_sms, (StreamPriority.LOW,), 1, depth),)

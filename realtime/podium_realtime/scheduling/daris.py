@@ -25,7 +25,7 @@ from podium_realtime.scheduling.policy import BasePolicy, JobAdmission, Priority
 class Daris(BasePolicy):
     """The DARIS policy.
 
-    limit: utilisation allowed for each stream of a context.
+    `limit`: utilisation allowed for each stream of a context.
     """
 
     limit: float = 1.0

@@ -55,7 +55,7 @@ class _TaskState:
 class Dispatcher:
     """Scheduler state of one run.
 
-    patience: part of the period that a release waits for the task's previous job before it is skipped; with 0 it is
+    `patience`: part of the period that a release waits for the task's previous job before it is skipped; with 0 it is
         skipped at once.
     """
 

@@ -24,8 +24,8 @@ class ExecutionTimeEstimator:
     All times are in seconds.
 
 
-    sms: SMs of each context.
-    use_recent: use the maximum of recent executions for stages; otherwise the profile alone.
+    `sms`: SMs of each context.
+    `use_recent`: use the maximum of recent executions for stages; otherwise the profile alone.
     """
 
     def __init__(self, profiles: Profiles, sms: Sequence[int], use_recent: bool) -> None:

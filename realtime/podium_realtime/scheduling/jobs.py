@@ -28,8 +28,8 @@ class JobOutcome(Enum):
 class PeriodicJob:
     """One release of a periodic task. Times are absolute, in seconds.
 
-    stage_deadlines: virtual deadline of each stage.
-    context: the context to which an admission test bound the job; -1 for none.
+    `stage_deadlines`: virtual deadline of each stage.
+    `context`: the context to which an admission test bound the job; -1 for none.
     """
 
     task: PeriodicTask
@@ -49,8 +49,8 @@ class PeriodicJob:
 class ReadyStage:
     """A stage of a job whose predecessors are done.
 
-    ready_at: time at which the last predecessor was done.
-    late: an earlier stage of the job missed its virtual deadline.
+    `ready_at`: time at which the last predecessor was done.
+    `late`: an earlier stage of the job missed its virtual deadline.
     """
 
     job: PeriodicJob
@@ -83,8 +83,8 @@ class ReadyStage:
 class StageBatch:
     """Stages launched together on one stream: one stage, or the same stage of several jobs.
 
-    committed: time at which the dispatcher chose the batch.
-    expected_finish: finish time according to the expected execution times.
+    `committed`: time at which the dispatcher chose the batch.
+    `expected_finish`: finish time according to the expected execution times.
     """
 
     number: int
@@ -121,8 +121,8 @@ def virtual_deadlines(network: InferenceNetwork, seconds: Sequence[float], deadl
     As in SGPRS, stages share 0.99 of the deadline in proportion to their execution time. The shares add up along the
     chain, or along the longest path of a graph, so a late job becomes visible before its last stage. O(stages + edges).
 
-    seconds: occupied time of each stage in the reference context.
-    deadline: relative deadline of the job.
+    `seconds`: occupied time of each stage in the reference context.
+    `deadline`: relative deadline of the job.
     """
     ends: list[float] = []
     for stage, own in zip(network.stages, seconds, strict=True):

@@ -32,9 +32,9 @@ from podium_realtime.scheduling.sgprs import Sgprs
 class LaunchAhead(BasePolicy):
     """The launch-ahead policy. Launch-ahead itself is set by the depth of the pool.
 
-    late_binding, shedding: use these techniques.
-    finish_bursts: run doubtful jobs at the end of a burst.
-    max_batch: largest number of frames in one launch; 1 for no batching.
+    `late_binding`, `shedding`: use these techniques.
+    `finish_bursts`: run doubtful jobs at the end of a burst.
+    `max_batch`: largest number of frames in one launch; 1 for no batching.
     """
 
     late_binding: bool = True

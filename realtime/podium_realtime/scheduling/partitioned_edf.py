@@ -19,7 +19,7 @@ from podium_realtime.scheduling.pool import ContextSpec, context_pool
 class PartitionedEdf(BasePolicy):
     """EDF by the job's deadline within each context.
 
-    contexts: the context of each task, by name.
+    `contexts`: the context of each task, by name.
     """
 
     contexts: Mapping[str, int]

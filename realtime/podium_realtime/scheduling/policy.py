@@ -65,9 +65,9 @@ class ContextState:
 class SchedulerState:
     """The state on which policies decide.
 
-    task_indices: position of each task in `tasks`, by name.
-    times: expected execution times, from the profile or from recent executions as the policy requires.
-    active_jobs: the admitted jobs that have not ended.
+    `task_indices`: position of each task in `tasks`, by name.
+    `times`: expected execution times, from the profile or from recent executions as the policy requires.
+    `active_jobs`: the admitted jobs that have not ended.
     """
 
     now: float
@@ -118,14 +118,14 @@ class SchedulingPolicy(Protocol):
     def should_shed(self, ready: ReadyStage, waiting: int, state: SchedulerState) -> bool:
         """Return whether to drop this job. The dispatcher asks only before the job's first stage starts.
 
-        waiting: number of other jobs that have not started.
+        `waiting`: number of other jobs that have not started.
         """
         ...
 
     def batch_with(self, head: ReadyStage, others: Sequence[ReadyStage], state: SchedulerState) -> Sequence[ReadyStage]:
         """Return those of `others` that run in one batch with `head`.
 
-        others: the same stage of other jobs, in the order of the queue.
+        `others`: the same stage of other jobs, in the order of the queue.
         """
         ...
 

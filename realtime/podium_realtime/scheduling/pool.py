@@ -28,10 +28,10 @@ class StreamPriority(IntEnum):
 class ContextSpec:
     """One context of a pool.
 
-    streams: priority of each stream.
-    in_flight: number of batches that may be on the device at once.
-    depth: number of batches that may be committed to one stream; with more than 1, the next batch is launched while the
-        first one still runs.
+    `streams`: priority of each stream.
+    `in_flight`: number of batches that may be on the device at once.
+    `depth`: number of batches that may be committed to one stream. With more than 1, the next batch is launched while
+        the first one still runs.
     """
 
     number: int
@@ -81,8 +81,8 @@ def context_pool(
 ) -> tuple[ContextSpec, ...]:
     """Return a pool of contexts that differ only in their SMs.
 
-    high, low: number of high-priority and low-priority streams in each context.
-    in_flight: stages on the device at once in each context; by default 6 over all contexts, as in SGPRS.
+    `high`, `low`: number of high-priority and low-priority streams in each context.
+    `in_flight`: stages on the device at once in each context; by default 6 over all contexts, as in SGPRS.
     """
     streams = (StreamPriority.HIGH,) * high + (StreamPriority.LOW,) * low
     concurrent = max(1, IN_FLIGHT // contexts) if in_flight is None else in_flight

@@ -56,7 +56,7 @@ def backlog(context: ContextState, state: SchedulerState) -> float:
 class Sgprs(BasePolicy):
     """The SGPRS policy.
 
-    high_stages: number of stages at the end of a network that use high-priority streams.
+    `high_stages`: number of stages at the end of a network that use high-priority streams.
     """
 
     promote: bool = True

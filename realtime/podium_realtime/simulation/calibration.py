@@ -30,7 +30,7 @@ _START = HarnessModel(Interference(kappa=0.0975, serial=0.97, threads=13.0, conv
 def fit(report: Callable[[str], None] = lambda line: None) -> HarnessModel:
     """Return the model with the least squared error on the values used for calibration.
 
-    report: receives a line for each fitted parameter.
+    `report`: receives a line for each fitted parameter.
     """
     model = _fit_kappa(_START)
     report(f"kappa {model.interference.kappa:.4f}")

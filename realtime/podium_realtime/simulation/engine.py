@@ -59,8 +59,8 @@ def simulate(
 ) -> ScheduleTrace:
     """Simulate `seconds` of virtual time. Raises RealtimeError if tasks, pool or profiles are invalid.
 
-    patience: see Dispatcher.
-    keep_executions: record every executed batch in the trace.
+    `patience`: see Dispatcher.
+    `keep_executions`: record every executed batch in the trace.
     """
     engine = _Engine(gpu, pool, Dispatcher(tasks, pool, profiles, policy, patience), seed, keep_executions)
     return engine.run(tasks, seconds)

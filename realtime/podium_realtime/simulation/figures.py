@@ -16,7 +16,7 @@ from podium_realtime.simulation.validation import FigureSeries
 class FigureData:
     """The curves of one figure.
 
-    series: SGPRS in the order of `oversubscriptions`, the naive baseline, launch-ahead.
+    `series`: SGPRS in the order of `oversubscriptions`, the naive baseline, launch-ahead.
     """
 
     contexts: int
@@ -34,8 +34,8 @@ def simulate_figure(
 ) -> FigureData:
     """Simulate all curves of a figure; each point takes about a second.
 
-    counts: numbers of tasks.
-    report: receives a line for each curve.
+    `counts`: numbers of tasks.
+    `report`: receives a line for each curve.
     """
     curves = []
     for factor in oversubscriptions:

@@ -34,7 +34,7 @@ HIGH_WEIGHT = 2.0  # assumption: the device places blocks of a high-priority str
 class Interference:
     """Calibrated parameters; the module's docstring defines them.
 
-    jitter: standard deviation of the logarithm of each time.
+    `jitter`: standard deviation of the logarithm of each time.
     """
 
     kappa: float
@@ -65,10 +65,10 @@ class RunningStage:
 class SimulatedGpu:
     """The simulated device. All times are in seconds.
 
-    launch_time: host time to launch the reference network.
-    exposed_launch_time: part of it that passes before the device starts.
-    curve: (SM count, execution time of the reference network), ascending.
-    shared_process: all contexts launch through one process.
+    `launch_time`: host time to launch the reference network.
+    `exposed_launch_time`: part of it that passes before the device starts.
+    `curve`: (SM count, execution time of the reference network), ascending.
+    `shared_process`: all contexts launch through one process.
     """
 
     sms: int

@@ -24,8 +24,8 @@ CANDIDATES = 12  # tasks that request admission
 class GuaranteeCheck:
     """Result for one random task set.
 
-    missed: releases of admitted tasks that did not finish in time; the guarantee holds if there are none.
-    utilisation: of the fullest context, by worst-case times.
+    `missed`: releases of admitted tasks that did not finish in time; the guarantee holds if there are none.
+    `utilisation`: of the fullest context, by worst-case times.
     """
 
     admitted: int
@@ -38,7 +38,7 @@ class GuaranteeCheck:
 def check_guarantees(seed: int, time_scale: float = 1.0) -> GuaranteeCheck:
     """Request admission for the tasks of a random set, and simulate the admitted ones.
 
-    time_scale: factor on the worst-case times that the controller receives. Below 1 deadlines must be missed, which
+    `time_scale`: factor on the worst-case times that the controller receives. Below 1 deadlines must be missed, which
         shows that this check can fail.
     """
     random = np.random.default_rng(seed)

@@ -39,7 +39,7 @@ BATCHED_LAUNCH_AHEAD = LaunchAhead(max_batch=2)
 class HarnessModel:
     """Model of the papers' test harness: the device's interference, and how long releases wait.
 
-    patience: see Dispatcher.
+    `patience`: see Dispatcher.
     """
 
     interference: Interference
@@ -131,7 +131,7 @@ def unmanaged(
 def single_stream(model: HarnessModel, depth: int, settings: SimulationSettings = DEFAULT_SETTINGS) -> float:
     """Return the frames a second of one stream.
 
-    depth: 1 to synchronise after each frame, 2 to launch the next frame while one runs.
+    `depth`: 1 to synchronise after each frame, 2 to launch the next frame while one runs.
     """
     pool = single_pool(published.DEVICE_SMS, depth)
     load = identical_tasks(8, resnet18(), BACK_TO_BACK_FPS)
@@ -165,7 +165,7 @@ def mixed_priorities(
 ) -> SummaryByPriority:
     """Simulate tasks of which a third has high priority, with releases spread over the period.
 
-    shared_process: one process launches for all contexts; otherwise each context has its own process.
+    `shared_process`: one process launches for all contexts; otherwise each context has its own process.
     """
     load = identical_tasks(tasks, resnet18(), published.FPS, high=tasks // 3)
     gpu = model.gpu(shared_process=shared_process)

@@ -30,7 +30,7 @@ _RECORD = re.compile(rb"([0-9]{1,15}) ([0-9]{1,9}(?:\.[0-9]{1,9})?) (\{.*)\n", r
 
 
 class PushServer:
-    """Server of one node's trials."""
+    """Accept the reports that the trials of one node send, and queue them by pod."""
 
     def __init__(self, proc: Path, queues: PushQueues, clock: Callable[[], float] = time.monotonic) -> None:
         self._queues = queues
