@@ -6,7 +6,6 @@ operator and local mode read logs through it. The fuzz tests do not, so that the
 
 from __future__ import annotations
 
-from podium_core.domain.phrases import count
 from podium_core.logs.readings import ParsedLine, Reader
 
 MAX_CONSECUTIVE = 1000  # failing lines, after which the error of the next one is raised
@@ -43,4 +42,5 @@ class SkippingReader:
         """Return how many lines were skipped, and the last error; empty if there were none."""
         if not self.skipped:
             return ""
-        return f"the reader failed on {count(self.skipped, 'line')} and skipped them, at last for {self._last_error}"
+        lines = "1 line and skipped it" if self.skipped == 1 else f"{self.skipped} lines and skipped them"
+        return f"the reader failed on {lines}, at last for {self._last_error}"
