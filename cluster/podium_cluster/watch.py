@@ -79,6 +79,10 @@ class WatchCache(ObjectStore[T]):
         """Return the seconds since the last list, event or bookmark of the server."""
         return self._clock() - self._heard
 
+    def current_at(self) -> float:
+        """Return until when the cache is known to be current: now, or the last answer while its requests fail."""
+        return self._clock() if self._backoff.failures == 0 else self._heard
+
     def refusal(self, seconds: float) -> ApiError | None:
         """Return the error if the server has refused (401 or 403) the calls of at least the last `seconds`."""
         refused = self._error is not None and self._error.status in (401, 403)

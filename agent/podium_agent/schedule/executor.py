@@ -151,7 +151,7 @@ class Executor:
         outcome = await self._try(lambda targets: self._methods.suspend(method, targets), record)
         self._finish(record, "suspend", outcome)
         if not outcome.ok:
-            if not outcome.says_nothing:
+            if not outcome.is_shortage:
                 record.failed.add(method)
         else:
             record.method = method

@@ -46,7 +46,7 @@ class SuspensionOutcome:
     ended: tuple[int, ...] = ()
 
     @property
-    def says_nothing(self) -> bool:
+    def is_shortage(self) -> bool:
         """Return whether the failure says nothing about the method: the node had no resources to try it."""
         return self.code == INSUFFICIENT_NODE_RESOURCES
 

@@ -84,7 +84,7 @@ def _reason_in_text(after: str, metrics: MetricsFormat) -> str:
     if not after.startswith(("=", ":")):
         return f"{metrics.metric} is not followed by = or :"
     if printed_number(after[1:].lstrip()) is not None:
-        return f"{metrics.metric} is a best or target value on this line, not the value of a step"
+        return f"{metrics.metric} is a best, target or earlier value on this line, not the value of a step"
     return f"{metrics.metric} is followed by {shown(after[1:25])!r}, which is not a number with one meaning"
 
 

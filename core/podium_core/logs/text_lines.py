@@ -1,8 +1,8 @@
 """Lines of text with names and values: `epoch 3/10 - loss: 0.41 - val_acc=0.81`.
 
 Without a filter of the job, a value follows the metric's name and `=` or `:`. The step may also follow its name
-directly, as in "Epoch 3/10" and "epoch [3]". Of a name that is repeated, the last value counts. `best val_acc: 0.95`
-and `target val_acc: 0.99` report nothing of `val_acc`: they are no values of this step.
+directly, as in "Epoch 3/10" and "epoch [3]". Of a name that is repeated, the last value counts. `best val_acc: 0.95`,
+`target val_acc: 0.99` and the like report nothing of `val_acc`: they are no values of this step.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from podium_core.logs.printed_numbers import number_of_text, printed_number
 
 Values = dict[str, float]
 TextReader = Callable[[str, LineBudget], Values]
+_NOT_OF_STEP = "best|target|min|minimum|max|maximum|prev|previous"  # before a name: the value is of another step
 _NOT_IN_NAME = r"(?:^|[^\pL\pN_|./@-])"  # what may precede a name
 
 
@@ -27,7 +28,7 @@ def default_reader(wanted: Mapping[str, bool], step_key: str) -> TextReader:
     """
     names = "|".join(re2.escape(name) for name in sorted(wanted, key=len, reverse=True))
     # lazy: `best val_acc` may be the name of a metric
-    named = compiled(rf"{_NOT_IN_NAME}(?P<other>(?i:best|target)\s)??(?P<name>{names})[\"']?\s*[=:]\s*")
+    named = compiled(rf"{_NOT_IN_NAME}(?P<other>(?i:{_NOT_OF_STEP})\s+)??(?P<name>{names})[\"']?\s*[=:]\s*")
     loose = compiled(rf"(?:^|[^\pL\pN_.]){re2.escape(step_key)}\s*[=:#\[(]?\s*(?P<digit>[0-9])", True)
 
     digit = loose.groupindex["digit"]

@@ -218,12 +218,13 @@ class WatchCaches:
     def _is_unresponsive(self, node: str) -> bool:
         """Return True if the agent's heartbeat is too old.
 
-        A changed renewTime counts from when the operator observed it, because the clocks of nodes differ.
+        A changed renewTime counts from when the operator observed it, because the clocks of nodes differ. While the
+        operator itself hears nothing of the API server, no agent becomes silent.
         """
         reservation = self._heartbeats.get(self._settings.namespace, HEARTBEAT_PREFIX + node)
         if reservation is None:
             return True
-        now = time.monotonic()
+        now = self._heartbeats.current_at()
         renewed = reservation.spec.renew_time
         before = self._last_heartbeats.get(node)
         if before is None or before[0] != renewed:

@@ -140,6 +140,26 @@ def test_steady_failure_takes_less_than_a_request_a_second_and_passes(fault: str
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("fault", "current"), [("none", True), ("gone", True), ("broken", False), ("refused", False), ("silent", False)]
+)
+def test_a_cache_is_current_until_the_last_answer_before_a_fault(fault: str, current: bool) -> None:
+    async def main() -> None:
+        world, loop = World(1), asyncio.get_running_loop()
+        world.store.put(NAMES[0], 0)
+        task = asyncio.create_task(world.cache.run())
+        await asyncio.sleep(1.0)
+        world.transport.fault = fault
+        await asyncio.sleep(2 * WATCH_SECONDS)  # the watch that was open before the fault has ended
+        assert (world.cache.current_at() > loop.time() - WATCH_SECONDS / 2) is current
+        world.transport.fault = "none"
+        await asyncio.sleep(2 * WATCH_SECONDS)
+        assert world.cache.current_at() > loop.time() - WATCH_SECONDS / 2
+        task.cancel()
+
+    run(main())
+
+
 def test_a_server_restored_from_a_backup_is_accepted() -> None:
     """The versions start again at an earlier one, and are used a second time for other states."""
 

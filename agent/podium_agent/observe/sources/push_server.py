@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 SOCKET = "metrics.sock"
 HELLO_SECONDS = 5.0
 WRITE_SECONDS = 5.0
-BURST = 2048.0  # records of one connection at once
-PER_SECOND = 200.0  # records of one connection, on average
+BURST = 2048.0  # lines of one connection at once
+PER_SECOND = 200.0  # lines of one connection, on average
 _HELLO = re.compile(rb"push ([0-9a-f]{1,32})\n")
 _RECORD = re.compile(rb"([0-9]{1,15}) ([0-9]{1,9}(?:\.[0-9]{1,9})?) (\{.*)\n", re.DOTALL)
 
@@ -59,16 +59,16 @@ class PushServer:
     async def _receive(self, queue: PushQueue, session: str, reader: asyncio.StreamReader) -> None:
         allowance, before = BURST, self._clock()
         while line := await reader.readline():
+            now = self._clock()
+            allowance, before = min(BURST, allowance + (now - before) * PER_SECOND) - 1.0, now
+            if allowance < 0.0:  # any line counts: lines that are in the buffer let no other task run
+                await asyncio.sleep(-allowance / PER_SECOND)
             if line == b"end\n":
                 queue.ask_to_flush()
                 continue
             match = _RECORD.fullmatch(line)
             if match is None:
                 return
-            now = self._clock()
-            allowance, before = min(BURST, allowance + (now - before) * PER_SECOND) - 1.0, now
-            if allowance < 0.0:
-                await asyncio.sleep(-allowance / PER_SECOND)
             record = Record(session, int(match[1]), now - float(match[2]), match[3].decode(errors="replace"))
             while not queue.add(record):
                 await queue.changed.wait()

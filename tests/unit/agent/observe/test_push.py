@@ -17,7 +17,7 @@ import podium
 from podium.push import KEPT, Push
 from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.sources.push import MAX_FLUSHES, MAX_QUEUED, PushQueue, PushQueues, PushSource, Record
-from podium_agent.observe.sources.push_server import PushServer
+from podium_agent.observe.sources.push_server import BURST, PushServer
 from podium_core.schema.metrics_config import MetricsConfig
 
 POD = "5f0a4d0e-0000-4000-8000-000000000001"
@@ -171,6 +171,26 @@ def test_a_script_that_breaks_the_protocol_is_disconnected(tmp_path: Path, sent:
             assert (await agent.source.read(False)).lines == ()
 
     asyncio.run(scene())
+
+
+def test_a_script_that_ends_again_and_again_does_not_occupy_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines that are in the buffer are read without a pause, so their number is limited, whatever they ask for."""
+    asked: list[int] = []
+    monkeypatch.setattr(PushQueue, "ask_to_flush", lambda _: asked.append(1))
+
+    async def scene() -> None:
+        agent = Agent()
+        async with PushServer(proc_with(tmp_path, os.getpid()), agent.queues, lambda: 0.0).serve(tmp_path):
+            _, writer = await asyncio.open_unix_connection(str(tmp_path / "metrics.sock"))
+            writer.write(b"push ab\n" + b"end\n" * 100_000)
+            while len(asked) < BURST:  # noqa: ASYNC110 - the server sets it
+                await asyncio.sleep(0)
+            assert len(asked) <= BURST + 10
+            writer.transport.abort()
+
+    asyncio.run(asyncio.wait_for(scene(), 300))
 
 
 def test_a_process_of_another_pod_is_not_heard(tmp_path: Path) -> None:

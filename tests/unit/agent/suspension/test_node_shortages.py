@@ -72,7 +72,7 @@ def test_a_suspension_without_threads_is_undone_and_made_later(
 
     monkeypatch.setattr(CudaProcesses, "run_step", short)
     outcome = trial.suspend()
-    assert (outcome.ok, outcome.code, outcome.says_nothing) == (False, SHORTAGE, True), outcome
+    assert (outcome.ok, outcome.code, outcome.is_shortage) == (False, SHORTAGE, True), outcome
     assert trial.suspension_state is SuspensionState.RUNNING
     assert trial.all_work()
     monkeypatch.setattr(CudaProcesses, "run_step", run_step)
@@ -215,7 +215,7 @@ def test_without_a_thread_nothing_is_called() -> None:
     assert "driver call" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_telemetry_goes_on_when_there_are_threads_again() -> None:
+def test_telemetry_continues_when_there_are_threads_again() -> None:
     def open_driver() -> Any:
         raise DriverTroubleError("no library")
 

@@ -19,7 +19,11 @@ def config(form: str, **more: object) -> MetricsConfig:
     ("form", "line", "words"),
     [
         ("text", "val_acc=1,234 done", "val_acc is followed by '1,234 done', which is not a number with one meaning"),
-        ("text", "best val_acc: 0.95", "val_acc is a best or target value on this line, not the value of a step"),
+        (
+            "text",
+            "best val_acc: 0.95",
+            "val_acc is a best, target or earlier value on this line, not the value of a step",
+        ),
         ("text", "val_acc went up", "val_acc is not followed by = or :"),
         ("json", "val_acc=0.5", "the line holds no JSON object; metrics.format is json"),
         ("json", '{"val_acc": 0.5', "the JSON object does not end on this line, or its brackets do not match"),

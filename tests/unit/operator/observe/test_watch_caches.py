@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -46,6 +47,21 @@ def test_a_run_queue_that_was_just_written_is_in_force(clock: Clock) -> None:
     _, caches = ordered(clock)
     (node,) = caches.cluster_state().nodes
     assert (node.spec.epoch, [gpu.uuid for gpu in node.spec.gpus]) == (5, ["GPU-0"])
+
+
+@pytest.mark.parametrize(("hears", "silent"), [(True, True), (False, False)])
+def test_an_agent_is_not_silent_while_the_operator_hears_nothing(clock: Clock, hears: bool, silent: bool) -> None:
+    server = Server(clock.time)
+    server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": "u"}, "spec": {}, "status": {}})
+    caches = WatchCaches(cast(Api, server), OperatorSettings(namespace="podium-system"))
+    heard = clock.now
+    lease = SimpleNamespace(spec=SimpleNamespace(renew_time=moment(NOW)))
+    current_at = lambda: clock.now if hears else heard  # noqa: E731
+    caches._heartbeats = cast(Any, SimpleNamespace(get=lambda *_: lease, current_at=current_at))
+    clock.now = heard
+    caches._last_heartbeats["node-0"] = (lease.spec.renew_time, heard)
+    clock.now += 3600.0
+    assert caches._is_unresponsive("node-0") is silent
 
 
 def test_a_stale_cache_is_trusted_but_no_epoch_is_used_twice(clock: Clock) -> None:
