@@ -3,7 +3,7 @@
     make bench-expected [CURVES="PATH ..."] [SEEDS=1] [OUT=FOLDER]
     python -m benchmarks.simulator.bench_expected [--curves PATH ...] [--seeds 1]
 
-Recorded curves stand for the real trials. Each search (12 trials on 4 GPUs with 2 slots each) is simulated to its end,
+Recorded curves stand for the real trials. Each search (8 trials on 2 GPUs with 2 slots each) is simulated to its end,
 which is the real one. It is then cut after a fifth and after three fifths of that time. From what is known at the cut
 the end is expected as `podium explain job` does it: 9 samples, an interval of 80 %. The rest of the curves, the paces
 of trials that have not started, and where trials end are not known to it. The simulated system itself is the same on
@@ -31,10 +31,11 @@ from podium_simulator.system.operator import steps_of
 from podium_simulator.system.outcome import TRAINING, Outcome
 from podium_simulator.system.scenario import Method, SimJob
 from podium_simulator.system.searches import even_nodes, search_job
-from podium_simulator.traces.trace import Trace, bundled_trace
+from podium_simulator.traces.trace import Trace
 
-TRIALS, GPUS, SLOTS, SEEDS = 12, 4, 2, 1
+TRIALS, GPUS, SLOTS, SEEDS = 8, 2, 2, 1
 POLICIES = ("fifo", "envelope")
+TIMED = tuple(sorted(CURVES.glob("algoperf-*.jsonl.gz")))  # TaskSet recorded no wall time: all its steps take as long
 CUTS = (0.2, 0.6)
 SAMPLES, LEVEL = 9, 0.8  # the interval from the lowest to the highest of 9 samples holds 80 %
 
@@ -68,11 +69,17 @@ class Case:
 
 
 def history_at(outcome: Outcome, job: SimJob, now: float) -> SearchHistory:
-    """Return what is known of a simulated search at a time: trials that have started, as an agent reports them."""
+    """Return what is known of a simulated search at a time, as an agent reports it.
+
+    A trial that waits at its gate for its first time slice is known by the GPU on which it starts later.
+    """
+    gated = _gated(outcome, now)
     trials = []
     for end in outcome.trials:
         spans = [span for span in outcome.spans if span.trial == end.trial and span.start <= now]
         if not spans:
+            if end.number in gated:
+                trials.append(TrialHistory(end.number, end.trial.name, gpus=(gated[end.number],)))
             continue
         curve = job.curves[end.number % len(job.curves)]
         times = tuple(one.time - now for one in outcome.values if one.trial == end.trial and one.time <= now)
@@ -96,6 +103,20 @@ def history_at(outcome: Outcome, job: SimJob, now: float) -> SearchHistory:
             )
         )
     return SearchHistory(replace(job.view, created=-now), job.method, tuple(trials))
+
+
+def _gated(outcome: Outcome, now: float) -> dict[int, str]:
+    """Return the GPUs of the trials that have a slot and have not started: the next ones to start, up to the slots."""
+    first: dict[int, tuple[float, str]] = {}
+    for span in sorted(outcome.spans, key=lambda span: span.start):
+        first.setdefault(span.number, (span.start, span.gpu))
+    ended = {end.number for end in outcome.trials if end.ended is not None and end.ended <= now}
+    gated: dict[int, str] = {}
+    for gpu in outcome.gpus:
+        started = sum(at <= now and there == gpu and number not in ended for number, (at, there) in first.items())
+        later = sorted((at, number) for number, (at, there) in first.items() if at > now and there == gpu)
+        gated.update({number: gpu for _, number in later[: max(0, SLOTS - started)]})
+    return gated
 
 
 def cases(recording: Trace, policy: str, seed: int) -> Iterator[Case]:
@@ -123,13 +144,11 @@ def row(name: str, chosen: Sequence[Case]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_curves(parser, (CURVES,), "benchmarks/data/curves, and those of examples/digits")
+    add_curves(parser, TIMED, "the AlgoPerf files of benchmarks/data/curves")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"searches of each task (default: {SEEDS})")
     add_out(parser)
     options = parser.parse_args()
     recordings = load_curves(curve_files(options.curves))
-    if options.curves == [CURVES]:
-        recordings = (*recordings, bundled_trace())
     found: list[Case] = []
     for recording in recordings:
         for policy in POLICIES:

@@ -28,7 +28,7 @@ from podium_simulator.traces.trace import RecordedTrial
 
 MAX_TRIALS = 3_000  # unfinished trials of all simulated searches
 MAX_EVALUATIONS = 12_000  # of one sample: fewer points a curve where there are many trials
-MOST_POINTS, FEWEST_POINTS = 32, 4  # of a whole curve
+MOST_POINTS, FEWEST_POINTS = 20, 4  # of a whole curve
 TIME_LIMIT_FACTOR = 20.0  # a sample is abandoned after this multiple of what one GPU would take for all
 MIN_SAMPLES = 5  # fewer give no interval
 CPUS = "cpus"  # stands for the places of trials without a GPU
