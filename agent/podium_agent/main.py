@@ -7,13 +7,16 @@ from collections.abc import Sequence
 
 from podium_agent.app import run
 from podium_agent.settings import AgentSettings
+from podium_cluster import logs
 from podium_cluster.startup import read_settings
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the settings and run the agent."""
     about = "Podium's agent of one node: device plugin, gate, suspension, telemetry, learning curves."
-    asyncio.run(run(read_settings(AgentSettings, "podium-agent", about, arguments)))
+    settings = read_settings(AgentSettings, "podium-agent", about, arguments)
+    logs.always_about(node=settings.node_name)
+    asyncio.run(run(settings))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from podium_cluster import clock
 from podium_cluster.garbage_collection import tune_garbage_collector
+from podium_cluster.logs import about
 from podium_core.curves.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, Migrate, Plan, Requeue
 from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
@@ -64,7 +65,8 @@ def plan_guarded(snapshot: Snapshot) -> GuardedPlan:
         try:
             return GuardedPlan(plan(snapshot), left_out)
         except RankingError as error:
-            log.exception("job %s/%s is left unchanged: %s", *error.job, error)
+            with about(namespace=error.job.namespace, job=error.job.name):
+                log.exception("job %s/%s is left unchanged: %s", *error.job, error)
             left_out[error.job] = (
                 f"{error} ({type(error.__cause__).__name__}; read the traceback in the operator's log)"
             )
@@ -80,7 +82,8 @@ def predict(snapshot: Snapshot) -> tuple[Mapping[TrialKey, Forecast], int]:
             forecasts.update(predictions(job, snapshot))
         except Exception:  # a bug in Podium; the other statuses do not suffer from it
             failed += 1
-            log.exception("job %s/%s: the final values of its trials could not be predicted", *job.key)
+            with about(namespace=job.key.namespace, job=job.key.name):
+                log.exception("job %s/%s: the final values of its trials could not be predicted", *job.key)
     return forecasts, failed
 
 

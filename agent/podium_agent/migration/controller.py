@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
+from podium_agent.log_fields import about_pod
 from podium_agent.migration import archive
 from podium_agent.migration.artifacts import ArtifactRecords
 from podium_agent.migration.container_checkpoint import MigrationSource, MigrationTools, checkpoint_container, get_pod
@@ -122,6 +123,10 @@ class MigrationController:
         record.image_complete = result is not None and bool(result.image)
 
     async def _checkpoint(self, pod: TrialPod, trial_record: TrialRecord, now: float) -> None:
+        with about_pod(pod, trial_record.gpus):
+            await self._checkpoint_and_report(pod, trial_record, now)
+
+    async def _checkpoint_and_report(self, pod: TrialPod, trial_record: TrialRecord, now: float) -> None:
         self._archive_possible_until[pod.uid] = now + 2 * self._settings.migration_step_seconds
         try:
             result = await self._make_image(pod)

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from podium_agent.notes import Failed, Notes, ignore
+from podium_cluster.logs import about
 
 log = logging.getLogger(__name__)
 BOOT_ID = "sys/kernel/random/boot_id"  # under /proc
@@ -88,7 +89,8 @@ class GpuNotes:
     def clear(self, uuid: str, why: str) -> None:
         """Let the GPU come back; its Xid remains in the report."""
         note = self.of(uuid)
-        log.warning("GPU %s is no longer unhealthy because of Xid %s: %s", uuid, note.xid, why)
+        with about(gpu=uuid):
+            log.warning("GPU %s is no longer unhealthy because of Xid %s: %s", uuid, note.xid, why)
         self.write(uuid, note.model_copy(update={"xid_cleared": True, "recovery_requested": False}))
 
     def _counts(self, uuid: str) -> bool:

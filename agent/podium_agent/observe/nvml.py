@@ -22,6 +22,7 @@ from podium_agent.observe.nvml_answers import (
     uncorrected_errors,
     utilization,
 )
+from podium_cluster.logs import about
 
 log = logging.getLogger(__name__)
 MOST_EVENTS = 64  # of one GPU in one sample
@@ -187,7 +188,8 @@ class Driver:
         if xid in PROGRAM_XIDS:
             self._program_xids[uuid] = xid
             return
-        log.error("GPU %s is unhealthy: the driver reported Xid %d", uuid, xid)
+        with about(gpu=uuid):
+            log.error("GPU %s is unhealthy: the driver reported Xid %d", uuid, xid)
         update = {"xid": xid, "xid_cleared": False, "recovery_requested": False}
         self._notes.write(uuid, self._notes.of(uuid).model_copy(update=update))
 

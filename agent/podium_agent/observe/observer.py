@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from podium_agent.log_fields import about_pod
 from podium_agent.observe.cgroups import find_containers, find_remaining_containers, handles_sigterm, sigterm_pending
 from podium_agent.observe.pod_records import Hint, PodRecord, orphan
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName, gpus_of_pods
@@ -83,7 +84,8 @@ class Observer:
             record.pod = pod
             if pod.gpu_state_trouble and not record.gpu_state_noted:
                 record.gpu_state_noted = True
-                log.error("%s counts as a pod that started here: %s", pod.name, pod.gpu_state_trouble)
+                with about_pod(pod, record.gpus):
+                    log.error("%s counts as a pod that started here: %s", pod.name, pod.gpu_state_trouble)
         if not self._adopted:
             self._adopted = True
             self._before = frozenset(present) | self._hints.keys()
@@ -97,7 +99,7 @@ class Observer:
         self._learn_devices()
         self._locate()
         self._find_orphans(now)
-        trials = tuple(trial for record in self._records.values() if (trial := self._judge(record, now)) is not None)
+        trials = tuple(trial for record in self._records.values() if (trial := self._judged(record, now)) is not None)
         self.removed = tuple(record for record in self._records.values() if record.absent and record.ended)
         for record in self.removed:
             self._drop(self._records.pop(record.pod.uid))
@@ -158,13 +160,17 @@ class Observer:
             record.over_since = now
         for uid, containers in remaining.items():
             record = fresh[uid]
-            log.warning(
-                "%s has ended according to the API, but its processes still run: waiting for them", record.pod.name
-            )
+            with about_pod(record.pod, record.gpus):
+                name = record.pod.name
+                log.warning("%s has ended according to the API, but its processes still run: waiting for them", name)
             record.complete = True
             for container in containers:
                 record.containers.setdefault(container.id, container)
                 self._watch_end(record, container.pid)
+
+    def _judged(self, record: PodRecord, now: float) -> LocalTrial | None:
+        with about_pod(record.pod, record.gpus):
+            return self._judge(record, now)
 
     def _judge(self, record: PodRecord, now: float) -> LocalTrial | None:
         pod = record.pod

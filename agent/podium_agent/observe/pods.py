@@ -15,6 +15,7 @@ from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, con
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, from_annotation
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths
+from podium_core.schema.trial import JOB_LABEL
 
 TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"
@@ -120,6 +121,8 @@ class TrialPod:
 
     `ip`: its own address; empty without one, and for a pod in the network of its node.
 
+    `job`: its label, which anyone may set; only for the log.
+
     `cpu`: what each container requests while the trial runs; `requests`: what it requests now; in thousandths of a
     CPU.
     """
@@ -152,6 +155,7 @@ class TrialPod:
     migrated: bool = False
     image: str = ""
     ip: str = ""
+    job: str = ""
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -197,6 +201,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         migrated=MIGRATED_ANNOTATION in meta.annotations,
         image=pod.spec.containers[0].image if pod.spec.containers else "",
         ip="" if pod.spec.host_network else status.pod_ip,
+        job=meta.labels.get(JOB_LABEL, ""),
     )
 
 

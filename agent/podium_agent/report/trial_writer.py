@@ -13,6 +13,7 @@ import math
 import time
 from pathlib import Path
 
+from podium_agent.log_fields import about_pod
 from podium_agent.metrics import Metrics
 from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import GATE_CONTAINER
@@ -101,6 +102,10 @@ class TrialWriter:
         An unexpected error must stop neither the agent, which serves all trials of the node, nor this writer, which
         counts the trial's GPU-seconds. The writer pauses and tries again.
         """
+        with about_pod(self._record.pod, self._record.gpus):
+            return await self._guarded_pass()
+
+    async def _guarded_pass(self) -> bool:
         try:
             last = await self._pass()
         except Exception:

@@ -23,6 +23,7 @@ from podium_agent.schedule.exclusive_gpus import ExclusiveAllocation, NodePod, a
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
 from podium_cluster import clock
+from podium_cluster.logs import about
 from podium_cluster.watch import WatchCache
 from podium_core.placement.needs import EXCLUSIVE_RESOURCE, TRIAL_LABEL, need_of
 from podium_core.placement.views import PodNeed
@@ -197,10 +198,12 @@ class ExclusiveAllocations:
         for uuid, one in now.items():
             if before.get(uuid) != one:
                 self._note(one)
-                log.info("GPU %s is allocated to %s", uuid, one.name or "a pod that is being admitted")
+                with about(gpu=uuid, pod=one.name or ""):
+                    log.info("GPU %s is allocated to %s", uuid, one.name or "a pod that is being admitted")
         for uuid in before.keys() - now.keys():
             self._notes.drop(uuid)
-            log.info("GPU %s is released by %s", uuid, before[uuid].name or "a pod that was never admitted")
+            with about(gpu=uuid, pod=before[uuid].name or ""):
+                log.info("GPU %s is released by %s", uuid, before[uuid].name or "a pod that was never admitted")
         if before != now:
             self.changed()
 

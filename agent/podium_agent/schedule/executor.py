@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 
+from podium_agent.log_fields import about_pod
 from podium_agent.metrics import Metrics
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.observer import Observer
@@ -84,33 +85,38 @@ class Executor:
             record = self._observer.record(action.trial.pod_uid)
             if record is None or record.acting is not Acting.NOTHING:
                 continue
-            if isinstance(action, Wait):
-                why = f"{action.reason}: {action.message}"
-                self._gates.tell(action.trial.pod_uid, why)
-                if action.trial.deleting and record.trouble != why:
-                    record.trouble = why
-                    log.warning("%s is being deleted and remains suspended: %s", action.trial.pod, why)
-                if action.reason == INSUFFICIENT_GPU_MEMORY and clock.now() >= record.retry_at:
-                    record.retry_at = clock.now() + MEMORY_SECONDS
-                    self._start(self._check_memory_again(record))
-                continue
-            acted = True
-            log.info("%s: %s (%s)", action.trial.pod, type(action).__name__.lower(), action.reason)
-            if isinstance(action, Admit):
-                if self._memory.concerns(record):
-                    record.acting = Acting.ADMITTING
-                    self._start(self._admit(record))
-                else:
-                    self._open_gate(record)
-            elif isinstance(action, Suspend):
-                record.acting = Acting.SUSPENDING
-                self._start(self._suspend(record, action))
-            else:
-                record.acting = Acting.RESUMING
-                if action.reason == "FinalCheckpoint":
-                    self._metrics.last_calls.inc()
-                self._start(self._resume(record, action))
+            with about_pod(record.pod, record.gpus):  # the tasks that it starts inherit the fields
+                acted = self._execute(record, action) or acted
         return acted
+
+    def _execute(self, record: PodRecord, action: Action) -> bool:
+        """Start one action; return whether it changes something."""
+        if isinstance(action, Wait):
+            why = f"{action.reason}: {action.message}"
+            self._gates.tell(action.trial.pod_uid, why)
+            if action.trial.deleting and record.trouble != why:
+                record.trouble = why
+                log.warning("%s is being deleted and remains suspended: %s", action.trial.pod, why)
+            if action.reason == INSUFFICIENT_GPU_MEMORY and clock.now() >= record.retry_at:
+                record.retry_at = clock.now() + MEMORY_SECONDS
+                self._start(self._check_memory_again(record))
+            return False
+        log.info("%s: %s (%s)", action.trial.pod, type(action).__name__.lower(), action.reason)
+        if isinstance(action, Admit):
+            if self._memory.concerns(record):
+                record.acting = Acting.ADMITTING
+                self._start(self._admit(record))
+            else:
+                self._open_gate(record)
+        elif isinstance(action, Suspend):
+            record.acting = Acting.SUSPENDING
+            self._start(self._suspend(record, action))
+        else:
+            record.acting = Acting.RESUMING
+            if action.reason == "FinalCheckpoint":
+                self._metrics.last_calls.inc()
+            self._start(self._resume(record, action))
+        return True
 
     def _start(self, act: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(act)

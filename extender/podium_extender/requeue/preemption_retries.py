@@ -18,6 +18,7 @@ from typing import Any
 
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
+from podium_cluster.logs import about
 from podium_cluster.resources import PODS
 from podium_extender.metrics import Metrics
 from podium_extender.requeue.unschedulable_queue import PodName
@@ -49,6 +50,11 @@ async def retry_preemptions(api: Api, node_cache: NodeCache, preempt_verb: Preem
 
 async def _requeue(api: Api, pod: PodName, node: str, metrics: Metrics) -> bool:
     """Have kube-scheduler retry the pod; return False if that failed and may succeed later."""
+    with about(namespace=pod[0], pod=pod[1], node=node):
+        return await _requeue_or_log(api, pod, node, metrics)
+
+
+async def _requeue_or_log(api: Api, pod: PodName, node: str, metrics: Metrics) -> bool:
     try:
         for _ in range(MAX_TRIES):
             try:

@@ -12,6 +12,7 @@ from collections.abc import Sized
 
 from podium_cluster import clock
 from podium_cluster.client import Api, ApiError
+from podium_cluster.logs import about
 from podium_cluster.resources import PODS
 from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.victims import Preemptor
@@ -91,7 +92,8 @@ async def _wake(api: Api, pod: PodName, metrics: Metrics) -> bool:
         await api.patch(PODS, name, namespace, patch, manager=MANAGER, subresource="status")
     except ApiError as error:
         metrics.wakeups.labels("failed").inc()
-        log.warning("pod %s/%s could not be woken: %s", namespace, name, error)
+        with about(namespace=namespace, pod=name):
+            log.warning("pod %s/%s could not be woken: %s", namespace, name, error)
         return not (error.transient or error.conflict)
     metrics.wakeups.labels("woken").inc()
     return True

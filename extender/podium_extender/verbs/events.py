@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from podium_cluster.client import Api
 from podium_cluster.events import EventText, emit
+from podium_cluster.logs import about
 from podium_cluster.resources import TRIALS
 from podium_core.domain.unsaved_work import WILL_LOSE_WORK, UnsavedWork
 from podium_core.placement.victims import Eviction
@@ -51,7 +52,10 @@ class EventRecorder:
 
     def _add(self, event: TrialEvent) -> None:
         if self._queue.full():
-            log.warning("event about trial %s/%s omitted: %d wait already", event.namespace, event.trial, MAX_EVENTS)
+            with about(namespace=event.namespace, trial=event.trial):
+                log.warning(
+                    "event about trial %s/%s omitted: %d wait already", event.namespace, event.trial, MAX_EVENTS
+                )
         else:
             self._queue.put_nowait(event)
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+from podium_cluster.logs import about
 from podium_core.placement.needs import InvalidPodError, has_placement_constraints, need_of
 from podium_core.placement.node_parser import placed_pod
 from podium_core.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
@@ -68,6 +69,11 @@ class PreemptVerb:
 
         The reasons of refusals are counted and logged.
         """
+        meta = args.pod.metadata
+        with about(namespace=meta.namespace, pod=meta.name):
+            return self._answer(args)
+
+    def _answer(self, args: PreemptArgs) -> PreemptResult:
         name = f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
         try:
             preemptor = _preemptor(args)
@@ -107,7 +113,8 @@ class PreemptVerb:
 
     def _report_victims(self, name: str, priority: int, chosen: Eviction) -> None:
         self._metrics.preemptions.labels("Evicted").inc()
-        log.info("preemption for %s on %s: %s", name, chosen.node, "; ".join(_cost(one) for one in chosen.victims))
+        with about(node=chosen.node):
+            log.info("preemption for %s on %s: %s", name, chosen.node, "; ".join(_cost(one) for one in chosen.victims))
         if self._events is not None:
             self._events.record_preemption(name, priority, chosen)
 

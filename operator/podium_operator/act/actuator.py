@@ -38,6 +38,7 @@ from podium_operator.act.pod_manifest import (
 from podium_operator.act.requeue import INVALID, RequeueActuator
 from podium_operator.act.whole_gpu import ran_out_of_gpu_memory, smallest_whole_gpu
 from podium_operator.jobs.events import emit
+from podium_operator.log_fields import about_action
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, job_key
 from podium_operator.observe.pod_state import PodState
@@ -163,6 +164,10 @@ class Actuator:
         self._refused[action.trial] = refused_again(self._refused.get(action.trial), text)
 
     async def _carry_out_guarded(self, cluster: ClusterState, action: Action) -> EndTrial | None:
+        with about_action(cluster, action):
+            return await self._carry_out_or_log(cluster, action)
+
+    async def _carry_out_or_log(self, cluster: ClusterState, action: Action) -> EndTrial | None:
         kind = type(action).__name__
         try:
             async with self._run_queue_slots if isinstance(action, WriteRunQueues) else self._slots:

@@ -26,6 +26,7 @@ from podium_operator.cleanup.finished_jobs import delete_expired
 from podium_operator.cleanup.removal import Removal
 from podium_operator.jobs.events import emit
 from podium_operator.jobs.finalizers import ORPHAN, awaits_cleanup, remove_finalizer
+from podium_operator.log_fields import about_item
 from podium_operator.observe.cluster_state import ClusterState, belongs_to_job, job_key
 from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
@@ -83,6 +84,10 @@ class Cleanup:
 
     async def _clean_up(self, job: HyperParamJob, nodes: tuple[str | None, ...]) -> None:
         """Clean up one job."""
+        with about_item(job):
+            await self._clean_up_and_release(job, nodes)
+
+    async def _clean_up_and_release(self, job: HyperParamJob, nodes: tuple[str | None, ...]) -> None:
         meta = job.metadata
         left, removal = "", Removal(self._api, job, self._image, nodes)
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from podium_cluster import events
@@ -64,12 +65,19 @@ class EventRecorder:
             await self.requeued(item, reason, status["message"])
             return
         bad: Literal["Normal", "Warning"] = "Warning" if phase == TrialPhase.FAILED else "Normal"
-        await emit(self._api, TRIALS, meta, f"Trial{phase}", status["message"] or reason, bad)
+        await self._of_attempt(item, events.EventText(f"Trial{phase}", status["message"] or reason, bad))
 
     async def requeued(self, trial: TrialState | HyperParamJob, reason: str, message: str) -> None:
         """Record that an attempt ended and another one continues: a warning unless Podium moves the trial."""
         kind: Literal["Normal", "Warning"] = "Normal" if reason in REQUEUES else "Warning"
-        await emit(self._api, TRIALS, trial.metadata, "TrialRequeued", f"{reason}: {message}", kind)
+        await self._of_attempt(trial, events.EventText("TrialRequeued", f"{reason}: {message}", kind))
+
+    async def _of_attempt(self, trial: TrialState | HyperParamJob, text: events.EventText) -> None:
+        """Record an Event that another attempt of the same trial may repeat with the same text."""
+        meta = trial.metadata
+        attempt = "" if isinstance(trial, HyperParamJob) else str(trial.status.attempt)
+        about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+        await events.emit(self._api, TRIALS, about, replace(text, occurrence=attempt), component=COMPONENT)
 
     async def migration_changed(self, trial: TrialState, status: Status) -> None:
         """Record that a live migration started, succeeded or failed."""

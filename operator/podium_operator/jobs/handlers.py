@@ -18,6 +18,7 @@ import kopf
 from podium_cluster import clock, events
 from podium_cluster.backoff import Backoff
 from podium_cluster.client import Api, ApiError
+from podium_cluster.logs import about
 from podium_cluster.resources import CLAIMS, JOBS
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
@@ -98,7 +99,8 @@ async def _accept(api: Api, manifest: dict[str, Any], *, removes_folders: bool, 
         if error.not_found:
             return  # deleted meanwhile
         raise kopf.TemporaryError(f"the condition Accepted was not written: {error}", delay=2) from error
-    log.info("job %s/%s: Accepted=%s %s", meta["namespace"], meta["name"], wanted["status"], wanted["reason"])
+    with about(namespace=meta["namespace"], job=meta["name"]):
+        log.info("job %s/%s: Accepted=%s %s", meta["namespace"], meta["name"], wanted["status"], wanted["reason"])
     if warm_start.new and wanted["status"] == "True":
         text = events.EventText("WarmStarted", str(warm_start.status["message"]), "Normal")
         await events.emit(api, JOBS, meta, text, component="podium-operator")

@@ -23,6 +23,7 @@ from podium_core.logs.skipping import SkippingReader
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.metrics_config import metrics_config_of
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
+from podium_operator.log_fields import about_item
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.observation import needs_log_read
 from podium_operator.observe.pod_state import PodState
@@ -61,6 +62,10 @@ class FinalLogReader:
             self._tasks[pod.uid] = asyncio.create_task(self._read_log(job, trial, pod))
 
     async def _read_log(self, job: HyperParamJob, trial: HyperParamTrial, pod: PodState) -> None:
+        with about_item(trial):
+            await self._read_until_done(job, trial, pod)
+
+    async def _read_until_done(self, job: HyperParamJob, trial: HyperParamTrial, pod: PodState) -> None:
         config = metrics_config_of(job)
         backoff = Backoff(first=FIRST_PAUSE)
         for _ in range(TRIES):

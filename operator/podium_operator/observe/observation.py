@@ -25,6 +25,7 @@ from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Disruptions
+from podium_operator.log_fields import about_item
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.pod_state import PodState
 from podium_operator.observe.trial_state import TrialState
@@ -69,7 +70,8 @@ def observe(cluster: ClusterState) -> Mapping[TrialKey, Observation]:
         try:
             observations[trial_key(trial)] = _observe(cluster, trial)
         except ValueError as error:
-            log.error("trial %s/%s is left unchanged: %s", trial.metadata.namespace, trial.metadata.name, error)
+            with about_item(trial):
+                log.error("trial %s/%s is left unchanged: %s", trial.metadata.namespace, trial.metadata.name, error)
             observations[trial_key(trial)] = _unchanged(cluster, trial, str(error))
     return observations
 

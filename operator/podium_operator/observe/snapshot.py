@@ -32,6 +32,7 @@ from podium_core.schema.job_status import FINISHED
 from podium_core.schema.lineage import lineage_from
 from podium_operator.act.migration import migration_of_pod
 from podium_operator.act.rebalancing import chosen_node
+from podium_operator.log_fields import about_item
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.node_fit import lacks_capacity
 from podium_operator.observe.observation import Observation
@@ -123,7 +124,8 @@ def _jobs(cluster: ClusterState, nodes_by_job: Mapping[JobKey, Collection[str]])
         try:
             yield _job(job, _in_place_methods(cluster.nodes, nodes_by_job.get(JobKey(namespace, name), ())))
         except Exception as error:
-            log.error("job %s/%s is left unchanged: %r", namespace, name, error)
+            with about_item(job):
+                log.error("job %s/%s is left unchanged: %r", namespace, name, error)
 
 
 def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:

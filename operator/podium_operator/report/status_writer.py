@@ -21,6 +21,7 @@ from podium_core.planning.eta import Eta, estimate
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Migration, Rebalanced
 from podium_operator.jobs.events import EventRecorder
+from podium_operator.log_fields import about_item
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key
 from podium_operator.observe.observation import Observation
@@ -130,7 +131,9 @@ class StatusWriter:
         try:
             status = job_status(job, trials, observations, report.of_job(view, estimate(view, snapshot)), cluster.now)
         except Exception as error:  # an inconsistent job does not affect the others
-            log.error("the status of job %s/%s was not written: %r", job.metadata.namespace, job.metadata.name, error)
+            with about_item(job):
+                name = f"{job.metadata.namespace}/{job.metadata.name}"
+                log.error("the status of job %s was not written: %r", name, error)
             return False
         written = await self._apply(JOBS, job, job.status.phase, status, cluster.now)
         if written:
@@ -158,13 +161,14 @@ class StatusWriter:
                 await self._api.apply_status(resource, manifest, manager=MANAGER)
         except ApiError as error:
             if not (error.not_found or error.conflict):
-                log.warning(
-                    "the status of %s %s/%s was not written: %s", resource.kind, meta.namespace, meta.name, error
-                )
+                with about_item(item):
+                    what = f"{resource.kind} {meta.namespace}/{meta.name}"
+                    log.warning("the status of %s was not written: %s", what, error)
             return False
         self._written[meta.uid] = (now, status)
         if stored != status["phase"]:
-            await self._event_recorder.phase_changed(resource, item, stored, status)
+            with about_item(item):
+                await self._event_recorder.phase_changed(resource, item, stored, status)
         if isinstance(item, TrialState):
             await self._event_recorder.migration_changed(item, status)
         return True
