@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -46,6 +47,23 @@ def test_promtool_accepts_the_rules(prometheus_programs: tuple[Path, Path]) -> N
     done = call(prometheus_programs[1], "check", "rules", str(RULES))
     assert done.returncode == 0, done.stderr
     assert "SUCCESS: 7 rules found" in done.stdout
+
+
+def test_promtool_parses_every_query_of_the_dashboards(prometheus_programs: tuple[Path, Path], tmp_path: Path) -> None:
+    """As recording rules: promtool parses these without a server."""
+    boards = [json.loads(path.read_text()) for path in sorted(RULES.parent.glob("dashboard-*.json"))]
+    queries = [target["expr"] for board in boards for panel in board["panels"] for target in panel.get("targets", [])]
+    assert len(boards) == 4
+    assert len(queries) > 50
+    rules = [
+        {"record": f"query:{number}", "expr": re.sub(r"\$__(rate_interval|range)", "5m", query)}
+        for number, query in enumerate(queries)
+    ]
+    file = tmp_path / "queries.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
+    done = call(prometheus_programs[1], "check", "rules", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"SUCCESS: {len(queries)} rules found" in done.stdout
 
 
 def test_promtool_accepts_the_configuration_in_the_guide(
