@@ -1,11 +1,12 @@
 """Record the metrics of a real run, for tests/integration/test_dashboards.py.
 
-python tools/record_metrics.py     (root; starts a dev cluster of its own and removes it; about ten minutes)
+python tools/record_metrics.py     (root; starts a dev cluster of its own and removes it; a few minutes)
+    ... --cluster NAME             (records on a dev cluster that runs with Podium, and keeps it)
 
-Two searches run on a two-node cluster: the digits example, and one in a namespace whose quota refuses its pods. Once
-trials have been suspended, the pod of a trial that runs is killed, so that work is lost. Meanwhile the pages /metrics
-of all components are read every few seconds. The samples get the labels that the chart's ServiceMonitor gives them,
-and are stored in the OpenMetrics format with their times, which promtool imports.
+Two searches run on a two-node cluster: the digits example with less work, and one in a namespace whose quota refuses
+its pods. Once trials have been suspended, the pod of a running trial is killed, so that work is lost. Meanwhile the
+pages /metrics of all components are read every few seconds. The samples get the labels that the chart's ServiceMonitor
+gives them, and are stored in the OpenMetrics format with their times, which promtool imports.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -32,9 +34,12 @@ from podium_core.schema.manifests import read_manifests
 ROOT = demo.ROOT
 OUT = ROOT / "tests" / "integration" / "data" / "metrics-of-a-run.txt.gz"
 NAME = "metrics"
+JOB = "recorded"
+EPOCHS = 20
 PERIOD = 5.0
-AFTER_SECONDS = 40.0  # recorded after the end of the search
+AFTER_SECONDS = 30.0  # recorded after the end of the search
 SEARCH_SECONDS = 900.0
+SUSPENSIONS = 2
 END_OF_PAGE = "# end of page"
 # in the container: the component's own page, again and again
 READ = """
@@ -62,7 +67,7 @@ class Target:
     pod: str
     container: str
     port: int
-    labels: Mapping[str, str]
+    labels: tuple[tuple[str, str], ...]
 
 
 class Recorder:
@@ -70,50 +75,49 @@ class Recorder:
 
     def __init__(self, place: demo.Installation, targets: Iterable[Target]) -> None:
         self.samples: list[Sample] = []
-        self._processes = [self._start(place, target) for target in targets]
+        self._place = place
+        self._stopped = False
+        self._processes: dict[Target, subprocess.Popen[str]] = {}
+        for target in targets:
+            threading.Thread(target=self._read, args=(target,), daemon=True).start()
 
-    def _start(self, place: demo.Installation, target: Target) -> subprocess.Popen[str]:
+    def _start(self, target: Target) -> Iterable[str]:
         script = READ % (target.port, END_OF_PAGE, PERIOD)
-        inside = ["python3", "-u", "-c", script]
-        command = [
-            place.tool("kubectl"),
-            "exec",
-            "-n",
-            demo.NAMESPACE,
-            target.pod,
-            "-c",
-            target.container,
-            "--",
-            *inside,
-        ]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=place.environment)
+        where = ["-n", demo.NAMESPACE, target.pod, "-c", target.container]
+        command = [self._place.tool("kubectl"), "exec", *where, "--", "python3", "-u", "-c", script]
+        environment = self._place.environment
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        self._processes[target] = process
         assert process.stdout is not None
-        threading.Thread(target=self._read, args=(process.stdout, target.labels), daemon=True).start()
-        return process
+        return process.stdout
 
-    def _read(self, pages: Iterable[str], labels: Mapping[str, str]) -> None:
-        page: list[str] = []
-        for line in pages:
-            if line.startswith(END_OF_PAGE):
-                self.samples += samples("".join(page), labels, float(line.removeprefix(END_OF_PAGE)))
-                page = []
-            else:
-                page.append(line)
+    def _read(self, target: Target) -> None:
+        while not self._stopped:  # a container that starts again ends its reader
+            page: list[str] = []
+            for line in self._start(target):
+                if line.startswith(END_OF_PAGE):
+                    at = float(line.removeprefix(END_OF_PAGE))
+                    self.samples += samples("".join(page), dict(target.labels), at)
+                    page = []
+                else:
+                    page.append(line)
+            time.sleep(1)
 
     def stop(self) -> None:
         """End all readers."""
-        for process in self._processes:
+        self._stopped = True
+        for process in self._processes.values():
             process.terminate()
             process.wait(10)
 
 
-def samples(page: str, target: Mapping[str, str], at: float) -> Iterator[Sample]:
+def samples(page: str, target: dict[str, str], at: float) -> Iterator[Sample]:
     """Return a page's samples; a sample's own labels win, as with `honorLabels`."""
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
             if sample.name.endswith("_created"):
                 continue  # the client library writes these only for OpenMetrics' own counters
-            labels = {**target, **sample.labels}
+            labels = target | sample.labels
             text = ",".join(f"{name}={json.dumps(value)}" for name, value in sorted(labels.items()))
             yield f"{sample.name}{{{text}}}", at, sample.value
 
@@ -137,7 +141,7 @@ def targets(place: demo.Installation) -> Iterator[Target]:
                         "instance": f"{pod['status']['podIP']}:{number}",
                         "node": pod["spec"]["nodeName"],
                     }
-                    yield Target(pod["metadata"]["name"], container["name"], number, labels)
+                    yield Target(pod["metadata"]["name"], container["name"], number, tuple(labels.items()))
 
 
 def call(place: demo.Installation, *arguments: str) -> str:
@@ -154,38 +158,49 @@ def apply(place: demo.Installation, manifest: Mapping[str, object]) -> None:
 def play(place: demo.Installation) -> None:
     """Run both searches, and lose work."""
     (search,) = read_manifests([ROOT / "examples" / "digits" / "job.yaml"])
-    search["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, "--work=60")
+    search["metadata"]["name"] = JOB
+    search["spec"]["trials"] = {"max": 6, "parallel": 6, "maxSteps": EPOCHS}
+    container = search["spec"]["template"]["spec"]["containers"][0]
+    container["command"] = ["python3", "/app/train.py", "--work=40", f"--epochs={EPOCHS}", "$(podium.args)"]
     apply(place, search)
-    call(place, "create", "namespace", "small")
+    apply(place, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "small"}})
     apply(place, QUOTA)
     search["metadata"] |= {"name": "refused", "namespace": "small"}
     apply(place, search)
 
-    def job() -> Mapping[str, object]:
-        status: Mapping[str, object] = json.loads(call(place, "get", "hyperparamjob", "digits", "-o", "json"))["status"]
-        return status
+    def trials() -> list[dict[str, Any]]:
+        found = call(place, "get", "hyperparamtrials", "-l", f"podium.dev/job={JOB}", "-o", "json")
+        return [trial.get("status", {}) for trial in json.loads(found)["items"]]
 
-    def suspended() -> bool:
-        count = job().get("suspensions", 0)
-        return isinstance(count, int) and count >= 6
+    def running_after_suspensions() -> list[str]:
+        """Return the pods of running trials that have trained for a while, once trials were suspended."""
+        found = trials()
+        if sum(status.get("suspensions", {}).get("count", 0) for status in found) < SUSPENSIONS:
+            return []
+        return [one["pod"] for one in found if one.get("phase") == "Running" and one.get("lastStep", 0) > 3]
 
-    demo.wait_until(suspended, "six suspensions", SEARCH_SECONDS)
-    trials = json.loads(call(place, "get", "hyperparamtrials", "-o", "json"))["items"]
-    running = [t["status"] for t in trials if t["status"]["phase"] == "Running" and t["status"].get("lastStep", 0) > 3]
-    for status in running[:1]:
-        call(place, "delete", "pod", status["pod"], "--grace-period=0", "--force")
-    demo.wait_until(lambda: job()["phase"] == "Succeeded", "the search succeeds", SEARCH_SECONDS)
+    def ended() -> bool:
+        job = json.loads(call(place, "get", "hyperparamjob", JOB, "-o", "json"))
+        return job.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+    demo.wait_until(lambda: bool(running_after_suspensions()) or ended(), "suspensions", SEARCH_SECONDS)
+    for pod in running_after_suspensions()[:1]:
+        call(place, "delete", "pod", pod, "--grace-period=0", "--force")
+    demo.wait_until(ended, "the search ends", SEARCH_SECONDS)
 
 
 def main() -> int:
     """Start the cluster, record, and write the file."""
     parser = argparse.ArgumentParser(description="Record the metrics of a real run on a dev cluster (root).")
     parser.add_argument("--out", type=Path, default=OUT)
-    out: Path = parser.parse_args().out
+    parser.add_argument("--cluster", default="", help="a dev cluster that runs with Podium; default: a new one")
+    given = parser.parse_args()
+    out: Path = given.out
     cache = os.environ.get("PODIUM_CACHE") or str(Path.home() / ".cache" / "podium")
-    place = demo.Installation(Path(cache), NAME)
+    place = demo.Installation(Path(cache), given.cluster or NAME)
     try:
-        demo.install(place)
+        if not given.cluster:
+            demo.install(place)
         recorder = Recorder(place, targets(place))
         try:
             play(place)
@@ -193,7 +208,8 @@ def main() -> int:
         finally:
             recorder.stop()
     finally:
-        demo.down(place, demo.Steps("down"), purge=True)
+        if not given.cluster:
+            demo.down(place, demo.Steps("down"), purge=True)
     out.parent.mkdir(exist_ok=True)
     lines = (f"{series} {value} {at:.3f}\n" for series, at, value in sorted(recorder.samples))
     text = "".join(lines) + "# EOF\n"
