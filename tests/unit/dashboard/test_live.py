@@ -78,6 +78,17 @@ def read_until(opened: socket.socket, wanted: bytes) -> bytes:
     return content
 
 
+def read_to_newest(opened: socket.socket, wanted: bytes) -> None:
+    """Read up to this text, or to the end: a browser that has read nothing for too long is disconnected."""
+    content, chunk = b"", b"?"
+    while chunk and wanted not in content:
+        try:
+            chunk = opened.recv(1 << 16)
+        except ConnectionResetError:
+            return
+        content = content[-200_000:] + chunk
+
+
 def test_two_hundred_browsers_get_a_change_and_a_further_one_is_refused(folder: Path) -> None:
     with dashboard(str(folder)) as shown, ExitStack() as stack:
         shown.get("/searches/default/digits")
@@ -95,7 +106,7 @@ def test_two_hundred_browsers_get_a_change_and_a_further_one_is_refused(folder: 
         print(f"200 browsers: {growth / 2**20:.1f} MiB more")
         assert growth < BOUND
         streams[0].close()
-        wait_until(lambda: Stream(shown, "/").parts or None or _accepted(shown), "a place is free again")
+        wait_until(lambda: _accepted(shown), "a place is free again")
 
 
 def _accepted(shown: Dashboard) -> bool:
@@ -118,7 +129,7 @@ def test_a_browser_that_does_not_read_gets_the_newest_state_and_costs_no_memory(
         assert growth < BOUND
         assert "change 177 " in wait_until(lambda: "change 177 " in quick.parts["head"] and quick.parts["head"], "last")
         for opened in slow:
-            read_until(opened, b"change 177 ")
+            read_to_newest(opened, b"change 177 ")
 
 
 @pytest.mark.parametrize("head", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"GET /" + b"x" * (1 << 16)])
