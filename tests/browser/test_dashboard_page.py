@@ -30,7 +30,8 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs a Chromium on the
 CONTRAST = """(() => {
   const parse = (text) => { const n = text.match(/[0-9.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n; };
   const linear = (c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
-  const light = (rgb) => rgb.slice(0, 3).map((c) => linear(c / 255)).reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const light = (rgb) => rgb.slice(0, 3).map((c) => linear(c / 255))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
   const behind = (one) => { for (; one; one = one.parentElement) {
     const c = parse(getComputedStyle(one).backgroundColor); if (c[3] === 1) return c; } return [255, 255, 255, 1]; };
   let worst = { ratio: 21, text: "" };

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -90,7 +91,7 @@ def dashboard(*words: str, environ: Mapping[str, str] | None = None) -> Iterator
             assert found is not None, line + (process.stderr.read() if process.stderr else "")
             yield Dashboard(found[1], found[2], process.pid)
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, errors
     assert errors == ""
