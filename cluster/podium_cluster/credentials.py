@@ -26,14 +26,23 @@ EARLY_SECONDS = 10.0  # before the time at which a plugin's credentials expire
 log = logging.getLogger(__name__)
 
 
-class Loader(KubeConfigLoader):  # type: ignore[misc]
-    """The library's reader of kubeconfigs, which also uses and renews client certificates of an exec plugin.
+class Loader(KubeConfigLoader):
+    """Reader of a kubeconfig that also renews client certificates of an exec plugin.
 
-    The library's own method ignores when a certificate expires, and sends requests without credentials if the plugin
-    fails.
+    The library's own reader ignores when a certificate expires, and continues without credentials if the plugin fails.
     """
 
     expires_at: float | None = None  # seconds since the Unix epoch
+
+    def __init__(self, target: ClusterTarget) -> None:
+        files = KubeConfigMerger(os.pathsep.join(map(str, target.files)))
+        super().__init__(  # type: ignore[no-untyped-call]
+            files.config, active_context=target.context, config_base_path=None
+        )
+
+    async def load(self, configuration: kube_client.Configuration) -> None:
+        """Set cluster and credentials in the configuration. Raises errors of many types."""
+        await KubeConfigLoader.load_and_set(self, configuration)
 
     @property
     def rereads(self) -> bool:
@@ -42,7 +51,7 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
 
     async def load_from_exec_plugin(self) -> bool:
         """Run the plugin. Raises ConfigException if it fails, or prints no credentials."""
-        status = await ExecProvider(self._user["exec"]).run()
+        status = await ExecProvider((self._user or {})["exec"]).run()
         token, certificate, key = map(status.get, ("token", "clientCertificateData", "clientKeyData"))
         if not token and not (certificate and key):
             missing = "token, or clientCertificateData with clientKeyData"
@@ -59,7 +68,10 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
 
 
 class Credentials:
-    """The credentials that `loader` has read. `version` counts how often they were read again."""
+    """The credentials that `loader` has read.
+
+    `version`: how often they were read again.
+    """
 
     def __init__(self, loader: Loader) -> None:
         self.version = 0
@@ -71,9 +83,8 @@ class Credentials:
     @classmethod
     async def read(cls, target: ClusterTarget, configuration: kube_client.Configuration) -> Credentials:
         """Read the kubeconfigs of a target, and set cluster and credentials in the configuration."""
-        files = KubeConfigMerger(os.pathsep.join(map(str, target.files)))
-        loader = Loader(files.config, active_context=target.context, config_base_path=None)
-        await loader.load_and_set(configuration)
+        loader = Loader(target)
+        await loader.load(configuration)
         return cls(loader)
 
     def refuse(self, version: int) -> None:
@@ -86,7 +97,7 @@ class Credentials:
             if self._is_due():
                 self._read_at, self._refused = time.monotonic(), False
                 try:
-                    await self._loader.load_and_set(configuration)
+                    await self._loader.load(configuration)
                     self.version += 1
                 except Exception as error:  # of many types; the old ones remain, and the API server's answer is shown
                     log.warning("the credentials of the kubeconfig could not be read again: %s", error)
