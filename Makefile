@@ -117,7 +117,7 @@ kind: setup ## run the same chart, fake driver and example on kind (needs Docker
 	@$(BIN)/python -m podium_devcluster.kind $(if $(RESERVATIONS),--reservations)
 
 generate: setup ## write CRDs and reference pages from the models, and the chart's dashboards and alert rules
-	@$(BIN)/python -m podium_core.schema.crd --write
+	@$(BIN)/python -m podium_core.schema.generation.crd --write
 	@$(BIN)/python tools/reasons.py
 	@PYTHONPATH=tools:$$PYTHONPATH $(BIN)/python -m monitoring
 

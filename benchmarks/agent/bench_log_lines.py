@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from benchmarks.inputs import positive
 from benchmarks.output import add_out, command, machine, result_line, write_page
 from podium_core.logs.line_reader import Reader, line_reader
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 SIZE = 1 << 20
 MAX_MS, MAX_MB = 20.0, 10.0

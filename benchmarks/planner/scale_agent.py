@@ -8,7 +8,7 @@ from typing import Any
 
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS, TRIALS
-from podium_core.schema.metrics_config import METRICS_ANNOTATION
+from podium_core.schema.metrics.config import METRICS_ANNOTATION
 from podium_operator.act.pod_manifest import owner
 
 PODS_A_NODE = 110  # the kubelet's default limit

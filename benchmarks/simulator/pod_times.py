@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from podium_core.schema.template import GATE_CONTAINER
+from podium_core.schema.template.pod_template import GATE_CONTAINER
 
 _LINE = re.compile(r"\[pod/(?P<pod>[^/]+)/[^\]]+\] (?P<second>[\d-]+T[\d:]+)(\.(?P<part>\d+))?Z ")
 _RECORD_BEGAN = re.compile(r"\W(?P<pod>[\w.-]+): its record begins")

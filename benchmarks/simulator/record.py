@@ -14,7 +14,7 @@ from benchmarks.digits_cluster import ROOT, install
 from benchmarks.simulator.comparison import AGENTS, APPLIED, GATES
 from podium_core.policies.registry import create
 from podium_core.schema.manifests import read_manifests
-from podium_core.schema.template import GATE_CONTAINER
+from podium_core.schema.template.pod_template import GATE_CONTAINER
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.shell import CommandError
 

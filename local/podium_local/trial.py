@@ -38,7 +38,7 @@ from podium_core.schema.base import Condition, ObjectMeta
 from podium_core.schema.gpunode import SlotState
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.lineage import parent_from
-from podium_core.schema.metrics_config import metrics_config_of
+from podium_core.schema.metrics.config import metrics_config_of
 from podium_core.schema.trial import JOB_LABEL, BestPoint, HyperParamTrial, LogCursor, TrialSpec, TrialStatus
 from podium_local.attempt import Attempt
 from podium_local.clock import moment

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium_core.schema.conditions import has_conditions
 from podium_core.schema.job import JobSpec
-from podium_core.schema.membership import is_range
-from podium_core.schema.search_settings import startup_trials
+from podium_core.schema.search.conditions import has_conditions
+from podium_core.schema.search.membership import is_range
+from podium_core.schema.search.settings import startup_trials
 from podium_searchers.base import Proposal, TrialResult
 from podium_searchers.cmaes import CmaesSearcher
 from podium_searchers.qmc import QmcSearcher

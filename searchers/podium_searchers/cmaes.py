@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.schema.conditions import active_values
 from podium_core.schema.job import JobSpec
-from podium_core.schema.search_settings import cmaes_parameters, startup_trials
-from podium_core.schema.search_spec import Parameter
+from podium_core.schema.search.conditions import active_values
+from podium_core.schema.search.settings import cmaes_parameters, startup_trials
+from podium_core.schema.search.spec import Parameter
 from podium_searchers.base import Proposal, TrialResult
 from podium_searchers.optuna_space import seed_of
 from podium_searchers.random import RandomSearcher

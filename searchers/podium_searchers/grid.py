@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium_core.schema.grid import ParameterGrid
 from podium_core.schema.job import JobSpec
+from podium_core.schema.search.grid import ParameterGrid
 from podium_searchers.base import Proposal, TrialResult
 
 

@@ -6,9 +6,9 @@ import hashlib
 
 import optuna
 
-from podium_core.schema.conditions import active_values, dependency_order, is_active
 from podium_core.schema.job import JobSpec
-from podium_core.schema.membership import typed
+from podium_core.schema.search.conditions import active_values, dependency_order, is_active
+from podium_core.schema.search.membership import typed
 from podium_searchers.base import Proposal
 from podium_searchers.optuna_space import sample
 

@@ -18,10 +18,10 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial
 
 from podium_core.domain.snapshot import Scalar
-from podium_core.schema.conditions import dependency_order, is_active
 from podium_core.schema.job import JobSpec, Objective, OneOfObjectives
-from podium_core.schema.membership import bounds, choices, is_range, last_step, nearest, point, step_of
-from podium_core.schema.search_spec import Parameter, ParameterType
+from podium_core.schema.search.conditions import dependency_order, is_active
+from podium_core.schema.search.membership import bounds, choices, is_range, last_step, nearest, point, step_of
+from podium_core.schema.search.spec import Parameter, ParameterType
 from podium_searchers.base import Proposal
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

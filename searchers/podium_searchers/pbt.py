@@ -18,9 +18,18 @@ import optuna
 
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.job import JobSpec
-from podium_core.schema.membership import bounds, choices, is_range, last_step, nearest, point, same_value, step_of
-from podium_core.schema.population_settings import PopulationSettings, population_settings
-from podium_core.schema.search_spec import Parameter
+from podium_core.schema.search.membership import (
+    bounds,
+    choices,
+    is_range,
+    last_step,
+    nearest,
+    point,
+    same_value,
+    step_of,
+)
+from podium_core.schema.search.population_settings import PopulationSettings, population_settings
+from podium_core.schema.search.spec import Parameter
 from podium_searchers.base import Proposal, TrialResult
 from podium_searchers.optuna_space import sample
 from podium_searchers.random import RandomSearcher

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium_core.schema.conditions import active_values
 from podium_core.schema.job import JobSpec
+from podium_core.schema.search.conditions import active_values
 from podium_searchers.base import Proposal, TrialResult
 from podium_searchers.optuna_space import seed_of
 from podium_searchers.unit_cube import from_unit

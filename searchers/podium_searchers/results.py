@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from podium_core.schema.conditions import point_problem
 from podium_core.schema.job import Direction, JobSpec
+from podium_core.schema.search.conditions import point_problem
 from podium_searchers.base import TrialResult
 
 

@@ -20,9 +20,9 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from podium_core.schema.conditions import has_conditions, point_problem
 from podium_core.schema.job import JobSpec
-from podium_core.schema.search_settings import startup_trials
+from podium_core.schema.search.conditions import has_conditions, point_problem
+from podium_core.schema.search.settings import startup_trials
 from podium_searchers.base import Proposal, TrialResult
 from podium_searchers.optuna_space import distributions, sample, seed_of
 from podium_searchers.random import RandomSearcher

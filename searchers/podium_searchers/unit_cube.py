@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from podium_core.domain.snapshot import Scalar
-from podium_core.schema.membership import (
+from podium_core.schema.search.membership import (
     bounds,
     choices,
     is_range,
@@ -19,7 +19,7 @@ from podium_core.schema.membership import (
     same_value,
     step_of,
 )
-from podium_core.schema.search_spec import Parameter
+from podium_core.schema.search.spec import Parameter
 
 
 def from_unit(parameter: Parameter, share: float) -> Scalar:

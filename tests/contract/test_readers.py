@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_core.logs.line_reader import AdditionalValue, ParsedLine, Reader, line_reader
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 Record = Mapping[str, float]
 FORMATS: dict[str, Callable[[Record], str]] = {

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from podium_core.schema.grid import ParameterGrid
 from podium_core.schema.job import JobSpec
-from podium_core.schema.search_settings import KNOWN, learns
-from podium_core.schema.search_spec import SearchSpec
+from podium_core.schema.search.grid import ParameterGrid
+from podium_core.schema.search.settings import KNOWN, learns
+from podium_core.schema.search.spec import SearchSpec
 from podium_core.schema.validation import problems
 from podium_searchers.base import Proposal, TrialResult
 from podium_searchers.random import RandomSearcher

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from kube_reads import ApiReader
 
-from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
+from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, to_annotation
 from podium_devcluster.cluster import Cluster
 from podium_operator.act.pod_manifest import downsize_cpu
 

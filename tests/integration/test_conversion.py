@@ -11,7 +11,7 @@ import pytest
 
 from podium_core.conversion.convert import convert
 from podium_core.conversion.given import Given
-from podium_core.schema.crd import KINDS
+from podium_core.schema.generation.crd import KINDS
 from podium_core.schema.manifests import read_manifests
 
 pytestmark = pytest.mark.integration

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from agent_stage import IMAGE, NODE, Node, allocatable, node, until
 
-from podium_core.schema.cpu_downsizing import DOWNSIZED_MILLICPUS
 from podium_core.schema.quantity import to_thousandths
+from podium_core.schema.template.cpu_downsizing import DOWNSIZED_MILLICPUS
 
 __all__ = ["node"]
 pytestmark = pytest.mark.integration

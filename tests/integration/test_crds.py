@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from script_modules import load
 
-from podium_core.schema.crd import KINDS, files
+from podium_core.schema.generation.crd import KINDS, files
 from podium_core.schema.gpunode import GPUNode, GpuNodeStatus, GpuStatus
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import read_manifests

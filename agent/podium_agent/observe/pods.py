@@ -12,9 +12,9 @@ from pydantic import Field, ValidationError
 from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
-from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, from_annotation
-from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
+from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_thousandths
+from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, from_annotation
 from podium_core.schema.trial import JOB_LABEL
 
 TRIAL_LABEL = "podium.dev/trial"

@@ -31,7 +31,7 @@ from podium_core.curves.thinning import Grid
 from podium_core.logs.readings import ParsedLine
 from podium_core.logs.skipping import MAX_CONSECUTIVE, SkippingReader
 from podium_core.schema.gpunode import SlotState
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.schema.trial import UnreadLog
 
 log = logging.getLogger(__name__)

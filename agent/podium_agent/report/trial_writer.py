@@ -32,7 +32,7 @@ from podium_cluster.resources import TRIALS
 from podium_core.attempts.lost_work import AttemptStart
 from podium_core.attempts.trial_status import curve_from, ledger_from, reached
 from podium_core.attempts.usage_ledger import begin_attempt
-from podium_core.schema.metric_rules import PATH_SOURCES
+from podium_core.schema.metrics.rules import PATH_SOURCES
 from podium_core.schema.trial import HyperParamTrial, TrialStatus
 
 log = logging.getLogger(__name__)

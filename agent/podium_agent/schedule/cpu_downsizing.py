@@ -21,7 +21,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
 from podium_core.attempts.local_trial import LocalTrial
 from podium_core.domain.back_off import back_off_pause
-from podium_core.schema.cpu_downsizing import DOWNSIZED_MILLICPUS
+from podium_core.schema.template.cpu_downsizing import DOWNSIZED_MILLICPUS
 
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"

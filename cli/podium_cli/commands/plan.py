@@ -35,7 +35,7 @@ from podium_core.domain.snapshot import JobView
 from podium_core.planning.job_view import job_view
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.search_space import grid_points
+from podium_core.schema.search.space import grid_points
 from podium_simulator.system import switch_times
 from podium_simulator.system.forecast import forecast
 from podium_simulator.system.scenario import Method, SimulationError

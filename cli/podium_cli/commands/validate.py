@@ -21,8 +21,8 @@ from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.explain import ExplainedReader
 from podium_core.schema.job import Direction, HyperParamJob
-from podium_core.schema.metric_rules import LINE_SOURCES
-from podium_core.schema.metrics_config import metrics_config_of
+from podium_core.schema.metrics.config import metrics_config_of
+from podium_core.schema.metrics.rules import LINE_SOURCES
 from podium_core.tables.text_file import refuse_devices
 
 LONGEST_LINE = 1 << 20  # characters

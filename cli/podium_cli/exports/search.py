@@ -17,7 +17,7 @@ from podium_core.curves.non_finite import diverged
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.search_spec import Parameter, ParameterType
+from podium_core.schema.search.spec import Parameter, ParameterType
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.traces.trace import RecordedTrial, Trace
 

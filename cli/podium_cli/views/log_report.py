@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from podium_core.curves.growing_curve import Curve
 from podium_core.logs.explain import LogReport, ReadLine
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 from podium_views import formatting
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from podium_core.acceptance.finding import Finding, warning
-from podium_core.schema.gpu_resources import accelerators, env_sources
 from podium_core.schema.job import JobSpec
-from podium_core.schema.leftovers import CURE, MAX_TEXT, is_referenced, leftovers, strings
-from podium_core.schema.template import Container, PodTemplate
+from podium_core.schema.template.gpu_resources import accelerators, env_sources
+from podium_core.schema.template.leftovers import CURE, MAX_TEXT, is_referenced, leftovers, strings
+from podium_core.schema.template.pod_template import Container, PodTemplate
 
 _SET_IN_COMMAND = re.compile(r"\b(CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES)\b\s*[=\"']")
 _DEVICES = ("/dev", "/proc", "/sys", "/var/lib/kubelet/device-plugins")

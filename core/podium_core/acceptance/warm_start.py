@@ -15,10 +15,10 @@ from typing import Any
 from podium_core.domain.phase import TrialPhase
 from podium_core.objectives.sorting import best_first, crowding_distances, non_dominated_fronts
 from podium_core.objectives.values import directions, measured_of, objective_values, to_sort
-from podium_core.schema.conditions import point_problem
 from podium_core.schema.job import Direction, JobSpec, Objective, OneOfObjectives
 from podium_core.schema.job_status import MAX_WARM_START_TRIALS, WarmStartStatus, WarmStartTrial
-from podium_core.schema.search_settings import LEARNING
+from podium_core.schema.search.conditions import point_problem
+from podium_core.schema.search.settings import LEARNING
 from podium_core.schema.trial import HyperParamTrial
 
 GIVEN = "given-"  # names of the results that the job lists

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from podium_core.acceptance.finding import Finding, warning
 from podium_core.schema.checkpointing import APP_CHECKPOINT
 from podium_core.schema.job import Direction, JobSpec, Objective
-from podium_core.schema.population_settings import PBT, population_settings
-from podium_core.schema.search_space import grid_points
-from podium_core.schema.search_spec import Parameter
+from podium_core.schema.search.population_settings import PBT, population_settings
+from podium_core.schema.search.space import grid_points
+from podium_core.schema.search.spec import Parameter
 
 # Words of a metric's name by which its range and its better direction are known.
 _SHARES = re.compile(r"(acc|accuracy|auc|auroc|f1|precision|recall|iou|miou|dice|map|ap|top1|top5|bleu|r2|ndcg|mrr)")

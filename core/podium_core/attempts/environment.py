@@ -11,10 +11,10 @@ from typing import Any
 
 from podium_core.attempts.substitution import text
 from podium_core.domain.snapshot import Scalar
-from podium_core.schema.gpu_resources import is_accelerator
 from podium_core.schema.job import HyperParamJob, JobSpec
-from podium_core.schema.search_space import env_name
-from podium_core.schema.search_spec import ParameterType
+from podium_core.schema.search.space import env_name
+from podium_core.schema.search.spec import ParameterType
+from podium_core.schema.template.gpu_resources import is_accelerator
 from podium_core.schema.trial import HyperParamTrial
 
 METRICS_SOCKET = "/podium/metrics.sock"

@@ -13,7 +13,7 @@ from podium_core.curves.growing_curve import LogLine
 from podium_core.domain.phrases import count
 from podium_core.logs.explain import reason_of, shown
 from podium_core.logs.line_reader import MetricsFormat
-from podium_core.schema.metric_rules import LINE_SOURCES
+from podium_core.schema.metrics.rules import LINE_SOURCES
 from podium_core.schema.trial import UnreadLog
 
 AFTER = 30.0  # seconds

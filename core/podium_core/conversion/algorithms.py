@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from podium_core.conversion.fields import Manifest, Report
-from podium_core.schema.search_settings import KNOWN, STARTUP
+from podium_core.schema.search.settings import KNOWN, STARTUP
 
 SEED = "seed"
 

@@ -15,7 +15,7 @@ from podium_core.conversion.given import Given, job_of, metadata_of, metrics_of,
 from podium_core.conversion.ranges import Range, choices_of, parameter_of
 from podium_core.conversion.workloads.pod_template import add_env
 from podium_core.conversion.workloads.train_job import train_job
-from podium_core.schema.search_spec import MAX_OBJECTIVES
+from podium_core.schema.search.spec import MAX_OBJECTIVES
 
 GROUP, VERSION, KIND = "trainer.kubeflow.org", "v1alpha1", "OptimizationJob"
 _TOOL = "OptimizationJob"

@@ -8,9 +8,9 @@ from podium_core.objectives.values import directions
 from podium_core.placement.needs import moves_memory
 from podium_core.schema.checkpointing import can_checkpoint, can_migrate, checkpoint_scope
 from podium_core.schema.job import Direction, HyperParamJob, JobSpec
-from podium_core.schema.population_settings import PBT, population_settings
 from podium_core.schema.quantity import to_bytes
-from podium_core.schema.search_settings import learns
+from podium_core.schema.search.population_settings import PBT, population_settings
+from podium_core.schema.search.settings import learns
 
 
 def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished: bool, suspendable: bool) -> JobView:

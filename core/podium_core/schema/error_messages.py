@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from podium_core.domain.phrases import count
-from podium_core.schema.openapi import INT_OR_STRING, PRESERVE, VALIDATIONS, Schema, schema_of
+from podium_core.schema.generation.openapi import INT_OR_STRING, PRESERVE, VALIDATIONS, Schema, schema_of
 from podium_core.schema.rules import Refusal
 
 _TYPES = {

@@ -1,4 +1,4 @@
-"""HyperParamJob: what a user writes. The CRD is generated from these models; see `schema.crd`.
+"""HyperParamJob: what a user writes. The CRD is generated from these models; see `schema.generation.crd`.
 
 The models define what each field may hold. The rules about several fields are in `schema.job_rules`.
 """
@@ -14,8 +14,8 @@ from pydantic.config import JsonDict
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import ObjectMeta, SpecModel, StatusModel
 from podium_core.schema.job_status import JobStatus
-from podium_core.schema.metrics_spec import MetricsSpec
-from podium_core.schema.search_spec import MAX_OBJECTIVES, Parameter, SearchSpec
+from podium_core.schema.metrics.spec import MetricsSpec
+from podium_core.schema.search.spec import MAX_OBJECTIVES, Parameter, SearchSpec
 
 Quantity = Annotated[
     str,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from podium_core.schema.job import Gpus, JobSpec
-from podium_core.schema.metric_rules import METRIC_RULES
+from podium_core.schema.metrics.rules import METRIC_RULES
 from podium_core.schema.objective_rules import OBJECTIVE_RULES
-from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Rule
-from podium_core.schema.search_settings import LEARNING
-from podium_core.schema.search_spec import Parameter, ParameterType
-from podium_core.schema.template_rules import TEMPLATE_RULES
+from podium_core.schema.search.parameter_rules import PARAMETER_RULES
+from podium_core.schema.search.settings import LEARNING
+from podium_core.schema.search.spec import Parameter, ParameterType
+from podium_core.schema.template.rules import TEMPLATE_RULES
 
 POLICIES_WITHOUT_MAX_STEPS = ("fifo", "round_robin", "slaq")  # their ranking does not depend on the length of a trial
 POLICIES_THAT_STOP = ("asha", "hyperband", "median_stop", "pop")  # they pause or end trials early

@@ -11,7 +11,7 @@ from pydantic import Field
 from podium_core.domain.phase import ON_GPU, WAITING, TrialPhase
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.base import Condition, StatusModel
-from podium_core.schema.search_spec import MAX_OBJECTIVES, MAX_RESULTS
+from podium_core.schema.search.spec import MAX_OBJECTIVES, MAX_RESULTS
 
 MAX_WARM_START_TRIALS = MAX_RESULTS
 MAX_FRONT = 50  # trials of the Pareto front that a status holds

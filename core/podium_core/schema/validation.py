@@ -16,21 +16,21 @@ from pydantic import ValidationError
 
 from podium_core.schema import error_messages
 from podium_core.schema.base import API_VERSION, ObjectMeta
-from podium_core.schema.conditions import condition_refusals
-from podium_core.schema.initial_trials import initial_refusals
 from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.job_rules import JOB_RULES, SPEC_RULES
 from podium_core.schema.job_status import JobStatus
-from podium_core.schema.leftovers import leftover_refusals
-from podium_core.schema.metric_checks import metric_refusals
+from podium_core.schema.metrics.checks import metric_refusals
 from podium_core.schema.objective_rules import OBJECTIVE_GIVEN
-from podium_core.schema.parameter_rules import PARAMETER_RULES
 from podium_core.schema.rules import Refusal, judge
-from podium_core.schema.search_settings import setting_refusals
-from podium_core.schema.search_space import grid_refusals, space_refusals
-from podium_core.schema.template import PodTemplate
-from podium_core.schema.template_checks import placeholder_refusals, template_refusals
-from podium_core.schema.template_rules import TEMPLATE_RULES
+from podium_core.schema.search.conditions import condition_refusals
+from podium_core.schema.search.initial_trials import initial_refusals
+from podium_core.schema.search.parameter_rules import PARAMETER_RULES
+from podium_core.schema.search.settings import setting_refusals
+from podium_core.schema.search.space import grid_refusals, space_refusals
+from podium_core.schema.template.checks import placeholder_refusals, template_refusals
+from podium_core.schema.template.leftovers import leftover_refusals
+from podium_core.schema.template.pod_template import PodTemplate
+from podium_core.schema.template.rules import TEMPLATE_RULES
 
 __all__ = ["Refusal", "check", "parse_job", "problems"]
 

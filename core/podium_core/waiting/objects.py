@@ -11,7 +11,7 @@ from podium_core.planning.job_view import job_view
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_status import ENDED, FINISHED
-from podium_core.schema.search_space import grid_points
+from podium_core.schema.search.space import grid_points
 from podium_core.schema.trial import HyperParamTrial
 
 IN_PLACE = frozenset({"freeze", "cuda-checkpoint"})  # suspension methods that keep a trial where it is

@@ -22,7 +22,7 @@ from podium_core.objectives.values import measured_of, objective_values
 from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue, RunQueueEntry
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.lineage import parent_from
-from podium_core.schema.search_settings import learns
+from podium_core.schema.search.settings import learns
 from podium_core.schema.trial import pod_name
 from podium_operator.act.back_off import BackOffError, RefusedAction, refused_again
 from podium_operator.act.final_report_wait import FinalReportWait

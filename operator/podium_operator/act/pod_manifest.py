@@ -19,11 +19,11 @@ from typing import Any
 from podium_core.attempts.environment import environment, hide_gpus
 from podium_core.attempts.substitution import Substitution
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
-from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, DOWNSIZED_MILLICPUS, to_annotation
 from podium_core.schema.job import HyperParamJob, JobSpec
-from podium_core.schema.metrics_config import METRICS_ANNOTATION, metrics_config_of
+from podium_core.schema.metrics.config import METRICS_ANNOTATION, metrics_config_of
 from podium_core.schema.quantity import to_bytes, to_thousandths
-from podium_core.schema.template import GATE_CONTAINER
+from podium_core.schema.template.cpu_downsizing import CPU_ANNOTATION, DOWNSIZED_MILLICPUS, to_annotation
+from podium_core.schema.template.pod_template import GATE_CONTAINER
 from podium_core.schema.trial import JOB_LABEL, HyperParamTrial, Migration, Parent, pod_name
 from podium_operator.act import checkpoint_volume
 from podium_operator.act.inherited_checkpoint import Inheritance, copy_container

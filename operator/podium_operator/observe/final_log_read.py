@@ -21,7 +21,7 @@ from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader, line_reader
 from podium_core.logs.skipping import SkippingReader
 from podium_core.schema.job import Direction, HyperParamJob
-from podium_core.schema.metrics_config import metrics_config_of
+from podium_core.schema.metrics.config import metrics_config_of
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
 from podium_operator.log_fields import about_item
 from podium_operator.observe.cluster_state import ClusterState, job_key, trial_key

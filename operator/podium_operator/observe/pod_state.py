@@ -13,7 +13,7 @@ from podium_core.domain.observe import Gate, PodFacts
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, OwnerReference, StatusModel, controlling_trial
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
-from podium_core.schema.template import GATE_CONTAINER
+from podium_core.schema.template.pod_template import GATE_CONTAINER
 from podium_core.schema.trial import JOB_LABEL
 from podium_operator.act.pod_manifest import (
     ATTEMPT_LABEL,

@@ -14,7 +14,7 @@ from podium_agent.report.trial_status import AGENT_FIELDS
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import ApiError
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.schema.trial import TrialStatus
 
 FIRST_PID = 5_000_000  # beyond what a kernel gives: no process of this machine is watched by mistake

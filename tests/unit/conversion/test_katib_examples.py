@@ -13,7 +13,7 @@ from podium_core.conversion.given import Given
 from podium_core.logs.line_reader import line_reader
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import dump_manifests, parse_manifests, read_manifests
-from podium_core.schema.metrics_config import metrics_config_of
+from podium_core.schema.metrics.config import metrics_config_of
 
 HERE = Path(__file__).parent
 FILES = sorted((HERE / "katib").glob("*.yaml"))

@@ -13,7 +13,7 @@ from podium_core.acceptance.findings import findings
 from podium_core.curves.non_finite import diverged
 from podium_core.logs.line_reader import line_reader
 from podium_core.schema.job import Direction
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.tables.text_file import TextFileError, text_lines
 from podium_optimisers.queueing.trace import read_trace
 from podium_optimisers.validation import InputError

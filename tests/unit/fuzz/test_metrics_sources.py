@@ -20,7 +20,7 @@ from podium_core.logs.event_records import MAX_VALUES, Event, RecordAssembler, m
 from podium_core.logs.readings import ready_line, ready_reader
 from podium_core.logs.selectors import MAX_LABELS, parse_selector
 from podium_core.schema.job import Direction
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 CASES = int(os.environ.get("PODIUM_FUZZ_CASES", "0"))
 fuzz = settings(

@@ -27,7 +27,7 @@ from podium_core.logs.filters import filter_error
 from podium_core.logs.line_reader import line_reader
 from podium_core.schema.job import Direction
 from podium_core.schema.manifests import ManifestError, dump_manifests, parse_manifests, read_manifests
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.schema.quantity import to_thousandths
 from podium_core.tables.text_file import TextFileError, text_lines
 from podium_optimisers.engine.traces import read_philly_trace

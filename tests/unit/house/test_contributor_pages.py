@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from podium_core.schema.conditions import point_problem
 from podium_core.schema.job import JobSpec
+from podium_core.schema.search.conditions import point_problem
 from podium_core.testing.policy_contract import CASES, CHECKS, Check
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
@@ -100,7 +100,7 @@ def test_the_places_that_the_pages_name_exist() -> None:
     assert "POLICIES_THAT_STOP" in (root / "core/podium_core/schema/job_rules.py").read_text()
     names = ("_TABLE", "POLICIES_WITHOUT_MAX_STEPS", "POLICIES_THAT_STOP", "VARIANTS")
     assert all(name in policies for name in names)
-    settings = (root / "core/podium_core/schema/search_settings.py").read_text()
+    settings = (root / "core/podium_core/schema/search/settings.py").read_text()
     assert "KNOWN" in settings
     assert "LEARNING" in settings
     assert "SEARCHERS" in (root / "searchers/podium_searchers/registry.py").read_text()

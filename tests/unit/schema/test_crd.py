@@ -11,8 +11,8 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from podium_core.schema.crd import KINDS, Kind, crd, differences, files, main, open_api
-from podium_core.schema.openapi import PRESERVE, schema_of
+from podium_core.schema.generation.crd import KINDS, Kind, crd, differences, files, main, open_api
+from podium_core.schema.generation.openapi import PRESERVE, schema_of
 from podium_core.schema.rules import Rule
 
 ROOT = Path(__file__).parents[3]

@@ -13,7 +13,7 @@ from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.job_rules import JOB_RULES
 from podium_core.schema.manifests import read_manifests
 from podium_core.schema.rules import Refusal
-from podium_core.schema.search_space import MAX_COUNTED_POINTS, env_name, grid_points
+from podium_core.schema.search.space import MAX_COUNTED_POINTS, env_name, grid_points
 from podium_core.schema.validation import check, parse_job, problems
 
 ROOT = Path(__file__).parents[3]

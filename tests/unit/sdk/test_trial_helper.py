@@ -17,7 +17,7 @@ from trial_process import SOURCE, end, names, run, whole, write
 from podium import trial
 from podium_core.logs.line_reader import ParsedLine, line_reader
 from podium_core.schema.job import Direction
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.schema.conditions import point_problem
 from podium_core.schema.job import JobSpec
+from podium_core.schema.search.conditions import point_problem
 from podium_searchers.pbt import propose_child
 from podium_searchers.random import RandomSearcher
 

@@ -24,7 +24,7 @@ from podium_agent.observe.sources.lines import SEEN, LineAssembler, RawLine
 from podium_agent.observe.sources.volume_reads import VolumeReads
 from podium_cluster import clock
 from podium_core.logs.line_reader import line_reader
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 FIRST_BYTES = 256  # by whose hash a file is recognised
 HEADER_BYTES = 1 << 16

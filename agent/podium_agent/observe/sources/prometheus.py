@@ -20,7 +20,7 @@ from podium_agent.observe.sources.exposition import names_on, samples, value_of
 from podium_cluster import clock
 from podium_core.logs.readings import ready_line, ready_reader
 from podium_core.logs.selectors import Selector, parse_selector
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 SECONDS = 2.0
 MAX_PAGE = 1 << 20  # bytes

@@ -16,7 +16,7 @@ from podium_agent.observe.logs.tail import Batch, Position
 from podium_agent.observe.sources.base import line_at
 from podium_cluster import clock
 from podium_core.logs.line_reader import line_reader
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 MAX_QUEUED = 1024  # records of a pod in memory; a script that sends more waits
 MAX_BATCH = 256

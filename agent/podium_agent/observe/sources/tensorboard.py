@@ -20,7 +20,7 @@ from podium_agent.observe.sources.volume_reads import VolumeReads
 from podium_cluster import clock
 from podium_core.logs.event_records import Event, RecordAssembler
 from podium_core.logs.readings import ready_line, ready_reader
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 LIST_SECONDS = 5.0
 MAX_TAGS = 64  # that are remembered to name them

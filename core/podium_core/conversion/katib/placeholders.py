@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from podium_core.conversion.fields import Fields, Manifest, Report, shown
-from podium_core.schema.leftovers import strings
+from podium_core.schema.template.leftovers import strings
 
 TRIAL = "$(PODIUM_TRIAL)"  # Kubernetes fills it in where a command or an argument names it
 TRIAL_FIELD = {"fieldRef": {"fieldPath": "metadata.labels['podium.dev/trial']"}}

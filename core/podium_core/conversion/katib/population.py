@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from podium_core.conversion.fields import Fields, Manifest, Report, number_of, shown
 from podium_core.conversion.katib.settings import Setting
-from podium_core.schema.population_settings import (
+from podium_core.schema.search.population_settings import (
     INTERVAL,
     MAX_POPULATION,
     MAX_QUANTILE,

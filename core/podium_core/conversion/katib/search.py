@@ -11,8 +11,8 @@ from podium_core.conversion.fields import Fields, Manifest, number_of, shown
 from podium_core.conversion.given import Given, seed_of
 from podium_core.conversion.katib.population import katib_population
 from podium_core.conversion.katib.settings import Setting, settings_of
-from podium_core.schema.population_settings import PBT
-from podium_core.schema.search_settings import KNOWN
+from podium_core.schema.search.population_settings import PBT
+from podium_core.schema.search.settings import KNOWN
 
 DEFAULT_ETA, DEFAULT_MIN_TRIALS = 3, 3
 MAX_RUNGS = 10

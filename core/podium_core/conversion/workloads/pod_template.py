@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from podium_core.conversion.fields import Manifest, Report, number_of, shown
-from podium_core.schema.template_rules import is_gpu_variable
+from podium_core.schema.template.rules import is_gpu_variable
 
 GPU = "nvidia.com/gpu"
 _DROPPED = {  # fields of a pod that Podium refuses, and what does the same

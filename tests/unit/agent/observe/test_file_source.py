@@ -21,7 +21,7 @@ from podium_agent.observe.logs.cri import LONGEST_LINE
 from podium_agent.observe.logs.tail import CHUNK, Position
 from podium_agent.observe.sources import file as file_source
 from podium_agent.observe.sources.file import ContainerPlace, FileSource
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 TRAIN = "ab" * 32
 

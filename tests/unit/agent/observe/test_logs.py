@@ -16,7 +16,7 @@ from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.non_finite import diverged
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import AdditionalValue, ParsedLine, line_reader
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 GRID = Grid(maximize=True)
 

@@ -17,7 +17,7 @@ from podium_agent.observe.sources import prometheus
 from podium_agent.observe.sources.exposition import MAX_LINES, PageSample, names_on, samples, value_of
 from podium_agent.observe.sources.prometheus import MAX_PAGE, PageError, PrometheusSource, fetch, page_url
 from podium_core.logs.selectors import Selector, parse_selector
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 PAGE = b"""# HELP acc Accuracy
 # TYPE acc gauge

@@ -21,7 +21,7 @@ from podium_agent.observe.sources.base import no_sooner
 from podium_agent.observe.sources.container_folder import MAX_FILES
 from podium_agent.observe.sources.file import ContainerPlace
 from podium_agent.observe.sources.tensorboard import TensorboardSource, names_of
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 TRAIN = "ab" * 32
 NAME = "events.out.tfevents.{}.host.1.0"

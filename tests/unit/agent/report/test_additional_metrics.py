@@ -23,7 +23,7 @@ from podium_core.curves.additional_metrics import Extreme, MetricSummary, from_s
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.thinning import Grid
 from podium_core.logs.line_reader import Reader, line_reader
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 from podium_core.schema.trial import TrialStatus
 
 GRID = Grid(maximize=True)

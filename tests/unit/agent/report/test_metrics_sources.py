@@ -23,7 +23,7 @@ from podium_agent.observe.sources.push_server import PushServer
 from podium_agent.report.trial_record import TrialRecord
 from podium_core.attempts.lost_work import GateReport
 from podium_core.schema.gpunode import SlotState
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 TRAIN = "ab" * 32
 

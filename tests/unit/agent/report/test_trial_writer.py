@@ -22,7 +22,7 @@ from podium_core.attempts.usage_ledger import SuspensionCost
 from podium_core.logs.line_reader import ParsedLine
 from podium_core.logs.skipping import MAX_CONSECUTIVE
 from podium_core.schema.gpunode import SlotState
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 TEXT = MetricsConfig.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}

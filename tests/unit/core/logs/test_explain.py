@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_core.logs.explain import MAX_KEPT, MAX_SHOWN, ExplainedReader, reason_of, shown
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 
 def config(form: str, **more: object) -> MetricsConfig:

@@ -12,7 +12,7 @@ from podium_core.logs.filters import MAX_FILTERED, compiled, filter_error, match
 from podium_core.logs.line_reader import ParsedLine, line_reader
 from podium_core.logs.records import records
 from podium_core.logs.screen import MAX_ESCAPES, MAX_LINE, MAX_PIECES, pieces
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 MIB = 1 << 20
 

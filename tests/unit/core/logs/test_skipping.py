@@ -9,7 +9,7 @@ from podium_core.attempts.unread_log import UnreadLogNotes
 from podium_core.curves.growing_curve import Line
 from podium_core.logs.readings import ParsedLine
 from podium_core.logs.skipping import SkippingReader
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
 
 
 def parse(line: str) -> list[ParsedLine]:

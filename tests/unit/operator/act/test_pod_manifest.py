@@ -10,7 +10,7 @@ from operator_builders import make_job, make_node
 from operator_builders import make_trial as trial_of
 from pod_manifests import RULES, pod, template, variables
 
-from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
+from podium_core.schema.metrics.config import METRICS_ANNOTATION, MetricsConfig
 from podium_operator.act.pod_manifest import (
     PodOrigin,
     PodRules,

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 
 from podium_core.domain.snapshot import Scalar
-from podium_core.schema.conditions import is_active
-from podium_core.schema.grid import MAX_COUNTED_POINTS, ParameterGrid
 from podium_core.schema.job import JobSpec
 from podium_core.schema.rules import Refusal
-from podium_core.schema.search_spec import Parameter, ParameterType
+from podium_core.schema.search.conditions import is_active
+from podium_core.schema.search.grid import MAX_COUNTED_POINTS, ParameterGrid
+from podium_core.schema.search.spec import Parameter, ParameterType
 
 __all__ = ["MAX_COUNTED_POINTS", "env_name", "grid_points", "grid_refusals", "space_refusals"]
 

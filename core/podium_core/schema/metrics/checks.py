@@ -15,8 +15,8 @@ from podium_core.logs.filters import compiled, filter_error, parentheses
 from podium_core.logs.line_reader import line_reader
 from podium_core.logs.selectors import parse_selector
 from podium_core.schema.job import GPU_SECONDS, Direction, JobSpec
-from podium_core.schema.metric_rules import PATH_SOURCES
-from podium_core.schema.metrics_config import MetricsConfig
+from podium_core.schema.metrics.config import MetricsConfig
+from podium_core.schema.metrics.rules import PATH_SOURCES
 from podium_core.schema.rules import Refusal
 
 KERNEL_FOLDERS = ("/proc", "/sys", "/dev")

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 
 from podium_core.domain.snapshot import Scalar
-from podium_core.schema.conditions import is_active
 from podium_core.schema.job import JobSpec
-from podium_core.schema.membership import typed, value_problem
 from podium_core.schema.rules import Refusal
-from podium_core.schema.search_spec import Parameter
+from podium_core.schema.search.conditions import is_active
+from podium_core.schema.search.membership import typed, value_problem
+from podium_core.schema.search.spec import Parameter
 
 _FIELD = "spec.search.initialTrials"
 

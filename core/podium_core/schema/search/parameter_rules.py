@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podium_core.schema.rules import Rule
-from podium_core.schema.search_spec import Parameter, ParameterType
+from podium_core.schema.search.spec import Parameter, ParameterType
 
 # Searchers compute with squares and logarithms of these numbers, which must stay finite and above 0.
 LARGEST, SMALLEST = 1e150, 1e-150

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from podium_core.domain.snapshot import Scalar
-from podium_core.schema.conditions import dependency_order, is_active
 from podium_core.schema.job import JobSpec
-from podium_core.schema.membership import (
+from podium_core.schema.search.conditions import dependency_order, is_active
+from podium_core.schema.search.membership import (
     choices,
     is_range,
     last_step,
@@ -22,7 +22,7 @@ from podium_core.schema.membership import (
     same_value,
     value_problem,
 )
-from podium_core.schema.search_spec import Parameter, ParameterType
+from podium_core.schema.search.spec import Parameter, ParameterType
 
 MAX_COUNTED_POINTS = 10**12  # A larger count says nothing more, and a quotient of floats may be infinite.
 

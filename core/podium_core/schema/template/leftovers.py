@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from podium_core.schema.job import JobSpec
 from podium_core.schema.rules import Refusal
-from podium_core.schema.search_space import env_name
+from podium_core.schema.search.space import env_name
 
 MAX_FOUND = 16  # leftovers that are reported
 # `$$(x)` is Kubernetes' escape for `$(x)`

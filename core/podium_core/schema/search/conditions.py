@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from podium_core.domain.snapshot import Scalar
 from podium_core.schema.job import JobSpec
-from podium_core.schema.membership import same_value, value_problem
 from podium_core.schema.rules import Refusal
-from podium_core.schema.search_spec import Parameter, ParameterType
+from podium_core.schema.search.membership import same_value, value_problem
+from podium_core.schema.search.spec import Parameter, ParameterType
 
 
 def has_conditions(spec: JobSpec) -> bool:

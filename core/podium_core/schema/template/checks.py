@@ -11,12 +11,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from podium_core.schema.base import GROUP
-from podium_core.schema.gpu_resources import prefix_refusals, resource_refusals
 from podium_core.schema.job import JobSpec
-from podium_core.schema.leftovers import strings
 from podium_core.schema.rules import Refusal
-from podium_core.schema.search_space import ENV_PREFIX, env_name
-from podium_core.schema.template import Container, PodTemplate
+from podium_core.schema.search.space import ENV_PREFIX, env_name
+from podium_core.schema.template.gpu_resources import prefix_refusals, resource_refusals
+from podium_core.schema.template.leftovers import strings
+from podium_core.schema.template.pod_template import Container, PodTemplate
 
 RESERVED_ENV = frozenset(
     f"PODIUM_{name}"

@@ -10,7 +10,7 @@ import math
 from decimal import Decimal
 
 from podium_core.domain.snapshot import Scalar
-from podium_core.schema.search_spec import Parameter, ParameterType
+from podium_core.schema.search.spec import Parameter, ParameterType
 
 _TOLERANCE = 1e-6  # of a step: a value read from YAML and a computed point differ by rounding
 MAX_STEPS = 1e15  # above it, a float does not hold every integer; the quotient of a refused range may be infinite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from podium_core.schema.job import JobSpec
-from podium_core.schema.metrics_spec import MetricsSpec
+from podium_core.schema.metrics.spec import MetricsSpec
 from podium_core.schema.rules import Rule
 
 LINE_SOURCES = ("stdout", "file")  # read line by line, in a format

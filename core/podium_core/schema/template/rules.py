@@ -6,7 +6,7 @@ from typing import Any
 
 from podium_core.schema.base import OpenModel
 from podium_core.schema.rules import Rule
-from podium_core.schema.template import GATE_CONTAINER, Container, PodSpec
+from podium_core.schema.template.pod_template import GATE_CONTAINER, Container, PodSpec
 
 _POD = "spec.template.spec"
 GPU_PREFIX, CUDA_DEVICES = "NVIDIA_", "CUDA_VISIBLE_DEVICES"

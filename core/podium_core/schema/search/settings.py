@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podium_core.schema import population_settings
 from podium_core.schema.job import JobSpec
-from podium_core.schema.membership import is_range
 from podium_core.schema.rules import Refusal
-from podium_core.schema.search_spec import Parameter
+from podium_core.schema.search import population_settings
+from podium_core.schema.search.membership import is_range
+from podium_core.schema.search.spec import Parameter
 
 STARTUP, MAX_STARTUP, DEFAULT_STARTUP = "startupTrials", 10_000, 10
 KNOWN = {

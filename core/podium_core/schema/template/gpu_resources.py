@@ -9,8 +9,8 @@ from typing import Any
 from podium_core.schema.base import GROUP
 from podium_core.schema.job import JobSpec
 from podium_core.schema.rules import Refusal
-from podium_core.schema.template import Container
-from podium_core.schema.template_rules import CUDA_DEVICES, GPU_PREFIX
+from podium_core.schema.template.pod_template import Container
+from podium_core.schema.template.rules import CUDA_DEVICES, GPU_PREFIX
 
 # Extended resources of device plugins, by the part after the domain: nvidia.com/gpu, nvidia.com/mig-1g.5gb,
 # amd.com/gpu, gpu.intel.com/i915, habana.ai/gaudi, tencent.com/vcuda-core, google.com/tpu, aws.amazon.com/neuroncore

@@ -1,6 +1,6 @@
 """Generator of the CustomResourceDefinitions and reference pages.
 
-`python -m podium_core.schema.crd --write | --check`.
+`python -m podium_core.schema.generation.crd --write | --check`.
 
 `--write` updates crds/*.yaml, the chart's copy of them, and docs/reference/*.md. `--check` (and a unit test) fails if
 one of these files differs from what the models produce.
@@ -19,13 +19,13 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from podium_core.schema.base import GROUP, VERSION
+from podium_core.schema.generation.openapi import PRESERVE, VALIDATIONS, Schema, schema_of
+from podium_core.schema.generation.reference import page
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.job_rules import JOB_RULES, NODE_RULES, TRIAL_RULES
-from podium_core.schema.openapi import PRESERVE, VALIDATIONS, Schema, schema_of
-from podium_core.schema.reference import page
 from podium_core.schema.rules import Rule
-from podium_core.schema.template import PodTemplate
+from podium_core.schema.template.pod_template import PodTemplate
 from podium_core.schema.trial import HyperParamTrial
 
 CRD_FOLDERS = ("crds", "charts/podium/crds")
@@ -231,7 +231,7 @@ def differences(root: Path) -> Iterator[Path]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or check the generated files; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m podium_core.schema.crd", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m podium_core.schema.generation.crd", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", action="store_true", help="write the generated files")
     what.add_argument("--check", action="store_true", help="exit 1 if a generated file is not up to date")

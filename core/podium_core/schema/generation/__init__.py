@@ -1,0 +1,1 @@
+"""What is generated from the models: CustomResourceDefinitions and reference pages."""

@@ -1,0 +1,1 @@
+"""How a job's metrics are read."""

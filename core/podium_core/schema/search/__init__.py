@@ -1,0 +1,1 @@
+"""The search space of a job, and how it is searched."""

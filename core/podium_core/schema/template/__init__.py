@@ -1,0 +1,1 @@
+"""The pod template of a job's trials."""
