@@ -18,6 +18,7 @@ from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.exec_provider import ExecProvider
 from kubernetes.aio.config.kube_config import FileOrData, KubeConfigLoader, KubeConfigMerger
 
+from podium_cluster import clock
 from podium_cluster.kubeconfig import ClusterTarget
 
 CHECK_SECONDS = 60.0  # between two reads of a token file or of OpenID Connect
@@ -109,7 +110,7 @@ class Credentials:
         if self._refused:
             return passed >= RETRY_SECONDS
         if self._loader.expires_at is not None:
-            return passed >= RETRY_SECONDS and time.time() >= self._loader.expires_at - EARLY_SECONDS
+            return passed >= RETRY_SECONDS and clock.now() >= self._loader.expires_at - EARLY_SECONDS
         return self._loader.rereads and passed >= CHECK_SECONDS
 
 
