@@ -25,7 +25,10 @@ class DriverTimeoutError(Exception):
 
 
 class NoThreadError(OSError):
-    """No thread could start, so the call was not made: the node, or the agent's cgroup, has no free pid or memory."""
+    """No thread could start, so the call was not made.
+
+    The node, or the agent's cgroup, has no free pid or memory.
+    """
 
 
 async def call_with_timeout(seconds: float, act: Callable[[], T], undo: Callable[[], object] | None = None) -> T:
