@@ -85,8 +85,8 @@ def _read(source: Source) -> _Read:
         return _from_payloads(saved, snapshot_of(saved, source.job, source.namespace, now))
     if source.from_files:
         with progress("reading files"):
-            payloads = read_folder(source.from_files)
-        read = _from_payloads(payloads, snapshot_of(payloads, source.job, source.namespace, saved_at(payloads)))
+            saved = read_folder(source.from_files)
+        read = _from_payloads(saved, snapshot_of(saved, source.job, source.namespace, saved_at(saved)))
         local = (source.from_files / RUN_OBJECTS / "job.json").is_file()
         return _Read(read.objects, read.key, timing=LOCAL if local else None)
     if not source.job:

@@ -14,7 +14,7 @@ class Reason:
     """One reason for which trials do not run, with its cure.
 
     `trials`: names of the trials that it keeps waiting; empty if it is about the whole job. `blocks`: nothing of them
-    runs until somebody removes the cause.
+    runs until a person removes the cause.
     """
 
     code: str
@@ -92,5 +92,5 @@ class JobExplanation:
 
     @property
     def blocked(self) -> bool:
-        """Return whether nothing of the job can run until somebody removes a cause."""
+        """Return whether nothing of the job can run until a person removes a cause."""
         return self.state in ("Ended", "Refused", "Suspended", "Blocked")

@@ -1,4 +1,4 @@
-"""State of each GPU from the point of view of a job: who holds it, or why the job cannot use it."""
+"""State of each GPU from the point of view of a job: its holder, or why the job cannot use it."""
 
 from __future__ import annotations
 

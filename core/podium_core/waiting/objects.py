@@ -21,7 +21,7 @@ IN_PLACE = frozenset({"freeze", "cuda-checkpoint"})  # suspension methods that k
 class StoredObjects:
     """Jobs, trials and nodes as they are stored at `now`, in seconds since the Unix epoch.
 
-    A reader who may not read all namespaces passes what it may read; what is missing is named in the explanation.
+    A reader without access to all namespaces passes the objects that it can read.
     """
 
     jobs: tuple[HyperParamJob, ...]
@@ -88,7 +88,10 @@ def competes(job: HyperParamJob) -> bool:
 
 
 def view_of(job: HyperParamJob) -> JobView:
-    """Return the planner's view of a job; its trials count as suspendable if any method keeps them in place."""
+    """Return the planner's view of a job.
+
+    Its trials count as suspendable if any method keeps them in place.
+    """
     points = grid_points(job.spec) if job.spec.search.algorithm == "grid" else None
     return job_view(
         job,

@@ -108,7 +108,7 @@ _UNKNOWN = _Kind(_BLOCKED, "waiting", "Read `podium explain trial NAME` and `kub
 
 
 def whole_job(job: HyperParamJob) -> Reason | None:
-    """Return the reason for which nothing of a job runs at all, whatever the GPUs are; None if there is none."""
+    """Return why nothing of a job runs, whatever the GPUs are; None if there is no such reason."""
     status, spec = job.status, job.spec
     if status.phase in FINISHED:
         return Reason(status.reason or "Final", status.message or "The search has ended.", NOTHING_TO_DO, (), True)
@@ -168,7 +168,10 @@ def no_usable_gpu(
 
 
 def trial_reasons(trials: Iterable[HyperParamTrial]) -> tuple[Reason, ...]:
-    """Return the reasons of the live trials that do not run, grouped: those for a person first, then by size."""
+    """Return the grouped reasons of the live trials that do not run.
+
+    Those for a person come first, then the largest group.
+    """
     groups: dict[str, list[HyperParamTrial]] = {}
     for trial in trials:
         if trial.spec.suspend:
@@ -180,7 +183,7 @@ def trial_reasons(trials: Iterable[HyperParamTrial]) -> tuple[Reason, ...]:
 
 
 def no_trial_yet(job: HyperParamJob, gpus: Sequence[GpuState], to_come: int, alive: int) -> Reason | None:
-    """Return why trials that do not exist yet are not created; None if none is left or nothing holds them back."""
+    """Return why no more trials are created; None if none is left or nothing holds them back."""
     if not to_come:
         return None
     parallel = job.spec.trials.parallel

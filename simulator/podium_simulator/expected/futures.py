@@ -37,7 +37,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Distribution of the logarithm of a step's seconds between the trials of a search. `known`: number of paces."""
+    """Distribution of the logarithm of a step's seconds between the trials of a search.
+
+    `known`: number of paces that it comes from.
+    """
 
     mean: float
     spread: float

@@ -53,7 +53,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Seconds from now: the median of the samples, and the ends of the interval; infinity: never in these samples."""
+    """Seconds from now: the median of the samples and the ends of the interval.
+
+    Infinity: never in these samples.
+    """
 
     low: float
     median: float
@@ -62,7 +65,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class TrialStart:
-    """When a waiting trial gets its GPUs; None if in most samples it never does (its policy ends it before)."""
+    """When a waiting trial gets its GPUs.
+
+    None: in most samples it never does, because its policy ends it before.
+    """
 
     trial: str
     start: Interval | None
@@ -86,7 +92,7 @@ class ExpectedTimes:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The state from which a simulation begins: searches with the one in question first, nodes, GPUs by UUID.
+    """The state from which a simulation begins; the search in question is the first one.
 
     `gpus`: name of the simulated GPU by the UUID of the real one.
     """
@@ -101,7 +107,9 @@ class Present:
 def expected_times(
     objects: StoredObjects, key: JobKey, sampling: Sampling | None = None, timing: Timing | None = None
 ) -> ExpectedTimes:
-    """Return when the job's next trial starts and when the job ends. Raises KeyError if it is not among the objects.
+    """Return when the job's next trial starts and when the job ends.
+
+    Raises KeyError if the job is not among the objects.
 
     It is slow (up to `sampling.seconds`, and one sample more). For a job that cannot run (`JobExplanation.blocked`) the
     times are those after the cause is removed, so callers do not ask then.
@@ -125,7 +133,10 @@ def expected_times(
 
 
 def simulated_times(present: Present, sampling: Sampling, known: Sequence[Draw] = ()) -> ExpectedTimes:
-    """Return the times by simulation. `known`: curves of each search, for tests and for the check of calibration."""
+    """Return the times by simulation.
+
+    `known`: curves of each search, for tests in which nothing is unknown.
+    """
     search = present.searches[0]
     draws, others, left_out = _draws(present, sampling, known)
     if draws is None:

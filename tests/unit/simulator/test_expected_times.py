@@ -19,7 +19,7 @@ from podium_simulator.replay.samples import Sample
 from podium_simulator.system.comparison import ClusterSpec, scenario_of
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
-from podium_simulator.system.scenario import Method, SimJob
+from podium_simulator.system.scenario import Method, SimJob, Timing
 from podium_simulator.system.searches import even_nodes, search_job
 from podium_simulator.traces.trace import RecordedTrial
 
@@ -94,8 +94,8 @@ def test_the_same_seed_gives_the_same_times() -> None:
 def test_the_time_limit_bounds_the_samples() -> None:
     state, ticks = cut(search("fifo", [1.0, 2.0, 3.0]), 10.0), count()
     made = simulated_times(state, Sampling(samples=100, seconds=3.0, clock=lambda: float(next(ticks))))
-    assert made.samples == 2, "each sample takes a second of this clock, and the third might end too late"
-    assert made.assumptions[-1] == "only 2 samples fitted into the time limit: the interval is too narrow"
+    assert made.samples == 3, "each sample takes a second of this clock, and the fourth would end too late"
+    assert made.assumptions[-1] == "only 3 samples fitted into the time limit: the interval is too narrow"
 
 
 def test_few_known_paces_give_a_wide_interval() -> None:
@@ -125,7 +125,7 @@ def test_without_an_end_of_trials_the_cure_is_named() -> None:
     _, job, _ = search("fifo", [2.0] * 3)
     begun = TrialHistory(0, steps=(1.0, 2.0), values=(0.1, 0.2), seconds=(1.0, 2.0), times=(-1.0, 0.0), trained=2.0)
     endless = SearchHistory(replace(job.view, max_steps=None), job.method, (begun,))
-    made = simulated_times(Present((endless,), even_nodes(1, 1, 2), {}, times.Timing()), EARLY)
+    made = simulated_times(Present((endless,), even_nodes(1, 1, 2), {}, Timing()), EARLY)
     assert made.unknown.endswith("set trials.maxSteps.")
 
 
@@ -133,7 +133,7 @@ def test_too_many_trials_are_refused() -> None:
     _, job, _ = search("fifo", [2.0] * 3)
     begun = TrialHistory(0, steps=(1.0, 2.0), values=(0.1, 0.2), seconds=(1.0, 2.0), times=(-1.0, 0.0), trained=2.0)
     many = replace(job.view, limits=replace(job.view.limits, max_trials=times.MAX_TRIALS + 1))
-    state = Present((SearchHistory(many, job.method, (begun,)),), even_nodes(1, 1, 2), {}, times.Timing())
+    state = Present((SearchHistory(many, job.method, (begun,)),), even_nodes(1, 1, 2), {}, Timing())
     assert "more than are simulated" in simulated_times(state, EARLY).unknown
 
 
