@@ -40,7 +40,7 @@ def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTri
 
 
 def training_seconds(trial: HyperParamTrial, points: Sequence[CurvePoint], width: int) -> tuple[float, ...]:
-    """Return the seconds for which the trial had held its GPUs at each of the points; their steps are above 0."""
+    """Return the seconds for which the trial held its GPUs until each point (step above 0)."""
     status = trial.status
     # repeated work does not belong to the curve; without a GPU a step counts as a second
     trained = (status.gpu_seconds - status.lost_work.gpu_seconds) / max(1, width)

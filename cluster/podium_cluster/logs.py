@@ -27,7 +27,10 @@ _process_fields: dict[str, str] = {}  # of every record of this process, also of
 def about(
     *, namespace: str = "", job: str = "", trial: str = "", pod: str = "", node: str = "", gpu: str = ""
 ) -> Iterator[None]:
-    """Add these fields to all records of the block; what is empty keeps the value of the surrounding block."""
+    """Add these fields to all records of the block.
+
+    An empty field keeps the value of the surrounding block.
+    """
     given = {"namespace": namespace, "job": job, "trial": trial, "pod": pod, "node": node, "gpu": gpu}
     token = _fields.set({**_fields.get(), **{name: value for name, value in given.items() if value}})
     try:
@@ -48,7 +51,10 @@ def current_fields() -> dict[str, str]:
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter of JSON lines: time, level, logger, message, the fields of `about`, and error with a traceback."""
+    """A formatter of JSON lines.
+
+    A line has time, level, logger, message, the fields of `about`, and error with a traceback.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""

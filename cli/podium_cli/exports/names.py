@@ -19,13 +19,13 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+", re.ASCII)
 
 
 def clean(text: str) -> str:
-    """Return the text on one line: other characters than printable ones are escaped, and a long text is cut."""
+    """Return the text on one line, with unprintable characters escaped, and cut to MAX_TEXT."""
     plain = "".join(letter if letter.isprintable() else _escaped(letter) for letter in text[: MAX_TEXT + 1])
     return plain if len(plain) <= MAX_TEXT else f"{plain[: MAX_TEXT - 3]}..."
 
 
 def file_name(text: str) -> str:
-    """Return a name for a file or a folder; a name that had to be changed ends with a hash of the text."""
+    """Return a name for a file or folder; a changed name ends with a hash of the text."""
     if len(text) <= MAX_NAME and _PLAIN.fullmatch(text):
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -15,7 +15,10 @@ MAX_MARKER = 1 << 16  # bytes
 
 
 class Target:
-    """An export that is being written. `values` and `trials` count what it holds, `omitted` what it cannot."""
+    """An export that is being written.
+
+    `values` and `trials` count what it holds, `omitted` what it cannot hold.
+    """
 
     def __init__(self) -> None:
         self.trials = 0
