@@ -1,4 +1,4 @@
-"""The number of the newest state, and who waits for the next one."""
+"""The number of the newest state, and how tasks wait for the next one."""
 
 from __future__ import annotations
 

@@ -107,7 +107,10 @@ def line(snapshot: JobSnapshot, trial: HyperParamTrial, level: int) -> TrialLine
 
 
 def thinned(report: JobReport) -> JobReport:
-    """Return the report with a bounded number of curves, points and bars, for drawings that are sent often."""
+    """Return the report with a bounded number of curves, points and bars.
+
+    Its drawings are sent often.
+    """
     trials = tuple(replace(row, curve=_thin(row.curve, MAX_POINTS)) for row in report.trials[:MAX_CURVES])
     lanes = tuple(replace(lane, allocations=lane.allocations[-MAX_BARS:]) for lane in report.lanes)
     return replace(report, trials=trials, lanes=lanes)

@@ -77,8 +77,8 @@ def queue_places(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[QueuePla
         holder = gpu.holder
         held = "none"
         if holder is not None:
-            who = "this trial" if holder.uid == trial.metadata.uid else f"{holder.namespace}/{holder.trial}"
-            held = f"{who}, for {formatting.since(holder.since, snapshot.now)}"
+            name = "this trial" if holder.uid == trial.metadata.uid else f"{holder.namespace}/{holder.trial}"
+            held = f"{name}, for {formatting.since(holder.since, snapshot.now)}"
         places.append(
             QueuePlace(
                 gpu=snapshot.gpu_name(gpu.uuid),

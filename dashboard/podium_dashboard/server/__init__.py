@@ -1,1 +1,1 @@
-"""The HTTP server of the pages: who may read, what may be sent, and how much at a time."""
+"""The HTTP server of the pages: access, the stream of changes, and limits."""

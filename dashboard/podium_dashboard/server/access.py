@@ -1,4 +1,4 @@
-"""Who may read the pages: the Host header against DNS rebinding, and a token against other users of the machine.
+"""Access to the pages: the Host header against DNS rebinding, and a token against other users of the machine.
 
 The token is in the printed address. The first request with it gets a cookie and is sent on to the address without it,
 so that the token stays out of the history, of screenshots and of the Referer header.
@@ -37,14 +37,20 @@ class Access(Protocol):
 
 
 class TokenAccess:
-    """Admits the requests that carry one token: in a cookie, in `Authorization: Bearer`, or once in the address."""
+    """Admits the requests that carry one token.
+
+    It is in a cookie, in `Authorization: Bearer`, or once in the address.
+    """
 
     def __init__(self, token: str, port: int) -> None:
         self._token = token
         self._cookie = f"podium-dashboard-{port}"  # cookies of a host are shared by all of its ports
 
     def decide(self, scope: Scope) -> Response | None:
-        """Return None with the token, a redirect with the token in the address, 401 without, 403 with a wrong one."""
+        """Return None for a request with the token.
+
+        A token in the address gives a redirect, none gives 401, and a wrong one gives 403.
+        """
         given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=20).get("token", [""])[0]
         if given:
             if not self._is_token(given):
@@ -95,7 +101,10 @@ class Guard:
 
 
 def host_name(header: str) -> str:
-    """Return the name in a Host header, without the port. A tunnel of ssh may have another port than the server."""
+    """Return the name in a Host header, without the port.
+
+    A tunnel of ssh may have another port than the server.
+    """
     name, separator, port = header.rpartition(":")
     known = separator and port.isdecimal() and not name.endswith(":")
     return (name if known and (name.endswith("]") or ":" not in name) else header).lower()
