@@ -31,9 +31,10 @@ RECIPES = ROOT / "examples/recipes"
 SCRIPTS = Path(__file__).parent / "scripts"
 MARKER = "podium-checkpoint.json"
 STOPPED = 143
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 SUSPENDED = 0.5  # seconds
 SECONDS = 600.0  # importing libraries of gigabytes is slow on a busy machine
+# by default torchrun kills its workers 30 s after SIGTERM, which a step, a checkpoint and the end of Python may take
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", f"--shutdown-timeout={SECONDS:.0f}")
 
 
 class Metrics(NamedTuple):
