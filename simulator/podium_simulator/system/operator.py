@@ -37,7 +37,7 @@ from podium_simulator.system.outcome import Decision
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import SimJob, Timing, TrialProgress
-from podium_simulator.system.state import Gpu, Job, Node, Trial
+from podium_simulator.system.state import PHASES, Gpu, Job, Node, PodStage, Trial
 from podium_simulator.system.status_writer import StatusWriter
 from podium_simulator.traces.trace import RecordedTrial
 
@@ -220,9 +220,24 @@ class Operator:
             trial.ended = self._queue.now
             trial.publish(progress.ended)
         elif progress.gpus:
-            self._pods.restore(trial, tuple([self._gpus[uuid] for uuid in progress.gpus]), holds=progress.holds)
+            self._restore_pod(trial, tuple([self._gpus[uuid] for uuid in progress.gpus]), holds=progress.holds)
         else:
             trial.publish(TrialPhase.REQUEUED if trial.trained > 0.0 else TrialPhase.PENDING)
+
+    def _restore_pod(self, trial: Trial, gpus: tuple[Gpu, ...], *, holds: bool) -> None:
+        """Put the pod of a trial that exists already on its GPUs: it trains, is suspended, or waits at its gate."""
+        started = trial.trained > 0.0
+        trial.node, trial.gpus, trial.pod_since = gpus[0].node, gpus, self._queue.now
+        trial.node.trials.append(trial)
+        if started or holds:
+            self._writer.start(trial)
+        if started and not holds:
+            seconds = trial.job.spec.method.suspend
+            trial.suspensions, trial.suspend_seconds = 1, seconds
+            trial.recent.append((seconds, None))
+        state = PodStage.RUNNING if holds else PodStage.SUSPENDED if started else PodStage.GATED
+        self._pods.restore(trial, state)
+        trial.publish(PHASES[state])
 
     def _write_run_queues(self, action: WriteRunQueues) -> None:
         self._epochs[action.node] = action.epoch

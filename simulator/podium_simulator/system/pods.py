@@ -18,7 +18,7 @@ from podium_simulator.system.faults import RandomFaults
 from podium_simulator.system.outcome import Span, Value
 from podium_simulator.system.scenario import Timing
 from podium_simulator.system.scheduler import place
-from podium_simulator.system.state import OCCUPIES, USES, Gpu, Node, PodStage, SimMigration, Trial
+from podium_simulator.system.state import OCCUPIES, USES, Node, PodStage, SimMigration, Trial
 
 _CAN_CRASH = frozenset({PodStage.STARTING, PodStage.LOADING, PodStage.RUNNING, PodStage.CHECKPOINTING})
 
@@ -62,25 +62,11 @@ class Pods:
         self._queue.after(self._timing.place, self._worst_position, trial, guard=trial)
         self._queue.after(self._chance.pod_lifetime(), self.lost, trial, attempt)
 
-    def restore(self, trial: Trial, gpus: tuple[Gpu, ...], *, holds: bool) -> None:
-        """Put a trial that exists when the simulation begins on its GPUs, in its present state."""
-        node = gpus[0].node
-        trial.node, trial.gpus, trial.pod_since = node, gpus, self._queue.now
-        node.trials.append(trial)
-        if trial.trained > 0.0 or holds:
-            self._writer.start(trial)
-        if holds:
-            self._train(trial)
-            trial.publish(TrialPhase.RUNNING)
-        elif trial.trained > 0.0:
-            seconds = trial.job.spec.method.suspend
-            trial.suspensions, trial.suspend_seconds = 1, seconds
-            trial.recent.append((seconds, None))
-            self._enter(trial, PodStage.SUSPENDED)
-            trial.publish(TrialPhase.SUSPENDED)
-        else:
-            self._enter(trial, PodStage.GATED)
-            trial.publish(TrialPhase.GATED)
+    def restore(self, trial: Trial, state: PodStage) -> None:
+        """Put a trial that exists when the simulation begins into its present state."""
+        self._enter(trial, state)
+        if state is PodStage.RUNNING:
+            self._schedule_evaluation(trial)
 
     def delete(self, trial: Trial) -> None:
         """Delete the pod without a checkpoint: the trial ends."""
