@@ -91,7 +91,7 @@ def test_every_page_in_light_dark_and_narrow(saved: Path, tmp_path: Path) -> Non
 
 def test_a_running_search_grows_on_the_page_without_a_reload(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.write("--pause=1.0", checkpoint=False, trials={"max": 2, "parallel": 2, "maxSteps": 12})
+    scene.write("--pause=1.0", "--steps=1000", checkpoint=False, trials={"max": 2, "parallel": 2, "maxSteps": 1000})
     best = "document.querySelector('#best-value')?.textContent"
 
     async def work(tab: Tab) -> None:
@@ -99,7 +99,7 @@ def test_a_running_search_grows_on_the_page_without_a_reload(tmp_path: Path) -> 
         await tab.evaluate("window.same = true")
         first = await tab.wait(best, DEADLINE)
         await tab.wait(f"{best} !== {first!r}", DEADLINE)
-        await tab.wait("document.querySelector('#part-curves .curve')", DEADLINE)
+        await tab.wait("!!document.querySelector('#part-curves .curve')", DEADLINE)
         curve = await tab.evaluate("document.querySelector('#part-curves .curve').getAttribute('d').length")
         grows = f"document.querySelector('#part-curves .curve').getAttribute('d').length > {curve}"
         await tab.wait(grows, DEADLINE)
