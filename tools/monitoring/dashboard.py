@@ -35,7 +35,7 @@ def dashboard(
 
 
 def variable(name: str, label: str, metric: str) -> dict[str, Any]:
-    """Return a variable with the values of a metric's label of the same name; several or all can be chosen."""
+    """Return a variable with the values of a metric's label; several or all can be chosen."""
     return {
         "name": name,
         "label": label,

@@ -7,7 +7,7 @@ SWITCHING_BUDGET = 0.03
 
 
 def switching_share(selector: str, interval: str) -> str:
-    """Return the query of the part for each node, given a selector of nodes (may be empty) and an interval."""
+    """Return the query of the part for each node; the selector of nodes may be empty."""
     suspending, resuming = (
         f"sum by (node) (rate(podium_agent_{act}_seconds_sum{selector}[{interval}]))" for act in ("suspend", "resume")
     )

@@ -88,13 +88,13 @@ def export(
     if form == CURVES:
         _write_curves(_completed(source) if trace is None else trace, output, force=force)
         return
-    export = _Export(form, output, force)
-    with export, progress("exporting"):
+    writing = _Export(form, output, force)
+    with writing, progress("exporting"):
         if trace is None:
-            deliver(source, export.begin)
+            deliver(source, writing.begin)
         else:
-            deliver_curves(trace, export.begin)
-    print(export.summary)
+            deliver_curves(trace, writing.begin)
+    print(writing.summary)
 
 
 class _Export:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from podium_cli.exports.names import text
+from podium_cli.exports.names import text_of
 from podium_cli.exports.search import ExportedSearch, ExportedTrial
 from podium_cli.exports.tables import Cell, columns, rows
 from podium_cli.exports.target import Target, claim_file, writing
@@ -55,4 +55,4 @@ def _text(cell: Cell) -> str:
         return ""
     if isinstance(cell, datetime):
         return cell.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return repr(cell) if isinstance(cell, float) else text(cell)
+    return repr(cell) if isinstance(cell, float) else text_of(cell)

@@ -10,7 +10,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from podium_cli.exports.names import clean, path_name, text
+from podium_cli.exports.names import clean, path_name, text_of
 from podium_cli.exports.search import ExportedSearch, ExportedTrial, whole_steps
 from podium_cli.exports.target import Target, claim_folder, replace, writing
 from podium_core.domain.phase import TrialPhase
@@ -66,7 +66,7 @@ class MlflowStore(Target):
             (folder / "artifacts").mkdir(exist_ok=True)
             lines = {name: "".join(map(_line, history)) for name, history in metrics.items() if history}
             _write(folder / "metrics", lines, self._search.metrics)
-            _write(folder / "params", {name: text(value) for name, value in trial.parameters.items()})
+            _write(folder / "params", {name: text_of(value) for name, value in trial.parameters.items()})
             _write(folder / "tags", _tags(trial))
             replace(folder / "meta.yaml", _yaml(self._meta(run, folder, trial)))
         self.trials += 1

@@ -52,10 +52,10 @@ def scalar(value: Scalar) -> Scalar:
         return clean(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    return value if abs(value) <= MAX_WHOLE else text(value)
+    return value if abs(value) <= MAX_WHOLE else text_of(value)
 
 
-def text(value: Scalar) -> str:
+def text_of(value: Scalar) -> str:
     """Return a parameter as text."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.exports.names import clean, text
+from podium_cli.exports.names import clean, text_of
 from podium_cli.exports.search import NUMBER, TEXT, WHOLE, ExportedSearch, ExportedTrial
 from podium_cli.exports.tables import COLUMNS, Cell, columns, rows
 from podium_cli.exports.target import Target, claim_file, writing
@@ -90,7 +90,7 @@ def _holds(kind: str, value: Scalar) -> bool:
 def _cell(value: Cell, kind: str) -> Cell:
     if value is None or isinstance(value, datetime):
         return value
-    return text(value) if kind == TEXT else float(value) if kind == NUMBER else int(value)
+    return text_of(value) if kind == TEXT else float(value) if kind == NUMBER else int(value)
 
 
 def _library() -> tuple[Any, Any]:

@@ -15,7 +15,10 @@ PROMETHEUS, PROMTOOL = "prometheus", "promtool"
 
 
 def ensure(cache: Cache, package: str, programs: Sequence[str]) -> tuple[Path, ...]:
-    """Return the programs in the cache's `bin`; download the package if one is missing. Raises CommandError."""
+    """Return the programs in the cache's `bin`. Raises CommandError.
+
+    The package is downloaded if one of them is missing.
+    """
     wanted = tuple(cache.bin / name for name in programs)
     cache.bin.mkdir(parents=True, exist_ok=True)
     with locks.held(cache.root / "bin.lock", timeout=900):

@@ -50,11 +50,11 @@ def register(api: Api, *, removes_folders: bool, reserved_gpus: bool) -> kopf.Op
     async def release(body: kopf.Body, **_: Any) -> None:
         await release_unreadable(api, dict(body))
 
-    about = (JOBS.group, JOBS.version, JOBS.plural)
-    kopf.on.resume(*about, registry=registry, id="accept")(accept)
-    kopf.on.create(*about, registry=registry, id="accept")(accept)
-    kopf.on.update(*about, registry=registry, id="accept", field="spec")(accept)
-    kopf.on.event(*about, registry=registry, id="release-unreadable")(release)
+    resource = (JOBS.group, JOBS.version, JOBS.plural)
+    kopf.on.resume(*resource, registry=registry, id="accept")(accept)
+    kopf.on.create(*resource, registry=registry, id="accept")(accept)
+    kopf.on.update(*resource, registry=registry, id="accept", field="spec")(accept)
+    kopf.on.event(*resource, registry=registry, id="release-unreadable")(release)
     kopf.on.login(registry=registry, id="login")(login)
     return registry
 

@@ -54,7 +54,10 @@ def _cause(message: str) -> str:
 
 
 def shown(jobs: Iterable[HyperParamJob], now: float) -> tuple[HyperParamJob, ...]:
-    """Return the jobs with metrics of their own: those that have not ended, then the latest ones; at most MAX_JOBS."""
+    """Return the at most MAX_JOBS jobs that have metrics of their own.
+
+    Those that have not ended come first, then the latest ones.
+    """
     recent = [job for job in jobs if job.status.phase not in ENDED or _ended_recently(job, now)]
     recent.sort(key=lambda job: (job.status.phase in ENDED, -_started_at(job), job.metadata.uid))
     return tuple(recent[:MAX_JOBS])

@@ -103,4 +103,4 @@ def test_equal_events_are_recorded_once(monkeypatch: pytest.MonkeyPatch, caplog:
     now += events.SAME_SECONDS
     assert emit("a") == 5
     assert all(len(name) <= 253 for name in wire.names)
-    assert caplog.records == []  # a repeated decision is no error
+    assert caplog.records == []  # a repeated decision does not count as an error

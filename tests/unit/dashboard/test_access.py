@@ -1,4 +1,4 @@
-"""Who may read: the token, the Host header, the methods, and the headers of every response."""
+"""Access to the pages: the token, the Host header, the methods, and the headers of every response."""
 
 from __future__ import annotations
 
