@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
+from kubernetes.aio.client import Configuration
 
 BOOKMARK_SECONDS = 60.0
 FIRST = 10  # version of the empty store; each change adds 1, so a version is a place in the log
@@ -129,6 +130,7 @@ class FaultyTransport:
         self.requests: list[float] = []
         self.old = FIRST  # version of the server that is behind
         self.rest_client = self
+        self.configuration = Configuration()
 
     async def param_serialize(self, method: str, path: str, **how: Any) -> tuple[str, str, Any, None, None]:
         query = "&".join(f"{key}={value}" for key, value in how["query_params"])

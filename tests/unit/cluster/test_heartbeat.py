@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import aiohttp
 from faulty_server import Response
+from kubernetes.aio.client import Configuration
 from virtual_time import run
 
 from podium_cluster.client import Api
@@ -27,6 +28,7 @@ class Leases:
         self.requests: list[float] = []
         self.renewals: list[float] = []
         self.rest_client = self
+        self.configuration = Configuration()
         self._fails = fails
 
     async def param_serialize(self, method: str, path: str, **how: Any) -> tuple[str, str, Any, None, None]:

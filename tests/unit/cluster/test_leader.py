@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes.aio.client import Configuration
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.leader import (
@@ -181,6 +182,8 @@ def test_a_fenced_client_writes_only_while_it_leads() -> None:
     sent: list[str] = []
 
     class Session:
+        configuration, rest_client = Configuration(), None
+
         async def param_serialize(self, *_: object, **__: object) -> Any:
             sent.append("sent")
             raise ApiError(500, "Stop", "the request would be sent now")
