@@ -60,8 +60,8 @@ def dashboard(
 ) -> None:
     """Show searches as a live page in the browser, from a cluster or from folders of `podium run`.
 
-    The page shows progress, curves that grow, the holder of each GPU, and why each
-    trial runs or waits. It changes nothing. The command prints the address and
+    The page shows progress, curves that grow, the holder of each GPU, and why
+    trials run or wait. It changes nothing. The command prints the address and
     serves until Ctrl-C. Only this machine can open it, and only with the token in
     the address. From another machine: ssh -L 8265:127.0.0.1:8265 HOST.
     """
