@@ -26,9 +26,9 @@ app = typer.Typer()
 
 @app.command(
     epilog=examples(
-        "podium dashboard podium-runs/digits      a search of podium run, also while it runs",
+        "podium dashboard podium-runs/digits      one search of podium run",
         "podium dashboard podium-runs             all searches of podium run",
-        "podium dashboard                         the namespace of the kubeconfig's context",
+        "podium dashboard                         the namespace of the context",
         "podium dashboard -A --port 9000",
         "podium dashboard saved                   files that kubectl saved",
     )
@@ -37,7 +37,7 @@ def dashboard(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FOLDER]",
+            metavar="FOLDER",
             help="Folder of `podium run`, of several runs, or of saved YAML or JSON files.",
             show_default="the cluster",
             readable=False,
@@ -60,10 +60,10 @@ def dashboard(
 ) -> None:
     """Show searches as a live page in the browser, from a cluster or from folders of `podium run`.
 
-    The page shows progress, curves that grow, the holder of each GPU, and why each
-    trial runs or waits. It changes nothing. The command prints the address and
+    The page shows progress, curves that grow, the holder of each GPU, and why
+    trials run or wait. It changes nothing. The command prints the address and
     serves until Ctrl-C. Only this machine can open it, and only with the token in
-    the address. From another machine, forward the port: ssh -L 8265:127.0.0.1:8265 HOST.
+    the address. From another machine: ssh -L 8265:127.0.0.1:8265 HOST.
     """
     if all_namespaces and namespace is not None:
         raise typer.BadParameter("give either --namespace or --all-namespaces")
