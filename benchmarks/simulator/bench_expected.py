@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from benchmarks.inputs import CURVES, add_curves, curve_files, load_curves
+from benchmarks.inputs import CURVES, add_curves, curve_files, load_curves, positive
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_core.domain.phase import FINAL
 from podium_simulator.expected.histories import SearchHistory, TrialHistory
@@ -145,7 +145,7 @@ def row(name: str, chosen: Sequence[Case]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_curves(parser, TIMED, "the AlgoPerf files of benchmarks/data/curves")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"searches of each task (default: {SEEDS})")
+    parser.add_argument("--seeds", type=positive, default=SEEDS, help=f"searches of each task (default: {SEEDS})")
     add_out(parser)
     options = parser.parse_args()
     recordings = load_curves(curve_files(options.curves))

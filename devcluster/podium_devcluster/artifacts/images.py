@@ -44,8 +44,8 @@ PODIUM = Recipe(
     ".",
     (
         "Dockerfile", "pyproject.toml", "README.md", "LICENSE", "requirements.lock", "requirements-dev.lock",
-        "sdk", "core", "simulator", "searchers", "cluster", "local", "operator", "extender", "agent", "cli", "api",
-        "devcluster",
+        "sdk", "core", "simulator", "searchers", "cluster", "local", "views", "dashboard",
+        "operator", "extender", "agent", "cli", "api", "devcluster",
     ),
     "podium",
     needs_compiler=True,

@@ -39,7 +39,7 @@ EVALUATION_SECONDS = 60.0  # for tasks without recorded wall time, whose seconds
 class TraceError(ValueError):
     """The file does not have the format; the message names file, line and cure."""
 
-    code = "InvalidRecording"
+    code = "InvalidCurves"
 
     def __init__(self, text: str) -> None:
         super().__init__(one_line(text))

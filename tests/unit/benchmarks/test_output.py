@@ -10,13 +10,13 @@ import pytest
 from benchmarks.output import add_out, command
 
 
-@pytest.mark.parametrize("words", [["--out", "/tmp/x", "--seeds", "3"], ["--seeds", "3", "--out=/tmp/x"]])
+@pytest.mark.parametrize("words", [["--out", "FOLDER", "--seeds", "3"], ["--seeds", "3", "--out=FOLDER"]])
 def test_the_command_of_a_page_names_no_folder_of_this_machine(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench.py", *words])
+    monkeypatch.setattr(sys, "argv", ["bench.py", *(word.replace("FOLDER", str(tmp_path)) for word in words)])
     assert command().endswith(" --seeds 3")
-    assert "/tmp" not in command()
+    assert str(tmp_path) not in command()
 
 
 def test_a_folder_that_cannot_hold_results_is_refused_at_the_start(

@@ -155,7 +155,7 @@ def test_a_bad_file_and_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFi
     assert "NoCurves" in capsys.readouterr().err
     (tmp_path / "x.jsonl").write_text('{"task": "a", "metric": "m", "goal": "maximize"}\nx\n')
     assert main.run(["simulate", str(tmp_path)]) is Exit.FAILED
-    assert "InvalidRecording: x.jsonl, line 2: not JSON" in capsys.readouterr().err
+    assert "InvalidCurves: x.jsonl, line 2: not JSON" in capsys.readouterr().err
 
 
 def test_slices_that_are_too_short_for_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -143,6 +143,6 @@ def test_unreadable_files_are_named(tmp_path: Path, capsys: Captured) -> None:
     assert "none.csv: No such file or directory; name a file of curves" in said
     (tmp_path / "bad.jsonl").write_text("{")
     assert run(["warm-start", job, str(tmp_path / "bad.jsonl")]) is Exit.FAILED
-    assert "InvalidRecording: bad.jsonl, line 1: not JSON" in capsys.readouterr().err
+    assert "InvalidCurves: bad.jsonl, line 1: not JSON" in capsys.readouterr().err
     assert run(["warm-start", job, *["a.csv"] * 65]) is Exit.FAILED
     assert "TooManyFiles: 65 files" in capsys.readouterr().err

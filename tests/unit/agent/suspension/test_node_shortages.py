@@ -25,7 +25,7 @@ from podium_agent.observe.telemetry import Telemetry
 from podium_agent.schedule.executor import Executor, ExecutorHooks
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.base import Outcome, SuspensionState, outcome_of
+from podium_agent.suspension.base import SuspensionOutcome, SuspensionState, outcome_of
 from podium_agent.suspension.detection import Detection, MethodDetection
 from podium_agent.suspension.driver_calls import NoThreadError, call_with_timeout
 from podium_agent.suspension.freeze import Freeze
@@ -84,8 +84,8 @@ def test_a_suspension_without_threads_is_undone_and_made_later(
 def test_a_method_that_was_not_tried_has_not_failed(code: str, tries_again: bool) -> None:
     record = PodRecord(pod())
 
-    async def suspend(*_: object) -> Outcome:
-        return Outcome(False, 0.1, code)
+    async def suspend(*_: object) -> SuspensionOutcome:
+        return SuspensionOutcome(False, 0.1, code)
 
     parts: Any = SimpleNamespace(suspend=suspend, gates=None, admissions=None, memory=None)
     executor = Executor(parts, parts, parts, Metrics(), 1.0, ExecutorHooks(lambda _: None, lambda: None))
