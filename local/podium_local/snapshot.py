@@ -96,7 +96,7 @@ def _costs(switches: Sequence[SwitchTotals]) -> Costs:
 
 def trial_view(trial: Trial, machine: Machine, now: float) -> TrialView:
     """Return a trial as the planner sees it."""
-    attempt, checkpoint, created = trial.attempt, trial.ledger.checkpoint, trial.metadata.creation_timestamp
+    attempt, checkpoint = trial.attempt, trial.ledger.checkpoint
     pod = None
     if attempt is not None:
         pod = PodView(
@@ -110,7 +110,7 @@ def trial_view(trial: Trial, machine: Machine, now: float) -> TrialView:
         key=trial.key,
         job=trial.job,
         number=trial.number,
-        created=created.timestamp() if created else 0.0,
+        created=trial.metadata.created,
         phase=trial.phase,
         curve=trial.curve.points,
         gpu_seconds=trial.ledger.gpu_seconds(now),

@@ -19,6 +19,11 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text).strip()
 
 
+def cause(code: str, message: str) -> str:
+    """Return `code: message` without control characters, or the one that is not empty."""
+    return ": ".join(filter(None, (clean(code), clean(message))))
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """Return a number with `digits` significant digits, without trailing zeros or a needless exponent."""
     if value is None:

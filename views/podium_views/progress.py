@@ -34,8 +34,7 @@ def eta_text(snapshot: JobSnapshot) -> str:
 
 def why(trial: HyperParamTrial) -> str:
     """Return the reason of the trial's phase: its code, its sentence, or both."""
-    reason, message = formatting.clean(trial.status.reason), formatting.clean(trial.status.message)
-    return f"{reason}: {message}" if reason and message else reason or message
+    return formatting.cause(trial.status.reason, trial.status.message)
 
 
 def trials_done(job: HyperParamJob) -> int:

@@ -6,12 +6,11 @@ from hashes, so that a second export replaces the files of the first one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
-from podium_cli.exports.names import clean, path_name, text_of
-from podium_cli.exports.search import ExportedSearch, ExportedTrial, whole_steps
+from podium_cli.exports.names import clean, digest_of, path_name, text_of
+from podium_cli.exports.search import ExportedSearch, ExportedTrial, latest_whole_steps, whole_steps
 from podium_cli.exports.target import Target, claim_folder, replace, writing
 from podium_core.domain.phase import TrialPhase
 
@@ -34,7 +33,7 @@ class MlflowStore(Target):
         super().__init__()
         claim_folder(path, force, "mlflow", search)
         self._search = search
-        self._experiment = str(int.from_bytes(_digest(search.identity)[:8]) % MAX_EXPERIMENT)
+        self._experiment = str(int.from_bytes(digest_of(search.identity)[:8]) % MAX_EXPERIMENT)
         self._path = path.absolute() / self._experiment
         created = int((search.created or 0.0) * 1000)
         with writing(path):
@@ -56,10 +55,9 @@ class MlflowStore(Target):
         self.omitted_values += len(trial.points) - len(points)
         metrics = {self._search.metric: [(trial.time_of(p), p.value, int(p.step)) for p in points]}
         last = trial.time_of(points[-1]) if points else trial.begin
-        for one in trial.latest:
-            if 0.0 <= one.step < 1 << 62:
-                metrics[one.metric] = [(last, one.value, int(one.step))]
-        run = _digest(f"{self._search.identity}/{trial.name}").hex()[:32]
+        for one in latest_whole_steps(trial):
+            metrics[one.metric] = [(last, one.value, int(one.step))]
+        run = digest_of(f"{self._search.identity}/{trial.name}").hex()[:32]
         folder = self._path / run
         with writing(folder):
             folder.mkdir(exist_ok=True)
@@ -120,7 +118,3 @@ def _line(entry: tuple[float, float, int]) -> str:
 def _yaml(content: dict[str, object]) -> bytes:
     """Return YAML; JSON is a part of it."""
     return (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode("utf-8", "replace")
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

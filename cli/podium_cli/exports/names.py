@@ -24,12 +24,16 @@ def clean(text: str) -> str:
     return plain if len(plain) <= MAX_TEXT else f"{plain[: MAX_TEXT - 3]}..."
 
 
+def digest_of(text: str) -> bytes:
+    """Return a hash of any text, for names that must differ where the texts do."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
 def file_name(text: str) -> str:
     """Return a name for a file or folder; a changed name ends with a hash of the text."""
     if len(text) <= MAX_NAME and _PLAIN.fullmatch(text):
         return text
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{_UNSAFE.sub('_', text).strip('._-')[:MAX_NAME]}-{digest}".lstrip("-")
+    return f"{_UNSAFE.sub('_', text).strip('._-')[:MAX_NAME]}-{digest_of(text).hex()[:12]}".lstrip("-")
 
 
 def path_name(text: str, others: Collection[str] = ()) -> str:

@@ -177,6 +177,11 @@ def whole_steps(points: Iterable[Point]) -> tuple[Point, ...]:
     return tuple(Point(float(step), point.value, point.seconds, point.time) for step, point in by_step.items())
 
 
+def latest_whole_steps(trial: ExportedTrial) -> tuple[LatestValue, ...]:
+    """Return the latest values of additional metrics that tools with whole steps can hold."""
+    return tuple(one for one in trial.latest if 0.0 <= one.step < MAX_STEP)
+
+
 def _value(value: float) -> float:
     return math.nan if diverged(value) else value
 

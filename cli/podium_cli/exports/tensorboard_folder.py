@@ -20,7 +20,7 @@ from podium_cli.exports.event_records import (
     version_event,
 )
 from podium_cli.exports.names import clean, file_name
-from podium_cli.exports.search import ExportedSearch, ExportedTrial, whole_steps
+from podium_cli.exports.search import ExportedSearch, ExportedTrial, latest_whole_steps, whole_steps
 from podium_cli.exports.target import Target, claim_folder, replace, writing
 from podium_core.domain.phase import TrialPhase
 from podium_core.logs.event_records import RecordAssembler
@@ -47,9 +47,8 @@ class TensorBoardFolder(Target):
         metric = tag_bytes(clean(self._search.metric)).decode()
         wanted = {(metric, int(p.step)): (trial.time_of(p), p.value) for p in points}
         last = trial.time_of(points[-1]) if points else trial.begin
-        for one in trial.latest:
-            if 0.0 <= one.step < 1 << 62:
-                wanted[tag_bytes(clean(one.metric)).decode(), int(one.step)] = (last, one.value)
+        for one in latest_whole_steps(trial):
+            wanted[tag_bytes(clean(one.metric)).decode(), int(one.step)] = (last, one.value)
         run = self._path / file_name(trial.name)
         with writing(run):
             run.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.exports.names import clean, file_name
+from podium_cli.exports.names import clean, digest_of, file_name
 from podium_cli.exports.search import ExportedSearch, ExportedTrial, Point, whole_steps
 from podium_cli.exports.target import Target, claim_folder, replace, writing
 from podium_core.domain.phase import TrialPhase
@@ -40,7 +40,7 @@ class WandbRuns(Target):
         """Write one run, unless the folder has it already."""
         points = whole_steps(trial.points)
         self.omitted_values += len(trial.points) - len(points)
-        run = hashlib.sha256(f"{self._search.identity}/{trial.name}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        run = digest_of(f"{self._search.identity}/{trial.name}").hex()[:16]
         digest = hashlib.sha256(repr((self._search, trial)).encode("utf-8", "backslashreplace")).hexdigest()
         before = sorted(self._runs.glob(f"offline-run-*-{run}"))
         if not (before and _digest_of(before[-1]) == digest):

@@ -85,7 +85,7 @@ def next_step(trial: HyperParamTrial, pod: Pod | None, reading: Reading) -> Step
 def state(trial: HyperParamTrial) -> str:
     """Return the trial, its phase and the reason."""
     status = trial.status
-    reason = ": ".join(formatting.clean(part) for part in (status.reason, status.message) if part)
+    reason = formatting.cause(status.reason, status.message)
     return f"{trial.metadata.name} is {status.phase.value}" + (f" ({reason.rstrip('.')})" if reason else "")
 
 

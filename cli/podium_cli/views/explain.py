@@ -20,7 +20,7 @@ SAME_GPUS = (
 def lines(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[str]:
     """Return the lines of the explanation."""
     status, spec = trial.status, trial.spec
-    reason = ": ".join(formatting.clean(part) for part in (status.reason, status.message) if part)
+    reason = formatting.cause(status.reason, status.message)
     requests = [name for name in ("suspend", "pinned", "stopped") if getattr(spec, name)]
     output = [
         f"trial        {trial.metadata.namespace}/{trial.metadata.name} of job {spec.job}",
@@ -78,7 +78,7 @@ def _progress(snapshot: JobSnapshot, trial: HyperParamTrial) -> str:
 
 def _migration(snapshot: JobSnapshot, migration: Migration) -> str:
     """Return how far a live migration is, and why it failed if it did."""
-    problem = ": ".join(formatting.clean(part) for part in (migration.code, migration.message) if part)
+    problem = formatting.cause(migration.code, migration.message)
     age = formatting.since(migration.since, snapshot.now)
     nodes = f"from {migration.source_node} to {migration.target_node} ({migration.reason})"
     return f"{migration.phase.value} for {age}, {nodes}  {problem}".rstrip()
@@ -93,7 +93,7 @@ def _gpu_lines(snapshot: JobSnapshot, trial: HyperParamTrial, uuid: str) -> list
         queue = run_queue_of(node, uuid)
         for position, entry in enumerate(queue, start=1):
             if entry.uid == trial.metadata.uid:
-                why = ": ".join(formatting.clean(part) for part in (entry.reason, entry.message) if part)
+                why = formatting.cause(entry.reason, entry.message)
                 output.append(f"run queue    position {position} of {len(queue)}  {why}".rstrip())
         if gpu.holder is None:
             output.append("holder       none")
@@ -101,7 +101,7 @@ def _gpu_lines(snapshot: JobSnapshot, trial: HyperParamTrial, uuid: str) -> list
             output.append(f"holder       this trial, for {formatting.since(gpu.holder.since, snapshot.now)}")
         else:
             rival = next((entry for entry in queue if entry.uid == gpu.holder.uid), None)
-            why = ": ".join(formatting.clean(part) for part in (rival.reason, rival.message) if part) if rival else ""
+            why = formatting.cause(rival.reason, rival.message) if rival else ""
             held = formatting.since(gpu.holder.since, snapshot.now)
             output.append(f"holder       {gpu.holder.namespace}/{gpu.holder.trial}, for {held}  {why}".rstrip())
         if node.spec.released:

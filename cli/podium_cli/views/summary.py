@@ -24,7 +24,7 @@ def lines(report: JobReport) -> list[str]:
     """Return the lines of `podium summary`."""
     use, switches = report.use, report.switches
     state = f"{report.namespace}/{report.name} {report.phase}"
-    why = ": ".join(formatting.clean(part) for part in (report.reason, report.message) if part)
+    why = formatting.cause(report.reason, report.message)
     output = [f"job          {state} after {formatting.duration(report.span)}" + (f" ({why})" if why else "")]
     if report.objectives:
         output.append(f"objectives   {report.objectives}")

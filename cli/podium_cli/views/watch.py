@@ -196,7 +196,7 @@ def _job_lines(before: JobSnapshot | None, after: JobSnapshot) -> list[str]:
     old = before.job.status if before else None
     if old is not None and (old.phase, old.reason) == (status.phase, status.reason):
         return []
-    cause = ": ".join(part for part in (formatting.clean(status.reason), formatting.clean(status.message)) if part)
+    cause = formatting.cause(status.reason, status.message)
     return [f"job {after.job.metadata.name} {status.phase}" + (f" ({cause})" if cause else "")]
 
 

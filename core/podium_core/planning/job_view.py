@@ -20,11 +20,10 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
     method of the job suspends a trial where it is.
     """
     spec = job.spec
-    created = job.metadata.creation_timestamp
     return JobView(
         key=JobKey(job.metadata.namespace, job.metadata.name),
         uid=job.metadata.uid,
-        created=created.timestamp() if created else 0.0,
+        created=job.metadata.created,
         policy=spec.policy.name,
         settings=spec.policy.settings,
         maximize=spec.objective.direction is Direction.MAXIMIZE,

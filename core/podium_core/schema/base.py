@@ -73,6 +73,11 @@ class ObjectMeta(StatusModel):
     annotations: dict[str, str] = Field(default_factory=dict)
     finalizers: list[str] = Field(default_factory=list)
 
+    @property
+    def created(self) -> float:
+        """Return when it was created, in seconds since the Unix epoch; 0 for an object that is not stored yet."""
+        return 0.0 if self.creation_timestamp is None else self.creation_timestamp.timestamp()
+
 
 class Condition(StatusModel):
     """Kubernetes' meta/v1 Condition."""

@@ -45,7 +45,7 @@ def explain_job(objects: StoredObjects, key: JobKey) -> JobExplanation:
             more = None
         reasons = tuple(one for one in (unfit, *of_trials, more) if one is not None)
         queue = waiting_queue(objects, rivals(objects, view, gpus))
-    state = _state(job, reasons, running)
+    state = _state(job, closed, reasons, running)
     position = next((one.position for one in queue if (one.namespace, one.job) == key), None)
     ahead = _ahead(key, queue, gpus, position)
     return JobExplanation(
@@ -77,12 +77,12 @@ def rivals(objects: StoredObjects, view: JobView, gpus: Sequence[GpuState]) -> C
     return found
 
 
-def _state(job: HyperParamJob, reasons: Sequence[Reason], running: int) -> State:
+def _state(job: HyperParamJob, closed: Reason | None, reasons: Sequence[Reason], running: int) -> State:
     if job.status.phase in FINISHED:
         return "Ended"
     if reasons and reasons[0].code == "JobSuspended":
         return "Suspended"
-    if whole_job(job) is not None:
+    if closed is not None:
         return "Refused" if job.status.phase == "Refused" else "Blocked"
     if running:
         return "Running"

@@ -41,7 +41,7 @@ class StoredObjects:
 
     def open_jobs(self) -> tuple[HyperParamJob, ...]:
         """Return the jobs that compete for GPUs, the oldest first: accepted, neither ended nor suspended."""
-        return tuple(sorted(filter(competes, self.jobs), key=lambda job: (_created(job), key_of(job))))
+        return tuple(sorted(filter(competes, self.jobs), key=lambda job: (job.metadata.created, key_of(job))))
 
     def job(self, key: JobKey) -> HyperParamJob:
         """Return one job. Raises KeyError."""
@@ -100,7 +100,3 @@ def view_of(job: HyperParamJob) -> JobView:
         finished=job.status.phase in FINISHED,
         suspendable=not IN_PLACE.isdisjoint(job.spec.suspension.methods),
     )
-
-
-def _created(job: HyperParamJob) -> float:
-    return job.metadata.creation_timestamp.timestamp() if job.metadata.creation_timestamp else 0.0

@@ -61,7 +61,7 @@ def card(node: GPUNode, gpu: GpuStatus, now: datetime) -> GpuCard:
     waiting = []
     for one in others:
         entry = queue[one.uid][1] if one.uid in queue else None
-        reason = "" if entry is None else ": ".join(part for part in (entry.reason, entry.message) if part)
+        reason = "" if entry is None else formatting.cause(entry.reason, entry.message)
         waiting.append(Waiting(one.namespace, one.trial, one.state.value, reason))
     return GpuCard(
         name=f"{node.metadata.name}/{gpu.index}",

@@ -86,7 +86,7 @@ def row(search: Search, now: datetime) -> SearchRow:
         namespace=job.metadata.namespace,
         name=job.metadata.name,
         phase=status.phase,
-        why=": ".join(part for part in (status.reason, status.message) if part),
+        why=formatting.cause(status.reason, status.message),
         policy=job.spec.policy.name,
         done=search.done,
         max_trials=job.spec.trials.max,

@@ -83,7 +83,7 @@ def queue_places(snapshot: JobSnapshot, trial: HyperParamTrial) -> list[QueuePla
             QueuePlace(
                 gpu=snapshot.gpu_name(gpu.uuid),
                 position=formatting.NOTHING if own is None else f"{queue.index(own) + 1} of {len(queue)}",
-                reason="" if own is None else ": ".join(part for part in (own.reason, own.message) if part),
+                reason="" if own is None else formatting.cause(own.reason, own.message),
                 holder=held,
             )
         )

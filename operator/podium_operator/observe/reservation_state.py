@@ -88,7 +88,7 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPodState:
         name=meta.name,
         uid=meta.uid,
         pool=Pool(meta.namespace, meta.labels.get(QUEUE_LABEL, ""), tuple(filter(None, products.split(",")))),
-        created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+        created=meta.created,
         node=pod.spec.node_name or "",
         deleting=meta.deletion_timestamp is not None,
         ended=status.phase in ("Succeeded", "Failed"),

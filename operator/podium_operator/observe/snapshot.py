@@ -141,7 +141,6 @@ def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
 def _trial(trial: TrialState, observation: Observation, several: HyperParamJob | None) -> TrialView:
     """Return the planner's view of a trial; `several`: its job, if that has several objectives."""
     values = () if several is None else objective_values(several.spec, measured_of(trial, observation.phase))
-    created = trial.metadata.creation_timestamp
     pod = _pod(observation)
     # the planner does not need the ended pod of a finished trial; one that still runs has to be deleted
     over = (
@@ -156,7 +155,7 @@ def _trial(trial: TrialState, observation: Observation, several: HyperParamJob |
         key=trial_key(trial),
         job=job_key(trial),
         number=trial.spec.number,
-        created=created.timestamp() if created else 0.0,
+        created=trial.metadata.created,
         phase=observation.phase,
         curve=trial.points,
         gpu_seconds=trial.status.gpu_seconds,

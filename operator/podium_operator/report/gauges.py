@@ -59,18 +59,13 @@ def shown(jobs: Iterable[HyperParamJob], now: float) -> tuple[HyperParamJob, ...
     Those that have not ended come first, then the latest ones.
     """
     recent = [job for job in jobs if job.status.phase not in ENDED or _ended_recently(job, now)]
-    recent.sort(key=lambda job: (job.status.phase in ENDED, -_created_at(job), job.metadata.uid))
+    recent.sort(key=lambda job: (job.status.phase in ENDED, -job.metadata.created, job.metadata.uid))
     return tuple(recent[:MAX_JOBS])
 
 
 def _ended_recently(job: HyperParamJob, now: float) -> bool:
     finished = job.status.finished_at
     return finished is not None and now - finished.timestamp() < LINGER_SECONDS
-
-
-def _created_at(job: HyperParamJob) -> float:
-    created = job.metadata.creation_timestamp
-    return 0.0 if created is None else created.timestamp()
 
 
 def _export_jobs(gauges: JobGauges, jobs: tuple[HyperParamJob, ...]) -> None:
