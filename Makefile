@@ -81,7 +81,7 @@ test-integration: setup ## run the tests with a real kube-apiserver and kube-sch
 test-e2e: setup ## run the tests on the real two-node cluster
 	@$(export_records); $(PYTEST) $(CLUSTERS) tests/e2e && $(PYTEST) $(GRANTS)
 
-test-faults: setup ## run the fault-injection tests, with an agent's outage of two minutes (20 minutes)
+test-faults: setup ## run the fault-injection tests, with an agent's outage of five minutes (25 minutes)
 	@$(PYTEST) $(FAULTS)
 	@PODIUM_LONG_FAULTS=1 $(PYTEST) $(BARE_FAULTS)
 
