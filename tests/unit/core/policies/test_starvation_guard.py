@@ -36,9 +36,9 @@ MIN_SHARE, GAP = 0.1, 10.0
 REQUEUE = 20.0
 
 
-def curve(start: float, slope: float, gap: float = GAP) -> RecordedTrial:
+def curve(start: float, slope: float, gap: float = GAP, points: int = 200) -> RecordedTrial:
     return RecordedTrial(
-        "t", {}, tuple(gap * (i + 1) for i in range(200)), tuple(start + slope * i for i in range(200))
+        "t", {}, tuple(gap * (i + 1) for i in range(points)), tuple(start + slope * i for i in range(points))
     )
 
 
@@ -334,7 +334,7 @@ def test_before_any_value_no_trial_starves() -> None:
     """The duration of an evaluation is unknown: a first one may take minutes."""
     job, trials, gpus = scene()
     assert row_due(job, [replace(trial, curve=()) for trial in trials], gpus) is None
-    slow = SimJob(search("job", 8).view, tuple(curve(0.5, 0.01, gap=300.0) for _ in range(8)), Method())
+    slow = SimJob(search("job", 8).view, tuple(curve(0.5, 0.01, gap=300.0, points=4) for _ in range(8)), Method())
     outcome = simulate(Scenario((NodeSpec("a", 2),), (slow,), Timing(progress=0.0, cycle=2.0)))
     first = min(value.time for value in outcome.values)
     assert {span.number for span in outcome.spans if span.start < first - 1.0} == {0, 1}
