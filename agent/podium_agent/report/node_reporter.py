@@ -164,9 +164,10 @@ class NodeReporter:
 
 
 async def send_heartbeats(api: Api, *, node: str, namespace: str, seconds: int) -> None:
-    """Renew the Lease of the node's agent every `seconds` until cancelled; it expires after four times that.
+    """Renew the Lease of the node's agent every `seconds` until cancelled.
 
-    A renewal that fails is repeated sooner: an agent that is cut off for a moment must not seem to be gone.
+    It expires after four times that. A renewal that fails is repeated sooner: an agent that is cut off for a moment
+    must not seem to be gone.
     """
     name, backoff = LEASE_PREFIX + node, Backoff(first=FIRST_RETRY, longest=max(FIRST_RETRY, seconds / 2))
     while True:

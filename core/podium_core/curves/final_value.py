@@ -140,10 +140,10 @@ def forecasts(aligned: AlignedCurves, table: CurveTable, level: float = LEVEL) -
 
 
 def predictions(job: JobView, snapshot: Snapshot) -> Mapping[TrialKey, Forecast]:
-    """Return the prediction of each unfinished trial that has a finite value, for its status. Microseconds per trial.
+    """Return the prediction of each unfinished trial that has a finite value. Microseconds per trial.
 
-    The operator calls it for each job in each reconcile, whatever policy the job has. A job without maxSteps gets no
-    prediction: its trials have no defined end.
+    The trial's status shows it. The operator calls this function for each job in each reconcile, whatever policy the
+    job has. A job without maxSteps gets no prediction: its trials have no defined end.
     """
     unfinished = [trial for trial in snapshot.trials_by_job.get(job.key, ()) if trial.phase not in FINAL]
     if job.state.finished or job.max_steps is None or job.max_steps <= 0.0 or not unfinished:

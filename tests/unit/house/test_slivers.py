@@ -102,11 +102,12 @@ def test_every_exception_is_needed(found: dict[str, str]) -> None:
 )
 def test_what_a_sliver_is(importers: list[str], lines: int, named: bool) -> None:
     imports = grimp.ImportGraph()
-    imports.add_module("a.small")
+    others = dict.fromkeys(("a.user", "a.second", "podium_searchers.registry"), "z = 1\n" * FEW_LINES)
+    for module in ("a.small", *others):
+        imports.add_module(module)
     for importer in importers:
         imports.add_import(importer=importer, imported="a.small")
     source = '"""Text\nof two lines."""\n\n# a comment\n' + "x = (\n    1\n)\n" * (lines // 3) + "y = 1\n" * (lines % 3)
-    others = dict.fromkeys(("a.user", "a.second", "podium_searchers.registry"), "z = 1\n" * FEW_LINES)
     made = slivers(imports, {"a.small": source, **others})
     assert list(made) == ["a.small"] * named
     assert not named or f"a.small has {lines} lines of code and only a.user imports it" in made["a.small"]

@@ -130,7 +130,7 @@ def _filter(place: Fields, form: str) -> str | None:
 
 
 def named_groups(pattern: str) -> str | None:
-    """Return the expression with its first two groups named `name` and `value`; None if it has fewer than two."""
+    """Return the expression with its first two groups named `name` and `value`; None if it has fewer."""
     starts = list(_groups(pattern))
     if len(starts) < 2:
         return None
